@@ -1,1 +1,42 @@
-//! Being written.
+//! The pure core of `holdline`: every decision about who holds a lock, and none of the talking.
+//!
+//! A lock is a [line] that tickets stand in. One rule decides everything:
+//!
+//! > A ticket is admitted when the weight ahead of it, plus its own, fits the capacity.
+//!
+//! A mutex has capacity 1; a semaphore of *n* has capacity *n*; in a read-write lock a reader weighs
+//! 1 and a writer as much as the whole line can hold. Admission is *derived* from the order, so
+//! there is nothing to repair after a crash; admitted tickets are a prefix of the line, so a
+//! departure can admit others but never evict anybody; and the place in the order is the fencing
+//! token.
+//!
+//! ```text
+//!              claim.rs: one ticket's life            line.rs: the rule
+//!   events --> step(now, Event) -> Action             enter, leave, expire
+//!                   |  uses lease.rs, backoff.rs          |  over places.rs, or a database's rows
+//!                   v                                     v
+//!              the driver (async, elsewhere)          a store (elsewhere)
+//! ```
+//!
+//! Nothing here reads a clock, draws a random number, allocates a task or does any I/O: the time,
+//! and chance, are arguments. The crate has no dependency and is `no_std`, so that this is a fact
+//! which the compiler checks.
+#![no_std]
+
+extern crate alloc;
+
+mod backoff;
+mod claim;
+mod lease;
+mod line;
+mod places;
+mod quorum;
+mod time;
+
+pub use backoff::Schedule;
+pub use claim::{Action, Claim, Event, Manner};
+pub use lease::{Hold, Lease, Next};
+pub use line::{Enter, Head, Line, Place, Places, Refusal, Seq, Standing, Ticket, TicketId};
+pub use places::Deck;
+pub use quorum::{Tally, Verdict, Vote};
+pub use time::Time;

@@ -1,0 +1,156 @@
+//! One ticket's life until it is admitted or given up, as a machine without I/O.
+//!
+//! The driver feeds it what happened and does what it says. It never holds a lock on a guess: a grant
+//! needs a reply that says "admitted" and that is still good when it arrives; after a failure whose
+//! outcome is unknown the same question is asked again, which the line answers the same way.
+
+use crate::{Enter, Lease, Schedule, Seq, Standing, Time};
+use core::time::Duration;
+
+/// How a claim waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Ask once.
+    Try,
+    /// Keep a place in the line; look when told to, or when the line says so.
+    Listen,
+    /// Keep a place in the line; look by this schedule.
+    Poll(Schedule),
+    /// Keep no place: ask again by this schedule, and enter only if admitted at once.
+    Barge(Schedule),
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A request sent at `sent` was answered.
+    Reply {
+        /// When the request was sent.
+        sent: Time,
+        /// What the store said.
+        standing: Standing,
+    },
+    /// A request failed in a way that may pass; it may or may not have been carried out.
+    Failed,
+    /// The wait is over, or something woke us.
+    Woken,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask the store.
+    Send(Enter),
+    /// Wait until this instant; if there is a place in the line, also for a notice about it.
+    Wait {
+        /// When to stop waiting.
+        until: Time,
+        /// The place that a notice would be about.
+        seq: Option<Seq>,
+    },
+    /// It holds: since a request sent at `sent`.
+    Grant {
+        /// The fencing token.
+        seq: Seq,
+        /// When the request that gave it was sent.
+        sent: Time,
+    },
+    /// The place is gone. Begin again with a new ticket, by [`Claim::restart`].
+    Restart,
+    /// It was not admitted within the time, or not at once. Leave the line.
+    GiveUp,
+    /// The store failed too often in a row. Leave the line, and report the last error.
+    Fail,
+}
+
+/// One ticket on its way in.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    manner: Manner,
+    lease: Lease,
+    limit: Time,
+    seq: Option<Seq>,
+    looks: u32,
+    failures: u32,
+}
+
+/// So many failures in a row, and a claim gives up on the store.
+const FAILURES: u32 = 5;
+
+impl Claim {
+    /// A claim that must be admitted before `limit` (perhaps [`Time::NEVER`]).
+    pub fn new(manner: Manner, lease: Lease, limit: Time) -> Self {
+        Claim { manner, lease, limit, seq: None, looks: 0, failures: 0 }
+    }
+
+    /// The first thing to do, also with a new ticket after [`Action::Restart`].
+    pub fn restart(&mut self) -> Action {
+        self.seq = None;
+        Action::Send(self.verb())
+    }
+
+    /// Takes in what happened, and says what to do. `random` is any random number.
+    pub fn step(&mut self, now: Time, random: u64, event: Event) -> Action {
+        match event {
+            Event::Reply { sent, standing } => {
+                self.failures = 0;
+                self.reply(now, random, sent, standing)
+            }
+            Event::Failed => self.failed(now, random),
+            Event::Woken if now >= self.limit => Action::GiveUp,
+            Event::Woken => Action::Send(self.verb()),
+        }
+    }
+
+    fn reply(&mut self, now: Time, random: u64, sent: Time, standing: Standing) -> Action {
+        match standing {
+            Standing::Admitted(seq) if now < self.lease.good_until(sent) => {
+                Action::Grant { seq, sent }
+            }
+            // Admitted, but the answer took longer than it is good for. Prove it again.
+            Standing::Admitted(seq) if now < self.limit => {
+                self.seq = Some(seq);
+                Action::Send(Enter::Keep(seq))
+            }
+            Standing::Waiting { .. } if self.manner == Manner::Try || now >= self.limit => {
+                Action::GiveUp
+            }
+            Standing::Admitted(_) => Action::GiveUp,
+            Standing::Waiting { seq, again } => {
+                self.seq = seq;
+                let pause = match self.manner {
+                    Manner::Poll(schedule) => schedule.pause(self.looks, random).min(again),
+                    Manner::Barge(schedule) => schedule.pause(self.looks, random),
+                    Manner::Try | Manner::Listen => again,
+                };
+                self.looks = self.looks.saturating_add(1);
+                self.wait(now, pause)
+            }
+            Standing::Lost if now >= self.limit || self.manner == Manner::Try => Action::GiveUp,
+            Standing::Lost => Action::Restart,
+        }
+    }
+
+    fn failed(&mut self, now: Time, random: u64) -> Action {
+        self.failures += 1;
+        if self.failures >= FAILURES || now >= self.limit {
+            return Action::Fail;
+        }
+        let backoff =
+            Schedule::exponential(Duration::from_millis(50), Duration::from_secs(1)).jitter(50);
+        self.wait(now, backoff.pause(self.failures - 1, random))
+    }
+
+    fn wait(&self, now: Time, pause: Duration) -> Action {
+        Action::Wait { until: now.after(pause).min(self.limit), seq: self.seq }
+    }
+
+    /// Asking is always safe to repeat: the line knows the ticket.
+    fn verb(&self) -> Enter {
+        match (self.seq, self.manner) {
+            (Some(seq), _) => Enter::Keep(seq),
+            (None, Manner::Try | Manner::Barge(_)) => Enter::Try,
+            (None, Manner::Listen | Manner::Poll(_)) => Enter::Queue,
+        }
+    }
+}

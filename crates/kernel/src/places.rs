@@ -1,0 +1,122 @@
+//! Places in memory: what the memory store, the simulation and the tests keep a line in.
+//!
+//! A deque in order of `seq`. Removed places stay as gaps until they reach an end or outnumber the
+//! rest, so removal from the middle of a long line moves nothing. Looking a ticket up scans a short
+//! line, which is nearly every line; a long one gets an index. A line of one place costs no more
+//! than that place.
+
+use crate::Time;
+use crate::line::{Place, Places, Seq, TicketId};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use core::convert::Infallible;
+
+/// Lines up to this length are searched; longer ones are indexed.
+const SCAN: usize = 16;
+
+/// The places of one line, in memory.
+#[derive(Clone, Debug)]
+pub struct Deck<D> {
+    places: VecDeque<(Seq, Option<Place<D>>)>,
+    gaps: usize,
+    #[allow(clippy::box_collection, reason = "a short line must not pay for the map's header")]
+    index: Option<Box<BTreeMap<TicketId, Seq>>>,
+}
+
+impl<D> Default for Deck<D> {
+    fn default() -> Self {
+        Deck { places: VecDeque::new(), gaps: 0, index: None }
+    }
+}
+
+impl<D> Deck<D> {
+    /// All places, front first.
+    pub fn iter(&self) -> impl Iterator<Item = &Place<D>> {
+        self.places.iter().filter_map(|(_, place)| place.as_ref())
+    }
+
+    fn position(&self, seq: Seq) -> Result<usize, usize> {
+        self.places.binary_search_by_key(&seq, |(seq, _)| *seq)
+    }
+
+    fn find(&self, id: TicketId) -> Option<&Place<D>> {
+        match &self.index {
+            Some(index) => {
+                let at = self.position(*index.get(&id)?).ok()?;
+                self.places[at].1.as_ref()
+            }
+            None => self.iter().find(|place| place.id == id),
+        }
+    }
+
+    fn tidy(&mut self) {
+        while matches!(self.places.front(), Some((_, None))) {
+            self.places.pop_front();
+            self.gaps -= 1;
+        }
+        while matches!(self.places.back(), Some((_, None))) {
+            self.places.pop_back();
+            self.gaps -= 1;
+        }
+        if self.gaps > SCAN && self.gaps > self.places.len() / 2 {
+            self.places.retain(|(_, place)| place.is_some());
+            self.gaps = 0;
+        }
+        if self.places.is_empty() {
+            self.index = None;
+            self.places.shrink_to(4); // a long line must not stay large for ever
+        }
+    }
+}
+
+impl<D: Clone> Places for Deck<D> {
+    type Data = D;
+    type Error = Infallible;
+
+    fn by_id(&mut self, id: TicketId) -> Result<Option<Place<D>>, Infallible> {
+        Ok(self.find(id).cloned())
+    }
+
+    fn first_from(&mut self, seq: Seq) -> Result<Option<Place<D>>, Infallible> {
+        let (Ok(start) | Err(start)) = self.position(seq);
+        Ok(self.places.range(start..).find_map(|(_, place)| place.clone()))
+    }
+
+    fn push(&mut self, place: &Place<D>) -> Result<(), Infallible> {
+        self.places.push_back((place.seq, Some(place.clone())));
+        if let Some(index) = &mut self.index {
+            index.insert(place.id, place.seq);
+        } else if self.places.len() > SCAN {
+            self.index = Some(Box::new(self.iter().map(|place| (place.id, place.seq)).collect()));
+        }
+        Ok(())
+    }
+
+    fn update(&mut self, place: &Place<D>) -> Result<(), Infallible> {
+        if let Ok(at) = self.position(place.seq) {
+            self.places[at].1 = Some(place.clone());
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, seq: Seq) -> Result<(), Infallible> {
+        if let Ok(at) = self.position(seq)
+            && let Some(place) = self.places[at].1.take()
+        {
+            self.gaps += 1;
+            if let Some(index) = &mut self.index {
+                index.remove(&place.id);
+            }
+            self.tidy();
+        }
+        Ok(())
+    }
+
+    fn lapsed(&mut self, now: Time) -> Result<Option<Place<D>>, Infallible> {
+        Ok(self.iter().find(|place| place.expires <= now).cloned())
+    }
+
+    fn earliest(&mut self) -> Result<Time, Infallible> {
+        Ok(self.iter().map(|place| place.expires).min().unwrap_or(Time::NEVER))
+    }
+}

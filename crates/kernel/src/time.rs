@@ -1,0 +1,23 @@
+//! Instants as plain numbers, so that whoever drives the kernel may use any clock, or none.
+
+use core::time::Duration;
+
+/// An instant: nanoseconds on some clock that only the caller knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// Later than every instant that anybody will see.
+    pub const NEVER: Time = Time(u64::MAX);
+
+    /// This instant, `wait` later. Stops at [`Time::NEVER`].
+    pub fn after(self, wait: Duration) -> Time {
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        Time(self.0.saturating_add(nanos))
+    }
+
+    /// How long from this instant until `later`; zero if that is past.
+    pub fn until(self, later: Time) -> Duration {
+        Duration::from_nanos(later.0.saturating_sub(self.0))
+    }
+}
