@@ -1,1 +1,24 @@
-//! Being written.
+//! Distributed locks with fencing tokens, renewal and loss notice, over many stores.
+#![doc = ""]
+
+mod client;
+pub mod clock;
+mod driver;
+mod error;
+mod gate;
+mod guard;
+mod held;
+mod keeper;
+mod names;
+mod note;
+mod observe;
+mod settings;
+pub mod store;
+pub mod stores;
+
+pub use client::{Client, Info, Party};
+pub use error::{Error, ErrorKind, Result};
+pub use guard::{Guard, OnLoss};
+pub use holdline_kernel::Schedule;
+pub use names::Name;
+pub use note::Note;

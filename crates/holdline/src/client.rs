@@ -1,0 +1,195 @@
+//! A store together with what a process needs around it.
+
+use crate::clock;
+use crate::driver::{Pair, Want};
+use crate::error::Result;
+use crate::gate::{Gates, Handoff};
+use crate::guard::Guard;
+use crate::keeper;
+use crate::names::Name;
+use crate::note::Note;
+use crate::observe::Waiting;
+use crate::store::{Promises, Seq, Store, TicketId, View};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use tracing::Instrument;
+
+/// A connection to a store, from which locks are made. Cheap to clone; all clones, and all locks
+/// made from them, share the queue inside the process.
+///
+/// Made by [`open`](crate::open()) from a URL, or by [`Client::new`] from a store.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+/// What one owner of re-entrant locks holds by one name.
+pub(crate) type Reentry = Arc<tokio::sync::Mutex<Weak<Guard>>>;
+
+struct Inner {
+    pair: Pair,
+    gates: Arc<Gates>,
+    reentries: Mutex<HashMap<(Name, u128), Reentry>>,
+}
+
+/// A lock as it is now: who holds it, and who waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// Its name.
+    pub name: Name,
+    /// How much weight is admitted at once (1 for a mutex); 0 if nobody uses it.
+    pub capacity: u32,
+    /// Who holds it, in the order in which they were admitted.
+    pub holders: Vec<Party>,
+    /// Who waits for it, next first.
+    pub waiters: Vec<Party>,
+}
+
+/// Somebody who holds a lock or waits for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Party {
+    /// What to call it when breaking its lock.
+    pub id: TicketId,
+    /// Its fencing token, if it holds; the token that it will get, if it waits.
+    pub token: u64,
+    /// How much of the capacity it takes.
+    pub weight: u32,
+    /// How long until it lapses, unless it is heard of.
+    pub expires_in: Duration,
+    /// What it says about itself.
+    pub note: Note,
+}
+
+impl Client {
+    /// A client of this store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        store.alarm(Arc::new(keeper::doubt));
+        let pair = Pair { twin: store.twin(), store };
+        let inner = Inner { pair, gates: Arc::default(), reentries: Mutex::default() };
+        Client { inner: Arc::new(inner) }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.pair.store
+    }
+
+    /// What the store promises.
+    pub fn promises(&self) -> Promises {
+        self.store().promises()
+    }
+
+    /// The store's address, without secrets.
+    pub fn address(&self) -> String {
+        self.store().address()
+    }
+
+    /// Who holds a lock, and who waits for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Info> {
+        let name = Name::new(name)?;
+        let view = self.store().look(&name).await?;
+        let party = |place: &crate::store::Standee| Party {
+            id: place.id,
+            token: place.seq.0,
+            weight: place.weight,
+            expires_in: place.expires_in,
+            note: Note::read(&place.note),
+        };
+        let View { capacity, .. } = view;
+        let (holders, waiters) =
+            (view.holders().map(party).collect(), view.waiters().map(party).collect());
+        Ok(Info { name, capacity, holders, waiters })
+    }
+
+    /// The names, beginning with `prefix`, of locks that somebody holds or waits for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        self.store().list(prefix).await
+    }
+
+    /// Takes a lock away from one holder (or waiter), named by the id that
+    /// [`inspect`](Client::inspect) shows, so that nobody else's lock is ever broken by accident.
+    ///
+    /// Its guard is told, at the latest at its next renewal. The token returned is higher than the
+    /// victim's: present it to whatever the lock guards, and the victim is fenced even before the
+    /// next holder comes. `None` means that nobody stands there by that id any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the lock broken or not.
+    pub async fn force_unlock(
+        &self,
+        name: impl AsRef<str>,
+        id: TicketId,
+        reason: &str,
+    ) -> Result<Option<u64>> {
+        let name = Name::new(name)?;
+        let token = self.store().evict(&name, id, reason).await?;
+        if let Some(Seq(token)) = token {
+            tracing::warn!(%name, token, reason, "lock broken by force");
+        }
+        Ok(token.map(|seq| seq.0))
+    }
+
+    /// Waits until every lock that was dropped, and every acquisition that was abandoned, has really
+    /// been given up in the store. Of use before a process ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn settle(&self) {
+        keeper::settle().await;
+    }
+
+    /// The one way to acquire, which every recipe takes.
+    pub(crate) async fn acquire(
+        &self,
+        want: Want,
+        handoff: Option<Handoff>,
+    ) -> Result<Option<Guard>> {
+        let waiting = Waiting::new(clock::now());
+        let span =
+            tracing::debug_span!("acquire", name = %want.line, token = tracing::field::Empty);
+        let guard = async {
+            let guard = self.inner.gates.acquire(&self.inner.pair, &want, handoff).await?;
+            if let Some(guard) = &guard {
+                tracing::Span::current().record("token", guard.token());
+                waiting.granted(clock::now());
+            }
+            Ok(guard)
+        };
+        guard.instrument(span).await
+    }
+
+    /// The entry of this owner and name, and nobody else's.
+    pub(crate) fn reentry(&self, name: &Name, owner: u128) -> Reentry {
+        let mut map =
+            self.inner.reentries.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Entries that nobody uses any more go before new ones come.
+        if map.len() >= 64 && map.len().is_power_of_two() {
+            map.retain(|_, entry| Arc::strong_count(entry) > 1 || in_use(entry));
+        }
+        Arc::clone(map.entry((name.clone(), owner)).or_default())
+    }
+}
+
+fn in_use(entry: &Reentry) -> bool {
+    entry.try_lock().is_ok_and(|guard| guard.strong_count() > 0)
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("store", &self.address()).finish_non_exhaustive()
+    }
+}

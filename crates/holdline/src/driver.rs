@@ -1,0 +1,173 @@
+//! The driver: the only place where a claim, a store, a timer and cancellation meet.
+//!
+//! The claim decides ([`holdline_kernel::Claim`]), the store is asked, and this loop carries messages
+//! between them. Whatever becomes of the future, no place is left behind: from before the first
+//! request until the grant, a small guard stands ready to hand the ticket to the keeper, which
+//! leaves the line in the background.
+
+use crate::clock::{self, within};
+use crate::error::{Error, ErrorKind, Result};
+use crate::held::Held;
+use crate::keeper;
+use crate::names::Name;
+use crate::store::{Seq, Store, Ticket, TicketId};
+use holdline_kernel::{Action, Claim, Event, Hold, Lease, Manner, Time};
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything about an acquisition but the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Want {
+    pub(crate) line: Name,
+    pub(crate) weight: u32,
+    pub(crate) capacity: u32,
+    pub(crate) lease: Lease,
+    pub(crate) patience: Duration,
+    pub(crate) renew: bool,
+    pub(crate) span: u32,
+    pub(crate) note: Arc<str>,
+    pub(crate) manner: Manner,
+    pub(crate) limit: Time,
+}
+
+/// A store, and the same store for the keeper.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) twin: Arc<dyn Store>,
+}
+
+/// Acquires, or says that it was not to be had in the time given.
+///
+/// # Cancel safety
+///
+/// Dropping the future at any point leaves no lasting place in the line.
+pub(crate) async fn acquire(pair: &Pair, want: &Want) -> Result<Option<Arc<Held>>> {
+    let mut claim = Claim::new(want.manner, want.lease, want.limit);
+    let mut action = claim.restart();
+    let mut abandon = Abandon { pair, want, id: None };
+    let mut ticket = want.ticket()?;
+    let mut last_error = None;
+    loop {
+        let event = match action {
+            Action::Send(how) => {
+                abandon.id = Some(ticket.id);
+                let sent = clock::now();
+                let call = pair.store.enter(&want.line, &ticket, &want.note, how);
+                match within(call_limit(want, sent), call).await {
+                    Some(Ok(standing)) => Event::Reply { sent, standing },
+                    Some(Err(error)) if !error.retryable() => return Err(error),
+                    Some(Err(error)) => {
+                        last_error = Some(error);
+                        Event::Failed
+                    }
+                    None => {
+                        last_error = Some(silence(pair, want));
+                        Event::Failed
+                    }
+                }
+            }
+            Action::Wait { until, seq } => {
+                let listen = want.manner == Manner::Listen && seq.is_some();
+                within(until, notice(pair, want, &ticket, listen)).await;
+                Event::Woken
+            }
+            Action::Grant { seq, sent } => {
+                abandon.id = None;
+                return Ok(Some(grant(pair, want, ticket, seq, sent)));
+            }
+            Action::Restart => {
+                ticket = want.ticket()?;
+                action = claim.restart();
+                continue;
+            }
+            Action::GiveUp => {
+                // A try that was answered has left nothing behind.
+                if want.manner == Manner::Try && last_error.is_none() {
+                    abandon.id = None;
+                }
+                return Ok(None);
+            }
+            Action::Fail => return Err(last_error.unwrap_or_else(|| silence(pair, want))),
+        };
+        action = claim.step(clock::now(), fastrand::u64(..), event);
+    }
+}
+
+/// Waits for a notice; for ever if none will come.
+async fn notice(pair: &Pair, want: &Want, ticket: &Ticket, listen: bool) {
+    if listen && pair.store.watch(&want.line, ticket.id).await.is_ok() {
+        return;
+    }
+    pending().await
+}
+
+fn grant(pair: &Pair, want: &Want, ticket: Ticket, seq: Seq, sent: Time) -> Arc<Held> {
+    let hold = Hold::new(want.lease, sent, want.renew);
+    let (twin, note) = (Arc::clone(&pair.twin), Arc::clone(&want.note));
+    let held = Arc::new(Held::new(twin, want.line.clone(), ticket, note, seq, hold));
+    keeper::keep(&held);
+    held
+}
+
+impl Want {
+    /// A new ticket for it.
+    pub(crate) fn ticket(&self) -> Result<Ticket> {
+        Ok(Ticket {
+            id: new_id()?,
+            weight: self.weight,
+            capacity: self.capacity,
+            lease: self.lease.length,
+            patience: self.patience,
+            span: self.span,
+        })
+    }
+}
+
+/// 128 bits from the system: nobody else's, ever.
+fn new_id() -> Result<TicketId> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let message = "the system gave no random numbers, without which no lock is safe";
+        Error::because(ErrorKind::Denied, message, error)
+    })?;
+    Ok(TicketId(u128::from_be_bytes(bytes)))
+}
+
+/// When to stop waiting for one answer. Tied to the lease: a later answer would be of little use.
+fn call_limit(want: &Want, sent: Time) -> Time {
+    let one = (want.lease.length / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
+    sent.after(one).min(want.limit.max(sent.after(Duration::from_millis(50))))
+}
+
+fn silence(pair: &Pair, want: &Want) -> Error {
+    let message = format!(
+        "{} did not answer in time about lock \"{}\"; check that it runs and can be reached",
+        pair.store.address(),
+        want.line
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// Hands a ticket whose acquisition came to nothing to the keeper.
+struct Abandon<'a> {
+    pair: &'a Pair,
+    want: &'a Want,
+    id: Option<TicketId>,
+}
+
+impl Drop for Abandon<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            let longest = self.want.lease.length.max(self.want.patience);
+            keeper::leave(keeper::Leave {
+                store: Arc::clone(&self.pair.twin),
+                line: self.want.line.clone(),
+                id,
+                until: clock::now().after(longest),
+                then: None,
+            });
+        }
+    }
+}

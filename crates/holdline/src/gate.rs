@@ -1,0 +1,209 @@
+//! The gate: the line inside the process.
+//!
+//! Tasks that want the same name from the same client queue here by the very rule by which tickets
+//! queue in the store: a task passes when the weight of those before it, plus its own, fits the
+//! capacity. Only then is its ticket sent. So of 64 tasks that want a mutex one at a time talks to
+//! the store, and the others cost it nothing; 64 readers do not wait for one another.
+//!
+//! When asked to, a holder hands the lock over to the next task here without the store seeing it.
+//! The ticket has reserved a token for each of them, so tokens rise then too. Count and time of such
+//! handoffs are bounded, so that other processes get their turn.
+
+use crate::clock;
+use crate::driver::{self, Pair, Want};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{Guard, Pass};
+use crate::held::Held;
+use crate::names::Name;
+use crate::observe;
+use crate::store::{Refusal, Seq, refuse};
+use holdline_kernel::{Manner, Time};
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Bounds of local handoff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handoff {
+    /// How many holders one ticket may serve in all.
+    pub(crate) most: u32,
+    /// For how long.
+    pub(crate) time: Duration,
+}
+
+/// The gates of one client, by name. A gate exists while somebody uses it.
+#[derive(Debug, Default)]
+pub(crate) struct Gates(Mutex<HashMap<Name, Arc<Gate>>>);
+
+#[derive(Debug)]
+struct Gate {
+    /// Fair, weighted, and safe to cancel: the rule, as tokio implements it.
+    seats: Arc<Semaphore>,
+    capacity: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: usize,
+    /// A lock that its holder has left for the next task. If none comes, dropping it releases it.
+    spare: Option<Spare>,
+}
+
+#[derive(Debug)]
+struct Spare {
+    guard: Guard,
+    budget: Budget,
+}
+
+/// How much more handing over one ticket allows.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    left: u32,
+    until: Time,
+}
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Gates {
+    fn map(&self) -> MutexGuard<'_, HashMap<Name, Arc<Gate>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Acquires: first here, then in the store.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future at any point leaves no lasting place, here or in the store.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        pair: &Pair,
+        want: &Want,
+        handoff: Option<Handoff>,
+    ) -> Result<Option<Guard>> {
+        let mut visit = self.enter(want)?;
+        let seats = Arc::clone(&visit.gate.seats);
+        let permit = if want.manner == Manner::Try {
+            seats.try_acquire_many_owned(want.weight).ok()
+        } else {
+            let seat = seats.acquire_many_owned(want.weight);
+            clock::within(want.limit, seat).await.transpose().ok().flatten()
+        };
+        let Some(permit) = permit else { return Ok(None) };
+        let spare = visit.seated();
+        let budget = handoff
+            .map(|bounds| Budget { left: bounds.most - 1, until: clock::now().after(bounds.time) });
+        let mut seat = Seat { visit, permit, pair: pair.clone(), budget };
+        if let Some(Spare { guard, budget }) = spare
+            && guard.is_valid()
+        {
+            let (held, token) = guard.into_parts();
+            observe::handed_over();
+            seat.budget = seat.budget.and(Some(budget));
+            let token = Seq(token.0 + 1);
+            return Ok(Some(Guard::new(held, pair.store.clone(), token, Some(Box::new(seat)))));
+        }
+        let Some(held) = driver::acquire(pair, want).await? else { return Ok(None) };
+        let token = held.seq;
+        Ok(Some(Guard::new(held, pair.store.clone(), token, Some(Box::new(seat)))))
+    }
+
+    fn enter(self: &Arc<Self>, want: &Want) -> Result<Visit> {
+        let mut map = self.map();
+        let gate = map.entry(want.line.clone()).or_insert_with(|| {
+            let seats = Arc::new(Semaphore::new(want.capacity as usize));
+            Arc::new(Gate { seats, capacity: want.capacity, state: Mutex::default() })
+        });
+        if gate.capacity != want.capacity {
+            let ticket = want.ticket()?;
+            return Err(refuse(&want.line, &ticket, Refusal::Capacity { line: gate.capacity }));
+        }
+        if want.weight == 0 || want.weight > want.capacity {
+            let message = format!(
+                "lock \"{}\" was asked for {} of {} permits; ask for at least 1 and at most all",
+                want.line, want.weight, want.capacity
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        gate.state().waiting += 1;
+        Ok(Visit {
+            gates: Arc::clone(self),
+            gate: Arc::clone(gate),
+            line: want.line.clone(),
+            waiting: true,
+        })
+    }
+}
+
+/// Somebody's use of a gate, from entering to leaving.
+#[derive(Debug)]
+struct Visit {
+    gates: Arc<Gates>,
+    gate: Arc<Gate>,
+    line: Name,
+    waiting: bool,
+}
+
+impl Visit {
+    /// Ends the wait, and takes what the last holder may have left.
+    fn seated(&mut self) -> Option<Spare> {
+        self.waiting = false;
+        let mut state = self.gate.state();
+        state.waiting -= 1;
+        state.spare.take()
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let unclaimed = if mem::take(&mut self.waiting) {
+            let mut state = self.gate.state();
+            state.waiting -= 1;
+            if state.waiting == 0 { state.spare.take() } else { None }
+        } else {
+            None
+        };
+        drop(unclaimed); // releases the lock, outside of the gate's mutex
+        let mut map = self.gates.map();
+        // All clones are made under the map's mutex: two are the map's and ours.
+        if Arc::strong_count(&self.gate) == 2 {
+            map.remove(&self.line);
+        }
+    }
+}
+
+/// A place inside the gate. Dropping it lets the next task pass.
+struct Seat {
+    // Dropped in this order: the next task may pass before the visit ends.
+    permit: OwnedSemaphorePermit,
+    visit: Visit,
+    pair: Pair,
+    budget: Option<Budget>,
+}
+
+impl Pass for Seat {
+    fn hand_over(&mut self, held: &Arc<Held>, token: Seq) -> bool {
+        let Some(budget) = self.budget else { return false };
+        if budget.left == 0 || clock::now() >= budget.until {
+            return false;
+        }
+        let mut state = self.visit.gate.state();
+        if state.waiting == 0 {
+            return false;
+        }
+        let guard = Guard::new(Arc::clone(held), self.pair.store.clone(), token, None);
+        state.spare = Some(Spare { guard, budget: Budget { left: budget.left - 1, ..budget } });
+        true
+    }
+
+    fn lighten(&mut self, weight: u32) {
+        let surplus = self.permit.num_permits().saturating_sub(weight as usize);
+        drop(self.permit.split(surplus));
+    }
+}

@@ -1,0 +1,292 @@
+//! What a holder has: the token, the deadline, notice of loss, and the ways to let go.
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::held::Held;
+use crate::keeper;
+use crate::names::Name;
+use crate::store::{Seq, Store, check_lease};
+use holdline_kernel::Lease;
+use std::future::Future;
+use std::future::poll_fn;
+use std::mem;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// What [`Guard::protect`] does with its work when the lock is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// Stop it, and return an error: the conservative policy.
+    #[default]
+    Stop,
+    /// Let it finish. For work that is harmless when done twice, or that a fencing token protects.
+    Continue,
+}
+
+/// What the gate gave this guard, and gets back.
+pub(crate) trait Pass: Send + Sync {
+    /// Offers the lock, still held, to somebody who waits in this process.
+    fn hand_over(&mut self, held: &Arc<Held>, token: Seq) -> bool;
+    /// Gives back what is no longer needed after a downgrade to this weight.
+    fn lighten(&mut self, weight: u32);
+}
+
+/// A held lock. Dropping it releases the lock in the background; [`unlock`](Guard::unlock) releases
+/// it and says how that went.
+///
+/// It is renewed in the background until it is released (unless it was taken with a fixed lease).
+/// That can fail, and the process can be stopped for longer than the lease: what is guarded must
+/// therefore be stopped when the lock is [lost](Guard::lost), as [`protect`](Guard::protect) does,
+/// or be written with the fencing [token](Guard::token) to something that checks it.
+#[must_use = "dropping the guard at once releases the lock at once"]
+pub struct Guard {
+    held: Arc<Held>,
+    /// The store, over the caller's connections.
+    store: Arc<dyn Store>,
+    token: Seq,
+    pass: Option<Box<dyn Pass>>,
+    on_loss: OnLoss,
+    /// Set when the lock has left this guard.
+    empty: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(
+        held: Arc<Held>,
+        store: Arc<dyn Store>,
+        token: Seq,
+        pass: Option<Box<dyn Pass>>,
+    ) -> Self {
+        Guard { held, store, token, pass, on_loss: OnLoss::Stop, empty: false }
+    }
+
+    pub(crate) fn on_loss(mut self, on_loss: OnLoss) -> Self {
+        self.on_loss = on_loss;
+        self
+    }
+
+    /// Takes the lock out, for somebody else in this process.
+    pub(crate) fn into_parts(mut self) -> (Arc<Held>, Seq) {
+        self.empty = true;
+        (Arc::clone(&self.held), self.token)
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &Name {
+        &self.held.line
+    }
+
+    /// The fencing token: higher than that of every earlier holder of this name.
+    ///
+    /// Give it to whatever the lock guards, with reads and with writes, and let that refuse a token
+    /// lower than the highest it has seen (see [`Fence`](crate::Fence)).
+    pub fn token(&self) -> u64 {
+        self.token.0
+    }
+
+    /// The id that [`inspect`](crate::Client::inspect) shows for this holder.
+    pub fn ticket(&self) -> crate::store::TicketId {
+        self.held.ticket().id
+    }
+
+    /// Whether the lock is certainly still held. Once false, it stays false.
+    ///
+    /// It turns false a margin before anybody else can be admitted, also when the process was
+    /// stopped or the store went silent.
+    pub fn is_valid(&self) -> bool {
+        self.held.is_valid()
+    }
+
+    /// How long the lock is certainly held from now, if no further renewal succeeds.
+    pub fn remaining(&self) -> Duration {
+        if self.is_valid() { clock::now().until(self.held.until()) } else { Duration::ZERO }
+    }
+
+    /// [`remaining`](Guard::remaining) as an instant of the standard library's clock, which does not
+    /// count time that the machine is suspended.
+    pub fn deadline(&self) -> Instant {
+        clock::instant_in(self.remaining())
+    }
+
+    /// Resolves when the lock is lost; at once if it already is.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) {
+        self.held.gone().await;
+    }
+
+    /// Does `work` under the lock: stops it and returns an error of kind
+    /// [`Lost`](ErrorKind::Lost) if the lock is lost before it is done, even when the process was
+    /// stopped in between. Under [`OnLoss::Continue`] the work goes on.
+    ///
+    /// An error does not say that the work did nothing: it says that others may have held the lock
+    /// before it ended, so that its effects must be checked or rolled back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`, wherever it is; the lock stays held.
+    pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
+        if self.on_loss == OnLoss::Continue {
+            return Ok(work.await);
+        }
+        match protect(|| self.is_valid(), self.lost(), work).await {
+            Some(output) => Ok(output),
+            None => Err(self.loss()),
+        }
+    }
+
+    /// Makes sure that the lock is held for at least `by` from now, unless it is broken by force,
+    /// even if no renewal succeeds. Never shortens what is left.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] if it is lost; [`ErrorKind::Invalid`] if the store takes no such lease;
+    /// other kinds if the store could not be asked, which leaves the lock as it was.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the lock held, extended or not.
+    pub async fn extend(&self, by: Duration) -> Result<()> {
+        if !self.is_valid() {
+            return Err(self.loss());
+        }
+        let margin = self.held.margin();
+        let lease = Lease { length: by.saturating_add(margin), margin };
+        // The drift allowance is a part of the lease, and what is added for it needs one too.
+        let lease = Lease { length: lease.length + lease.drift() + lease.drift() / 50, ..lease };
+        check_lease(&*self.store, lease.length)?;
+        self.held.renew(&*self.store, Some(lease)).await?;
+        if self.is_valid() { Ok(()) } else { Err(self.loss()) }
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] if it was lost before: others may have held it in the meantime.
+    /// [`ErrorKind::Unknown`] if the store did not confirm; the release goes on in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock in the background, as dropping the guard does.
+    pub async fn unlock(mut self) -> Result<()> {
+        if self.hand_over() {
+            return Ok(());
+        }
+        let held = Arc::clone(&self.held);
+        keeper::forget(&held);
+        let was_valid = held.release();
+        let limit =
+            (held.ticket().lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
+        let call = self.store.leave(&held.line, held.ticket().id);
+        let left = clock::within(clock::now().after(limit), call).await;
+        match left {
+            Some(Ok(there)) => {
+                self.empty = true;
+                if was_valid && there { Ok(()) } else { Err(self.loss()) }
+            }
+            Some(Err(error)) => Err(self.doubt(Some(error))), // dropping self goes on trying
+            None => Err(self.doubt(None)),
+        }
+    }
+
+    /// Passes the lock on to somebody in this process, if that was asked for and somebody waits.
+    fn hand_over(&mut self) -> bool {
+        let Some(pass) = &mut self.pass else { return false };
+        if self.held.is_valid() && pass.hand_over(&self.held, self.token) {
+            self.empty = true;
+        }
+        self.empty
+    }
+
+    /// Lowers the weight, and tells the store.
+    pub(crate) async fn lighten(&mut self, weight: u32) -> Result<()> {
+        self.held.change(Some(weight), None);
+        self.held.renew(&*self.store, None).await?;
+        if !self.is_valid() {
+            return Err(self.loss());
+        }
+        if let Some(pass) = &mut self.pass {
+            pass.lighten(weight);
+        }
+        Ok(())
+    }
+
+    /// Replaces what others see about this holder.
+    pub(crate) async fn annotate(&self, note: Arc<str>) -> Result<()> {
+        self.held.change(None, Some(note));
+        self.held.renew(&*self.store, None).await?;
+        if self.is_valid() { Ok(()) } else { Err(self.loss()) }
+    }
+
+    /// The error that says that this lock is lost.
+    pub(crate) fn loss(&self) -> Error {
+        let message = format!("lock \"{}\" was lost: {}", self.name(), self.held.why());
+        Error::new(ErrorKind::Lost, message)
+    }
+
+    fn doubt(&self, cause: Option<Error>) -> Error {
+        let message = format!(
+            "{} did not confirm the release of lock \"{}\"; it is being retried in the background, \
+             and ends with its lease in any case",
+            self.held.store.address(),
+            self.name()
+        );
+        match cause {
+            Some(cause) => Error::because(ErrorKind::Unknown, message, cause),
+            None => Error::new(ErrorKind::Unknown, message),
+        }
+    }
+}
+
+/// Runs `work` as long as `valid`, looking before every step and after the last.
+pub(crate) async fn protect<F: Future>(
+    valid: impl Fn() -> bool,
+    lost: impl Future<Output = ()>,
+    work: F,
+) -> Option<F::Output> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    poll_fn(|cx| {
+        if !valid() || lost.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        match work.as_mut().poll(cx) {
+            Poll::Ready(output) if valid() => Poll::Ready(Some(output)),
+            Poll::Ready(_) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.empty || self.hand_over() {
+            return;
+        }
+        keeper::forget(&self.held);
+        self.held.release();
+        let ticket = self.held.ticket();
+        keeper::leave(keeper::Leave {
+            store: Arc::clone(&self.held.store),
+            line: self.held.line.clone(),
+            id: ticket.id,
+            until: clock::now().after(ticket.lease),
+            then: mem::take(&mut self.pass).map(|pass| Box::new(pass) as _),
+        });
+    }
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", self.name())
+            .field("token", &self.token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,208 @@
+//! A held lock, as its guard and the keeper share it.
+//!
+//! Its state only ever goes forward, from held to lost or released. A holder whose deadline has passed
+//! is never revived, not even by a renewal that turns out to have been in time: once
+//! [`Held::is_valid`] has said no, it goes on saying no.
+
+use crate::clock;
+use crate::names::Name;
+use crate::observe;
+use crate::store::{Enter, Seq, Standing, Store, Ticket};
+use holdline_kernel::{Hold, Lease, Next, Time};
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+const HELD: u8 = 0;
+const LOST: u8 = 1;
+const RELEASED: u8 = 2;
+
+/// What is left of one acquisition once it is granted.
+pub(crate) struct Held {
+    /// The store, over the keeper's connections.
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) line: Name,
+    pub(crate) seq: Seq,
+    pub(crate) since: Time,
+    state: AtomicU8,
+    until: AtomicU64,
+    changing: Mutex<Changing>,
+    loss: Notify,
+}
+
+/// What renewals use and change.
+struct Changing {
+    hold: Hold,
+    ticket: Ticket,
+    note: Arc<str>,
+    /// Where the keeper's schedule has it.
+    due: Option<Time>,
+    why: String,
+}
+
+impl Held {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        line: Name,
+        ticket: Ticket,
+        note: Arc<str>,
+        seq: Seq,
+        hold: Hold,
+    ) -> Self {
+        observe::held(1.0);
+        Held {
+            store,
+            line,
+            seq,
+            since: clock::now(),
+            state: AtomicU8::new(HELD),
+            until: AtomicU64::new(hold.until().0),
+            changing: Mutex::new(Changing { hold, ticket, note, due: None, why: String::new() }),
+            loss: Notify::new(),
+        }
+    }
+
+    fn changing(&self) -> MutexGuard<'_, Changing> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn until(&self) -> Time {
+        Time(self.until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        self.state.load(Ordering::Acquire) == HELD && clock::now() < self.until()
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.changing().ticket
+    }
+
+    /// How long before a rival can be let in the holder is told.
+    pub(crate) fn margin(&self) -> std::time::Duration {
+        self.changing().hold.lease().margin
+    }
+
+    /// Why it was lost, in words.
+    pub(crate) fn why(&self) -> String {
+        let why = self.changing().why.clone();
+        if why.is_empty() { "its lease ran out".to_owned() } else { why }
+    }
+
+    /// Resolves when the lock is lost (or released).
+    pub(crate) async fn gone(&self) {
+        loop {
+            let mut notice = std::pin::pin!(self.loss.notified());
+            notice.as_mut().enable();
+            if !self.is_valid() {
+                return;
+            }
+            notice.await;
+        }
+    }
+
+    /// Ends it, and says whether it was still held until now.
+    pub(crate) fn release(&self) -> bool {
+        let valid = self.is_valid();
+        if self.state.swap(RELEASED, Ordering::AcqRel) == HELD {
+            observe::released(clock::now(), self.since);
+        }
+        self.loss.notify_waiters();
+        valid
+    }
+
+    /// Marks it lost. Says whether it was held before.
+    pub(crate) fn lose(&self, why: &str) -> bool {
+        // The reason comes first, so that whoever sees the loss can say why.
+        {
+            let mut changing = self.changing();
+            if changing.why.is_empty() {
+                why.clone_into(&mut changing.why);
+            }
+        }
+        let was_held =
+            self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if was_held {
+            observe::lost(clock::now(), self.since);
+            tracing::warn!(name = %self.line, token = self.seq.0, why, "lock lost");
+        }
+        self.loss.notify_waiters();
+        was_held
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.load(Ordering::Acquire) != HELD
+    }
+
+    /// What the keeper is to do at `now`, and when it is to ask again.
+    pub(crate) fn next(&self, now: Time) -> (Next, Time) {
+        let mut changing = self.changing();
+        let next = changing.hold.next(now);
+        let again = match next {
+            Next::Sleep(at) => at,
+            Next::Renew => self.until().min(now.after(changing.hold.lease().beat())),
+            Next::Lose => now,
+        };
+        (next, again)
+    }
+
+    /// Where the keeper's schedule has this lock; kept here so that a release finds it.
+    pub(crate) fn set_due(&self, due: Option<Time>) -> Option<Time> {
+        std::mem::replace(&mut self.changing().due, due)
+    }
+
+    pub(crate) fn doubt(&self, now: Time) {
+        self.changing().hold.doubt(now);
+    }
+
+    /// Changes what further renewals say: the weight (only downward) and the note.
+    pub(crate) fn change(&self, weight: Option<u32>, note: Option<Arc<str>>) {
+        let mut changing = self.changing();
+        if let Some(weight) = weight {
+            changing.ticket.weight = weight;
+        }
+        if let Some(note) = note {
+            changing.note = note;
+        }
+    }
+
+    /// Renews once, for `lease` or as before, and takes in the answer. An error is no loss: whoever
+    /// is told of it may try again until the deadline.
+    pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> crate::Result<()> {
+        let (lease, mut ticket, note) = {
+            let changing = self.changing();
+            (lease.unwrap_or(changing.hold.lease()), changing.ticket, Arc::clone(&changing.note))
+        };
+        ticket.lease = lease.length;
+        let sent = clock::now();
+        match store.enter(&self.line, &ticket, &note, Enter::Keep(self.seq)).await? {
+            Standing::Admitted(_) => self.renewed(lease, sent),
+            Standing::Lost | Standing::Waiting { .. } => {
+                self.lose("the store no longer has it: it lapsed, or somebody broke the lock");
+            }
+        }
+        Ok(())
+    }
+
+    fn renewed(&self, lease: Lease, sent: Time) {
+        let mut changing = self.changing();
+        // Somebody may already have been told that it is no longer valid: too late to renew.
+        if clock::now() < changing.hold.until() {
+            changing.hold.renewed(lease, sent);
+            self.until.store(changing.hold.until().0, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        observe::held(-1.0);
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("line", &self.line).field("token", &self.seq.0).finish()
+    }
+}

@@ -1,0 +1,258 @@
+//! The keeper: one background thread that renews every held lock, and finishes what a dropped future
+//! or guard left undone.
+//!
+//! It is a thread, and not a task, because a task shares its fate with the program's executor: one
+//! that is blocked for longer than a lease would lose every lock. It uses the store's
+//! [twin](crate::store::Store::twin), so that a jammed connection of the program does not jam
+//! renewals either. All locks of the process share one schedule; a held lock costs an entry there,
+//! and neither a timer nor a task.
+
+use crate::clock;
+use crate::held::Held;
+use crate::names::Name;
+use crate::observe;
+use crate::store::{Store, TicketId};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use holdline_kernel::{Next, Schedule, Time};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, watch};
+
+/// A place to give up in the background.
+pub(crate) struct Leave {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) line: Name,
+    pub(crate) id: TicketId,
+    /// After this the place has lapsed anyway.
+    pub(crate) until: Time,
+    /// Dropped when it is done: what must not happen before.
+    pub(crate) then: Option<Box<dyn Any + Send>>,
+}
+
+/// Renewals and departures, in order of time. The address tells apart what is due at once.
+type Entries = BTreeMap<(Time, usize), Arc<Held>>;
+
+struct Plan {
+    entries: Entries,
+    /// When the keeper will look next by itself. Whoever adds something earlier wakes it.
+    planned: Time,
+}
+
+struct Keeper {
+    plan: Mutex<Plan>,
+    nudge: Notify,
+    jobs: mpsc::UnboundedSender<Leave>,
+    undone: watch::Sender<usize>,
+}
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn keeper() -> &'static Keeper {
+    static KEEPER: OnceLock<&'static Keeper> = OnceLock::new();
+    KEEPER.get_or_init(|| {
+        let (jobs, inbox) = mpsc::unbounded_channel();
+        let plan = Plan { entries: Entries::new(), planned: Time::NEVER };
+        let keeper: &'static Keeper = Box::leak(Box::new(Keeper {
+            plan: Mutex::new(plan),
+            nudge: Notify::new(),
+            jobs,
+            undone: watch::Sender::new(0),
+        }));
+        std::thread::Builder::new()
+            .name("holdline-keeper".to_owned())
+            .spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .expect("the system gives the keeper a runtime");
+                runtime.block_on(keeper.run(inbox));
+            })
+            .expect("the system gives the keeper a thread");
+        keeper
+    })
+}
+
+/// Begins to renew a lock, and to watch its deadline.
+pub(crate) fn keep(held: &Arc<Held>) {
+    let keeper = keeper();
+    let (_, due) = held.next(held.since);
+    let mut plan = keeper.plan();
+    held.set_due(Some(due));
+    plan.entries.insert((due, address(held)), Arc::clone(held));
+    let early = due < plan.planned;
+    drop(plan);
+    if early {
+        keeper.nudge.notify_one();
+    }
+}
+
+/// Stops renewing a lock.
+pub(crate) fn forget(held: &Arc<Held>) {
+    let mut plan = keeper().plan();
+    if let Some(due) = held.set_due(None) {
+        plan.entries.remove(&(due, address(held)));
+    }
+}
+
+/// Gives a place up in the background, trying until it is done or has lapsed.
+pub(crate) fn leave(leave: Leave) {
+    let keeper = keeper();
+    keeper.undone.send_modify(|undone| *undone += 1);
+    if keeper.jobs.send(leave).is_err() {
+        keeper.undone.send_modify(|undone| *undone -= 1);
+    }
+}
+
+/// Asks the store at once whether it still has this ticket.
+pub(crate) fn doubt(id: TicketId) {
+    let keeper = keeper();
+    let now = clock::now();
+    let mut plan = keeper.plan();
+    let found = plan.entries.iter().find(|(_, held)| held.ticket().id == id).map(|(key, _)| *key);
+    if let Some(held) = found.and_then(|key| plan.entries.remove(&key)) {
+        held.doubt(now);
+        held.set_due(Some(now));
+        plan.entries.insert((now, address(&held)), held);
+        keeper.nudge.notify_one();
+    }
+}
+
+/// Waits until nothing is left to be given up in the background.
+pub(crate) async fn settle() {
+    // The sender lives as long as the process: this cannot fail.
+    let _ = keeper().undone.subscribe().wait_for(|undone| *undone == 0).await;
+}
+
+fn address(held: &Arc<Held>) -> usize {
+    Arc::as_ptr(held).addr()
+}
+
+impl Keeper {
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn run(&'static self, mut inbox: mpsc::UnboundedReceiver<Leave>) {
+        let mut work = FuturesUnordered::<Work>::new();
+        loop {
+            let next = self.beat(&mut work).await;
+            tokio::select! {
+                () = self.nudge.notified() => {}
+                Some(leave) = inbox.recv() => start(self.finish(leave), &mut work).await,
+                Some(()) = work.next(), if !work.is_empty() => {}
+                () = clock::sleep_until(next), if next != Time::NEVER => {}
+            }
+        }
+    }
+
+    /// Does what is due, and says when something will be.
+    async fn beat(&'static self, work: &mut FuturesUnordered<Work>) -> Time {
+        let (renewals, losses) = self.collect();
+        for held in losses {
+            start(self.lapse(held), work).await;
+        }
+        for held in renewals {
+            start(renew(held), work).await;
+        }
+        self.plan().planned
+    }
+
+    fn collect(&self) -> (Vec<Arc<Held>>, Vec<Arc<Held>>) {
+        let now = clock::now();
+        let (mut renewals, mut losses) = (Vec::new(), Vec::new());
+        let mut plan = self.plan();
+        while let Some(first) = plan.entries.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            let held = first.remove();
+            held.set_due(None);
+            if held.is_over() {
+                continue;
+            }
+            let (next, again) = held.next(now);
+            if next == Next::Lose {
+                losses.push(held);
+                continue;
+            }
+            held.set_due(Some(again));
+            plan.entries.insert((again, address(&held)), Arc::clone(&held));
+            if next == Next::Renew {
+                renewals.push(held);
+            }
+        }
+        plan.planned = plan.entries.first_key_value().map_or(Time::NEVER, |(key, _)| key.0);
+        (renewals, losses)
+    }
+
+    /// The deadline has passed without a renewal: tell the holder, then tidy up behind it.
+    async fn lapse(&'static self, held: Arc<Held>) {
+        if held.lose("its lease ran out before a renewal was confirmed") {
+            let (line, id) = (held.line.clone(), held.ticket().id);
+            let until = clock::now().after(held.ticket().lease);
+            self.undone.send_modify(|undone| *undone += 1);
+            let store = Arc::clone(&held.store);
+            self.finish(Leave { store, line, id, until, then: None }).await;
+        }
+    }
+
+    async fn finish(&'static self, leave: Leave) {
+        let backoff =
+            Schedule::exponential(Duration::from_millis(20), Duration::from_secs(2)).jitter(50);
+        let limit = Duration::from_secs(2);
+        for attempt in 0.. {
+            let call = leave.store.leave(&leave.line, leave.id);
+            match tokio::time::timeout(limit, call).await {
+                Ok(Ok(_)) => break,
+                Ok(Err(error)) if !error.retryable() => {
+                    tracing::warn!(name = %leave.line, %error, "could not leave the line");
+                    break;
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+            if clock::now() >= leave.until {
+                tracing::warn!(name = %leave.line, "left the line to its lease");
+                break;
+            }
+            tokio::time::sleep(backoff.pause(attempt, fastrand::u64(..))).await;
+        }
+        drop(leave.then);
+        self.undone.send_modify(|undone| *undone -= 1);
+    }
+}
+
+/// Runs as much of the work as goes without waiting, and keeps the rest. Most renewals of a local
+/// store never get as far as being kept.
+async fn start(task: impl Future<Output = ()> + Send + 'static, work: &mut FuturesUnordered<Work>) {
+    let mut task: Work = Box::pin(task);
+    let ready = poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_ready())).await;
+    if !ready {
+        work.push(task);
+    }
+}
+
+async fn renew(held: Arc<Held>) {
+    let beat = held.until().0.saturating_sub(clock::now().0);
+    let limit = Duration::from_nanos(beat).min(held.ticket().lease / 4);
+    let outcome = tokio::time::timeout(limit, held.renew(&*held.store, None)).await;
+    observe::renewed(matches!(outcome, Ok(Ok(()))));
+    match outcome {
+        Ok(Ok(())) => {
+            if held.is_over() {
+                forget(&held);
+            }
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(name = %held.line, token = held.seq.0, %error, "renewal failed");
+        }
+        Err(_) => {
+            tracing::warn!(name = %held.line, token = held.seq.0, "renewal not answered in time");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Names of locks.
+
+use crate::error::{Error, ErrorKind, Result};
+use std::fmt;
+use std::sync::Arc;
+
+/// The name of a lock: 1 to 512 bytes of UTF-8 without control characters. Cheap to clone.
+///
+/// Names are compared byte by byte on every store. A store that cannot use a name as it is escapes
+/// or hashes it, without two names ever meeting.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// The longest name, in bytes.
+    pub const MAX: usize = 512;
+
+    /// Checks a name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is empty, too long, or has control characters.
+    pub fn new(name: impl AsRef<str>) -> Result<Self> {
+        let name = name.as_ref();
+        let problem = if name.is_empty() {
+            "it is empty".to_owned()
+        } else if name.len() > Self::MAX {
+            format!("it has {} bytes; at most {} are allowed", name.len(), Self::MAX)
+        } else if let Some(c) = name.chars().find(|c| c.is_control()) {
+            format!("it contains the control character {c:?}")
+        } else {
+            return Ok(Name(name.into()));
+        };
+        let shown: String = name.chars().take(40).flat_map(char::escape_default).collect();
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!("the lock name \"{shown}\" is refused: {problem}"),
+        ))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}

@@ -1,0 +1,61 @@
+//! What can be observed from outside: the names of metrics and the values they get.
+//!
+//! Metrics go through the [`metrics`](https://docs.rs/metrics) facade and cost next to nothing until
+//! the program installs a recorder.
+//!
+//! | name | kind | meaning |
+//! | --- | --- | --- |
+//! | `holdline_waiting` | gauge | acquisitions under way |
+//! | `holdline_held` | gauge | locks held |
+//! | `holdline_acquire_seconds` | histogram | from asking to holding |
+//! | `holdline_hold_seconds` | histogram | from holding to release or loss |
+//! | `holdline_renewals_total` | counter | renewals, by `outcome`: `ok`, `failed` |
+//! | `holdline_losses_total` | counter | locks lost while held |
+//! | `holdline_handoffs_total` | counter | local handoffs, which the store never saw |
+//!
+//! Spans and events go through [`tracing`](https://docs.rs/tracing): the span `acquire` (fields
+//! `name`, `token`) around each acquisition, warnings `lock lost` and `renewal failed`.
+
+use holdline_kernel::Time;
+use metrics::{counter, gauge, histogram};
+
+/// Counts one acquisition as waiting for as long as it lives.
+pub(crate) struct Waiting(Time);
+
+impl Waiting {
+    pub(crate) fn new(now: Time) -> Self {
+        gauge!("holdline_waiting").increment(1.0);
+        Waiting(now)
+    }
+
+    pub(crate) fn granted(&self, now: Time) {
+        histogram!("holdline_acquire_seconds").record(self.0.until(now).as_secs_f64());
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        gauge!("holdline_waiting").decrement(1.0);
+    }
+}
+
+pub(crate) fn held(by: f64) {
+    gauge!("holdline_held").increment(by);
+}
+
+pub(crate) fn released(now: Time, since: Time) {
+    histogram!("holdline_hold_seconds").record(since.until(now).as_secs_f64());
+}
+
+pub(crate) fn lost(now: Time, since: Time) {
+    counter!("holdline_losses_total").increment(1);
+    released(now, since);
+}
+
+pub(crate) fn renewed(ok: bool) {
+    counter!("holdline_renewals_total", "outcome" => if ok { "ok" } else { "failed" }).increment(1);
+}
+
+pub(crate) fn handed_over() {
+    counter!("holdline_handoffs_total").increment(1);
+}

@@ -1,0 +1,179 @@
+//! The options that all recipes share, and how they become a ticket.
+
+use crate::clock;
+use crate::driver::Want;
+use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Handoff;
+use crate::guard::OnLoss;
+use crate::names::Name;
+use crate::note::{self, Note};
+use crate::store::{Store, check_lease};
+use holdline_kernel::{Lease, Manner, Schedule, Time};
+use std::time::Duration;
+
+/// How long a recipe waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Not,
+    Within(Duration),
+    Forever,
+}
+
+/// How a lock is asked for. Each recipe has a copy, changed by its own methods.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) lease: Duration,
+    pub(crate) renew: bool,
+    pub(crate) margin: Option<Duration>,
+    pub(crate) schedule: Option<Schedule>,
+    pub(crate) fair: bool,
+    pub(crate) label: Option<String>,
+    pub(crate) value: Option<String>,
+    pub(crate) on_loss: OnLoss,
+    pub(crate) handoff: Option<Handoff>,
+}
+
+/// The lease, unless another is asked for.
+const LEASE: Duration = Duration::from_secs(10);
+/// How long a waiter may be silent before its place is given to the next.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How an unfair waiter looks, unless told otherwise.
+const BARGE: Schedule =
+    Schedule::exponential(Duration::from_millis(5), Duration::from_millis(100)).jitter(50);
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            lease: LEASE,
+            renew: true,
+            margin: None,
+            schedule: None,
+            fair: true,
+            label: None,
+            value: None,
+            on_loss: OnLoss::Stop,
+            handoff: None,
+        }
+    }
+}
+
+impl Settings {
+    /// What to ask of the store; or why that makes no sense.
+    pub(crate) fn want(
+        &self,
+        store: &dyn Store,
+        line: Name,
+        (weight, capacity): (u32, u32),
+        wait: Wait,
+    ) -> Result<Want> {
+        let promises = store.promises();
+        check_lease(store, self.lease)?;
+        if capacity != 1 && !promises.weights {
+            return Err(unsupported(store, "semaphores and read-write locks"));
+        }
+        if self.handoff.is_some() && !promises.spans {
+            return Err(unsupported(store, "local handoff"));
+        }
+        if self.handoff.is_some_and(|handoff| handoff.most == 0) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "local handoff to 0 holders makes no sense",
+            ));
+        }
+        let note = Note::here(self.label.clone(), self.value.clone()).write();
+        if note.len() > note::MOST {
+            let message =
+                format!("the label and value of lock \"{line}\" are over 4096 bytes long");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let margin = self.margin.unwrap_or(self.lease / 20);
+        let lease = Lease { length: self.lease, margin };
+        if lease.usable() < self.lease / 4 {
+            let message = format!(
+                "a margin of {margin:?} leaves too little of a lease of {:?}; use at most half",
+                self.lease
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(Want {
+            line,
+            weight,
+            capacity,
+            lease,
+            patience: PATIENCE.clamp(promises.lease_min, promises.lease_max),
+            renew: self.renew,
+            span: self.handoff.map_or(1, |handoff| handoff.most),
+            note,
+            manner: self.manner(wait, promises.queues),
+            limit: match wait {
+                Wait::Within(time) => clock::now().after(time),
+                Wait::Not | Wait::Forever => Time::NEVER,
+            },
+        })
+    }
+
+    fn manner(&self, wait: Wait, queues: bool) -> Manner {
+        match (wait, self.schedule) {
+            (Wait::Not, _) => Manner::Try,
+            (_, schedule) if !self.fair || !queues => Manner::Barge(schedule.unwrap_or(BARGE)),
+            (_, Some(schedule)) => Manner::Poll(schedule),
+            (_, None) => Manner::Listen,
+        }
+    }
+}
+
+fn unsupported(store: &dyn Store, what: &str) -> Error {
+    let message = format!("{} does not promise {what}; choose another store", store.address());
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// The option methods, for a recipe that has a field `settings`.
+macro_rules! setting_methods {
+    () => {
+        /// How long the lock lasts without being heard of: the longest time for which a crash, or a
+        /// cut connection, keeps others out. Default: 10 s. It is renewed while the guard lives.
+        pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
+            self.settings.lease = lease;
+            self
+        }
+
+        /// A lease that is not renewed: the lock is lost after this time, whatever happens.
+        pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
+            self.settings.lease = lease;
+            self.settings.renew = false;
+            self
+        }
+
+        /// How long before anybody else can be admitted the holder is told of a loss. Default: a
+        /// twentieth of the lease. The more time it takes to stop the work, the more it should be.
+        pub fn margin(mut self, margin: ::std::time::Duration) -> Self {
+            self.settings.margin = Some(margin);
+            self
+        }
+
+        /// Wait by looking at the store by this schedule, instead of by listening to it.
+        pub fn poll(mut self, schedule: $crate::Schedule) -> Self {
+            self.settings.schedule = Some(schedule);
+            self
+        }
+
+        /// Keep no place in the line while waiting: whoever looks at the right moment enters.
+        pub fn unfair(mut self) -> Self {
+            self.settings.fair = false;
+            self
+        }
+
+        /// Words for whoever inspects the lock.
+        pub fn label(mut self, label: impl Into<String>) -> Self {
+            self.settings.label = Some(label.into());
+            self
+        }
+
+        /// What [`protect`](crate::Guard::protect) does when the lock is lost.
+        pub fn on_loss(mut self, on_loss: $crate::OnLoss) -> Self {
+            self.settings.on_loss = on_loss;
+            self
+        }
+    };
+}
+pub(crate) use setting_methods;

@@ -1,0 +1,231 @@
+//! `memory:` the kernel's line behind a mutex, for one process: for tests, and for programs that
+//! choose their store by configuration.
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{
+    Alarm, Async, Enter, Promises, Seq, Standee, Standing, Store, Ticket, TicketId, View, refuse,
+};
+use crate::stores::wakes::Wakes;
+use holdline_kernel::{Deck, Head, Line, Place};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+/// A store in this process's memory.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    space: Arc<Space>,
+}
+
+struct Space {
+    name: String,
+    lines: Mutex<HashMap<Name, Room>>,
+    wakes: Wakes,
+    alarm: OnceLock<Alarm>,
+    /// The highest token of any line that is gone, so that tokens rise even if the clock does not.
+    last: Mutex<u64>,
+}
+
+/// One line, with what its places carry.
+#[derive(Default)]
+struct Room {
+    head: Head,
+    deck: Deck<Arc<str>>,
+}
+
+impl Memory {
+    /// A store that nobody else can see.
+    pub fn new() -> Self {
+        Memory::named(String::new())
+    }
+
+    fn named(name: String) -> Self {
+        let space = Space {
+            name,
+            lines: Mutex::default(),
+            wakes: Wakes::default(),
+            alarm: OnceLock::new(),
+            last: Mutex::new(0),
+        };
+        Memory { space: Arc::new(space) }
+    }
+
+    /// The store of this name, which all of the process share while anybody uses it.
+    pub fn shared(name: &str) -> Self {
+        static SPACES: Mutex<Option<HashMap<String, Weak<Space>>>> = Mutex::new(None);
+        let mut spaces = SPACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let spaces = spaces.get_or_insert_default();
+        if let Some(space) = spaces.get(name).and_then(Weak::upgrade) {
+            return Memory { space };
+        }
+        let memory = Memory::named(name.to_owned());
+        spaces.insert(name.to_owned(), Arc::downgrade(&memory.space));
+        memory
+    }
+
+    fn lines(&self) -> MutexGuard<'_, HashMap<Name, Room>> {
+        self.space.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does one operation on a line, and forgets the line if it is then empty.
+    fn on<T>(&self, name: &Name, work: impl FnOnce(&mut LineOf<'_>) -> Result<T, Infallible>) -> T {
+        let space = &*self.space;
+        let mut lines = self.lines();
+        if !lines.contains_key(name) {
+            lines.insert(name.clone(), Room::default());
+        }
+        let room = lines.get_mut(name).expect("it was put there just now");
+        if room.head.count == 0 {
+            room.head.last = *space.last.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut wake = |place: &Place<Arc<str>>| space.wakes.wake(place.id);
+        let mut line = Line {
+            head: &mut room.head,
+            places: &mut room.deck,
+            now: clock::now(),
+            stamp: clock::wall_micros(),
+            wake: &mut wake as &mut dyn FnMut(&Place<Arc<str>>),
+        };
+        let Ok(done) = work(&mut line);
+        if room.head.count == 0 {
+            let mut last = space.last.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = (*last).max(room.head.last);
+            lines.remove(name);
+        }
+        done
+    }
+}
+
+type LineOf<'a> = Line<'a, Deck<Arc<str>>, &'a mut dyn FnMut(&Place<Arc<str>>)>;
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory::new()
+    }
+}
+
+impl Store for Memory {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(async move {
+            let standing = self.on(line, |on| on.enter(ticket, how, Arc::clone(note)));
+            let standing = standing.map_err(|refusal| refuse(line, ticket, refusal))?;
+            Ok(standing)
+        })
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        Box::pin(async move { Ok(self.on(line, |on| on.leave(id))) })
+    }
+
+    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, ()> {
+        Box::pin(async move {
+            self.space.wakes.wait(id).await;
+            Ok(())
+        })
+    }
+
+    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+        Box::pin(async move { Ok(self.on(line, |on| on.expire().map(|()| view(on)))) })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        Box::pin(async move {
+            let now = clock::now();
+            let lines = self.lines();
+            let mut names: Vec<Name> = lines
+                .iter()
+                .filter(|(name, room)| {
+                    name.as_str().starts_with(prefix)
+                        && room.deck.iter().any(|place| place.expires > now)
+                })
+                .map(|(name, _)| name.clone())
+                .collect();
+            names.sort();
+            Ok(names)
+        })
+    }
+
+    fn evict<'a>(
+        &'a self,
+        line: &'a Name,
+        id: TicketId,
+        _reason: &'a str,
+    ) -> Async<'a, Option<Seq>> {
+        Box::pin(async move {
+            let token = self.on(line, |on| on.evict(id));
+            if token.is_some() {
+                self.space.wakes.wake(id);
+                if let Some(alarm) = self.space.alarm.get() {
+                    alarm(id);
+                }
+            }
+            Ok(token)
+        })
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            queues: true,
+            fences: true,
+            wakes: true,
+            weights: true,
+            spans: true,
+            crash_release: true, // a crash takes the store along
+            survives_failover: false,
+            survives_restart: false,
+            lease_min: Duration::from_millis(100),
+            lease_max: Duration::from_secs(24 * 3600),
+        }
+    }
+
+    fn twin(&self) -> Arc<dyn Store> {
+        Arc::new(self.clone())
+    }
+
+    fn alarm(&self, alarm: Alarm) {
+        let _ = self.space.alarm.set(alarm);
+    }
+
+    fn address(&self) -> String {
+        format!("memory:{}", self.space.name)
+    }
+}
+
+fn view(line: &mut LineOf<'_>) -> View {
+    let (now, front) = (line.now, line.head.front);
+    let places = line.places.iter().map(|place| Standee {
+        id: place.id,
+        seq: place.seq,
+        weight: place.weight,
+        admitted: place.seq < front,
+        expires_in: now.until(place.expires),
+        note: Arc::clone(&place.data),
+    });
+    let places: Vec<_> = places.collect();
+    View { capacity: if places.is_empty() { 0 } else { line.head.capacity }, places }
+}
+
+impl std::fmt::Debug for Space {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "memory:{}", self.name)
+    }
+}
+
+/// Reads what follows `memory:`.
+pub(crate) fn open(rest: &str) -> Result<Arc<dyn Store>> {
+    if rest.contains(['/', '?', '#']) {
+        let message =
+            format!("memory:{rest} is refused: a memory store has only a name, as in memory:tests");
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(Arc::new(if rest.is_empty() { Memory::new() } else { Memory::shared(rest) }))
+}

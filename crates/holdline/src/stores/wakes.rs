@@ -1,0 +1,74 @@
+//! Notices to the waiters of this process, by ticket.
+//!
+//! A notice may come after the reply that gave a place and before anybody waits for it, so it is kept
+//! until somebody does. What is kept for tickets that nobody ever waits for is bounded.
+
+use crate::store::TicketId;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Who waits for a notice, and which notices wait for somebody.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes {
+    slots: Mutex<HashMap<TicketId, Slot>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    notify: Arc<Notify>,
+    waiting: usize,
+}
+
+/// So many notices are kept for nobody before they are swept out. A lost notice costs the waiter a
+/// bounded wait.
+const KEPT: usize = 4096;
+
+impl Wakes {
+    fn slots(&self) -> MutexGuard<'_, HashMap<TicketId, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes whoever waits by this ticket, or the next one to do so.
+    pub(crate) fn wake(&self, id: TicketId) {
+        let mut slots = self.slots();
+        if slots.len() >= KEPT && !slots.contains_key(&id) {
+            slots.retain(|_, slot| slot.waiting > 0);
+        }
+        slots.entry(id).or_default().notify.notify_one();
+    }
+
+    /// Waits for a notice to this ticket.
+    pub(crate) async fn wait(&self, id: TicketId) {
+        let waiter = Waiter::new(self, id);
+        waiter.notify.notified().await;
+    }
+}
+
+/// Counts itself in its slot, and takes the slot along when it is the last.
+struct Waiter<'a> {
+    wakes: &'a Wakes,
+    id: TicketId,
+    notify: Arc<Notify>,
+}
+
+impl<'a> Waiter<'a> {
+    fn new(wakes: &'a Wakes, id: TicketId) -> Self {
+        let mut slots = wakes.slots();
+        let slot = slots.entry(id).or_default();
+        slot.waiting += 1;
+        Waiter { wakes, id, notify: Arc::clone(&slot.notify) }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut slots = self.wakes.slots();
+        if let Some(slot) = slots.get_mut(&self.id) {
+            slot.waiting -= 1;
+            if slot.waiting == 0 {
+                slots.remove(&self.id);
+            }
+        }
+    }
+}
