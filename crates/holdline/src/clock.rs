@@ -57,3 +57,8 @@ pub(crate) async fn within<F: Future>(limit: Time, future: F) -> Option<F::Outpu
         () = over => None,
     }
 }
+
+/// Waits.
+pub(crate) async fn pause(time: Duration) {
+    sleep_until(now().after(time)).await;
+}

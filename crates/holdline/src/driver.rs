@@ -100,7 +100,7 @@ async fn notice(pair: &Pair, want: &Want, ticket: &Ticket, listen: bool) {
     if listen && pair.store.watch(&want.line, ticket.id).await.is_ok() {
         return;
     }
-    pending().await
+    pending::<()>().await;
 }
 
 fn grant(pair: &Pair, want: &Want, ticket: Ticket, seq: Seq, sent: Time) -> Arc<Held> {

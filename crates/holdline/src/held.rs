@@ -203,6 +203,9 @@ impl Drop for Held {
 
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("line", &self.line).field("token", &self.seq.0).finish()
+        f.debug_struct("Held")
+            .field("line", &self.line)
+            .field("token", &self.seq.0)
+            .finish_non_exhaustive()
     }
 }

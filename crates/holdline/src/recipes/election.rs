@@ -1,0 +1,190 @@
+//! Leader election: a mutex whose holder says something.
+
+use super::{acquire, surely};
+use crate::client::{Client, Party};
+use crate::clock;
+use crate::error::Result;
+use crate::guard::Guard;
+use crate::names::Name;
+use crate::note::Note;
+use crate::settings::{Settings, Wait, setting_methods};
+use std::ops::Deref;
+use std::time::Duration;
+
+/// An election: one of the candidates leads at a time, and the others, and everybody who cares,
+/// can see who it is and what it says.
+///
+/// ```
+/// # tokio_test(async {
+/// let client = holdline::open("memory:").await?;
+/// let election = holdline::Election::new(&client, "scheduler");
+/// let leader = election.campaign("10.0.0.1:80").await?;
+/// assert_eq!(election.leader().await?.unwrap().value, "10.0.0.1:80");
+/// leader.proclaim("10.0.0.1:81").await?;
+/// leader.resign().await?;
+/// assert!(election.leader().await?.is_none());
+/// # holdline::Result::Ok(())
+/// # });
+/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
+/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    client: Client,
+    name: String,
+    settings: Settings,
+}
+
+/// Being the leader: a [`Guard`] with a value that others see.
+#[derive(Debug)]
+#[must_use = "dropping the leadership at once resigns at once"]
+pub struct Leader {
+    guard: Guard,
+    label: Option<String>,
+}
+
+/// Who leads, as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leadership {
+    /// What the leader says.
+    pub value: String,
+    /// Its fencing token: a higher one is a later leader.
+    pub token: u64,
+    /// The leader itself.
+    pub party: Party,
+}
+
+/// Follows an election. Made by [`Election::observe`].
+#[derive(Debug)]
+pub struct Observer {
+    election: Election,
+    every: Duration,
+    looked: bool,
+    last: Option<(u64, String)>,
+}
+
+/// How often an observer looks, unless told otherwise.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Election {
+    /// The election of this name.
+    pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
+        let name = name.as_ref().to_owned();
+        Election { client: client.clone(), name, settings: Settings::default() }
+    }
+
+    setting_methods!();
+
+    /// Stands for election, and waits until elected. Errors as [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the candidature, in the background.
+    pub async fn campaign(&self, value: impl Into<String>) -> Result<Leader> {
+        self.stand(value.into(), Wait::Forever).await.map(surely)
+    }
+
+    /// Stands for election for up to `time`. `None` if not elected by then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the candidature, in the background.
+    pub async fn campaign_within(
+        &self,
+        value: impl Into<String>,
+        time: Duration,
+    ) -> Result<Option<Leader>> {
+        self.stand(value.into(), Wait::Within(time)).await
+    }
+
+    /// Who leads now, if anybody does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn leader(&self) -> Result<Option<Leadership>> {
+        let info = self.client.inspect(&self.name).await?;
+        Ok(info.holders.into_iter().next().map(|party| Leadership {
+            value: party.note.value.clone().unwrap_or_default(),
+            token: party.token,
+            party,
+        }))
+    }
+
+    /// Follows who leads, looking every half second.
+    pub fn observe(&self) -> Observer {
+        Observer { election: self.clone(), every: LOOK, looked: false, last: None }
+    }
+
+    async fn stand(&self, value: String, wait: Wait) -> Result<Option<Leader>> {
+        let settings = Settings { value: Some(value), ..self.settings.clone() };
+        let name = Name::new(&self.name)?;
+        let guard = acquire(&self.client, &settings, name, (1, 1), wait).await?;
+        Ok(guard.map(|guard| Leader { guard, label: self.settings.label.clone() }))
+    }
+}
+
+impl Leader {
+    /// Changes the value that others see.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) if somebody else may lead by now; other kinds if the store
+    /// could not be asked, in which case the next renewal brings the value.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the leadership, with the old value or the new.
+    pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
+        self.guard.annotate(Note::here(self.label.clone(), Some(value.into())).write()).await
+    }
+
+    /// Resigns, as [`Guard::unlock`] does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future resigns in the background.
+    pub async fn resign(self) -> Result<()> {
+        self.guard.unlock().await
+    }
+}
+
+impl Deref for Leader {
+    type Target = Guard;
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl Observer {
+    /// Looks this often.
+    pub fn every(mut self, every: Duration) -> Self {
+        self.every = every.max(Duration::from_millis(10));
+        self
+    }
+
+    /// The next change: at once who leads now, later whenever the leader or its value has changed.
+    /// `None` while nobody leads. Changes that come and go between two looks are not seen.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be asked; the next call asks again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no change.
+    pub async fn next(&mut self) -> Result<Option<Leadership>> {
+        loop {
+            let leader = self.election.leader().await?;
+            let seen = leader.as_ref().map(|leader| (leader.token, leader.value.clone()));
+            if !self.looked || self.last != seen {
+                self.looked = true;
+                self.last = seen;
+                return Ok(leader);
+            }
+            clock::pause(self.every).await;
+        }
+    }
+}

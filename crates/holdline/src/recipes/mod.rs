@@ -1,0 +1,46 @@
+//! The recipes: what people lock with. Each is a few numbers for the one rule, and one file.
+//!
+//! | recipe | capacity | weight |
+//! | --- | --- | --- |
+//! | [`Mutex`], [`ReentrantMutex`], [`Election`] | 1 | 1 |
+//! | [`Semaphore`] of n | n | permits asked for |
+//! | [`RwLock`] | 2^30 | read 1, write 2^30 |
+//! | [`Multi`] | several mutexes, in name order | all or none |
+
+mod election;
+mod multi;
+mod mutex;
+mod reentrant;
+mod rwlock;
+mod semaphore;
+
+pub use election::{Election, Leader, Leadership, Observer};
+pub use multi::{Multi, MultiGuard};
+pub use mutex::Mutex;
+pub use reentrant::{Owner, ReentrantGuard, ReentrantMutex};
+pub use rwlock::{RwLock, WriteGuard};
+pub use semaphore::Semaphore;
+
+use crate::client::Client;
+use crate::error::Result;
+use crate::guard::Guard;
+use crate::names::Name;
+use crate::settings::{Settings, Wait};
+
+/// Acquires a weight of a capacity: what every recipe comes down to.
+async fn acquire(
+    client: &Client,
+    settings: &Settings,
+    name: Name,
+    numbers: (u32, u32),
+    wait: Wait,
+) -> Result<Option<Guard>> {
+    let want = settings.want(&**client.store(), name, numbers, wait)?;
+    let guard = client.acquire(want, settings.handoff).await?;
+    Ok(guard.map(|guard| guard.on_loss(settings.on_loss)))
+}
+
+/// The answer to [`Wait::Forever`], which never comes back empty-handed.
+fn surely<T>(found: Option<T>) -> T {
+    found.expect("waiting for ever ends with the lock or an error")
+}

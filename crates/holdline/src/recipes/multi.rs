@@ -1,0 +1,164 @@
+//! Several locks as one: all or none.
+
+use super::{acquire, surely};
+use crate::client::Client;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{Guard, OnLoss, protect};
+use crate::names::Name;
+use crate::settings::{Settings, Wait, setting_methods};
+use futures_util::future::select_all;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::time::Duration;
+
+/// Several mutexes that are locked together: all or none.
+///
+/// They are always locked in the order of their names, so that two that share names never wait for
+/// each other in a circle. Each is the same lock as the [`Mutex`](crate::Mutex) of its name.
+///
+/// ```
+/// # tokio_test(async {
+/// let client = holdline::open("memory:").await?;
+/// let accounts = holdline::Multi::new(&client, ["alice", "bob"]);
+/// let both = accounts.lock().await?;
+/// assert!(holdline::Mutex::new(&client, "bob").try_lock().await?.is_none());
+/// both.unlock().await?;
+/// # holdline::Result::Ok(())
+/// # });
+/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
+/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Multi {
+    client: Client,
+    names: BTreeSet<String>,
+    settings: Settings,
+}
+
+/// Several held locks. Dropping it releases them all in the background.
+#[derive(Debug)]
+#[must_use = "dropping the guard at once releases the locks at once"]
+pub struct MultiGuard {
+    guards: Vec<Guard>,
+    on_loss: OnLoss,
+}
+
+impl Multi {
+    /// The locks of these names; a name given twice counts once.
+    pub fn new<N: AsRef<str>>(client: &Client, names: impl IntoIterator<Item = N>) -> Self {
+        let names = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        Multi { client: client.clone(), names, settings: Settings::default() }
+    }
+
+    setting_methods!();
+
+    /// Locks all, waiting as long as it takes. Errors as [`Mutex::lock`](crate::Mutex::lock); none is
+    /// held then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases, in the background, what was locked so far.
+    pub async fn lock(&self) -> Result<MultiGuard> {
+        self.take(Wait::Forever).await.map(surely)
+    }
+
+    /// Locks all if that needs no wait; otherwise none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases, in the background, what was locked so far.
+    pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
+        self.take(Wait::Not).await
+    }
+
+    /// Locks all, waiting up to `time` in all; otherwise none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases, in the background, what was locked so far.
+    pub async fn lock_within(&self, time: Duration) -> Result<Option<MultiGuard>> {
+        self.take(Wait::Within(time)).await
+    }
+
+    async fn take(&self, wait: Wait) -> Result<Option<MultiGuard>> {
+        // All names are checked before the first lock is taken.
+        let names = self.names.iter().map(Name::new).collect::<Result<Vec<_>>>()?;
+        if names.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "a lock of no names at all makes no sense"));
+        }
+        let start = clock::now();
+        let mut guards = Vec::with_capacity(names.len());
+        for name in names {
+            let wait = match wait {
+                Wait::Within(time) => Wait::Within(clock::now().until(start.after(time))),
+                other => other,
+            };
+            match acquire(&self.client, &self.settings, name, (1, 1), wait).await? {
+                Some(guard) => guards.push(guard),
+                None => return Ok(None), // dropping the guards releases them
+            }
+        }
+        let guard = MultiGuard { guards, on_loss: self.settings.on_loss };
+        // The first may have been lost while the last was waited for.
+        if let Some(lost) = guard.guards.iter().find(|guard| !guard.is_valid()) {
+            return Err(lost.loss());
+        }
+        Ok(Some(guard))
+    }
+}
+
+impl MultiGuard {
+    /// The held locks, in the order of their names, each with its own token.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// Whether all locks are certainly still held.
+    pub fn is_valid(&self) -> bool {
+        self.guards.iter().all(Guard::is_valid)
+    }
+
+    /// Resolves when any of the locks is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) {
+        select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await;
+    }
+
+    /// Does `work` under all the locks, as [`Guard::protect`] does under one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`, wherever it is; the locks stay held.
+    pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
+        if self.on_loss == OnLoss::Continue {
+            return Ok(work.await);
+        }
+        match protect(|| self.is_valid(), self.lost(), work).await {
+            Some(output) => Ok(output),
+            None => Err(self.loss()),
+        }
+    }
+
+    /// Releases all, last first, and reports the first error after having tried all.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the rest in the background.
+    pub async fn unlock(mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        while let Some(guard) = self.guards.pop() {
+            outcome = outcome.and(guard.unlock().await);
+        }
+        outcome
+    }
+
+    fn loss(&self) -> Error {
+        let lost = self.guards.iter().find(|guard| !guard.is_valid()).unwrap_or(&self.guards[0]);
+        lost.loss()
+    }
+}

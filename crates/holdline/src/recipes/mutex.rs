@@ -1,0 +1,92 @@
+//! One holder at a time.
+
+use super::{acquire, surely};
+use crate::client::Client;
+use crate::error::Result;
+use crate::gate::Handoff;
+use crate::guard::Guard;
+use crate::names::Name;
+use crate::settings::{Settings, Wait, setting_methods};
+use std::time::Duration;
+
+/// A lock that one holder has at a time, over all processes that use the store.
+///
+/// Making one costs nothing and talks to nobody. It is cheap to clone; two of the same name and store
+/// are the same lock.
+///
+/// ```
+/// # tokio_test(async {
+/// let client = holdline::open("memory:").await?;
+/// let report = holdline::Mutex::new(&client, "nightly-report");
+///
+/// let guard = report.lock().await?;
+/// let token = guard.token();
+/// let written = guard.protect(async { format!("written under token {token}") }).await?;
+/// guard.unlock().await?;
+/// # assert!(written.starts_with("written"));
+/// # holdline::Result::Ok(())
+/// # });
+/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
+/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    client: Client,
+    name: String,
+    settings: Settings,
+}
+
+impl Mutex {
+    /// The lock of this name. A bad name is reported when it is locked.
+    pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
+        let name = name.as_ref().to_owned();
+        Mutex { client: client.clone(), name, settings: Settings::default() }
+    }
+
+    setting_methods!();
+
+    /// Let a release hand the lock, still held, to the next task of this process that waits for it,
+    /// without the store seeing it: up to `most` holders in a row, for up to `time`. Other processes
+    /// wait meanwhile, and `status` shows the first of the holders.
+    pub fn handoff(mut self, most: u32, time: Duration) -> Self {
+        self.settings.handoff = Some(Handoff { most, time });
+        self
+    }
+
+    /// Locks, waiting as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// An error means that the store could not be asked (a few times in a row), or that the name or
+    /// an option makes no sense; never that somebody else holds the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the line, in the background.
+    pub async fn lock(&self) -> Result<Guard> {
+        self.acquire(Wait::Forever).await.map(surely)
+    }
+
+    /// Locks if nobody else has it or waits for it. `None` if somebody does; nothing is written then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock, if it was got, in the background.
+    pub async fn try_lock(&self) -> Result<Option<Guard>> {
+        self.acquire(Wait::Not).await
+    }
+
+    /// Locks, waiting up to `time`. `None` if it was not to be had.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the line, in the background.
+    pub async fn lock_within(&self, time: Duration) -> Result<Option<Guard>> {
+        self.acquire(Wait::Within(time)).await
+    }
+
+    async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
+        acquire(&self.client, &self.settings, Name::new(&self.name)?, (1, 1), wait).await
+    }
+}

@@ -1,0 +1,191 @@
+//! A mutex that its owner may lock again.
+
+use super::{acquire, surely};
+use crate::client::{Client, Reentry};
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::Guard;
+use crate::names::Name;
+use crate::settings::{Settings, Wait, setting_methods};
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who locks re-entrantly: an explicit identity, passed along or carried by a task-local
+/// [scope](Owner::scope). Never a thread's or a task's id, which async code changes under one's feet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner(u128);
+
+tokio::task_local! {
+    static CURRENT: Owner;
+}
+
+impl Owner {
+    /// A new owner, different from all others.
+    ///
+    /// # Panics
+    ///
+    /// If the system gives no random numbers.
+    #[allow(clippy::new_without_default, reason = "a default that differs each time surprises")]
+    pub fn new() -> Self {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the system gives random numbers");
+        Owner(u128::from_be_bytes(bytes))
+    }
+
+    /// Runs `work` as this owner: [`Owner::current`] finds it there. Tasks spawned inside do not
+    /// inherit it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`.
+    pub async fn scope<F: Future>(self, work: F) -> F::Output {
+        CURRENT.scope(self, work).await
+    }
+
+    /// The owner of the scope that this runs in.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] outside of any scope.
+    pub fn current() -> Result<Self> {
+        CURRENT.try_with(Owner::clone).map_err(|_| {
+            let message = "there is no current owner: run inside Owner::scope, or pass an Owner";
+            Error::new(ErrorKind::Invalid, message)
+        })
+    }
+}
+
+/// A mutex that an [`Owner`] which holds it may lock again. It is released when all of that owner's
+/// guards are gone. For everybody else it is the [`Mutex`](crate::Mutex) of the same name.
+///
+/// Counting is local to the client; the store sees one holder. The token is the same for all of an
+/// owner's guards.
+///
+/// ```
+/// # tokio_test(async {
+/// use holdline::{Owner, ReentrantMutex};
+/// let client = holdline::open("memory:").await?;
+/// let lock = ReentrantMutex::new(&client, "ledger");
+/// let me = Owner::new();
+/// let outer = lock.lock(&me).await?;
+/// let inner = lock.lock(&me).await?; // does not wait for itself
+/// assert_eq!(outer.token(), inner.token());
+/// assert!(lock.try_lock(&Owner::new()).await?.is_none());
+/// # drop((outer, inner)); holdline::Result::Ok(())
+/// # });
+/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
+/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReentrantMutex {
+    client: Client,
+    name: String,
+    settings: Settings,
+}
+
+/// One of its owner's guards of a re-entrant mutex. Clones count as well.
+#[derive(Clone, Debug)]
+#[must_use = "dropping the guard at once releases the lock at once"]
+pub struct ReentrantGuard(Arc<Guard>);
+
+impl ReentrantMutex {
+    /// The lock of this name.
+    pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
+        let name = name.as_ref().to_owned();
+        ReentrantMutex { client: client.clone(), name, settings: Settings::default() }
+    }
+
+    setting_methods!();
+
+    /// Locks, waiting as long as it takes; at once if `owner` holds it. Errors as
+    /// [`Mutex::lock`](crate::Mutex::lock), and [`Lost`](ErrorKind::Lost) if `owner` held it and has lost it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the line, in the background.
+    pub async fn lock(&self, owner: &Owner) -> Result<ReentrantGuard> {
+        self.take(owner, Wait::Forever).await.map(surely)
+    }
+
+    /// Locks if that needs no wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock, if it was got, in the background.
+    pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantGuard>> {
+        self.take(owner, Wait::Not).await
+    }
+
+    /// Locks, waiting up to `time`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the line, in the background.
+    pub async fn lock_within(
+        &self,
+        owner: &Owner,
+        time: Duration,
+    ) -> Result<Option<ReentrantGuard>> {
+        self.take(owner, Wait::Within(time)).await
+    }
+
+    async fn take(&self, owner: &Owner, wait: Wait) -> Result<Option<ReentrantGuard>> {
+        let name = Name::new(&self.name)?;
+        let entry: Reentry = self.client.reentry(&name, owner.0);
+        // Held while acquiring, so that two tasks of one owner do not wait for each other's lock.
+        let start = clock::now();
+        let mut current = match wait {
+            Wait::Forever => entry.lock().await,
+            Wait::Not => match entry.try_lock() {
+                Ok(current) => current,
+                Err(_) => return Ok(None),
+            },
+            Wait::Within(time) => match clock::within(start.after(time), entry.lock()).await {
+                Some(current) => current,
+                None => return Ok(None),
+            },
+        };
+        if let Some(guard) = current.upgrade() {
+            return if guard.is_valid() {
+                Ok(Some(ReentrantGuard(guard)))
+            } else {
+                Err(guard.loss())
+            };
+        }
+        let wait = match wait {
+            Wait::Within(time) => Wait::Within(clock::now().until(start.after(time))),
+            other => other,
+        };
+        let guard = acquire(&self.client, &self.settings, name, (1, 1), wait).await?;
+        Ok(guard.map(|guard| {
+            let guard = Arc::new(guard);
+            *current = Arc::downgrade(&guard);
+            ReentrantGuard(guard)
+        }))
+    }
+}
+
+impl ReentrantGuard {
+    /// Gives this guard up, and releases the lock if it was the owner's last, as
+    /// [`Guard::unlock`] does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock in the background.
+    pub async fn unlock(self) -> Result<()> {
+        match Arc::into_inner(self.0) {
+            Some(guard) => guard.unlock().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Deref for ReentrantGuard {
+    type Target = Guard;
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}

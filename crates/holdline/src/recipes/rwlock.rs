@@ -1,0 +1,150 @@
+//! Many readers or one writer.
+
+use super::{acquire, surely};
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::guard::Guard;
+use crate::names::Name;
+use crate::settings::{Settings, Wait, setting_methods};
+use std::ops::Deref;
+use std::time::Duration;
+
+/// A writer weighs as much as this many readers, which is all that can be.
+const ALL: u32 = 1 << 30;
+
+/// A lock that many readers share, or one writer has alone, over all processes that use the store.
+/// First come, first served: readers that come after a waiting writer wait behind it.
+///
+/// There is no upgrade from reading to writing: two readers who both want it would wait for each
+/// other. There is a [downgrade](WriteGuard::downgrade), which lets no other writer in between.
+///
+/// ```
+/// # tokio_test(async {
+/// let client = holdline::open("memory:").await?;
+/// let table = holdline::RwLock::new(&client, "table");
+/// let writer = table.write().await?;
+/// assert!(table.try_read().await?.is_none());
+/// let reader = writer.downgrade().await.map_err(|(_, error)| error)?;
+/// let another = table.read().await?;
+/// # drop((reader, another)); holdline::Result::Ok(())
+/// # });
+/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
+/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    client: Client,
+    name: String,
+    settings: Settings,
+}
+
+/// A held write lock: a [`Guard`] that can become a read lock.
+#[derive(Debug)]
+#[must_use = "dropping the guard at once releases the lock at once"]
+pub struct WriteGuard(Guard);
+
+impl RwLock {
+    /// The lock of this name.
+    pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
+        let name = name.as_ref().to_owned();
+        RwLock { client: client.clone(), name, settings: Settings::default() }
+    }
+
+    setting_methods!();
+
+    /// Locks for reading, waiting as long as it takes. Errors as [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the line, in the background.
+    pub async fn read(&self) -> Result<Guard> {
+        self.take(1, Wait::Forever).await.map(surely)
+    }
+
+    /// Locks for reading if that needs no wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock, if it was got, in the background.
+    pub async fn try_read(&self) -> Result<Option<Guard>> {
+        self.take(1, Wait::Not).await
+    }
+
+    /// Locks for reading, waiting up to `time`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the line, in the background.
+    pub async fn read_within(&self, time: Duration) -> Result<Option<Guard>> {
+        self.take(1, Wait::Within(time)).await
+    }
+
+    /// Locks for writing, waiting as long as it takes. Errors as [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the line, in the background.
+    pub async fn write(&self) -> Result<WriteGuard> {
+        self.take(ALL, Wait::Forever).await.map(surely).map(WriteGuard)
+    }
+
+    /// Locks for writing if that needs no wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock, if it was got, in the background.
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
+        Ok(self.take(ALL, Wait::Not).await?.map(WriteGuard))
+    }
+
+    /// Locks for writing, waiting up to `time`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the line, in the background.
+    pub async fn write_within(&self, time: Duration) -> Result<Option<WriteGuard>> {
+        Ok(self.take(ALL, Wait::Within(time)).await?.map(WriteGuard))
+    }
+
+    async fn take(&self, weight: u32, wait: Wait) -> Result<Option<Guard>> {
+        let name = Name::new(&self.name)?;
+        acquire(&self.client, &self.settings, name, (weight, ALL), wait).await
+    }
+}
+
+impl WriteGuard {
+    /// Becomes a reader without letting another writer in between. The token stays.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be asked, or the lock is lost. The guard comes back with the error; it
+    /// may have become a reader already.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock in the background.
+    #[allow(clippy::result_large_err, reason = "the guard must come back")]
+    pub async fn downgrade(mut self) -> Result<Guard, (Self, Error)> {
+        match self.0.lighten(1).await {
+            Ok(()) => Ok(self.0),
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Releases the lock, as [`Guard::unlock`] does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock in the background.
+    pub async fn unlock(self) -> Result<()> {
+        self.0.unlock().await
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = Guard;
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}

@@ -1,0 +1,82 @@
+//! A number of holders at a time.
+
+use super::{acquire, surely};
+use crate::client::Client;
+use crate::error::Result;
+use crate::guard::Guard;
+use crate::names::Name;
+use crate::settings::{Settings, Wait, setting_methods};
+use std::time::Duration;
+
+/// A number of permits that holders share, over all processes that use the store. All must use the
+/// same number with a name. First come, first served: who asks for many permits is not starved by
+/// those who ask for few.
+///
+/// ```
+/// # tokio_test(async {
+/// let client = holdline::open("memory:").await?;
+/// let uploads = holdline::Semaphore::new(&client, "uploads", 3);
+/// let one = uploads.acquire(1).await?;
+/// let two = uploads.acquire(2).await?;
+/// assert!(uploads.try_acquire(1).await?.is_none());
+/// # drop((one, two)); holdline::Result::Ok(())
+/// # });
+/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
+/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    client: Client,
+    name: String,
+    permits: u32,
+    settings: Settings,
+}
+
+impl Semaphore {
+    /// The semaphore of this name, with so many permits in all.
+    pub fn new(client: &Client, name: impl AsRef<str>, permits: u32) -> Self {
+        let name = name.as_ref().to_owned();
+        Semaphore { client: client.clone(), name, permits, settings: Settings::default() }
+    }
+
+    setting_methods!();
+
+    /// Takes `n` permits, waiting as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](crate::ErrorKind::Invalid) if `n` is 0 or more than there are;
+    /// [`Mismatch`](crate::ErrorKind::Mismatch) if others use the name with another number; otherwise
+    /// as [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the line, in the background.
+    pub async fn acquire(&self, n: u32) -> Result<Guard> {
+        self.take(n, Wait::Forever).await.map(surely)
+    }
+
+    /// Takes `n` permits if they are free and nobody waits. `None` otherwise.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the permits, if they were got, in the background.
+    pub async fn try_acquire(&self, n: u32) -> Result<Option<Guard>> {
+        self.take(n, Wait::Not).await
+    }
+
+    /// Takes `n` permits, waiting up to `time`. `None` if they were not to be had.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the line, in the background.
+    pub async fn acquire_within(&self, n: u32, time: Duration) -> Result<Option<Guard>> {
+        self.take(n, Wait::Within(time)).await
+    }
+
+    async fn take(&self, n: u32, wait: Wait) -> Result<Option<Guard>> {
+        let name = Name::new(&self.name)?;
+        acquire(&self.client, &self.settings, name, (n, self.permits), wait).await
+    }
+}
