@@ -1,6 +1,7 @@
 //! Distributed locks with fencing tokens, renewal and loss notice, over many stores.
 #![doc = ""]
 
+pub mod blocking;
 mod client;
 pub mod clock;
 mod driver;
