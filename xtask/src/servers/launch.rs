@@ -115,7 +115,7 @@ impl Start {
                         READY_WITHIN.as_secs()
                     ));
                 }
-                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
         }
     }

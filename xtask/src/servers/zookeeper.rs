@@ -34,6 +34,8 @@ macro_rules! zookeeper_node {
             // A quarter of the machine's memory would be the default.
             args: &[
                 "-Xms64m", "-Xmx128m", "-XX:+UseSerialGC",
+                // Else a member that missed the first votes may ask again only after many seconds.
+                "-Dzookeeper.fastleader.maxNotificationInterval=500",
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain", "{dir}/zoo.cfg",
             ],
             files: &[

@@ -56,7 +56,8 @@ mod tests {
 
     #[test]
     fn a_public_async_method_without_the_heading_is_found() {
-        let text = "impl A {\n    /// # Cancel safety\n    /// Yes.\n    pub async fn a() {\n    }\n\
+        let text = "impl A {\n\
+                    \x20   /// # Cancel safety\n    /// Yes.\n    pub async fn a() {\n    }\n\
                     \n    /// Waits.\n    pub async fn b<T>() {\n    }\n}\n";
         let wanted = format!("{GATE}:8: The documentation of `b` has no `# Cancel safety`.");
         assert_eq!(found(GATE, text), [wanted]);
@@ -71,9 +72,7 @@ mod tests {
 
     #[test]
     fn what_is_not_public_or_not_the_library_is_free() {
-        assert!(
-            found(GATE, "pub(crate) async fn a() {}\nasync fn b() {}\npub fn c() {}").is_empty()
-        );
+        assert!(found(GATE, "pub(crate) async fn a() {}\nasync fn b() {}").is_empty());
         assert!(found("crates/holdline/src/conformance/a.rs", "pub async fn a() {}").is_empty());
         assert!(found("bench/src/a.rs", "pub async fn a() {}").is_empty());
         assert_eq!(found(GATE, "pub async fn a() {}").len(), 1);

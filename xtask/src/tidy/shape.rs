@@ -129,9 +129,8 @@ mod tests {
     fn long_functions_are_found() {
         let function = |body: usize| {
             let body = "        g(\"}\n    }\");\n".repeat(body / 2);
-            format!(
-                "//! Why.\nimpl A {{\n    pub(crate) async fn f(\n        x: u8,\n    ) {{\n{body}    }}\n}}\n"
-            )
+            let head = "    pub(crate) async fn f(\n        x: u8,\n    ) {\n";
+            format!("//! Why.\nimpl A {{\n{head}{body}    }}\n}}\n")
         };
         // Three lines of head, one of tail.
         assert!(found("a.rs", &function(66)).is_empty());
