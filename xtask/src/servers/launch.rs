@@ -169,8 +169,9 @@ fn check_ports(topology: &Topology, node: &Node, ports: Ports) -> Outcome<()> {
         if connects || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err() {
             let what = if *offset >= CLUSTER_BUS { "its cluster bus" } else { node.name };
             return Err(format!(
-                "{}: port {port} ({what}) is taken by another program. Stop that program (`ss \
-                 -ltnp 'sport = :{port}'` shows it), or set HOLDLINE_PORT_BASE to other ports.",
+                "{}: port {port} ({what}) is taken by another program, perhaps by the servers of \
+                 another checkout. Stop that program (`ss -ltnp 'sport = :{port}'` shows it), or \
+                 set HOLDLINE_PORT_BASE to other ports.",
                 topology.name
             ));
         }

@@ -158,7 +158,11 @@ fn print_status(chosen: &[&'static Topology]) -> Outcome<bool> {
             println!("{:<18} runs at {url} (pids {pids}; {})", topology.name, dir.display());
         } else {
             all_well = false;
-            println!("{:<18} is broken: some of {pids} ended; stop it, or start it", topology.name);
+            println!(
+                "{:<18} is not whole: of pids {pids} some ended, or a start was cut off (or \
+                 goes on now); start it again, or stop it",
+                topology.name
+            );
         }
     }
     Ok(all_well)
