@@ -6,8 +6,8 @@
 //! the store, and the others cost it nothing; 64 readers do not wait for one another.
 //!
 //! When asked to, a holder hands the lock over to the next task here without the store seeing it.
-//! The ticket has reserved a token for each of them, so tokens rise then too. Count and time of such
-//! handoffs are bounded, so that other processes get their turn.
+//! The ticket has reserved a token for each of them, so tokens rise then too. Count and time of
+//! such handoffs are bounded, so that other processes get their turn.
 
 use crate::clock;
 use crate::driver::{self, Pair, Want};

@@ -1,5 +1,5 @@
-//! The keeper: one background thread that renews every held lock, and finishes what a dropped future
-//! or guard left undone.
+//! The keeper: one background thread that renews every held lock, and finishes what a dropped
+//! future or guard left undone.
 //!
 //! It is a thread, and not a task, because a task shares its fate with the program's executor: one
 //! that is blocked for longer than a lease would lose every lock. It uses the store's

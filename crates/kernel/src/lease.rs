@@ -87,7 +87,8 @@ impl Hold {
         }
     }
 
-    /// What to do at `now`. After [`Next::Renew`] it asks again one beat later, whatever comes back.
+    /// What to do at `now`. After [`Next::Renew`] it asks again one beat later, whatever comes
+    /// back.
     pub fn next(&mut self, now: Time) -> Next {
         if now >= self.until {
             return Next::Lose;

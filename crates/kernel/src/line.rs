@@ -1,10 +1,11 @@
 //! The line and its one rule.
 //!
 //! [`Line`] works on two things: a small [`Head`] that says how far admission has come, and the
-//! [`Places`] themselves, which a store keeps where it likes (a deque in memory, rows in a database).
-//! Everything in the head but `last` can be derived from the places; it is kept so that no operation
-//! walks the line: entering, keeping and leaving look at a fixed number of places, however many wait
-//! or hold. Expiry is the exception, and is paid for by the places that it removes.
+//! [`Places`] themselves, which a store keeps where it likes (a deque in memory, rows in a
+//! database). Everything in the head but `last` can be derived from the places; it is kept so that
+//! no operation walks the line: entering, keeping and leaving look at a fixed number of places,
+//! however many wait or hold. Expiry is the exception, and is paid for by the places that it
+//! removes.
 
 use crate::Time;
 use core::time::Duration;
@@ -195,7 +196,8 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
     }
 
     /// Removes a place by force, and spends a token, so that whoever had it is behind the newest
-    /// token even before somebody else enters. Returns that token, or nothing if there is no such place.
+    /// token even before somebody else enters. Returns that token, or nothing if there is no such
+    /// place.
     pub fn evict(&mut self, id: TicketId) -> Result<Option<Seq>, P::Error> {
         if !self.leave(id)? {
             return Ok(None);
