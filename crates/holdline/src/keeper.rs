@@ -12,12 +12,13 @@ use crate::held::Held;
 use crate::names::Name;
 use crate::observe;
 use crate::store::{Store, TicketId};
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use holdline_kernel::{Next, Schedule, Time};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
@@ -230,7 +231,8 @@ impl Keeper {
 /// Runs as much of the work as goes without waiting, and keeps the rest. Most renewals of a local
 /// store never get as far as being kept.
 async fn start(task: impl Future<Output = ()> + Send + 'static, work: &mut FuturesUnordered<Work>) {
-    let mut task: Work = Box::pin(task);
+    // A store that panics fails one call, and must not take the keeper along.
+    let mut task: Work = Box::pin(AssertUnwindSafe(task).catch_unwind().map(drop));
     let ready = poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_ready())).await;
     if !ready {
         work.push(task);
