@@ -204,6 +204,7 @@ impl Keeper {
     }
 
     async fn finish(&'static self, leave: Leave) {
+        let _done = Done(self);
         let backoff =
             Schedule::exponential(Duration::from_millis(20), Duration::from_secs(2)).jitter(50);
         let limit = Duration::from_secs(2);
@@ -224,7 +225,15 @@ impl Keeper {
             tokio::time::sleep(backoff.pause(attempt, fastrand::u64(..))).await;
         }
         drop(leave.then);
-        self.undone.send_modify(|undone| *undone -= 1);
+    }
+}
+
+/// Counts one departure as done, however it ends.
+struct Done(&'static Keeper);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.undone.send_modify(|undone| *undone -= 1);
     }
 }
 
