@@ -1,0 +1,97 @@
+//! R8: when a lock becomes free, the next waiter has it within a bound.
+//!
+//! Judged only where the history says for certain when the lock became free: a grant is skipped if
+//! a fault was felt in the time, or if somebody's end in the store is not known.
+
+use crate::event::{Event, Op, millis};
+use crate::index::{Attempt, Cx};
+use crate::report::{Collector, Rule, RuleReport};
+
+pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
+    let Some(handoff) = cx.expect.handoff else {
+        return Collector::not_applicable(Rule::R8, "no bound was given");
+    };
+    let mut out = Collector::new(Rule::R8);
+    let mut waits: Vec<u64> = Vec::new();
+    let mut late: Vec<(u64, Vec<&Event>)> = Vec::new();
+    for lock in cx.locks.keys() {
+        for wait in measured(cx, lock) {
+            waits.push(wait.ns);
+            if wait.ns > handoff.bound_ns {
+                late.push((wait.ns, wait.events));
+            }
+        }
+    }
+    waits.sort_unstable();
+    out.checked(waits.len());
+    if waits.is_empty() {
+        out.inconclusive("no hand-off could be measured");
+    } else {
+        let at = |percent: usize| millis(waits[(waits.len() - 1) * percent / 100]);
+        out.note(format!("ms: p50 {}, p99 {}, max {}", at(50), at(99), at(100)));
+    }
+    let percent = 100_usize.saturating_sub(handoff.percent as usize);
+    if late.len() > waits.len() * percent / 100 {
+        for (ns, events) in late {
+            let what = format!("a free lock reached the next waiter only after {} ms", millis(ns));
+            cx.fail(&mut out, what, &events);
+        }
+    }
+    out.done()
+}
+
+struct Wait<'h> {
+    ns: u64,
+    events: Vec<&'h Event>,
+}
+
+/// Walks the waiting grants of a lock in order, and the ends of all others beside them.
+fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
+    let mut ends: Vec<(u64, &Attempt<'h>)> =
+        cx.of(lock).filter_map(|a| Some((certain_end(a)?, a))).collect();
+    ends.sort_by_key(|(end, _)| *end);
+    let mut doubtful: Vec<(u64, u64)> = cx
+        .of(lock)
+        .filter(|a| certain_end(a).is_none() && a.outcome.is_some())
+        .map(|a| (a.invoke.t, a.possible_end(cx)))
+        .collect();
+    doubtful.sort_unstable();
+    let mut waits = Vec::new();
+    let mut next = 0;
+    let mut open: Vec<u64> = Vec::new();
+    let mut doubts = doubtful.into_iter().peekable();
+    for grant in cx.grants(lock).into_iter().filter(|g| g.invoke.op == Op::Acquire) {
+        let Some(granted) = grant.granted() else { continue };
+        while ends.get(next).is_some_and(|(end, _)| *end <= granted.t) {
+            next += 1;
+        }
+        let last = next.checked_sub(1).map(|i| ends[i]);
+        let free = last.map_or(0, |(end, _)| end).max(grant.invoke.t);
+        while let Some((_, end)) = doubts.next_if(|(start, _)| *start <= granted.t) {
+            open.push(end);
+        }
+        open.retain(|end| *end >= free);
+        let doubt = open.len() > usize::from(certain_end(grant).is_none());
+        if doubt || cx.any_fault(free, granted.t) {
+            continue;
+        }
+        let before = last.and_then(|(_, a)| a.release.and_then(|r| r.outcome).or(a.outcome));
+        let events = before.into_iter().chain([grant.invoke, granted]).collect();
+        waits.push(Wait { ns: granted.t.saturating_sub(free), events });
+    }
+    waits
+}
+
+/// When the store had nothing left of an attempt, if the history proves it.
+fn certain_end(attempt: &Attempt<'_>) -> Option<u64> {
+    use crate::event::Phase;
+    let outcome = attempt.outcome?;
+    match outcome.ph {
+        Phase::Fail => Some(outcome.t),
+        Phase::Ok => {
+            let answer = attempt.release?.outcome?;
+            (answer.ph == Phase::Ok || answer.is_not_held()).then_some(answer.t)
+        }
+        _ => None,
+    }
+}
