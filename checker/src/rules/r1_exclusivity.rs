@@ -27,7 +27,7 @@ pub(super) fn full_overlaps(cx: &Cx<'_>) -> usize {
 pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
     let mut out = Collector::new(Rule::R1);
     for lock in cx.locks.keys() {
-        let claims = cx.of(lock).filter(Attempt::claim.is_some()).count();
+        let claims = cx.of(lock).filter(|a| a.claim().is_some()).count();
         out.checked(claims);
         for overflow in found(cx, lock, Attempt::claim) {
             report(cx, lock, &overflow, "claimed", &mut out);

@@ -3,7 +3,7 @@
 //! Judged only where the history says for certain when the lock became free: a grant is skipped if
 //! a fault was felt in the time, or if somebody's end in the store is not known.
 
-use crate::event::{Event, Op, millis};
+use crate::event::{Event, Op, Phase, millis};
 use crate::index::{Attempt, Cx};
 use crate::report::{Collector, Rule, RuleReport};
 
@@ -46,20 +46,17 @@ struct Wait<'h> {
 }
 
 /// Walks the waiting grants of a lock in order, and the ends of all others beside them.
+///
+/// An end that is not certain still has a latest time: once that is past, the lock was free.
 fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
-    let mut ends: Vec<(u64, &Attempt<'h>)> =
-        cx.of(lock).filter_map(|a| Some((certain_end(a)?, a))).collect();
+    let end = |a: &Attempt<'h>| certain_end(a).unwrap_or_else(|| a.possible_end(cx));
+    let mut ends: Vec<(u64, &Attempt<'h>)> = cx.of(lock).map(|a| (end(a), a)).collect();
     ends.sort_by_key(|(end, _)| *end);
-    let mut doubtful: Vec<(u64, u64)> = cx
-        .of(lock)
-        .filter(|a| certain_end(a).is_none() && a.outcome.is_some())
-        .map(|a| (a.invoke.t, a.possible_end(cx)))
-        .collect();
-    doubtful.sort_unstable();
-    let mut waits = Vec::new();
-    let mut next = 0;
-    let mut open: Vec<u64> = Vec::new();
-    let mut doubts = doubtful.into_iter().peekable();
+    // Who still waits has no end, and is in nobody's way who got in.
+    let unclear = |a: &&Attempt<'h>| certain_end(a).is_none() && a.possible_end(cx) < u64::MAX;
+    let mut doubts = cx.of(lock).filter(unclear).peekable();
+    let (mut waits, mut next) = (Vec::new(), 0);
+    let mut open: Vec<(u64, &Attempt<'h>)> = Vec::new();
     for grant in cx.grants(lock).into_iter().filter(|g| g.invoke.op == Op::Acquire) {
         let Some(granted) = grant.granted() else { continue };
         while ends.get(next).is_some_and(|(end, _)| *end <= granted.t) {
@@ -67,11 +64,11 @@ fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
         }
         let last = next.checked_sub(1).map(|i| ends[i]);
         let free = last.map_or(0, |(end, _)| end).max(grant.invoke.t);
-        while let Some((_, end)) = doubts.next_if(|(start, _)| *start <= granted.t) {
-            open.push(end);
+        while let Some(doubt) = doubts.next_if(|a| a.invoke.t <= granted.t) {
+            open.push((end(doubt), doubt));
         }
-        open.retain(|end| *end >= free);
-        let doubt = open.len() > usize::from(certain_end(grant).is_none());
+        open.retain(|(end, _)| *end > granted.t);
+        let doubt = open.iter().any(|(_, a)| !std::ptr::eq(*a, grant));
         if doubt || cx.any_fault(free, granted.t) {
             continue;
         }
@@ -84,7 +81,6 @@ fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
 
 /// When the store had nothing left of an attempt, if the history proves it.
 fn certain_end(attempt: &Attempt<'_>) -> Option<u64> {
-    use crate::event::Phase;
     let outcome = attempt.outcome?;
     match outcome.ph {
         Phase::Fail => Some(outcome.t),
