@@ -269,6 +269,11 @@ impl<'h> Cx<'h> {
         self.faults.iter().any(|w| w.start <= to && w.end.saturating_add(settle) >= from)
     }
 
+    /// The processes that a fault killed.
+    pub(crate) fn killed(&self) -> impl Iterator<Item = &'h str> {
+        self.faults.iter().filter(|w| *w.kind == FaultKind::Kill).filter_map(|w| w.target)
+    }
+
     /// The fault of one process that covers an instant, if it cannot act because of it.
     pub(crate) fn stopped(&self, process: &str, at: u64) -> Option<&Window<'h>> {
         self.faults.iter().find(|w| {

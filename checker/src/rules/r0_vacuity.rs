@@ -33,7 +33,10 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
 
 fn shares(cx: &Cx<'_>, grants: usize, out: &mut Collector) {
     let mut share: BTreeMap<&str, usize> = BTreeMap::new();
-    for attempt in cx.attempts.iter().filter(|a| a.invoke.op != Op::Probe) {
+    // Who was killed had less time than the others.
+    let killed: BTreeSet<&str> = cx.killed().collect();
+    let lived = |a: &&Attempt<'_>| !killed.contains(a.process()) && a.invoke.op != Op::Probe;
+    for attempt in cx.attempts.iter().filter(lived) {
         *share.entry(attempt.process()).or_default() += usize::from(attempt.granted().is_some());
     }
     for (client, count) in share {

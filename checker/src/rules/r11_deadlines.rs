@@ -14,7 +14,7 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
     for attempt in &cx.attempts {
         let Some(ttl) = attempt.ttl() else { continue };
         if let Some(granted) = attempt.granted().filter(|_| attempt.invoke.ph == Phase::Invoke) {
-            judge(cx, attempt.invoke, granted, ttl, attempt.is_try(), &mut out);
+            judge(cx, attempt.invoke, granted, ttl, false, &mut out);
         }
         for renew in attempt.renews.iter().filter(|r| r.ok()) {
             let Some(answer) = renew.outcome else { continue };
@@ -35,8 +35,8 @@ fn sent<'h>(attempt: &Attempt<'h>, answer: &Event, paired: Option<&'h Event>) ->
     asked.filter(|e| e.t <= answer.t).max_by_key(|e| e.t).filter(|_| paired.is_some())
 }
 
-/// A waiter asks more than once before it is granted, so its first question is no bound; but no
-/// deadline can be later than the answer plus the lease.
+/// A waiter asks more than once before it is granted, and so does a try whose answer was lost: the
+/// first question is no bound. But no deadline can be later than the answer plus the lease.
 fn judge(
     cx: &Cx<'_>,
     asked: &Event,

@@ -49,12 +49,13 @@ struct Wait<'h> {
 ///
 /// An end that is not certain still has a latest time: once that is past, the lock was free.
 fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
-    let end = |a: &Attempt<'h>| certain_end(a).unwrap_or_else(|| a.possible_end(cx));
-    let mut ends: Vec<(u64, &Attempt<'h>)> = cx.of(lock).map(|a| (end(a), a)).collect();
+    let mut ends: Vec<(u64, &Attempt<'h>)> =
+        cx.of(lock).map(|a| (certain_end(a).unwrap_or_else(|| a.possible_end(cx)), a)).collect();
     ends.sort_by_key(|(end, _)| *end);
-    // Who still waits has no end, and is in nobody's way who got in.
-    let unclear = |a: &&Attempt<'h>| certain_end(a).is_none() && a.possible_end(cx) < u64::MAX;
-    let mut doubts = cx.of(lock).filter(unclear).peekable();
+    let mut doubts: Vec<(u64, u64, &Attempt<'h>)> =
+        cx.of(lock).filter_map(|a| ending(cx, a).map(|(from, to)| (from, to, a))).collect();
+    doubts.sort_by_key(|(from, ..)| *from);
+    let mut doubts = doubts.into_iter().peekable();
     let (mut waits, mut next) = (Vec::new(), 0);
     let mut open: Vec<(u64, &Attempt<'h>)> = Vec::new();
     for grant in cx.grants(lock).into_iter().filter(|g| g.invoke.op == Op::Acquire) {
@@ -64,10 +65,10 @@ fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
         }
         let last = next.checked_sub(1).map(|i| ends[i]);
         let free = last.map_or(0, |(end, _)| end).max(grant.invoke.t);
-        while let Some(doubt) = doubts.next_if(|a| a.invoke.t <= granted.t) {
-            open.push((end(doubt), doubt));
+        while let Some((_, to, doubt)) = doubts.next_if(|(from, ..)| *from <= granted.t) {
+            open.push((to, doubt));
         }
-        open.retain(|(end, _)| *end > granted.t);
+        open.retain(|(to, _)| *to > granted.t);
         let doubt = open.iter().any(|(_, a)| !std::ptr::eq(*a, grant));
         if doubt || cx.any_fault(free, granted.t) {
             continue;
@@ -77,6 +78,22 @@ fn measured<'h>(cx: &Cx<'h>, lock: &str) -> Vec<Wait<'h>> {
         waits.push(Wait { ns: granted.t.saturating_sub(free), events });
     }
     waits
+}
+
+/// The stretch in which the store lost what it had of an attempt, at a moment that nobody saw.
+///
+/// Who still waits has none: it is in nobody's way who got in.
+fn ending(cx: &Cx<'_>, attempt: &Attempt<'_>) -> Option<(u64, u64)> {
+    let from = match attempt.granted() {
+        // A holder is not gone before it asks to be, or its lease may have run out.
+        Some(granted) => {
+            let asked = attempt.release.and_then(|r| r.start());
+            certain_end(attempt).and(asked).unwrap_or(granted.t)
+        }
+        None => attempt.invoke.t,
+    };
+    let to = certain_end(attempt).unwrap_or_else(|| attempt.possible_end(cx));
+    (to < u64::MAX).then_some((from, to))
 }
 
 /// When the store had nothing left of an attempt, if the history proves it.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use holdline_checker::resource::{Access, Reply, Request as Access2Resource};
+use holdline_checker::resource::{Access, Reply, Request as ToResource};
 use holdline_checker::{Event, Op, Phase, Reason, Register};
 
 use super::world::{Timer, World};
@@ -10,46 +10,56 @@ use super::{Answer, Bug, LOCKS, MS, POLL, RPC, Request, TTL, Verb};
 
 /// The attempt that a client is busy with.
 #[derive(Debug, Clone)]
-pub struct Job {
-    pub n: u64,
-    pub lock: usize,
-    pub weight: u64,
-    pub wait: bool,
-    pub ticket: u64,
-    pub stage: Stage,
+pub(crate) struct Job {
+    pub(crate) n: u64,
+    pub(crate) lock: usize,
+    pub(crate) weight: u64,
+    pub(crate) wait: bool,
+    pub(crate) ticket: u64,
+    pub(crate) stage: Stage,
     /// The newest request: only its answer, if it is a refusal, is believed.
-    pub asked: u64,
-    pub woken: bool,
-    pub fence: u64,
-    pub deadline: u64,
-    pub read: HashMap<Register, Option<u64>>,
-    pub long: bool,
+    pub(crate) asked: u64,
+    pub(crate) woken: bool,
+    pub(crate) fence: u64,
+    pub(crate) deadline: u64,
+    pub(crate) read: HashMap<Register, Option<u64>>,
+    pub(crate) long: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub(crate) enum Stage {
     Asking,
     Waiting,
     Holding,
     Releasing,
 }
 
+impl Job {
+    fn exclusive(&self) -> bool {
+        self.weight == LOCKS[self.lock].1
+    }
+
+    fn access(&self, reg: Register) -> Access {
+        Access { lock: LOCKS[self.lock].0.to_owned(), reg, token: self.fence }
+    }
+}
+
 #[derive(Debug, Default)]
-pub struct Client {
-    pub name: String,
-    pub life: u32,
-    pub next_n: u64,
-    pub paused_until: u64,
-    pub cut_until: u64,
-    pub slow_until: u64,
-    pub wall: i64,
-    pub probe: Option<usize>,
-    pub job: Option<Job>,
+pub(crate) struct Client {
+    pub(crate) name: String,
+    pub(crate) life: u32,
+    pub(crate) next_n: u64,
+    pub(crate) paused_until: u64,
+    pub(crate) cut_until: u64,
+    pub(crate) slow_until: u64,
+    pub(crate) wall: i64,
+    pub(crate) probe: Option<usize>,
+    pub(crate) job: Option<Job>,
     /// Tickets given up that the store has not confirmed yet, with their locks.
-    pub leaving: HashMap<u64, usize>,
-    /// The renewals on their way: which `k` has which request.
-    pub renewals: HashMap<u64, u64>,
-    pub cache: HashMap<Register, u64>,
+    pub(crate) leaving: HashMap<u64, usize>,
+    /// A lost job whose user works on.
+    pub(crate) zombie: Option<Job>,
+    pub(crate) cache: HashMap<Register, u64>,
 }
 
 /// Until when an answer to a request of that time is good: counted from the sending, with a margin.
@@ -78,7 +88,7 @@ impl World {
     }
 
     /// Begins an attempt.
-    pub fn start(&mut self, i: usize) {
+    pub(crate) fn start(&mut self, i: usize) {
         let probe = self.clients[i].probe;
         if self.clients[i].job.is_some() || (self.closing && probe.is_none()) {
             return;
@@ -86,6 +96,7 @@ impl World {
         let lock = probe.unwrap_or_else(|| self.random.between(0, LOCKS.len() as u64) as usize);
         let heavy = self.random.percent(60) || probe.is_some();
         let wait = self.random.percent(70) || probe.is_some();
+        let long = self.random.percent(self.long_sections());
         let client = &mut self.clients[i];
         client.next_n += 1;
         let n = client.next_n;
@@ -102,7 +113,7 @@ impl World {
             fence: 0,
             deadline: 0,
             read: HashMap::new(),
-            long: self.random.percent(10) && probe.is_none(),
+            long,
         };
         let op = match (probe, wait) {
             (Some(_), _) => Op::Probe,
@@ -121,7 +132,7 @@ impl World {
     }
 
     /// Sends the question (again), and looks for an answer in time.
-    pub fn ask(&mut self, i: usize) {
+    pub(crate) fn ask(&mut self, i: usize) {
         let job = self.clients[i].job.clone().expect("only a client with a job asks");
         let verb = Verb::Enter { weight: job.weight, wait: job.wait };
         let id = self.send(i, job.lock, job.ticket, verb);
@@ -129,7 +140,7 @@ impl World {
         self.timer(i, RPC, Timer::Retry { n: job.n, asked: id });
     }
 
-    pub fn retry(&mut self, i: usize) {
+    pub(crate) fn retry(&mut self, i: usize) {
         if self.has(Bug::RetryNewOwner) && self.job(i).stage == Stage::Asking {
             self.next_ticket += 1;
             self.job(i).ticket = self.next_ticket;
@@ -137,7 +148,7 @@ impl World {
         self.ask(i);
     }
 
-    pub fn answered(&mut self, i: usize, request: &Request, answer: Answer) {
+    pub(crate) fn answered(&mut self, i: usize, request: &Request, answer: Answer) {
         if request.verb == Verb::Leave {
             self.clients[i].leaving.remove(&request.ticket);
         }
@@ -186,7 +197,7 @@ impl World {
         }
     }
 
-    pub fn woken(&mut self, i: usize, ticket: u64, fence: u64) {
+    pub(crate) fn woken(&mut self, i: usize, ticket: u64, fence: u64) {
         let waiting = |j: &Job| j.ticket == ticket && j.stage == Stage::Waiting;
         if !self.clients[i].job.as_ref().is_some_and(waiting) {
             return;
@@ -235,7 +246,7 @@ impl World {
         self.timer(i, work, Timer::Check { n });
     }
 
-    pub fn renew(&mut self, i: usize) {
+    pub(crate) fn renew(&mut self, i: usize) {
         let job = self.clients[i].job.clone().expect("only a holder renews");
         if self.has(Bug::RenewerStarves) && job.long {
             return;
@@ -271,7 +282,7 @@ impl World {
     }
 
     /// The deadline may have been moved by renewals.
-    pub fn deadline(&mut self, i: usize) {
+    pub(crate) fn deadline(&mut self, i: usize) {
         let (n, deadline) = (self.job(i).n, self.job(i).deadline);
         let clock = self.clock(i);
         if clock < deadline {
@@ -284,11 +295,17 @@ impl World {
     fn lose(&mut self, i: usize) {
         let event = self.about(i, Op::Lost, Phase::Info);
         self.log(i, event);
+        // Half of the users do not listen.
+        if i % 2 == 1 {
+            self.clients[i].zombie = self.clients[i].job.clone();
+            let late = self.random.between(MS, 60 * MS);
+            self.timer(i, late, Timer::WriteTooLate);
+        }
         self.release(i);
     }
 
     /// The user asks the handle whether it is valid.
-    pub fn sample(&mut self, i: usize) {
+    pub(crate) fn sample(&mut self, i: usize) {
         let event = self.about(i, Op::Claim, Phase::Invoke);
         self.log(i, event);
         let valid = self.clock(i) < self.job(i).deadline;
@@ -297,7 +314,7 @@ impl World {
     }
 
     /// Half of the clients look at the deadline before they write; no client looks again after.
-    pub fn check_then_write(&mut self, i: usize) {
+    pub(crate) fn check_then_write(&mut self, i: usize) {
         let valid = self.clock(i) < self.job(i).deadline;
         let n = self.job(i).n;
         if i % 2 == 0 && !valid && !self.has(Bug::LossNotTold) && !self.has(Bug::RenewRecreates) {
@@ -307,24 +324,26 @@ impl World {
         }
     }
 
-    fn exclusive(&mut self, i: usize) -> bool {
-        let job = self.job(i);
-        job.weight == LOCKS[job.lock].1 && self.clients[i].probe.is_none()
-    }
-
-    fn access(&mut self, i: usize, reg: Register) -> Access {
-        let job = self.job(i);
-        Access { lock: LOCKS[job.lock].0.to_owned(), reg, token: job.fence }
+    /// How many sections in a hundred last longer than a lease: more while faults are about, so
+    /// that they hit somebody, and none towards the end.
+    fn long_sections(&self) -> u64 {
+        match self.now / MS {
+            0..1_500 => 5,
+            1_500..6_000 => 30,
+            6_000..7_500 => 5,
+            _ => 0,
+        }
     }
 
     fn read_resource(&mut self, i: usize) {
-        if !self.exclusive(i) {
+        let job = self.job(i).clone();
+        if !job.exclusive() || self.clients[i].probe.is_some() {
             return;
         }
         for reg in Register::ALL {
-            let access = self.access(i, reg);
-            self.resource(&Access2Resource::Open(access.clone()));
-            if let Reply::Done { last, .. } = self.resource(&Access2Resource::Read(access)) {
+            let access = job.access(reg);
+            self.resource(&ToResource::Open(access.clone()));
+            if let Reply::Done { last, .. } = self.resource(&ToResource::Read(access)) {
                 let cached = self.clients[i].cache.get(&reg).copied();
                 let cached = cached.filter(|_| self.has(Bug::CachedRead));
                 self.job(i).read.insert(reg, cached.or(last));
@@ -332,28 +351,38 @@ impl World {
         }
     }
 
-    pub fn write(&mut self, i: usize) {
-        if self.exclusive(i) {
-            let reads = self.job(i).read.clone();
-            for (reg, base) in Register::ALL.iter().filter_map(|r| Some((*r, *reads.get(r)?))) {
-                self.next_uid += 1;
-                let uid = self.next_uid;
-                let mut access = self.access(i, reg);
-                let ask = |access| Access2Resource::Write { access, base, uid };
-                let reply = self.resource(&ask(access.clone()));
-                if let Reply::Stale { highest } = reply
-                    && self.has(Bug::TokenFromResource)
-                {
-                    access.token = highest;
-                    self.resource(&ask(access));
-                }
-                self.clients[i].cache.insert(reg, uid);
-            }
-        }
+    pub(crate) fn write(&mut self, i: usize) {
+        let job = self.job(i).clone();
+        self.write_as(i, &job);
         self.release(i);
     }
 
-    pub fn release(&mut self, i: usize) {
+    /// Somebody who was told of the loss and did not listen writes all the same.
+    pub(crate) fn write_too_late(&mut self, i: usize) {
+        if let Some(job) = self.clients[i].zombie.take() {
+            self.write_as(i, &job);
+        }
+    }
+
+    fn write_as(&mut self, i: usize, job: &Job) {
+        for reg in Register::ALL {
+            let Some(base) = job.read.get(&reg).copied() else { continue };
+            self.next_uid += 1;
+            let uid = self.next_uid;
+            let mut access = job.access(reg);
+            let ask = |access| ToResource::Write { access, base, uid };
+            let reply = self.resource(&ask(access.clone()));
+            if let Reply::Stale { highest } = reply
+                && self.has(Bug::TokenFromResource)
+            {
+                access.token = highest;
+                self.resource(&ask(access));
+            }
+            self.clients[i].cache.insert(reg, uid);
+        }
+    }
+
+    pub(crate) fn release(&mut self, i: usize) {
         let event = self.about(i, Op::Release, Phase::Invoke);
         self.log(i, event);
         let job = self.job(i);
@@ -362,7 +391,7 @@ impl World {
         self.leave(i, ticket, lock);
     }
 
-    pub fn cancel(&mut self, i: usize) {
+    pub(crate) fn cancel(&mut self, i: usize) {
         let event = self.about(i, Op::Acquire, Phase::Info).reason(Reason::Cancelled);
         self.log(i, event);
         let job = self.job(i);
@@ -374,7 +403,7 @@ impl World {
     }
 
     /// Gives a ticket up, again and again until the store has heard it.
-    pub fn leave(&mut self, i: usize, ticket: u64, lock: usize) {
+    pub(crate) fn leave(&mut self, i: usize, ticket: u64, lock: usize) {
         self.clients[i].leaving.insert(ticket, lock);
         self.send(i, lock, ticket, Verb::Leave);
         self.timer(i, RPC, Timer::LeaveAgain { ticket });

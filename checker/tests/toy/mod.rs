@@ -8,26 +8,26 @@ mod client;
 mod store;
 mod world;
 
-pub use world::run;
+pub(crate) use world::run;
 
 use holdline_checker::{Expect, Fences, Handoff};
 
 /// One millisecond in nanoseconds.
-pub const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 /// The lease.
-pub const TTL: u64 = 400 * MS;
+pub(crate) const TTL: u64 = 400 * MS;
 /// After this long without an answer a client asks again.
-pub const RPC: u64 = 15 * MS;
+pub(crate) const RPC: u64 = 15 * MS;
 /// How often a waiter looks by itself.
-pub const POLL: u64 = 20 * MS;
+pub(crate) const POLL: u64 = 20 * MS;
 
 /// The locks with their capacities and the weights that clients ask for.
-pub const LOCKS: [(&str, u64, [u64; 2]); 3] =
+pub(crate) const LOCKS: [(&str, u64, [u64; 2]); 3] =
     [("mutex", 1, [1, 1]), ("readwrite", 1 << 30, [1, 1 << 30]), ("semaphore", 3, [1, 2])];
 
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bug {
+pub(crate) enum Bug {
     ValidityFromReply,
     LeaveWithoutCompare,
     RenewRecreates,
@@ -51,7 +51,7 @@ pub enum Bug {
 }
 
 /// What the toy promises.
-pub fn promises() -> Expect {
+pub(crate) fn promises() -> Expect {
     Expect {
         capacities: LOCKS.iter().map(|(n, c, _)| ((*n).to_owned(), *c)).collect(),
         fences: Fences::Strict,
@@ -73,47 +73,47 @@ pub fn promises() -> Expect {
 
 /// A small generator of random numbers (splitmix64).
 #[derive(Debug)]
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
 
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low)
     }
 
-    pub fn percent(&mut self, percent: u64) -> bool {
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
 }
 
 /// What a client asks of the store.
 #[derive(Debug, Clone, Copy)]
-pub struct Request {
-    pub client: usize,
-    pub life: u32,
+pub(crate) struct Request {
+    pub(crate) client: usize,
+    pub(crate) life: u32,
     /// Unique, and rising in a client.
-    pub id: u64,
-    pub sent: u64,
-    pub lock: usize,
-    pub ticket: u64,
-    pub verb: Verb,
+    pub(crate) id: u64,
+    pub(crate) sent: u64,
+    pub(crate) lock: usize,
+    pub(crate) ticket: u64,
+    pub(crate) verb: Verb,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub(crate) enum Verb {
     Enter { weight: u64, wait: bool },
     Keep,
     Leave,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     Admitted { fence: u64 },
     Waiting,
     Busy,

@@ -24,25 +24,25 @@ struct Line {
 }
 
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     lines: Vec<Line>,
     bug: Option<Bug>,
 }
 
 /// Who is to be told that it is admitted.
 #[derive(Debug)]
-pub struct Wake {
-    pub client: usize,
-    pub ticket: u64,
-    pub fence: u64,
+pub(crate) struct Wake {
+    pub(crate) client: usize,
+    pub(crate) ticket: u64,
+    pub(crate) fence: u64,
 }
 
 impl Store {
-    pub fn new(bug: Option<Bug>) -> Self {
+    pub(crate) fn new(bug: Option<Bug>) -> Self {
         Self { lines: LOCKS.iter().map(|_| Line::default()).collect(), bug }
     }
 
-    pub fn serve(&mut self, now: u64, request: &Request) -> (Answer, Vec<Wake>) {
+    pub(crate) fn serve(&mut self, now: u64, request: &Request) -> (Answer, Vec<Wake>) {
         let before = self.admitted(request.lock);
         self.lines[request.lock].tickets.retain(|t| t.expires > now);
         if self.lines[request.lock].tickets.is_empty() && self.has(Bug::FenceResetWhenEmpty) {
@@ -60,7 +60,7 @@ impl Store {
     }
 
     /// The owners in a line: everybody whose lease runs.
-    pub fn owners(&self, now: u64, lock: usize) -> Vec<String> {
+    pub(crate) fn owners(&self, now: u64, lock: usize) -> Vec<String> {
         let live = self.lines[lock].tickets.iter().filter(|t| t.expires > now);
         live.map(|t| format!("t{}", t.id)).collect()
     }

@@ -10,13 +10,13 @@ use super::store::Store;
 use super::{Answer, Bug, LOCKS, MS, Random, Request, TTL, Verb};
 
 const CLIENTS: usize = 6;
-const FAULTS: std::ops::Range<u64> = 1_500 * MS..5_000 * MS;
+const FAULTS: std::ops::Range<u64> = 1_500 * MS..6_000 * MS;
 const CLOSING: u64 = 9_000 * MS;
 const PROBES: u64 = 9_100 * MS;
 const DUMP: u64 = 11_500 * MS;
 
 #[derive(Debug, Clone, Copy)]
-pub enum Timer {
+pub(crate) enum Timer {
     Start,
     Retry { n: u64, asked: u64 },
     Poll { n: u64 },
@@ -27,6 +27,7 @@ pub enum Timer {
     Sample { n: u64 },
     Check { n: u64 },
     Write { n: u64 },
+    WriteTooLate,
     LeaveAgain { ticket: u64 },
 }
 
@@ -43,14 +44,14 @@ enum Happening {
 }
 
 #[derive(Debug)]
-pub struct World {
-    pub now: u64,
-    pub random: Random,
-    pub clients: Vec<Client>,
-    pub events: Vec<Event>,
-    pub closing: bool,
-    pub next_ticket: u64,
-    pub next_uid: u64,
+pub(crate) struct World {
+    pub(crate) now: u64,
+    pub(crate) random: Random,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) closing: bool,
+    pub(crate) next_ticket: u64,
+    pub(crate) next_uid: u64,
     bug: Option<Bug>,
     store: Store,
     resource: Resource,
@@ -59,7 +60,7 @@ pub struct World {
 }
 
 /// Runs the toy once.
-pub fn run(seed: u64, bug: Option<Bug>) -> History {
+pub(crate) fn run(seed: u64, bug: Option<Bug>) -> History {
     let mut world = World {
         now: 0,
         random: Random(seed.wrapping_mul(0x5851_f42d_4c95_7f2d)),
@@ -97,7 +98,7 @@ pub fn run(seed: u64, bug: Option<Bug>) -> History {
 }
 
 impl World {
-    pub fn has(&self, bug: Bug) -> bool {
+    pub(crate) fn has(&self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
 
@@ -106,12 +107,12 @@ impl World {
         self.queue.insert((t, self.next), happening);
     }
 
-    pub fn timer(&mut self, client: usize, after: u64, timer: Timer) {
+    pub(crate) fn timer(&mut self, client: usize, after: u64, timer: Timer) {
         let life = self.clients[client].life;
         self.push(self.now + after, Happening::Timer { client, life, timer });
     }
 
-    pub fn resource(&mut self, request: &ToResource) -> Reply {
+    pub(crate) fn resource(&mut self, request: &ToResource) -> Reply {
         self.next_uid += 1;
         let (reply, event) = self.resource.serve(self.next_uid, request);
         self.events.extend(event.map(|e| e.at(self.now, "resource")));
@@ -130,7 +131,7 @@ impl World {
         }
     }
 
-    pub fn send(&mut self, client: usize, lock: usize, ticket: u64, verb: Verb) -> u64 {
+    pub(crate) fn send(&mut self, client: usize, lock: usize, ticket: u64, verb: Verb) -> u64 {
         self.next_uid += 1;
         let (id, life, sent) = (self.next_uid, self.clients[client].life, self.now);
         let request = Request { client, life, id, sent, lock, ticket, verb };
@@ -210,6 +211,7 @@ impl World {
             Timer::Sample { n } if at(n, Stage::Holding) => self.sample(i),
             Timer::Check { n } if at(n, Stage::Holding) => self.check_then_write(i),
             Timer::Write { n } if at(n, Stage::Holding) => self.write(i),
+            Timer::WriteTooLate => self.write_too_late(i),
             Timer::LeaveAgain { ticket } => {
                 if let Some(lock) = self.clients[i].leaving.get(&ticket).copied() {
                     self.leave(i, ticket, lock);
@@ -226,6 +228,13 @@ impl World {
             self.push(next, Happening::Fault);
         }
         let mut i = self.random.between(0, CLIENTS as u64) as usize;
+        // A fault bites best where somebody holds a lock.
+        if self.random.percent(60) {
+            let holds = |c: &usize| {
+                self.clients[*c].job.as_ref().is_some_and(|j| j.stage == Stage::Holding && j.long)
+            };
+            i = (0..CLIENTS).map(|c| (c + i) % CLIENTS).find(holds).unwrap_or(i);
+        }
         let lasts = self.random.between(TTL / 10, TTL * 3);
         let until = self.now + lasts;
         let now = self.now;
