@@ -31,8 +31,8 @@ fn stale_claims(cx: &Cx<'_>, grant: &Attempt<'_>, out: &mut Collector) {
     for sample in &grant.claims {
         let (Some(asked), Some(answer)) = (sample.invoke, sample.outcome) else { continue };
         let before = grant.granted().map_or(0, |g| g.t);
-        // The answer's own deadline does not count: it would make every answer true.
-        let known = grant.deadline_by(answer.t.saturating_sub(1)).unwrap_or(u64::MAX);
+        // Renewals that nobody wrote down show in the deadline that the answer itself gives.
+        let known = grant.deadline_by(asked.t).unwrap_or(u64::MAX);
         let told = grant.lost.map_or(u64::MAX, |l| l.t);
         let until = known.max(answer.deadline.unwrap_or(0)).min(told);
         if answer.ph == Phase::Ok && asked.t > before && asked.t > until {
