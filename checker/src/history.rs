@@ -75,8 +75,8 @@ impl History {
                     history.events.push(event);
                 }
                 // Only a line without its end can be the work of a killed process.
-                Err(_) if end.is_none() => history.torn = Some(number),
-                Err(what) => return Err(ReadError::Line { line: number, what }),
+                Err(bad) if end.is_none() && bad.cut_off => history.torn = Some(number),
+                Err(bad) => return Err(ReadError::Line { line: number, what: bad.what }),
             }
         }
         history.events.sort_by_key(|e| e.t);
@@ -84,11 +84,17 @@ impl History {
     }
 }
 
-fn one(line: &[u8]) -> Result<Event, String> {
-    let event: Event = serde_json::from_slice(line).map_err(|e| e.to_string())?;
+struct Bad {
+    what: String,
+    cut_off: bool,
+}
+
+fn one(line: &[u8]) -> Result<Event, Bad> {
+    let bad = |e: serde_json::Error| Bad { what: e.to_string(), cut_off: e.is_eof() };
+    let event: Event = serde_json::from_slice(line).map_err(bad)?;
     if event.v == VERSION {
-        Ok(event)
-    } else {
-        Err(format!("its version is {}, and this program reads version {VERSION}", event.v))
+        return Ok(event);
     }
+    let what = format!("its version is {}, and this program reads version {VERSION}", event.v);
+    Err(Bad { what, cut_off: false })
 }

@@ -43,8 +43,12 @@ struct Occupancies<'a, 'h> {
 }
 
 fn occupancies<'a, 'h>(cx: &'a Cx<'h>, lock: &str) -> Occupancies<'a, 'h> {
-    // A try that was refused never had a place.
-    let refused = |a: &&Attempt<'_>| a.is_try() && a.outcome.is_some_and(|o| o.ph == Phase::Fail);
+    // A refused try never had a place, unless it took so long that a lease could run out: then its
+    // first request may have been granted, the answer lost, and only the last request refused.
+    let refused = |a: &&Attempt<'_>| {
+        let failed = a.outcome.filter(|o| a.is_try() && o.ph == Phase::Fail);
+        failed.is_some_and(|o| o.t - a.invoke.t < a.ttl().unwrap_or(u64::MAX))
+    };
     let list: Vec<_> = cx
         .of(lock)
         .filter(|a| !refused(a))

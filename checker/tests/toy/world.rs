@@ -274,8 +274,8 @@ impl World {
         self.events.push(event.target(&self.clients[i].name).at(self.now, "faults"));
         let (life, wall) = (self.clients[i].life + 1, self.clients[i].wall);
         let name = format!("c{i}.{life}");
-        let (cut_until, slow_until) = (self.clients[i].cut_until, self.clients[i].slow_until);
-        let fresh = Client { name, life, wall, cut_until, slow_until, ..Client::default() };
+        // The new process has a name and a network of its own.
+        let fresh = Client { name, life, wall, ..Client::default() };
         self.clients[i] = fresh;
         self.timer(i, 20 * MS, Timer::Start);
     }
