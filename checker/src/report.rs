@@ -262,7 +262,7 @@ impl Collector {
         self.report.verdict = if self.report.failures > 0 {
             Verdict::Fail
         } else if !self.open.is_empty() {
-            Verdict::Inconclusive(self.open.join("; "))
+            Verdict::Inconclusive(shortened(&self.open))
         } else if self.report.checked == 0 {
             let why = self.absent.unwrap_or_else(|| "nothing of the kind happened".to_owned());
             Verdict::NotApplicable(why)
@@ -270,5 +270,14 @@ impl Collector {
             Verdict::Pass
         };
         self.report
+    }
+}
+
+/// The first few reasons; the same one about fifty clients helps nobody.
+fn shortened(reasons: &[String]) -> String {
+    let text = reasons.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
+    match reasons.len().saturating_sub(3) {
+        0 => text,
+        more => format!("{text}; and {more} more"),
     }
 }

@@ -1,7 +1,8 @@
 //! History files, the guarded resource as a process, and the program.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::thread;
 
 use holdline_checker::resource::{Client, Reply, Server};
@@ -16,7 +17,10 @@ fn a_line_reads_back_as_it_was_written() {
     let line = serde_json::to_string(&event).unwrap();
     assert_eq!(
         line,
-        r#"{"v":1,"run":"","t":17,"p":"c1","pid":0,"op":"try_acquire","ph":"fail","n":3,"lock":"L","ttl_ms":300,"weight":2,"reason":"disk full"}"#
+        concat!(
+            r#"{"v":1,"run":"","t":17,"p":"c1","pid":0,"op":"try_acquire","ph":"fail","n":3,"#,
+            r#""lock":"L","ttl_ms":300,"weight":2,"reason":"disk full"}"#
+        )
     );
     assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
 }
@@ -102,25 +106,46 @@ fn the_resource_refuses_the_stale_and_shows_what_fencing_writes_alone_loses() {
     assert!(calm.failed(Rule::R3Plain), "{calm}");
 }
 
-#[test]
-fn the_resource_dumps_long_lists_in_pieces_and_dies_as_a_process() {
-    let folder = tempfile::tempdir().unwrap();
-    let (socket, path) = (folder.path().join("r.sock"), folder.path().join("h.jsonl"));
+/// Starts the resource as a process, and a client of it.
+fn process(folder: &Path) -> (Child, Client, PathBuf) {
+    let (socket, path) = (folder.join("r.sock"), folder.join("h.jsonl"));
     let mut server = Command::new(env!("CARGO_BIN_EXE_holdline-resource"))
         .args([&socket, &path])
-        .stderr(Stdio::inherit())
         .spawn()
         .unwrap();
     // The socket is there when the server is ready; a client that comes too early is refused.
-    let client = loop {
+    loop {
         match Client::connect(&socket) {
-            Ok(client) => break client,
+            Ok(client) => return (server, client, path),
             Err(error) => {
                 assert!(server.try_wait().unwrap().is_none(), "the server ended: {error}");
                 thread::yield_now();
             }
         }
-    };
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut server, client, path) = process(folder.path());
+    for uid in 1..=50 {
+        client.write("L", Register::FencedReadWrite, uid, None, uid).unwrap();
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(client.read("L", Register::Plain, 0).is_err());
+    let history = History::read(&path).unwrap();
+    assert_eq!((history.events.len(), history.torn), (50, None));
+    // Without the dump nobody can say whether something was lost.
+    let report = check(&history, &Expect::small());
+    assert!(matches!(report.rule(Rule::R3).verdict, Verdict::Inconclusive(_)), "{report}");
+}
+
+#[test]
+fn the_resource_dumps_long_lists_in_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut server, client, path) = process(folder.path());
     for uid in 1..=400_u64 {
         let base = (uid > 1).then(|| uid - 1);
         let reply = client.write("L", Register::FencedReadWrite, uid, base, uid).unwrap();

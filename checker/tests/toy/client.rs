@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use holdline_checker::resource::{Access, Reply, Request as ToResource};
 use holdline_checker::{Event, Op, Phase, Reason, Register};
 
 use super::world::{Timer, World};
@@ -34,16 +33,6 @@ pub(crate) enum Stage {
     Releasing,
 }
 
-impl Job {
-    fn exclusive(&self) -> bool {
-        self.weight == LOCKS[self.lock].1
-    }
-
-    fn access(&self, reg: Register) -> Access {
-        Access { lock: LOCKS[self.lock].0.to_owned(), reg, token: self.fence }
-    }
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     pub(crate) name: String,
@@ -68,23 +57,33 @@ fn good_until(sent: u64) -> u64 {
 }
 
 impl World {
-    fn log(&mut self, i: usize, event: Event) {
+    pub(super) fn log(&mut self, i: usize, event: Event) {
         self.events.push(event.at(self.now, &self.clients[i].name));
     }
 
-    fn about(&mut self, i: usize, op: Op, ph: Phase) -> Event {
+    pub(super) fn about(&mut self, i: usize, op: Op, ph: Phase) -> Event {
         let job = self.clients[i].job.as_ref().expect("a client at work has a job");
         Event::new(op, ph, job.n).lock(LOCKS[job.lock].0)
     }
 
-    fn job(&mut self, i: usize) -> &mut Job {
+    pub(super) fn job(&mut self, i: usize) -> &mut Job {
         self.clients[i].job.as_mut().expect("a client at work has a job")
     }
 
     /// What the client takes for the time.
-    fn clock(&self, i: usize) -> u64 {
+    pub(super) fn clock(&self, i: usize) -> u64 {
         let wall = if self.has(Bug::WallClockDeadline) { self.clients[i].wall } else { 0 };
         self.now.saturating_add_signed(wall)
+    }
+
+    /// How many sections in a hundred last longer than a lease: more while faults are about, so
+    /// that they hit somebody, and none towards the end.
+    fn long_sections(&self) -> u64 {
+        match self.now / MS {
+            1_500..6_000 => 30,
+            0..7_500 => 5,
+            _ => 0,
+        }
     }
 
     /// Begins an attempt.
@@ -292,94 +291,16 @@ impl World {
         }
     }
 
-    fn lose(&mut self, i: usize) {
+    pub(super) fn lose(&mut self, i: usize) {
         let event = self.about(i, Op::Lost, Phase::Info);
         self.log(i, event);
         // Half of the users do not listen.
         if i % 2 == 1 {
-            self.clients[i].zombie = self.clients[i].job.clone();
+            self.clients[i].zombie = Some(self.job(i).clone());
             let late = self.random.between(MS, 60 * MS);
             self.timer(i, late, Timer::WriteTooLate);
         }
         self.release(i);
-    }
-
-    /// The user asks the handle whether it is valid.
-    pub(crate) fn sample(&mut self, i: usize) {
-        let event = self.about(i, Op::Claim, Phase::Invoke);
-        self.log(i, event);
-        let valid = self.clock(i) < self.job(i).deadline;
-        let event = self.about(i, Op::Claim, if valid { Phase::Ok } else { Phase::Fail });
-        self.log(i, event);
-    }
-
-    /// Half of the clients look at the deadline before they write; no client looks again after.
-    pub(crate) fn check_then_write(&mut self, i: usize) {
-        let valid = self.clock(i) < self.job(i).deadline;
-        let n = self.job(i).n;
-        if i % 2 == 0 && !valid && !self.has(Bug::LossNotTold) && !self.has(Bug::RenewRecreates) {
-            self.lose(i);
-        } else {
-            self.timer(i, MS, Timer::Write { n });
-        }
-    }
-
-    /// How many sections in a hundred last longer than a lease: more while faults are about, so
-    /// that they hit somebody, and none towards the end.
-    fn long_sections(&self) -> u64 {
-        match self.now / MS {
-            0..1_500 => 5,
-            1_500..6_000 => 30,
-            6_000..7_500 => 5,
-            _ => 0,
-        }
-    }
-
-    fn read_resource(&mut self, i: usize) {
-        let job = self.job(i).clone();
-        if !job.exclusive() || self.clients[i].probe.is_some() {
-            return;
-        }
-        for reg in Register::ALL {
-            let access = job.access(reg);
-            self.resource(&ToResource::Open(access.clone()));
-            if let Reply::Done { last, .. } = self.resource(&ToResource::Read(access)) {
-                let cached = self.clients[i].cache.get(&reg).copied();
-                let cached = cached.filter(|_| self.has(Bug::CachedRead));
-                self.job(i).read.insert(reg, cached.or(last));
-            }
-        }
-    }
-
-    pub(crate) fn write(&mut self, i: usize) {
-        let job = self.job(i).clone();
-        self.write_as(i, &job);
-        self.release(i);
-    }
-
-    /// Somebody who was told of the loss and did not listen writes all the same.
-    pub(crate) fn write_too_late(&mut self, i: usize) {
-        if let Some(job) = self.clients[i].zombie.take() {
-            self.write_as(i, &job);
-        }
-    }
-
-    fn write_as(&mut self, i: usize, job: &Job) {
-        for reg in Register::ALL {
-            let Some(base) = job.read.get(&reg).copied() else { continue };
-            self.next_uid += 1;
-            let uid = self.next_uid;
-            let mut access = job.access(reg);
-            let ask = |access| ToResource::Write { access, base, uid };
-            let reply = self.resource(&ask(access.clone()));
-            if let Reply::Stale { highest } = reply
-                && self.has(Bug::TokenFromResource)
-            {
-                access.token = highest;
-                self.resource(&ask(access));
-            }
-            self.clients[i].cache.insert(reg, uid);
-        }
     }
 
     pub(crate) fn release(&mut self, i: usize) {

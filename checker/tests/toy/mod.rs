@@ -5,6 +5,7 @@
 //! wrong.
 
 mod client;
+mod section;
 mod store;
 mod world;
 

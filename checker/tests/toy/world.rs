@@ -59,8 +59,8 @@ pub(crate) struct World {
     next: u64,
 }
 
-/// Runs the toy once.
-pub(crate) fn run(seed: u64, bug: Option<Bug>) -> History {
+/// Runs the toy once. A calm run has a lossy network and no faults.
+pub(crate) fn run(seed: u64, bug: Option<Bug>, calm: bool) -> History {
     let mut world = World {
         now: 0,
         random: Random(seed.wrapping_mul(0x5851_f42d_4c95_7f2d)),
@@ -83,7 +83,9 @@ pub(crate) fn run(seed: u64, bug: Option<Bug>) -> History {
             world.timer(i, MS * i as u64, Timer::Start);
         }
     }
-    world.push(FAULTS.start, Happening::Fault);
+    if !calm {
+        world.push(FAULTS.start, Happening::Fault);
+    }
     world.push(CLOSING, Happening::Close);
     world.push(PROBES, Happening::Probe);
     while let Some(((t, _), happening)) = world.queue.pop_first() {
@@ -199,10 +201,8 @@ impl World {
             Timer::Poll { n } if at(n, Stage::Waiting) && newest(0) => self.ask(i),
             Timer::Cancel { n } if asking(n) => self.cancel(i),
             Timer::Renew { n } if at(n, Stage::Holding) => self.renew(i),
-            Timer::Renew { n } if at(n, Stage::Releasing) => {
-                if self.has(Bug::RenewAfterRelease) {
-                    self.renew(i);
-                }
+            Timer::Renew { n } if at(n, Stage::Releasing) && self.has(Bug::RenewAfterRelease) => {
+                self.renew(i);
             }
             Timer::RenewAgain { n, asked } if at(n, Stage::Holding) && newest(asked) => {
                 self.renew(i);
@@ -256,7 +256,7 @@ impl World {
             _ => {
                 // A clock that is set back is worst for somebody who sleeps.
                 i = (0..CLIENTS).find(|c| self.clients[*c].paused_until > now).unwrap_or(i);
-                self.clients[i].wall -= 2 * TTL as i64;
+                self.clients[i].wall -= 2 * TTL.cast_signed();
                 FaultKind::ClientClock
             }
         };
