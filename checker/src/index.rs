@@ -86,7 +86,8 @@ impl<'h> Attempt<'h> {
     fn confirmations(&self) -> impl Iterator<Item = &'h Event> + '_ {
         let calls = self.renews.iter().chain(&self.claims);
         let answers = calls.filter(|c| c.ok()).filter_map(|c| c.outcome);
-        self.granted().into_iter().chain(answers).chain(self.release.and_then(|r| r.invoke))
+        let release = self.release.and_then(|r| r.invoke);
+        self.granted().into_iter().chain(answers).chain(release).chain(self.lost)
     }
 
     /// Until when the handle says it is valid, by all that it ever said.
@@ -156,7 +157,7 @@ impl<'h> Attempt<'h> {
             return outcome.t;
         }
         let asked = self.renews.iter().filter_map(|r| r.outcome.or(r.invoke));
-        let seen = self.confirmations().chain(asked).map(|e| e.t).max().unwrap_or(0);
+        let seen = self.granted().into_iter().chain(asked).map(|e| e.t).max().unwrap_or(0);
         let hidden = self.told().map(|e| e.t).or(self.killed).unwrap_or(cx.end);
         let last = if cx.expect.renewals_recorded { seen } else { seen.max(hidden) };
         last.saturating_add(lease)

@@ -253,6 +253,19 @@ fn r5_a_holder_is_told_before_a_rival_is_in() {
 }
 
 #[test]
+fn r5_renewals_may_be_hidden_if_the_last_deadline_is_told() {
+    let hidden = Expect { renewals_recorded: false, ..Expect::small() };
+    let lost =
+        |deadline: u64| vec![event(500, "a", Op::Lost, Phase::Info, 1).deadline(deadline * MS)];
+    passes(Rule::R5, &[grant("a", 1, 0, 1), lost(490)], &hidden);
+    fails(Rule::R5, &[grant("a", 1, 0, 1), lost(400)], &hidden);
+    let silent = vec![event(500, "a", Op::Lost, Phase::Info, 1)];
+    passes(Rule::R5, &[grant("a", 1, 0, 1), silent], &hidden);
+    // And the claim reaches up to that deadline.
+    fails(Rule::R1, &[grant("a", 1, 0, 1), lost(490), held("b", 1, 450, 460, 2)], &hidden);
+}
+
+#[test]
 fn r5_nobody_claims_after_the_deadline() {
     let sample = |at| {
         vec![event(at, "a", Op::Claim, Phase::Invoke, 1), event(at, "a", Op::Claim, Phase::Ok, 1)]
