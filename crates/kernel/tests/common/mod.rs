@@ -131,6 +131,11 @@ impl Naive {
             (None, Enter::Keep(_)) => Ok(Standing::Lost),
             (Some(at), _) if ticket.weight > self.spots[at].weight => Err(Refusal::Weight),
             (Some(at), _) => {
+                if !self.admitted(at) {
+                    // It asked as a waiter, even if its lower weight lets it in.
+                    let spot = &mut self.spots[at];
+                    spot.expires = spot.expires.max(now.after(ticket.patience));
+                }
                 self.spots[at].weight = ticket.weight;
                 Ok(self.stands(at, ticket, now))
             }
