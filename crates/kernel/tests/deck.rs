@@ -110,19 +110,27 @@ impl Both {
     }
 }
 
+fn runs(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(runs(200))]
 
     #[test]
     fn agrees_with_a_map_while_short(steps in prop::collection::vec(step(6), 1..200)) {
         let mut both = Both::default();
-        steps.iter().for_each(|step| both.take(step));
+        for step in &steps {
+            both.take(step);
+        }
     }
 
     #[test]
     fn agrees_with_a_map_while_growing(steps in prop::collection::vec(step(30), 300..500)) {
         let mut both = Both::default();
-        steps.iter().for_each(|step| both.take(step));
+        for step in &steps {
+            both.take(step);
+        }
         prop_assert!(both.longest > 16, "the index was never used");
     }
 }

@@ -122,8 +122,12 @@ impl Run {
     }
 }
 
+fn runs(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(runs(300))]
 
     #[test]
     fn a_semaphore_agrees_with_the_model(
@@ -131,7 +135,9 @@ proptest! {
         steps in prop::collection::vec(step(8, 6), 1..200),
     ) {
         let mut run = Run::new(capacity, false);
-        steps.iter().for_each(|step| run.take(step));
+        for step in &steps {
+            run.take(step);
+        }
     }
 
     #[test]
@@ -139,7 +145,9 @@ proptest! {
         steps in prop::collection::vec(step(8, 3), 1..200),
     ) {
         let mut run = Run::new(1 << 30, true);
-        steps.iter().for_each(|step| run.take(step));
+        for step in &steps {
+            run.take(step);
+        }
     }
 
     #[test]
@@ -147,7 +155,9 @@ proptest! {
         steps in prop::collection::vec(step(60, 3), 100..300),
     ) {
         let mut run = Run::new(4, false);
-        steps.iter().for_each(|step| run.take(step));
+        for step in &steps {
+            run.take(step);
+        }
     }
 }
 

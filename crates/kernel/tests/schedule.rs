@@ -63,8 +63,12 @@ fn shape() -> impl Strategy<Value = Schedule> {
     ]
 }
 
+fn runs(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(runs(2_000))]
 
     /// Jitter stays within its percentage of the plain pause, for any schedule and any chance.
     #[test]
