@@ -148,7 +148,7 @@ impl Plan {
             2 => Weather { lost: 100, doubled: 50, slow: 50 },
             _ => Weather { lost: 20, doubled: 200, slow: 200 },
         };
-        let calm = rng.between(10, 20) * 1_000_000_000;
+        let calm = rng.between(20, 60) * 1_000_000_000;
         let between_faults = rng.between(200, 2_000) * 1_000_000;
         Plan { class, servers, locks, clients, weather, calm, between_faults }
     }

@@ -6,19 +6,20 @@
 
 use super::{Cause, Fact, Invariant, Lock};
 use holdline_kernel::TicketId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug)]
 struct Holding {
     weight: u32,
     until: u64,
-    forced: bool,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     capacity: u32,
     by: BTreeMap<TicketId, Holding>,
+    /// Removed by force, perhaps while the grant was still on its way.
+    forced: BTreeSet<TicketId>,
 }
 
 /// Who believes to hold what.
@@ -29,8 +30,9 @@ pub(crate) struct Exclusion {
 
 impl Held {
     fn check(&self, now: u64) -> Result<(), String> {
-        let live = self.by.values().filter(|held| held.until > now && !held.forced);
-        let weight: u64 = live.map(|held| u64::from(held.weight)).sum();
+        let live =
+            |(id, held): &(&TicketId, &Holding)| held.until > now && !self.forced.contains(id);
+        let weight: u64 = self.by.iter().filter(live).map(|(_, held)| u64::from(held.weight)).sum();
         if weight > u64::from(self.capacity) {
             return Err(format!("weight {weight} is held of {}: {:?}", self.capacity, self.by));
         }
@@ -49,7 +51,7 @@ impl Invariant for Exclusion {
                 let held = self.locks.entry(lock).or_default();
                 held.capacity = capacity;
                 held.by.retain(|_, holding| holding.until > now);
-                held.by.insert(id, Holding { weight, until, forced: false });
+                held.by.insert(id, Holding { weight, until });
                 held.check(now)
             }
             Fact::Renewed { lock, id, until, .. } => {
@@ -72,9 +74,7 @@ impl Invariant for Exclusion {
                 Ok(())
             }
             Fact::Removed { lock, id, cause: Cause::Evicted, .. } => {
-                if let Some(holding) = self.locks.entry(lock).or_default().by.get_mut(&id) {
-                    holding.forced = true;
-                }
+                self.locks.entry(lock).or_default().forced.insert(id);
                 Ok(())
             }
             _ => Ok(()),
