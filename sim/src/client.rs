@@ -64,7 +64,9 @@ pub(crate) struct Client {
     /// How many locks it will still want once the faults have stopped.
     pub(crate) encores: u32,
     pub(crate) attempt: u64,
-    pub(crate) count: u64,
+    /// When the attempt began, in true time.
+    began: u64,
+    count: u64,
 }
 
 impl Client {
@@ -76,6 +78,7 @@ impl Client {
             leaving: BTreeMap::new(),
             encores: 2,
             attempt: 0,
+            began: 0,
             count: 0,
         }
     }
@@ -167,6 +170,7 @@ impl World {
         let mut claim = Claim::new(manner, lease, limit);
         let action = claim.restart();
         self.clients[client].attempt += 1;
+        self.clients[client].began = self.now;
         self.note(format_args!("client {client} wants line {lock}: {manner:?} {ticket:?}"));
         self.tell(&Fact::Began { client, patient: !limited && manner != Manner::Try });
         self.tell(&Fact::Goes { client, id: ticket.id });
@@ -248,7 +252,7 @@ impl World {
         let State::Claiming(claiming) = state else { return };
         self.stats.grants += 1;
         self.note(format_args!("client {client} is GRANTED {seq:?} of line {}", claiming.lock));
-        self.tell(&Fact::Settled { client, how: Settled::Granted });
+        self.settled(client, Settled::Granted);
         let most = if self.is_calm() {
             20
         } else {
@@ -260,11 +264,19 @@ impl World {
         self.hold(client, &claiming, seq, sent);
     }
 
+    fn settled(&mut self, client: usize, how: Settled) {
+        if self.is_calm() {
+            let since = self.clients[client].began.max(self.plan.calm);
+            self.stats.calm_wait = self.stats.calm_wait.max((self.now - since) / 1_000_000);
+        }
+        self.tell(&Fact::Settled { client, how });
+    }
+
     fn end_claim(&mut self, client: usize, how: Settled) {
         let state = std::mem::replace(&mut self.clients[client].state, State::Idle);
         let State::Claiming(claiming) = state else { return };
         self.note(format_args!("client {client} ends its claim: {how:?}"));
-        self.tell(&Fact::Settled { client, how });
+        self.settled(client, how);
         self.leave(client, claiming.lock, claiming.ticket.id);
         self.rest(client);
     }

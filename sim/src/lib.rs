@@ -28,6 +28,9 @@ mod world;
 
 pub use plan::{Bug, Class};
 
+/// The names of the invariants.
+pub const INVARIANTS: [&str; 6] = ["exclusion", "tokens", "loss", "progress", "clean", "fairness"];
+
 /// One run to be made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
@@ -39,6 +42,8 @@ pub struct Config {
     pub bug: Option<Bug>,
     /// Demand exclusion even under faults that break it.
     pub exclusion_anyway: bool,
+    /// Judge by this invariant alone.
+    pub only: Option<&'static str>,
     /// Keep the story, not only its hash.
     pub keep_trace: bool,
 }
@@ -73,6 +78,10 @@ pub struct Stats {
     pub faults: u64,
     /// Notices sent.
     pub notices: u64,
+    /// The longest that a claim waited after the faults had stopped, in milliseconds.
+    pub calm_wait: u64,
+    /// The shortest bound that was set for it.
+    pub calm_bound: u64,
 }
 
 impl Stats {
@@ -86,6 +95,11 @@ impl Stats {
         self.wipes += other.wipes;
         self.faults += other.faults;
         self.notices += other.notices;
+        self.calm_wait = self.calm_wait.max(other.calm_wait);
+        self.calm_bound = match self.calm_bound {
+            0 => other.calm_bound,
+            bound => bound.min(other.calm_bound),
+        };
     }
 }
 

@@ -1,6 +1,6 @@
 //! Runs seeds, and tells the story of the first that breaks a rule.
 
-use holdline_sim::{Bug, Class, Config, Report, Stats, run};
+use holdline_sim::{Bug, Class, Config, INVARIANTS, Report, Stats, run};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -13,12 +13,15 @@ holdline-sim: seeded simulation of locks under faults
   --verbose        print the whole story of each seed
   --class NAME     Faults, Wipes or Jumps, instead of what the seed chooses
   --bug NAME       plant a mistake: see README.md
-  --exclusion      demand exclusion also where it is not promised";
+  --exclusion      demand exclusion also where it is not promised
+  --only RULE      judge by one invariant alone
+  --table          print how many seeds each invariant needs for each planted mistake";
 
 struct Options {
     from: u64,
     seeds: u64,
     verbose: bool,
+    table: bool,
     config: Config,
 }
 
@@ -34,7 +37,8 @@ fn named<T: std::fmt::Debug + Copy>(value: Option<String>, all: &[T]) -> Result<
 }
 
 fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { from: 0, seeds: 300, verbose: false, config: Config::default() };
+    let config = Config::default();
+    let mut options = Options { from: 0, seeds: 300, verbose: false, table: false, config };
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--seeds" => options.seeds = number(args.next())?,
@@ -42,6 +46,12 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--seed" => (options.from, options.seeds) = (number(args.next())?, 1),
             "--verbose" => options.verbose = true,
             "--exclusion" => options.config.exclusion_anyway = true,
+            "--table" => options.table = true,
+            "--only" => {
+                let rule = args.next().unwrap_or_default();
+                let found = INVARIANTS.iter().find(|name| **name == rule);
+                options.config.only = Some(found.ok_or(format!("no invariant {rule:?}"))?);
+            }
             "--bug" => options.config.bug = Some(named(args.next(), &Bug::ALL)?),
             "--class" => {
                 let all = [Class::Faults, Class::Wipes, Class::Jumps];
@@ -69,12 +79,39 @@ fn tell(config: Config, report: &Report, verbose: bool) {
     let class = config.class.map_or(String::new(), |class| format!(" --class {class:?}"));
     let bug = config.bug.map_or(String::new(), |bug| format!(" --bug {bug:?}"));
     let exclusion = if config.exclusion_anyway { " --exclusion" } else { "" };
+    let only = config.only.map_or(String::new(), |only| format!(" --only {only}"));
     println!(
         "replay it exactly: cargo run --release -p holdline-sim -- \
-         --seed {seed}{class}{bug}{exclusion} --verbose"
+         --seed {seed}{class}{bug}{exclusion}{only} --verbose"
     );
     if again.trace_hash != report.trace_hash {
         println!("THE REPLAY DIFFERS, which is a bug of the simulation itself");
+    }
+}
+
+/// How many seeds one invariant, or all, need to catch a mistake. A mistake may also break the
+/// kernel's own arithmetic before an invariant that was not meant for it sees anything.
+fn needed(options: &Options, bug: Bug, only: Option<&'static str>) -> String {
+    for seed in options.from..options.from + options.seeds {
+        let config = Config { seed, bug: Some(bug), only, ..options.config };
+        match std::panic::catch_unwind(|| run(config).violation.is_some()) {
+            Ok(false) => {}
+            Ok(true) => return (seed - options.from + 1).to_string(),
+            Err(_) => return "panics".to_owned(),
+        }
+    }
+    "-".to_owned()
+}
+
+/// How many seeds it takes each invariant, on its own, to catch each planted mistake.
+fn table(options: &Options) {
+    std::panic::set_hook(Box::new(|_| {}));
+    println!("| planted mistake | all | {} |", INVARIANTS.join(" | "));
+    println!("| --- | --- |{}", " --- |".repeat(INVARIANTS.len()));
+    for bug in Bug::ALL {
+        let rules = std::iter::once(None).chain(INVARIANTS.map(Some));
+        let row: Vec<_> = rules.map(|only| needed(options, bug, only)).collect();
+        println!("| `{bug:?}` | {} |", row.join(" | "));
     }
 }
 
@@ -86,6 +123,10 @@ fn main() -> ExitCode {
             return ExitCode::from(64);
         }
     };
+    if options.table {
+        table(&options);
+        return ExitCode::SUCCESS;
+    }
     let (start, mut total) = (Instant::now(), Stats::default());
     for seed in options.from..options.from.saturating_add(options.seeds) {
         let config = Config { seed, ..options.config };

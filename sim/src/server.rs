@@ -88,10 +88,12 @@ impl Server {
         bug: Option<Bug>,
     ) -> (Answer, Woken) {
         let first = self.first(lock).map(|place| place.id);
-        let now = if bug == Some(Bug::NeverLapses) { Time(1) } else { self.clock.local(at) };
-        let clock = self.clock.local(at).0 / 1_000;
-        let stamp = if bug == Some(Bug::CounterOnly) { 0 } else { clock };
+        let now = self.clock.local(at);
+        let stamp = if bug == Some(Bug::CounterOnly) { 0 } else { now.0 / 1_000 };
         let (head, places) = self.lines.entry(lock).or_default();
+        if bug == Some(Bug::NeverLapses) {
+            head.due = Time::NEVER;
+        }
         let mut woken = Vec::new();
         let wake = |place: &Place<usize>| woken.push((place.data, place.id, place.seq));
         let mut line = Line { head, places, now, stamp, wake };

@@ -79,7 +79,8 @@ impl World {
         let plan = Plan::new(class, &mut rng);
         let servers = plan.servers.iter().map(|clock| Server::new(*clock)).collect();
         let clients = plan.clients.iter().map(|clock| Client::new(*clock)).collect();
-        let rules = invariants::all(class, config.exclusion_anyway);
+        let mut rules = invariants::all(class, config.exclusion_anyway);
+        rules.retain(|rule| config.only.is_none_or(|only| rule.name() == only));
         World {
             now: 0,
             rng,
@@ -157,6 +158,7 @@ impl World {
         let turns = Duration::from_millis(500) * self.clients.len() as u32;
         let bound = under_way + self.set_back + most(&PATIENCES) / 3 + turns;
         self.note(format_args!("the faults stop; everybody is admitted within {bound:?}"));
+        self.stats.calm_bound = bound.as_millis() as u64;
         self.tell(&Fact::Calm { bound: bound.as_nanos() as u64 });
     }
 
