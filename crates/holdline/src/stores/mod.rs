@@ -1,4 +1,6 @@
 //! The stores: one file or folder each, behind a feature each.
 
 pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub(crate) mod wakes;
