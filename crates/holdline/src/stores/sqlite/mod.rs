@@ -66,6 +66,16 @@ impl File {
         File::at(Address::of(path.as_ref()))
     }
 
+    /// Opens the store that a URL names: `sqlite:PATH` or `sqlite:///absolute/path`, perhaps with
+    /// `?busy_timeout=2s` or `?network=allow`.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::open`], and [`ErrorKind::Invalid`] if the URL makes no sense.
+    pub fn open_url(url: &str) -> Result<Self> {
+        File::at(Address::parse(url.strip_prefix("sqlite:").unwrap_or(url))?)
+    }
+
     fn at(address: Address) -> Result<Self> {
         let house = Arc::new(House::open(address)?);
         Ok(File { handle: Arc::new(Handle { house, worker: Mutex::new(None) }) })
@@ -304,5 +314,5 @@ impl Store for File {
 
 /// Reads what follows `sqlite:`.
 pub(crate) fn open(rest: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(File::at(Address::parse(rest)?)?))
+    Ok(Arc::new(File::open_url(rest)?))
 }
