@@ -12,6 +12,7 @@ use holdline_kernel::{Hold, Lease, Next, Time};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 const HELD: u8 = 0;
@@ -80,7 +81,7 @@ impl Held {
     }
 
     /// How long before a rival can be let in the holder is told.
-    pub(crate) fn margin(&self) -> std::time::Duration {
+    pub(crate) fn margin(&self) -> Duration {
         self.changing().hold.lease().margin
     }
 
@@ -172,12 +173,18 @@ impl Held {
     pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> crate::Result<()> {
         let (lease, mut ticket, note) = {
             let changing = self.changing();
-            (lease.unwrap_or(changing.hold.lease()), changing.ticket, Arc::clone(&changing.note))
+            // A fixed lease is only asked about: as renewals never shorten, the shortest asks.
+            let lease = lease.or(changing.hold.is_renewed().then(|| changing.hold.lease()));
+            (lease, changing.ticket, Arc::clone(&changing.note))
         };
-        ticket.lease = lease.length;
+        ticket.lease = lease.map_or(Duration::from_millis(1), |lease| lease.length);
         let sent = clock::now();
         match store.enter(&self.line, &ticket, &note, Enter::Keep(self.seq)).await? {
-            Standing::Admitted(_) => self.renewed(lease, sent),
+            Standing::Admitted(_) => {
+                if let Some(lease) = lease {
+                    self.renewed(lease, sent);
+                }
+            }
             Standing::Lost | Standing::Waiting { .. } => {
                 self.lose("the store no longer has it: it lapsed, or somebody broke the lock");
             }

@@ -80,6 +80,11 @@ impl Hold {
         self.lease
     }
 
+    /// Whether it is renewed, or a fixed lease.
+    pub fn is_renewed(&self) -> bool {
+        self.renewed
+    }
+
     /// A request sent at `sent` renewed it by `lease`. Neither here nor in the store does a renewal
     /// shorten what another gave, so replies may overtake one another.
     pub fn renewed(&mut self, lease: Lease, sent: Time) {

@@ -90,7 +90,11 @@ impl Run {
             Step::Expire => drop(self.pair.step(Op::Expire)),
             Step::Leave(id) => drop(self.pair.step(Op::Leave(TicketId(id)))),
             Step::Evict(id) => {
-                if let Answer::Evicted(Some(token)) = self.pair.step(Op::Evict(TicketId(id))) {
+                let answer = self.pair.step(Op::Evict(TicketId(id)));
+                // It is a new token, or that of somebody behind, which was counted when they came.
+                if let Answer::Evicted(Some(token)) = answer
+                    && self.pair.naive.spots.iter().all(|spot| spot.seq != token)
+                {
                     self.reserve(token.0, 1);
                 }
             }

@@ -43,7 +43,7 @@ pub(crate) enum Answer {
     Stands(Result<Standing, Refusal>),
     /// Whether there was a place to leave.
     Left(bool),
-    /// The token that an eviction spent.
+    /// The token that fences whom an eviction removed.
     Evicted(Option<Seq>),
     /// Nothing to say.
     Done,
@@ -108,12 +108,19 @@ impl Naive {
         match op {
             Op::Expire => Answer::Done,
             Op::Leave(id) => Answer::Left(self.remove(id)),
-            Op::Evict(id) => Answer::Evicted(self.remove(id).then(|| {
-                self.last = (self.last + 1).max(stamp);
-                Seq(self.last)
-            })),
+            Op::Evict(id) => Answer::Evicted(self.evict(id, stamp)),
             Op::Enter(ticket, how) => Answer::Stands(self.enter(ticket, how, now, stamp)),
         }
+    }
+
+    fn evict(&mut self, id: TicketId, stamp: u64) -> Option<Seq> {
+        let at = self.spots.iter().position(|spot| spot.id == id)?;
+        let behind = self.spots.get(at + 1).map(|spot| spot.seq);
+        self.remove(id);
+        Some(behind.unwrap_or_else(|| {
+            self.last = (self.last + 1).max(stamp);
+            Seq(self.last)
+        }))
     }
 
     fn enter(
