@@ -10,7 +10,7 @@ use crate::observe;
 use crate::store::{Enter, Seq, Standing, Store, Ticket};
 use holdline_kernel::{Hold, Lease, Next, Time};
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -28,6 +28,8 @@ pub(crate) struct Held {
     pub(crate) since: Time,
     state: AtomicU8,
     until: AtomicU64,
+    /// The store itself said that it has no such holder: a rival may be in already.
+    gone: AtomicBool,
     changing: Mutex<Changing>,
     loss: Notify,
 }
@@ -59,6 +61,7 @@ impl Held {
             since: clock::now(),
             state: AtomicU8::new(HELD),
             until: AtomicU64::new(hold.until().0),
+            gone: AtomicBool::new(false),
             changing: Mutex::new(Changing { hold, ticket, note, due: None, why: String::new() }),
             loss: Notify::new(),
         }
@@ -78,6 +81,14 @@ impl Held {
 
     pub(crate) fn ticket(&self) -> Ticket {
         self.changing().ticket
+    }
+
+    /// When a rival may be let in, as far as we know: at once if the store said so.
+    pub(crate) fn rival_from(&self) -> Time {
+        if self.gone.load(Ordering::Acquire) {
+            return Time(0);
+        }
+        self.until().after(self.margin())
     }
 
     /// How long before a rival can be let in the holder is told.
@@ -186,6 +197,7 @@ impl Held {
                 }
             }
             Standing::Lost | Standing::Waiting { .. } => {
+                self.gone.store(true, Ordering::Release);
                 self.lose("the store no longer has it: it lapsed, or somebody broke the lock");
             }
         }
