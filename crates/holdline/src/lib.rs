@@ -3,6 +3,8 @@
 
 mod client;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod driver;
 mod error;
 mod fence;
