@@ -142,8 +142,8 @@ impl Client {
         Ok(token.map(|seq| seq.0))
     }
 
-    /// Waits until every lock that was dropped, and every acquisition that was abandoned, has really
-    /// been given up in the store. Of use before a process ends.
+    /// Waits until every lock that was dropped, and every acquisition that was abandoned, has
+    /// really been given up in the store. Of use before a process ends.
     ///
     /// # Cancel safety
     ///

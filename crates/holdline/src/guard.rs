@@ -104,8 +104,8 @@ impl Guard {
         if self.is_valid() { clock::now().until(self.held.until()) } else { Duration::ZERO }
     }
 
-    /// [`remaining`](Guard::remaining) as an instant of the standard library's clock, which does not
-    /// count time that the machine is suspended.
+    /// [`remaining`](Guard::remaining) as an instant of the standard library's clock, which does
+    /// not count time that the machine is suspended.
     pub fn deadline(&self) -> Instant {
         clock::instant_in(self.remaining())
     }

@@ -1,7 +1,7 @@
 //! A held lock, as its guard and the keeper share it.
 //!
-//! Its state only ever goes forward, from held to lost or released. A holder whose deadline has passed
-//! is never revived, not even by a renewal that turns out to have been in time: once
+//! Its state only ever goes forward, from held to lost or released. A holder whose deadline has
+//! passed is never revived, not even by a renewal that turns out to have been in time: once
 //! [`Held::is_valid`] has said no, it goes on saying no.
 
 use crate::clock;

@@ -16,8 +16,8 @@ use std::sync::Arc;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the URL makes no sense, [`ErrorKind::Unsupported`] if this build has no
-/// such store, other kinds if the store cannot be opened. A password in the URL is never shown.
+/// [`ErrorKind::Invalid`] if the URL makes no sense, [`ErrorKind::Unsupported`] if this build has
+/// no such store, other kinds if the store cannot be opened. A password in the URL is never shown.
 ///
 /// # Cancel safety
 ///

@@ -1,10 +1,11 @@
 //! The line and its one rule.
 //!
 //! [`Line`] works on two things: a small [`Head`] that says how far admission has come, and the
-//! [`Places`] themselves, which a store keeps where it likes (a deque in memory, rows in a database).
-//! Everything in the head but `last` can be derived from the places; it is kept so that no operation
-//! walks the line: entering, keeping and leaving look at a fixed number of places, however many wait
-//! or hold. Expiry is the exception, and is paid for by the places that it removes.
+//! [`Places`] themselves, which a store keeps where it likes (a deque in memory, rows in a
+//! database). Everything in the head but `last` can be derived from the places; it is kept so that
+//! no operation walks the line: entering, keeping and leaving look at a fixed number of places,
+//! however many wait or hold. Expiry is the exception, and is paid for by the places that it
+//! removes.
 
 use crate::Time;
 use core::time::Duration;
@@ -170,7 +171,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         if ticket.weight == 0 || ticket.weight > ticket.capacity {
             return Ok(Err(Refusal::Weight));
         }
-        self.expire()?;
+        self.lapse(Some(ticket.id))?;
         if self.head.count > 0 && self.head.capacity != ticket.capacity {
             return Ok(Err(Refusal::Capacity { line: self.head.capacity }));
         }
@@ -188,14 +189,15 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
 
     /// Gives a place up. Says whether there was one; none to give up is fine.
     pub fn leave(&mut self, id: TicketId) -> Result<bool, P::Error> {
-        self.expire()?;
+        self.lapse(Some(id))?;
         let Some(place) = self.places.by_id(id)? else { return Ok(false) };
         self.depart(&place)?;
         Ok(true)
     }
 
     /// Removes a place by force, and spends a token, so that whoever had it is behind the newest
-    /// token even before somebody else enters. Returns that token, or nothing if there is no such place.
+    /// token even before somebody else enters. Returns that token, or nothing if there is no such
+    /// place.
     pub fn evict(&mut self, id: TicketId) -> Result<Option<Seq>, P::Error> {
         if !self.leave(id)? {
             return Ok(None);
@@ -206,18 +208,29 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
 
     /// Removes whatever has lapsed.
     pub fn expire(&mut self) -> Result<(), P::Error> {
-        if self.now < self.head.due {
-            return Ok(());
-        }
-        while let Some(place) = self.places.lapsed(self.now)? {
-            self.depart(&place)?;
-        }
-        self.head.due = self.places.earliest()?;
-        Ok(())
+        self.lapse(None)
     }
 
     /// Removes one place that is known to be there, and lets in whom that admits.
     pub fn depart(&mut self, place: &Place<P::Data>) -> Result<(), P::Error> {
+        self.remove(place)?;
+        self.advance(None)
+    }
+
+    /// Removes all that has lapsed before it lets anybody in: whoever lapsed as well is not told.
+    fn lapse(&mut self, asker: Option<TicketId>) -> Result<(), P::Error> {
+        if self.now < self.head.due {
+            return Ok(());
+        }
+        while let Some(place) = self.places.lapsed(self.now)? {
+            self.remove(&place)?;
+        }
+        self.advance(asker)?;
+        self.head.due = self.places.earliest()?;
+        Ok(())
+    }
+
+    fn remove(&mut self, place: &Place<P::Data>) -> Result<(), P::Error> {
         self.places.remove(place.seq)?;
         self.head.count -= 1;
         if place.seq < self.head.front {
@@ -226,7 +239,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         if self.head.count == 0 {
             self.head.due = Time::NEVER;
         }
-        self.advance()
+        Ok(())
     }
 
     fn join(
@@ -278,7 +291,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
             if admitted {
                 self.head.held -= u64::from(lighter);
             }
-            self.advance()?;
+            self.advance(Some(place.id))?;
             if !admitted && place.seq < self.head.front {
                 place.expires = place.expires.max(self.expiry(ticket, true));
                 self.places.update(&place)?;
@@ -287,8 +300,8 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(Ok(self.standing(ticket, place.seq)))
     }
 
-    /// Moves the front past everybody who fits now.
-    fn advance(&mut self) -> Result<(), P::Error> {
+    /// Moves the front past everybody who fits now, and tells them; the asker learns by the reply.
+    fn advance(&mut self, asker: Option<TicketId>) -> Result<(), P::Error> {
         while self.head.front != Seq::END {
             let Some(next) = self.places.first_from(self.head.front)? else {
                 self.head.front = Seq::END;
@@ -301,7 +314,9 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
             }
             self.head.held = held;
             self.head.front = Seq(next.seq.0 + 1);
-            (self.wake)(&next);
+            if asker != Some(next.id) {
+                (self.wake)(&next);
+            }
         }
         Ok(())
     }

@@ -15,7 +15,8 @@ use std::time::Duration;
 /// can see who it is and what it says.
 ///
 /// ```
-/// # tokio_test(async {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdline::Result<()> {
 /// let client = holdline::open("memory:").await?;
 /// let election = holdline::Election::new(&client, "scheduler");
 /// let leader = election.campaign("10.0.0.1:80").await?;
@@ -23,11 +24,7 @@ use std::time::Duration;
 /// leader.proclaim("10.0.0.1:81").await?;
 /// leader.resign().await?;
 /// assert!(election.leader().await?.is_none());
-/// # holdline::Result::Ok(())
-/// # });
-/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
-/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
-/// # }
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
