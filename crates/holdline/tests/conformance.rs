@@ -110,8 +110,8 @@ fn main() -> ExitCode {
     }
     let ask = Ask::read();
     let folder = tempfile::tempdir().expect("there is room for a folder");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all();
-    let runtime = { runtime }.build().expect("the system gives a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.expect("the system gives a runtime");
     runtime.block_on(run(&ask, folder.path()))
 }
 

@@ -1,13 +1,13 @@
 //! Looking at locks, and breaking them.
 
 use super::kit::{Recipe, Terms, line, soon};
-use super::{Ctx, Fault, Op, cases};
+use super::{Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::recipes::{Mutex, Semaphore};
 use crate::store::TicketId;
 use std::time::Duration;
 
-cases! { "admin":
+group! { "admin":
     a_free_lock_is_shown_free,
     the_holder_is_shown_as_it_is,
     waiters_are_shown_in_order needs Queues,

@@ -4,9 +4,7 @@ use crate::client::Client;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{
-    Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View,
-};
+use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
 use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;

@@ -1,12 +1,12 @@
 //! The contract of [`Store`](crate::store::Store), operation by operation, on the raw store.
 
-use super::kit::{Raw, soon, ticket, until};
-use super::{Ctx, cases};
+use super::kit::{Raw, soon, step, ticket, until};
+use super::{Ctx, group};
 use crate::error::ErrorKind;
 use crate::store::{Enter, Seq, Standing, Ticket};
 use std::sync::Arc;
 
-cases! { "contract":
+group! { "contract":
     enter_is_idempotent,
     enter_is_idempotent_while_waiting needs Queues,
     leave_is_idempotent,
@@ -291,7 +291,7 @@ async fn dropped_calls_are_done_or_not_done(ctx: Ctx) {
         let mine = ticket(&ctx, 1, 1);
         let mut call = raw.store.enter(&raw.line, &mine, &note, Enter::Queue);
         for _ in 0..polls {
-            if futures_util::poll!(&mut call).is_ready() {
+            if step(&mut call).await {
                 call = Box::pin(std::future::pending());
             }
             tokio::task::yield_now().await;
@@ -301,7 +301,7 @@ async fn dropped_calls_are_done_or_not_done(ctx: Ctx) {
         let seq = raw.hold(&mine).await;
         assert_eq!(raw.keep(&mine, seq).await, Standing::Admitted(seq));
         let mut call = raw.store.leave(&raw.line, mine.id);
-        let _ = futures_util::poll!(&mut call);
+        step(&mut call).await;
         drop(call);
         raw.leave(&mine).await;
         assert_eq!(raw.seen().await, []);
@@ -314,9 +314,8 @@ async fn an_eviction_takes_one_place(ctx: Ctx) {
     let first = raw.hold(&tickets[0]).await;
     let second = raw.queue(&tickets[1]).await;
     let third = raw.queue(&tickets[2]).await;
-    let evict = async |which: &Ticket| {
-        raw.store.evict(&raw.line, which.id, "a test").await.expect("works")
-    };
+    let evict =
+        async |which: &Ticket| raw.store.evict(&raw.line, which.id, "a test").await.expect("works");
     assert!(evict(&tickets[1]).await.is_some(), "waiters can be removed, too");
     assert_eq!(raw.keep(&tickets[1], second).await, Standing::Lost);
     assert_eq!(raw.keep(&tickets[0], first).await, Standing::Admitted(first));

@@ -1,12 +1,12 @@
 //! Leader election.
 
 use super::kit::{Terms, line, soon};
-use super::{Ctx, Fault, Op, cases};
+use super::{Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::recipes::Election;
 use std::time::Duration;
 
-cases! { "election":
+group! { "election":
     the_leader_is_seen_with_its_value,
     a_proclamation_is_seen_and_outlives_renewals,
     a_proclamation_too_long_is_refused,

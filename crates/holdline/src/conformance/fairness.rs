@@ -1,13 +1,13 @@
 //! First come, first served, and nobody else woken.
 
-use super::kit::{Recipe, line, soon, until};
-use super::{Ctx, Op, cases};
+use super::kit::{Recipe, line, soon, step, until};
+use super::{Ctx, Op, group};
 use crate::clock;
 use crate::recipes::{Mutex, RwLock, Semaphore};
 use std::sync::{Arc, Mutex as Plain, PoisonError};
 use std::time::Duration;
 
-cases! { "fairness":
+group! { "fairness":
     first_come_first_served needs Queues,
     pollers_keep_their_places needs Queues,
     tasks_of_one_client_take_turns,
@@ -65,7 +65,7 @@ async fn tasks_of_one_client_take_turns(ctx: Ctx) {
             guard.unlock().await.expect("it was held");
         });
         // The first poll takes the place in the local queue.
-        assert!(futures_util::poll!(&mut wait).is_pending());
+        assert!(!step(&mut wait).await);
         tasks.push(tokio::spawn(wait));
     }
     held.unlock().await.expect("it was held");

@@ -2,14 +2,14 @@
 //! lock is never granted twice, and nothing is left behind.
 
 use super::kit::{How, Raw, Recipe, Terms, line, soon, ticket};
-use super::{Chaos, Ctx, Fault, Op, cases};
+use super::{Chaos, Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::store::{Enter, Standing, Ticket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-cases! { "faults":
+group! { "faults":
     failing_requests_of_a_contended_lock,
     failing_replies_of_a_contended_lock,
     silence_before_a_contended_lock,
@@ -55,8 +55,7 @@ async fn contended(ctx: Ctx, fault: Fault) {
             let (here, there) = (name.clone(), name.clone());
             let one = tokio::spawn(async move { rounds(&client, &here, &a, terms).await });
             let clean_one = clean.clone();
-            let two =
-                tokio::spawn(async move { rounds(&clean_one, &there, &b, terms).await });
+            let two = tokio::spawn(async move { rounds(&clean_one, &there, &b, terms).await });
             soon("the client with the fault", one).await.expect("no task fails");
             soon("the other client", two).await.expect("no task fails");
             line(&clean, &name, 0, 0).await;

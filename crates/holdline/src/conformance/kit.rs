@@ -12,8 +12,10 @@ use crate::recipes::{
 };
 use crate::store::{Enter, Seq, Standing, Store, Ticket, TicketId};
 use holdline_kernel::Schedule;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Longer than anything that is not broken takes, on a busy machine.
@@ -34,6 +36,11 @@ pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut check: impl 
         assert!(clock::now() < limit, "{what}: not within {PATIENT:?}");
         clock::pause(Duration::from_millis(3)).await;
     }
+}
+
+/// Polls a future once, and says whether it is done.
+pub(super) async fn step<F: Future + Unpin>(future: &mut F) -> bool {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_ready())).await
 }
 
 /// Waits until the line has so many holders and waiters, and says who they are.

@@ -1,7 +1,7 @@
 //! What a holder learns when the lock is no longer its own, and what happens to its work.
 
 use super::kit::{Recipe, Terms, line, soon};
-use super::{Ctx, Fault, Op, cases};
+use super::{Ctx, Fault, Op, group};
 use crate::clock;
 use crate::error::ErrorKind;
 use crate::guard::{Guard, OnLoss};
@@ -10,7 +10,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-cases! { "loss":
+group! { "loss":
     protect_returns_what_the_work_does,
     protect_stops_the_work,
     protect_refuses_to_begin_after_a_loss,
@@ -49,15 +49,18 @@ async fn protect_returns_what_the_work_does(ctx: Ctx) {
     }
 }
 
+/// Tells that it was dropped.
+struct OnDrop(Arc<AtomicBool>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 async fn protect_stops_the_work(ctx: Ctx) {
     let guard = doomed(&ctx, OnLoss::Stop).await;
     let stopped = Arc::new(AtomicBool::new(false));
-    struct OnDrop(Arc<AtomicBool>);
-    impl Drop for OnDrop {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
     let bomb = OnDrop(Arc::clone(&stopped));
     let work = guard.protect(async move {
         pending::<()>().await;

@@ -338,7 +338,7 @@ impl Ctx {
 }
 
 /// The list of a file's cases, each with what it needs.
-macro_rules! cases {
+macro_rules! group {
     ($group:literal: $($case:ident $(needs $($need:ident)+)?),+ $(,)?) => {
         pub(super) fn cases() -> Vec<$crate::conformance::Case> {
             vec![$($crate::conformance::Case::new(
@@ -349,4 +349,4 @@ macro_rules! cases {
         }
     };
 }
-use cases;
+use group;

@@ -1,13 +1,13 @@
 //! The model: random operations on the real store and on the kernel's line, step by step, must agree.
 
 use super::kit::{Raw, ticket};
-use super::{Ctx, cases};
+use super::{Ctx, group};
 use crate::store::{Enter, Seq, Standing, Ticket, TicketId};
 use holdline_kernel::{Deck, Head, Line, Time};
 use std::collections::HashMap;
 use std::convert::Infallible;
 
-cases! { "model":
+group! { "model":
     a_mutex_does_as_the_kernel_does needs Queues,
     a_semaphore_does_as_the_kernel_does needs Queues Weights,
     readers_and_writers_do_as_the_kernel_does needs Queues Weights,

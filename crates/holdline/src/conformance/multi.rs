@@ -1,14 +1,14 @@
 //! Several locks as one.
 
 use super::kit::{line, soon};
-use super::{Ctx, Fault, Op, cases};
+use super::{Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::recipes::{Multi, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-cases! { "multi":
+group! { "multi":
     all_or_none,
     each_is_the_mutex_of_its_name,
     no_circle_of_waiting,

@@ -85,7 +85,8 @@ async fn waits_in_time(ctx: Ctx, recipe: Recipe) {
     let time = Duration::from_millis(300);
     for client in [&one, &two] {
         let start = clock::now();
-        let got = soon("the time", recipe.take(client, &name, How::Within(time), Terms::LONG)).await;
+        let got =
+            soon("the time", recipe.take(client, &name, How::Within(time), Terms::LONG)).await;
         assert!(got.expect("the store is there").is_none(), "it is held");
         assert!(start.until(clock::now()) >= time, "it gave up early");
     }

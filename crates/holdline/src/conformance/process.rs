@@ -1,7 +1,7 @@
 //! Other processes: this program, started again as a taker, and killed, stopped, or let be.
 
 use super::kit::{PATIENT, Recipe, Terms, line, soon, until};
-use super::{Ctx, cases};
+use super::{Ctx, group};
 use crate::clock;
 use crate::error::Result;
 use crate::recipes::Mutex;
@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-cases! { "process":
+group! { "process":
     another_process_holds_it needs Processes,
     another_process_is_woken needs Processes Wakes,
     a_killed_holder_frees_it_after_its_lease needs Processes,
@@ -37,9 +37,7 @@ const ROUNDS: u64 = 25;
 pub fn taker() -> bool {
     let Ok(role) = std::env::var(ROLE) else { return false };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let work = async {
-        if role == "count" { count().await } else { hold().await }
-    };
+    let work = async { if role == "count" { count().await } else { hold().await } };
     let outcome = runtime.expect("the system gives a runtime").block_on(work);
     if let Err(error) = outcome {
         say(&format!("error {error:#}"));
@@ -80,19 +78,18 @@ async fn hold() -> Result<()> {
     let guard = Mutex::new(&client, told(NAME)).lease(lease).margin(margin).lock().await?;
     say(&format!("held {}", guard.token()));
     while let Some(order) = orders.recv().await {
-        match order.as_str() {
-            "act" => match guard.protect(async { say("acts") }).await {
+        if order == "act" {
+            match guard.protect(async { say("acts") }).await {
                 Ok(()) => say("acted"),
                 Err(error) => say(&format!("refused {:?}", error.kind())),
-            },
-            _ => {
-                match guard.unlock().await {
-                    Ok(()) => say("unlocked"),
-                    Err(error) => say(&format!("unlocked {:?}", error.kind())),
-                }
-                break;
             }
+            continue;
         }
+        match guard.unlock().await {
+            Ok(()) => say("unlocked"),
+            Err(error) => say(&format!("unlocked {:?}", error.kind())),
+        }
+        break;
     }
     Ok(())
 }

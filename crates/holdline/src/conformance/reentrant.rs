@@ -1,12 +1,12 @@
 //! A mutex that its owner may lock again.
 
 use super::kit::{line, soon};
-use super::{Ctx, cases};
+use super::{Ctx, group};
 use crate::error::ErrorKind;
 use crate::recipes::{Mutex, Owner, ReentrantMutex};
 use std::time::Duration;
 
-cases! { "reentrant":
+group! { "reentrant":
     its_owner_locks_again,
     others_wait,
     the_last_guard_releases,
@@ -62,7 +62,7 @@ async fn the_last_guard_releases(ctx: Ctx) {
     let guard = plain.try_lock().await.expect("the store is there").expect("it is free");
     guard.unlock().await.expect("it was held");
     drop(lock.lock(&me).await.expect("the owner can begin again"));
-    soon("it is free", plain.lock()).await.expect("the store is there");
+    drop(soon("it is free", plain.lock()).await.expect("the store is there"));
 }
 
 async fn an_owner_that_lost_it_is_told(ctx: Ctx) {
@@ -76,7 +76,7 @@ async fn an_owner_that_lost_it_is_told(ctx: Ctx) {
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     let error = outer.unlock().await.expect_err("it was lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    soon("again", lock.lock(&me)).await.expect("the owner can begin again");
+    drop(soon("again", lock.lock(&me)).await.expect("the owner can begin again"));
 }
 
 async fn two_tasks_of_one_owner_share_it(ctx: Ctx) {

@@ -1,13 +1,13 @@
 //! A number of holders at a time.
 
 use super::kit::{line, soon};
-use super::{Ctx, cases};
+use super::{Ctx, group};
 use crate::error::ErrorKind;
 use crate::recipes::{Mutex, Semaphore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-cases! { "semaphore":
+group! { "semaphore":
     so_many_and_no_more needs Weights,
     permits_add_up needs Weights,
     never_more_than_there_are needs Weights,

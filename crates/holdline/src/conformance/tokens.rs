@@ -1,14 +1,14 @@
 //! Fencing tokens rise, whatever happens.
 
 use super::kit::{Recipe, Terms, line, soon};
-use super::{Ctx, Fault, Op, cases};
+use super::{Ctx, Fault, Op, group};
 use crate::fence::Fence;
 use crate::recipes::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-cases! { "tokens":
+group! { "tokens":
     they_rise_after_the_line_was_empty needs Fences,
     they_rise_after_a_loss needs Fences,
     they_rise_after_force needs Fences,
