@@ -105,7 +105,7 @@ impl World {
     /// Sends a request, and returns the number of the call.
     pub(crate) fn call(&mut self, client: usize, lock: Lock, request: Request) -> u64 {
         let call = self.fresh(client);
-        self.note(format_args!("client {client} calls {call}: {request:?} in line {lock}"));
+        self.note(format_args!("client {client} calls {call}: {request} in line {lock}"));
         let server = self.plan.locks[lock].server;
         self.post(client, server, Event::Arrives(Letter { client, call, lock, request }));
         call
@@ -171,7 +171,7 @@ impl World {
         let action = claim.restart();
         self.clients[client].attempt += 1;
         self.clients[client].began = self.now;
-        self.note(format_args!("client {client} wants line {lock}: {manner:?} {ticket:?}"));
+        self.note(format_args!("client {client} wants line {lock}: {manner:?}"));
         self.tell(&Fact::Began { client, patient: !limited && manner != Manner::Try });
         self.tell(&Fact::Goes { client, id: ticket.id });
         let claiming =

@@ -1,6 +1,7 @@
 //! Runs seeds, and tells the story of the first that breaks a rule.
 
 use holdline_sim::{Bug, Class, Config, INVARIANTS, Report, Stats, run};
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -16,6 +17,13 @@ holdline-sim: seeded simulation of locks under faults
   --exclusion      demand exclusion also where it is not promised
   --only RULE      judge by one invariant alone
   --table          print how many seeds each invariant needs for each planted mistake";
+
+/// Prints a line; a reader who has gone away is no error.
+macro_rules! say {
+    ($($what:tt)*) => {{
+        let _ = writeln!(std::io::stdout(), $($what)*);
+    }};
+}
 
 struct Options {
     from: u64,
@@ -69,23 +77,23 @@ fn tell(config: Config, report: &Report, verbose: bool) {
     let again = run(Config { keep_trace: true, ..config });
     let all = again.trace.len();
     let shown = if verbose { 0 } else { all.saturating_sub(60) };
-    println!("{}", again.trace.first().map_or("", String::as_str));
-    println!("... {shown} lines before; --verbose prints them ...");
+    say!("{}", again.trace.first().map_or("", String::as_str));
+    say!("... {shown} lines before; --verbose prints them ...");
     for line in again.trace.iter().skip(shown.max(1)) {
-        println!("{line}");
+        say!("{line}");
     }
     let (seed, class) = (report.seed, report.class);
-    println!("\nseed {seed} ({class:?}) broke `{}`: {}", violation.invariant, violation.what);
+    say!("\nseed {seed} ({class:?}) broke `{}`: {}", violation.invariant, violation.what);
     let class = config.class.map_or(String::new(), |class| format!(" --class {class:?}"));
     let bug = config.bug.map_or(String::new(), |bug| format!(" --bug {bug:?}"));
     let exclusion = if config.exclusion_anyway { " --exclusion" } else { "" };
     let only = config.only.map_or(String::new(), |only| format!(" --only {only}"));
-    println!(
+    say!(
         "replay it exactly: cargo run --release -p holdline-sim -- \
          --seed {seed}{class}{bug}{exclusion}{only} --verbose"
     );
     if again.trace_hash != report.trace_hash {
-        println!("THE REPLAY DIFFERS, which is a bug of the simulation itself");
+        say!("THE REPLAY DIFFERS, which is a bug of the simulation itself");
     }
 }
 
@@ -106,12 +114,12 @@ fn needed(options: &Options, bug: Bug, only: Option<&'static str>) -> String {
 /// How many seeds it takes each invariant, on its own, to catch each planted mistake.
 fn table(options: &Options) {
     std::panic::set_hook(Box::new(|_| {}));
-    println!("| planted mistake | all | {} |", INVARIANTS.join(" | "));
-    println!("| --- | --- |{}", " --- |".repeat(INVARIANTS.len()));
+    say!("| planted mistake | all | {} |", INVARIANTS.join(" | "));
+    say!("| --- | --- |{}", " --- |".repeat(INVARIANTS.len()));
     for bug in Bug::ALL {
         let rules = std::iter::once(None).chain(INVARIANTS.map(Some));
         let row: Vec<_> = rules.map(|only| needed(options, bug, only)).collect();
-        println!("| `{bug:?}` | {} |", row.join(" | "));
+        say!("| `{bug:?}` | {} |", row.join(" | "));
     }
 }
 
@@ -137,12 +145,12 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         for line in &report.trace {
-            println!("{line}");
+            say!("{line}");
         }
         if options.verbose {
-            println!("seed {seed}: trace {:016x}, {:?}", report.trace_hash, report.stats);
+            say!("seed {seed}: trace {:016x}, {:?}", report.trace_hash, report.stats);
         }
     }
-    println!("{} seeds held, in {:.1} s: {total:?}", options.seeds, start.elapsed().as_secs_f64());
+    say!("{} seeds held, in {:.1} s: {total:?}", options.seeds, start.elapsed().as_secs_f64());
     ExitCode::SUCCESS
 }

@@ -17,7 +17,7 @@ impl World {
         let copies = 1 + u64::from(self.rng.chance(weather.doubled));
         for _ in 0..copies {
             if cut || self.rng.chance(weather.lost) {
-                self.note(format_args!("  lost: {event:?}"));
+                self.note(format_args!("  lost: {event}"));
                 continue;
             }
             let delay = self.delay(weather.slow);

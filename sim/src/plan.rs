@@ -134,7 +134,7 @@ impl Plan {
             ppm: rng.between(0, 2 * most).cast_signed() - most.cast_signed(),
         };
         // Together less than 1% apart, which is what a lease allows for.
-        let server_clock = 1_700_000_000_000_000_000;
+        let server_clock = 1_000_000_000_000;
         let servers = vec![clock(server_clock, 4_000), clock(server_clock, 4_000)];
         let mut clients: Vec<Clock> = (0..8).map(|_| clock(0, 5_000)).collect();
         clients.truncate(rng.between(2, 8) as usize);

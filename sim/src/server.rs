@@ -8,6 +8,7 @@ use holdline_kernel::{
     Deck, Enter, Head, Line, Place, Refusal, Seq, Standing, Ticket, TicketId, Time,
 };
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 
 /// What a client may ask.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,30 @@ pub(crate) enum Request {
     Evict(TicketId),
     /// Nobody asked: remove what has lapsed.
     Sweep,
+}
+
+impl Display for Request {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Request::Enter(ticket, how) => {
+                let Ticket { id, weight, capacity, lease, patience, .. } = ticket;
+                write!(f, "{how:?} {id:?} weight {weight}/{capacity} for {lease:?}/{patience:?}")
+            }
+            Request::Leave(id) => write!(f, "Leave {id:?}"),
+            Request::Evict(id) => write!(f, "Evict {id:?}"),
+            Request::Sweep => write!(f, "Sweep"),
+        }
+    }
+}
+
+impl Display for Answer {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Stands(Ok(standing)) => write!(f, "{standing:?}"),
+            Answer::Stands(Err(refusal)) => write!(f, "refused: {refusal:?}"),
+            Answer::Left => write!(f, "left"),
+        }
+    }
 }
 
 /// What it answers.
@@ -137,7 +162,7 @@ impl World {
             return;
         }
         let answer = self.operate(lock, client, request);
-        self.note(format_args!("  line {lock}: {request:?} of client {client}: {answer:?}"));
+        self.note(format_args!("  line {lock}: {request} of client {client}: {answer}"));
         self.post(client, server, Event::Replied { client, call, answer });
     }
 

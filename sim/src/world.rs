@@ -14,7 +14,7 @@ use crate::trace::Trace;
 use crate::{Config, Report, Stats, Violation};
 use holdline_kernel::{Seq, TicketId};
 use std::collections::BTreeMap;
-use std::fmt::Arguments;
+use std::fmt::{self, Arguments, Display, Formatter};
 use std::time::Duration;
 
 /// A request on its way.
@@ -39,6 +39,22 @@ pub(crate) enum Event {
     Rings { client: usize, alarm: Alarm },
     /// Something goes wrong.
     Goes(Fault),
+}
+
+impl Display for Event {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Arrives(letter) => write!(f, "call {} of client {}", letter.call, letter.client),
+            Event::Replied { client, call, .. } => {
+                write!(f, "the reply to {call} of client {client}")
+            }
+            Event::Noticed { client, seq, .. } => {
+                write!(f, "the notice of {seq:?} to client {client}")
+            }
+            Event::Rings { client, alarm } => write!(f, "{alarm:?} of client {client}"),
+            Event::Goes(fault) => write!(f, "{fault:?}"),
+        }
+    }
 }
 
 impl Event {
