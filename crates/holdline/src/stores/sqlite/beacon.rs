@@ -150,6 +150,13 @@ impl Beacon {
     }
 }
 
+impl Drop for Beacon {
+    fn drop(&mut self) {
+        // Not by closing alone: a child of another thread's may have a copy until it has started.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 impl Sight {
     /// Whether the process is dead.
     pub(super) fn dark(&self) -> bool {

@@ -207,13 +207,12 @@ impl Handle {
         }
         // Announced before the lock is free again: nothing that comes later can be done earlier.
         self.house.desk.announce();
-        match worker.as_ref().map(|worker| worker.send(job)) {
-            Some(Ok(())) => Ok(()),
-            _ => {
-                drop(self.house.desk.take_up());
-                Err(self.no_worker("it has ended"))
-            }
+        if worker.as_ref().is_some_and(|worker| worker.send(job).is_ok()) {
+            return Ok(());
         }
+        drop(self.house.desk.take_up());
+        *worker = None; // the next will find another
+        Err(self.no_worker("it has ended"))
     }
 
     fn no_worker(&self, why: &str) -> Error {
