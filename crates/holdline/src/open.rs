@@ -13,6 +13,7 @@ use std::sync::Arc;
 /// | --- | --- |
 /// | `memory:` or `memory:NAME` | this process's memory; by name, shared within the process |
 /// | `sqlite:PATH` | a file, shared by the processes of this machine |
+/// | `etcd://HOST:PORT,HOST:PORT/PREFIX` or `etcds:` | etcd, shared with `etcdctl lock` and Go |
 ///
 /// # Errors
 ///
@@ -40,6 +41,10 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
         "sqlite" => stores::sqlite::open(rest),
         #[cfg(not(feature = "sqlite"))]
         "sqlite" => Err(absent("sqlite", "sqlite")),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => stores::etcd::open(scheme, rest),
+        #[cfg(not(feature = "etcd"))]
+        "etcd" | "etcds" => Err(absent("etcd", "etcd")),
         other => Err(unknown(Some(other))),
     }
 }
@@ -62,7 +67,7 @@ fn absent(what: &str, feature: &str) -> Error {
 
 /// The scheme alone is shown: the rest may hold a password.
 fn unknown(scheme: Option<&str>) -> Error {
-    let known = "known are memory: and sqlite:PATH";
+    let known = "known are memory:, sqlite:PATH and etcd://HOST";
     let message = match scheme {
         Some(scheme) => {
             let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();

@@ -30,6 +30,8 @@ fn stores() -> Vec<(&'static str, Source)> {
         ("memory", Source::Memory),
         #[cfg(feature = "sqlite")]
         ("sqlite", Source::File),
+        #[cfg(feature = "etcd")]
+        ("etcd", Source::Server("HOLDLINE_TEST_ETCD")),
     ]
 }
 
