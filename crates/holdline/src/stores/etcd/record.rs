@@ -107,11 +107,12 @@ impl Record {
     pub(super) fn lose(&self, alarm: &OnceLock<Alarm>) {
         let held = {
             let mut place = self.place();
-            if place.gone {
+            // While we are giving it up, the answer to that says whether it was there.
+            if place.gone || place.leaving {
                 return;
             }
             place.gone = true;
-            place.admitted && !place.leaving
+            place.admitted
         };
         self.news.notify_one();
         if held && let Some(alarm) = alarm.get() {
