@@ -195,12 +195,17 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(true)
     }
 
-    /// Removes a place by force, and spends a token, so that whoever had it is behind the newest
-    /// token even before somebody else enters. Returns that token, or nothing if there is no such
-    /// place.
+    /// Removes a place by force. Returns a token that is higher than all of that place's and not
+    /// higher than that of anybody behind it, or nothing if there is no such place. It is the next
+    /// one's own, or else a new one, which is spent: presented to what the lock guards, it shuts out
+    /// the victim, and nobody else.
     pub fn evict(&mut self, id: TicketId) -> Result<Option<Seq>, P::Error> {
-        if !self.leave(id)? {
-            return Ok(None);
+        self.lapse(Some(id))?;
+        let Some(place) = self.places.by_id(id)? else { return Ok(None) };
+        let next = self.places.first_from(Seq(place.seq.0 + 1))?;
+        self.depart(&place)?;
+        if let Some(next) = next {
+            return Ok(Some(next.seq));
         }
         self.head.last = self.head.last.saturating_add(1).max(self.stamp);
         Ok(Some(Seq(self.head.last)))

@@ -43,7 +43,7 @@ pub(crate) enum Answer {
     Stands(Result<Standing, Refusal>),
     /// Whether there was a place to leave.
     Left(bool),
-    /// The token that an eviction spent.
+    /// The token that shuts the victim of an eviction out.
     Evicted(Option<Seq>),
     /// Nothing to say.
     Done,
@@ -108,10 +108,16 @@ impl Naive {
         match op {
             Op::Expire => Answer::Done,
             Op::Leave(id) => Answer::Left(self.remove(id)),
-            Op::Evict(id) => Answer::Evicted(self.remove(id).then(|| {
-                self.last = (self.last + 1).max(stamp);
-                Seq(self.last)
-            })),
+            Op::Evict(id) => {
+                let mut behind = self.spots.iter().skip_while(|spot| spot.id != id).skip(1);
+                let next = behind.next().map(|spot| spot.seq);
+                Answer::Evicted(self.remove(id).then(|| {
+                    next.unwrap_or_else(|| {
+                        self.last = (self.last + 1).max(stamp);
+                        Seq(self.last)
+                    })
+                }))
+            }
             Op::Enter(ticket, how) => Answer::Stands(self.enter(ticket, how, now, stamp)),
         }
     }
