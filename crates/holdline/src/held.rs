@@ -12,6 +12,7 @@ use holdline_kernel::{Hold, Lease, Next, Time};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 const HELD: u8 = 0;
@@ -80,7 +81,7 @@ impl Held {
     }
 
     /// How long before a rival can be let in the holder is told.
-    pub(crate) fn margin(&self) -> std::time::Duration {
+    pub(crate) fn margin(&self) -> Duration {
         self.changing().hold.lease().margin
     }
 
@@ -174,17 +175,25 @@ impl Held {
         }
     }
 
-    /// Renews once, for `lease` or as before, and takes in the answer. An error is no loss: whoever
-    /// is told of it may try again until the deadline.
+    /// Renews once, for `lease` or as before, and takes in the answer. A fixed lease is asked about,
+    /// and gets the weight and the note, but is no longer for it. An error is no loss: whoever is
+    /// told of it may try again until the deadline.
     pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> crate::Result<()> {
+        let sent = clock::now();
         let (lease, mut ticket, note) = {
             let changing = self.changing();
-            (lease.unwrap_or(changing.hold.lease()), changing.ticket, Arc::clone(&changing.note))
+            let same = changing.hold.is_renewed().then(|| changing.hold.lease());
+            (lease.or(same), changing.ticket, Arc::clone(&changing.note))
         };
-        ticket.lease = lease.length;
-        let sent = clock::now();
+        // What is left, which lengthens nothing: the store's end of the lease is later than ours.
+        let left = sent.until(self.until()).max(Duration::from_millis(1));
+        ticket.lease = lease.map_or(left, |lease| lease.length);
         match store.enter(&self.line, &ticket, &note, Enter::Keep(self.seq)).await? {
-            Standing::Admitted(_) => self.renewed(lease, sent),
+            Standing::Admitted(_) => {
+                if let Some(lease) = lease {
+                    self.renewed(lease, sent);
+                }
+            }
             Standing::Lost | Standing::Waiting { .. } => {
                 self.lose("the store no longer has it: it lapsed, or somebody broke the lock");
             }

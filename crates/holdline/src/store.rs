@@ -49,7 +49,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Takes, keeps or renews a place in `line`, and says how it stands. One round trip.
     ///
     /// `note` is kept with the place, for people and for followers of a leader; each call that
-    /// finds the place replaces it.
+    /// finds the place replaces it. A
+    /// `Keep` may come with a lease shorter than the shortest: it is to change the note or the
+    /// weight, and not the lease.
     fn enter<'a>(
         &'a self,
         line: &'a Name,

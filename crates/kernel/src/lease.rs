@@ -75,6 +75,11 @@ impl Hold {
         self.until
     }
 
+    /// Whether its lease is renewed as time goes by. If not, it is a fixed lease.
+    pub fn is_renewed(&self) -> bool {
+        self.renewed
+    }
+
     /// The lease that it is held by.
     pub fn lease(&self) -> Lease {
         self.lease
