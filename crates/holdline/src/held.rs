@@ -10,8 +10,9 @@ use crate::observe;
 use crate::store::{Enter, Seq, Standing, Store, Ticket};
 use holdline_kernel::{Hold, Lease, Next, Time};
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 const HELD: u8 = 0;
@@ -27,6 +28,8 @@ pub(crate) struct Held {
     pub(crate) since: Time,
     state: AtomicU8,
     until: AtomicU64,
+    /// The store itself said that it has no such holder: a rival may be in already.
+    gone: AtomicBool,
     changing: Mutex<Changing>,
     loss: Notify,
 }
@@ -58,6 +61,7 @@ impl Held {
             since: clock::now(),
             state: AtomicU8::new(HELD),
             until: AtomicU64::new(hold.until().0),
+            gone: AtomicBool::new(false),
             changing: Mutex::new(Changing { hold, ticket, note, due: None, why: String::new() }),
             loss: Notify::new(),
         }
@@ -79,8 +83,16 @@ impl Held {
         self.changing().ticket
     }
 
+    /// When a rival may be let in, as far as we know: at once if the store said so.
+    pub(crate) fn rival_from(&self) -> Time {
+        if self.gone.load(Ordering::Acquire) {
+            return Time(0);
+        }
+        self.until().after(self.margin())
+    }
+
     /// How long before a rival can be let in the holder is told.
-    pub(crate) fn margin(&self) -> std::time::Duration {
+    pub(crate) fn margin(&self) -> Duration {
         self.changing().hold.lease().margin
     }
 
@@ -172,13 +184,20 @@ impl Held {
     pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> crate::Result<()> {
         let (lease, mut ticket, note) = {
             let changing = self.changing();
-            (lease.unwrap_or(changing.hold.lease()), changing.ticket, Arc::clone(&changing.note))
+            // A fixed lease is only asked about: as renewals never shorten, the shortest asks.
+            let lease = lease.or(changing.hold.is_renewed().then(|| changing.hold.lease()));
+            (lease, changing.ticket, Arc::clone(&changing.note))
         };
-        ticket.lease = lease.length;
+        ticket.lease = lease.map_or(Duration::from_millis(1), |lease| lease.length);
         let sent = clock::now();
         match store.enter(&self.line, &ticket, &note, Enter::Keep(self.seq)).await? {
-            Standing::Admitted(_) => self.renewed(lease, sent),
+            Standing::Admitted(_) => {
+                if let Some(lease) = lease {
+                    self.renewed(lease, sent);
+                }
+            }
             Standing::Lost | Standing::Waiting { .. } => {
+                self.gone.store(true, Ordering::Release);
                 self.lose("the store no longer has it: it lapsed, or somebody broke the lock");
             }
         }

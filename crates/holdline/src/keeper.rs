@@ -192,9 +192,11 @@ impl Keeper {
         (renewals, losses)
     }
 
-    /// The deadline has passed without a renewal: tell the holder, then tidy up behind it.
+    /// The deadline has passed without a renewal: tell the holder, then tidy up behind it; but not
+    /// before the margin is over, in which the holder still stops its work.
     async fn lapse(&'static self, held: Arc<Held>) {
         if held.lose("its lease ran out before a renewal was confirmed") {
+            clock::sleep_until(held.rival_from()).await;
             let (line, id) = (held.line.clone(), held.ticket().id);
             let until = clock::now().after(held.ticket().lease);
             self.undone.send_modify(|undone| *undone += 1);

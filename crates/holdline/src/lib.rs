@@ -52,6 +52,8 @@
 pub mod blocking;
 mod client;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod driver;
 mod error;
 mod fence;

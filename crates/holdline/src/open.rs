@@ -46,7 +46,7 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
 
 #[cfg(feature = "sqlite")]
 fn default() -> Result<Arc<dyn Store>> {
-    stores::sqlite::open_default()
+    Ok(Arc::new(stores::sqlite::File::open(stores::sqlite::default_path()?)?))
 }
 
 #[cfg(not(feature = "sqlite"))]

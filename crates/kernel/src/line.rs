@@ -171,7 +171,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         if ticket.weight == 0 || ticket.weight > ticket.capacity {
             return Ok(Err(Refusal::Weight));
         }
-        self.expire()?;
+        self.lapse(Some(ticket.id))?;
         if self.head.count > 0 && self.head.capacity != ticket.capacity {
             return Ok(Err(Refusal::Capacity { line: self.head.capacity }));
         }
@@ -189,18 +189,22 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
 
     /// Gives a place up. Says whether there was one; none to give up is fine.
     pub fn leave(&mut self, id: TicketId) -> Result<bool, P::Error> {
-        self.expire()?;
+        self.lapse(Some(id))?;
         let Some(place) = self.places.by_id(id)? else { return Ok(false) };
         self.depart(&place)?;
         Ok(true)
     }
 
-    /// Removes a place by force, and spends a token, so that whoever had it is behind the newest
-    /// token even before somebody else enters. Returns that token, or nothing if there is no such
-    /// place.
+    /// Removes a place by force. Returns a token that is higher than any of the place's own, and no
+    /// higher than that of anybody behind it: the next place's, or a new one if it was the last.
+    /// Nothing if there is no such place.
     pub fn evict(&mut self, id: TicketId) -> Result<Option<Seq>, P::Error> {
-        if !self.leave(id)? {
-            return Ok(None);
+        self.lapse(Some(id))?;
+        let Some(place) = self.places.by_id(id)? else { return Ok(None) };
+        let behind = self.places.first_from(Seq(place.seq.0 + 1))?;
+        self.depart(&place)?;
+        if let Some(behind) = behind {
+            return Ok(Some(behind.seq));
         }
         self.head.last = self.head.last.saturating_add(1).max(self.stamp);
         Ok(Some(Seq(self.head.last)))
@@ -208,18 +212,29 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
 
     /// Removes whatever has lapsed.
     pub fn expire(&mut self) -> Result<(), P::Error> {
-        if self.now < self.head.due {
-            return Ok(());
-        }
-        while let Some(place) = self.places.lapsed(self.now)? {
-            self.depart(&place)?;
-        }
-        self.head.due = self.places.earliest()?;
-        Ok(())
+        self.lapse(None)
     }
 
     /// Removes one place that is known to be there, and lets in whom that admits.
     pub fn depart(&mut self, place: &Place<P::Data>) -> Result<(), P::Error> {
+        self.remove(place)?;
+        self.advance(None)
+    }
+
+    /// Removes all that has lapsed before it lets anybody in: whoever lapsed as well is not told.
+    fn lapse(&mut self, asker: Option<TicketId>) -> Result<(), P::Error> {
+        if self.now < self.head.due {
+            return Ok(());
+        }
+        while let Some(place) = self.places.lapsed(self.now)? {
+            self.remove(&place)?;
+        }
+        self.advance(asker)?;
+        self.head.due = self.places.earliest()?;
+        Ok(())
+    }
+
+    fn remove(&mut self, place: &Place<P::Data>) -> Result<(), P::Error> {
         self.places.remove(place.seq)?;
         self.head.count -= 1;
         if place.seq < self.head.front {
@@ -228,7 +243,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         if self.head.count == 0 {
             self.head.due = Time::NEVER;
         }
-        self.advance()
+        Ok(())
     }
 
     fn join(
@@ -280,7 +295,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
             if admitted {
                 self.head.held -= u64::from(lighter);
             }
-            self.advance()?;
+            self.advance(Some(place.id))?;
             if !admitted && place.seq < self.head.front {
                 place.expires = place.expires.max(self.expiry(ticket, true));
                 self.places.update(&place)?;
@@ -289,8 +304,8 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(Ok(self.standing(ticket, place.seq)))
     }
 
-    /// Moves the front past everybody who fits now.
-    fn advance(&mut self) -> Result<(), P::Error> {
+    /// Moves the front past everybody who fits now, and tells them; the asker learns by the reply.
+    fn advance(&mut self, asker: Option<TicketId>) -> Result<(), P::Error> {
         while self.head.front != Seq::END {
             let Some(next) = self.places.first_from(self.head.front)? else {
                 self.head.front = Seq::END;
@@ -303,7 +318,9 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
             }
             self.head.held = held;
             self.head.front = Seq(next.seq.0 + 1);
-            (self.wake)(&next);
+            if asker != Some(next.id) {
+                (self.wake)(&next);
+            }
         }
         Ok(())
     }
