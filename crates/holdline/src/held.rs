@@ -96,13 +96,6 @@ impl Held {
         self.changing().hold.lease().margin
     }
 
-    /// When the store may let somebody else in, if no renewal has come through since.
-    pub(crate) fn lapses(&self) -> Time {
-        let changing = self.changing();
-        let lease = changing.hold.lease();
-        changing.hold.until().after(lease.margin + lease.drift())
-    }
-
     /// Why it was lost, in words.
     pub(crate) fn why(&self) -> String {
         let why = self.changing().why.clone();
