@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 fn ticket(id: u128, weight: u32, capacity: u32) -> Ticket {
     let (lease, patience) = (Duration::from_secs(600), Duration::from_secs(600));
-    Ticket { id: TicketId(id), weight, capacity, lease, patience, span: 1 }
+    Ticket { id: TicketId(id), weight, capacity, lease, patience, span: 1, floor: 0 }
 }
 
 fn note() -> Arc<str> {

@@ -26,6 +26,7 @@ async fn the_leader_is_seen_with_its_value(ctx: Ctx) {
     assert_eq!(seen.party.note.pid, std::process::id());
     let none = there.campaign_within("late", Duration::from_millis(200)).await;
     assert!(none.expect("the store is there").is_none());
+    line(&two, &name, 1, 0).await; // the candidature is withdrawn in the background
     leader.resign().await.expect("it led");
     assert_eq!(there.leader().await.expect("the store is there"), None);
 }

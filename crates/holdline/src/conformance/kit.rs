@@ -75,7 +75,7 @@ pub(super) fn panic_message(error: tokio::task::JoinError) -> String {
 pub(super) fn ticket(ctx: &Ctx, weight: u32, capacity: u32) -> Ticket {
     let long = Duration::from_secs(60).min(ctx.promises.lease_max);
     let id = TicketId(fastrand::u128(..));
-    Ticket { id, weight, capacity, lease: long, patience: long, span: 1 }
+    Ticket { id, weight, capacity, lease: long, patience: long, span: 1, floor: 0 }
 }
 
 /// A raw store and one of its lines: what the contract is about.

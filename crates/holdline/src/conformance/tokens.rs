@@ -126,6 +126,7 @@ async fn a_handoff_is_bounded(ctx: Ctx) {
             })
         })
         .collect();
+    line(&other, &name, 1, 0).await;
     let got = Recipe::Mutex.lock(&other, &name).await;
     done.store(1, Ordering::SeqCst);
     got.unlock().await.expect("it was held");

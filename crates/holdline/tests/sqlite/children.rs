@@ -37,7 +37,7 @@ pub(crate) fn note() -> Arc<str> {
 
 pub(crate) fn ticket(id: u128) -> Ticket {
     let (lease, patience) = (Duration::from_secs(60), Duration::from_secs(30));
-    Ticket { id: TicketId(id), weight: 1, capacity: 1, lease, patience, span: 1 }
+    Ticket { id: TicketId(id), weight: 1, capacity: 1, lease, patience, span: 1, floor: 0 }
 }
 
 /// A ticket that nobody else has.

@@ -68,6 +68,7 @@ impl Twins {
             lease,
             patience: lease,
             span: fastrand::u32(1..4),
+            floor: 0,
         };
         self.tickets.push(ticket);
         if self.tickets.len() > 80 {
@@ -204,6 +205,7 @@ async fn lapsed_places_make_room_wherever_they_stand() {
         lease: Duration::from_millis(150),
         patience: Duration::from_millis(patience),
         span: 1,
+        floor: 0,
     };
     for id in 1..=60 {
         let patience = if id == 50 { 2400 } else { 120 };
