@@ -16,7 +16,8 @@ fn signals_reach_the_command_and_what_it_started() {
     ] {
         let place = Place::new();
         // The inner shell is a grandchild; it is in the group, and hears it too.
-        let inner = format!("trap 'echo inner; exit' {name}; echo ready; while :; do sleep .05; done");
+        let inner =
+            format!("trap 'echo inner; exit' {name}; echo ready; while :; do sleep .05; done");
         let outer = format!("trap 'echo outer; exit 5' {name}; sh -c \"$0\"; :");
         let mut running = place.start(["run", "x", "--", "sh", "-c", &outer, &inner]);
         assert_eq!(running.line(), "ready");
