@@ -93,9 +93,7 @@ impl Job {
         if let Some(program) = self.command.first() {
             child::lookup::check(program)?;
         }
-        let mut signals = Signals::new().map_err(|error| {
-            Failure::new(Exit::INTERNAL, "internal", format!("cannot watch signals: {error}"))
-        })?;
+        let mut signals = Signals::new()?;
         let limit = self.wait.wait;
         let client = unless_signalled(&mut signals, session.open(limit)).await?;
         let around = Around::read();
@@ -115,7 +113,7 @@ impl Job {
             (env::STORE, session.store.clone()),
             (env::HELD, around.with(&hold, &self.name)),
         ];
-        let ended = match Running::start(&self.command, &env, session.printer) {
+        let ended = match Running::start(&self.command, &env, &mut signals, session.printer) {
             Ok(running) => {
                 let policy = Policy { on_loss: self.hold.on_loss, grace };
                 running.supervise(&hold, &mut signals, policy, session.printer).await?

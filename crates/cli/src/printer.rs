@@ -3,6 +3,7 @@
 
 use crate::exit::Failure;
 use crate::stamp;
+use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, Write, stderr, stdout};
 
@@ -67,9 +68,11 @@ impl Printer {
         self.say(when, failure.event, &failure.message, json!({ "exit": failure.exit.0 }));
     }
 
-    /// Shows a line that the next one replaces.
+    /// Shows a line that the next one replaces, as much of it as fits the terminal.
     pub(crate) fn live(line: &str) {
-        let _ = write!(stderr(), "\r\x1b[K{}", redact(line));
+        let width = tcgetwinsize(stderr()).map_or(80, |size| usize::from(size.ws_col)).max(20);
+        let shown: String = redact(line).chars().take(width - 1).collect();
+        let _ = write!(stderr(), "\r\x1b[K{shown}");
         let _ = stderr().flush();
     }
 

@@ -72,7 +72,7 @@ fn broken_by_force_it_is_killed_at_once() {
 /// Starts a run, jams the store, and waits until the run ends.
 fn jammed(place: &Place, flags: &[&str], script: &str) -> (super::common::Run, Duration) {
     let command = ["--", "sh", "-c", script];
-    let mut running = place.start([&["run", "--lease", "2s", "x"], flags, &command].concat());
+    let mut running = place.start([&["run", "--lease", "4s", "x"], flags, &command].concat());
     assert_eq!(running.line(), "in");
     let jam = Jam::new(place);
     let began = Instant::now();
@@ -86,18 +86,18 @@ fn jammed(place: &Place, flags: &[&str], script: &str) -> (super::common::Run, D
 fn a_silent_store_gives_the_command_its_grace_time() {
     let place = Place::new();
     let script = "trap 'echo term; exit 0' TERM; echo in; while :; do sleep .02; done";
-    let (run, took) = jammed(&place, &["--grace", "900ms"], script);
+    let (run, took) = jammed(&place, &["--grace", "1900ms"], script);
     assert_eq!((run.code, run.out.as_str()), (76, "term\n"), "{run:?}");
-    assert!(took < Duration::from_secs(2), "it took {took:?}");
+    assert!(took < Duration::from_secs(4), "it took {took:?}");
 }
 
 #[test]
 fn a_command_that_does_not_heed_it_is_killed_before_a_rival_can_be_in() {
     let place = Place::new();
     let script = "trap 'echo term' TERM; echo in; while :; do sleep .02; done";
-    let (run, took) = jammed(&place, &["--grace", "600ms"], script);
+    let (run, took) = jammed(&place, &["--grace", "1s"], script);
     assert_eq!((run.code, run.out.as_str()), (76, "term\n"), "{run:?}");
-    assert!(took < Duration::from_secs(2), "the lease was over: it took {took:?}");
+    assert!(took < Duration::from_secs(4), "the lease was over: it took {took:?}");
 }
 
 #[test]
