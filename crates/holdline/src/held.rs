@@ -91,6 +91,12 @@ impl Held {
         self.until().after(self.margin())
     }
 
+    /// When the lease is over even by the slowest of clocks.
+    pub(crate) fn lapses(&self) -> Time {
+        let drift = self.changing().hold.lease().drift();
+        self.rival_from().after(drift)
+    }
+
     /// How long before a rival can be let in the holder is told.
     pub(crate) fn margin(&self) -> Duration {
         self.changing().hold.lease().margin
