@@ -1,5 +1,5 @@
-//! A command under a lock, from the first look at the flags to the exit code: what `run` and `elect`
-//! have in common.
+//! A command under a lock, from the first look at the flags to the exit code: what `run` and
+//! `elect` have in common.
 
 use crate::child::{self, Ended, OnLoss, Policy, Running};
 use crate::exit::{Exit, Failure};
@@ -127,6 +127,8 @@ impl Job {
             Ended::Done(exit) => exit,
             Ended::Late(_) | Ended::Stopped => return Err(self.lost(&client, ended)),
         };
+        let message = format!("the command ended with {}", exit.0);
+        session.printer.say(When::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
         // What happens to the lock after this does not concern the command any more.
         let lingered = self.linger(since, &hold, &mut signals).await;
         if self.release(session, &client, hold).await || lingered {

@@ -204,10 +204,13 @@ fn passwords_are_never_shown() {
 #[test]
 fn quiet_and_json_say_so_in_their_way() {
     let place = Place::new();
-    let run = place.run(["run", "--json", "x", "--", "true"]);
-    let line: serde_json::Value = serde_json::from_str(run.err.trim()).expect("one JSON line");
-    assert_eq!((run.code, line["event"].as_str()), (0, Some("acquired")));
-    assert!(line["token"].as_u64().is_some_and(|token| token > 0));
+    let run = place.run(["run", "--json", "x", "--", "sh", "-c", "exit 75"]);
+    let lines: Vec<serde_json::Value> =
+        run.err.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect();
+    assert_eq!((run.code, lines[0]["event"].as_str()), (75, Some("acquired")));
+    assert!(lines[0]["token"].as_u64().is_some_and(|token| token > 0));
+    let end = (lines[1]["event"].as_str(), lines[1]["exit"].as_i64(), lines.len());
+    assert_eq!(end, (Some("ended"), Some(75), 2), "the command's own 75");
     let _holder = place.hold(&[], "x");
     let busy = place.run(["run", "--json", "-n", "x", "--", "true"]);
     let line: serde_json::Value = serde_json::from_str(busy.err.trim()).expect("one JSON line");

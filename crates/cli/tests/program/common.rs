@@ -187,7 +187,7 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process lives: it is there, and has not ended unnoticed by whoever should look after it.
+/// Whether a process lives: it is there, and is not only a dead one that nobody has waited for.
 pub(crate) fn lives(pid: i32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))

@@ -82,7 +82,8 @@ fn a_run_that_outlives_the_lock_around_it_is_stopped() {
     let place = Place::new();
     let code = place.path("code");
     let script = format!(
-        "(\"$0\" run a -- sh -c 'echo $$; exec sleep 600'; echo $? > {0}.new; mv {0}.new {0}) & read x",
+        "(\"$0\" run a -- sh -c 'echo $$; exec sleep 600'; echo $? > {0}.new; mv {0}.new {0}) &
+        read x",
         code.display()
     );
     let mut running = place.start(["run", "a", "--", "sh", "-c", &script, HOLDLINE]);
