@@ -1,6 +1,6 @@
 //! At a terminal the command stays in the foreground, and hears from the terminal itself.
 
-use super::common::{LONG, Place};
+use super::common::{HOLDLINE, LONG, Place};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
@@ -19,6 +19,10 @@ struct Terminal {
 
 impl Terminal {
     fn start(place: &Place, args: &[&str]) -> Self {
+        Terminal::with(place, &[&[HOLDLINE], args].concat())
+    }
+
+    fn with(place: &Place, argv: &[&str]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -27,7 +31,7 @@ impl Terminal {
         tcsetwinsize(&master, size).unwrap();
         let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
         let mut command = Command::new("setsid");
-        command.args(["--ctty", super::common::HOLDLINE]).args(args);
+        command.arg("--ctty").args(argv);
         command.env("HOLDLINE_STORE", place.url());
         command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap());
         let child = command.stderr(Stdio::from(slave)).spawn().expect("setsid is there");
@@ -121,4 +125,26 @@ fn a_loss_ends_all_processes_at_a_terminal_too() {
     assert_eq!(place.run(["break", "x", &id, "--reason", "test"]).code, 0);
     terminal.expect("was stopped");
     assert_eq!(terminal.code(), Some(76));
+}
+
+#[test]
+fn a_shell_can_stop_it_and_bring_it_back() {
+    let place = Place::new();
+    let mut shell = Terminal::with(&place, &["bash", "--norc", "--noprofile", "-i"]);
+    shell.write("PS1='<$?>'; unset HOLDLINE_HELD\n");
+    shell.expect("<0>");
+    let run = format!("{} run --lease 60s x -- sh -c 'echo re''ady; read x; exit 7'\n", HOLDLINE);
+    shell.write(&run);
+    shell.expect("ready");
+    shell.write("\x1a");
+    shell.expect("Stopped");
+    shell.expect("<148>");
+    assert_eq!(place.counts("x"), (1, 0));
+    shell.write("fg\n");
+    shell.expect("holdline run");
+    shell.write("\n");
+    shell.expect("<7>");
+    assert_eq!(place.counts("x"), (0, 0));
+    shell.write("exit\n");
+    assert_eq!(shell.code(), Some(7));
 }
