@@ -1,8 +1,8 @@
 //! The database file: finding it, making it, knowing it as ours, and opening it fast.
 //!
 //! A short-lived program opens a database that is there and has nothing to do in it, so that case
-//! runs no statement that writes or waits for the disk. Closing does not either: the write-ahead log
-//! stays where it is, and is emptied by whoever closes when it has grown.
+//! runs no statement that writes or waits for the disk. Closing does not either: the write-ahead
+//! log stays where it is, and is emptied by whoever closes when it has grown.
 
 use super::address::Address;
 use super::fault::{busy, explain, refused};

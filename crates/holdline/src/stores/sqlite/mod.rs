@@ -60,9 +60,9 @@ impl File {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`] if the file cannot be written, [`ErrorKind::Corrupt`] if it is something
-    /// else than a lock database of this version, [`ErrorKind::Unsupported`] on a network file
-    /// system.
+    /// [`ErrorKind::Denied`] if the file cannot be written, [`ErrorKind::Corrupt`] if it is
+    /// something else than a lock database of this version, [`ErrorKind::Unsupported`] on a network
+    /// file system.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         File::at(Address::of(path.as_ref()))
     }
