@@ -23,7 +23,7 @@ const APPLICATION: i32 = i32::from_be_bytes(*b"hold");
 const VERSION: i32 = 1;
 const SCHEMA: &str = include_str!("schema.sql");
 /// A log longer than this is emptied at closing, because the next program to open it reads it all.
-const LOG: u64 = 256 * 1024;
+const LOG: u64 = 512 * 1024;
 
 /// A database file that exists, and how to treat it.
 #[derive(Debug)]
