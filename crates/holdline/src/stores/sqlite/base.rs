@@ -213,9 +213,15 @@ pub(super) fn pause() {
     std::thread::sleep(Duration::from_micros(fastrand::u64(50..300)));
 }
 
+/// Both marks as they are at one instant: between two reads, another process may set both.
 fn marks(conn: &Connection) -> rusqlite::Result<(i32, i32)> {
     let read = |pragma| conn.pragma_query_value(None, pragma, |row| row.get(0));
-    Ok((read("application_id")?, read("user_version")?))
+    let instant = if conn.is_autocommit() { Some(conn.unchecked_transaction()?) } else { None };
+    let marks = (read("application_id")?, read("user_version")?);
+    if let Some(instant) = instant {
+        instant.commit()?;
+    }
+    Ok(marks)
 }
 
 fn stored_boot(conn: &Connection) -> rusqlite::Result<String> {
