@@ -197,8 +197,8 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
 
     /// Removes a place by force. Returns a token that is higher than all of that place's and not
     /// higher than that of anybody behind it, or nothing if there is no such place. It is the next
-    /// one's own, or else a new one, which is spent: presented to what the lock guards, it shuts out
-    /// the victim, and nobody else.
+    /// one's own, or else a new one, which is spent: presented to what the lock guards, it shuts
+    /// out the victim, and nobody else.
     pub fn evict(&mut self, id: TicketId) -> Result<Option<Seq>, P::Error> {
         self.lapse(Some(id))?;
         let Some(place) = self.places.by_id(id)? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Looking at locks, and breaking them.
+//! Looking at locks, and breaking them (G8, G19).
 
 use super::kit::{Recipe, Terms, line, soon};
 use super::{Ctx, Fault, Op, group};

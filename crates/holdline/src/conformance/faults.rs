@@ -1,5 +1,5 @@
-//! Lost requests, lost replies, silence, and requests that come late: at each operation in turn, the
-//! lock is never granted twice, and nothing is left behind.
+//! Lost requests, lost replies, silence, and requests that come late: at each operation in turn,
+//! the lock is never granted twice, and nothing is left behind (G1, G7).
 
 use super::kit::{How, Raw, Recipe, Terms, line, soon, ticket};
 use super::{Chaos, Ctx, Fault, Op, group};

@@ -1,4 +1,4 @@
-//! How long a lock lasts: renewal, fixed leases, extension, limits.
+//! How long a lock lasts: renewal (G14), fixed leases, extension, limits (G16).
 
 use super::kit::{How, Recipe, Terms, line, soon, until};
 use super::{Ctx, Fault, Op, group};

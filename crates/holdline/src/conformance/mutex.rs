@@ -1,4 +1,4 @@
-//! What every mutex does, through every recipe that can serve as one.
+//! What every mutex does, through every recipe that can serve as one (G1, G2, G4, G6, G14, G19).
 
 use super::kit::{Grip, How, Recipe, Terms, line, soon, until};
 use super::{Case, Ctx, Fault, Need, Op};
