@@ -110,6 +110,14 @@ impl Guard {
         clock::instant_in(self.remaining())
     }
 
+    /// How long from now until somebody else can be admitted, as far as this process can know: the
+    /// time that is left to stop the work. Before a loss it is a margin more than
+    /// [`remaining`](Guard::remaining); after one it is what is left of that margin, or zero if the
+    /// store said that the lock is gone, as after it was broken by force.
+    pub fn time_to_stop(&self) -> Duration {
+        clock::now().until(self.held.rival_from())
+    }
+
     /// Resolves when the lock is lost; at once if it already is.
     ///
     /// # Cancel safety

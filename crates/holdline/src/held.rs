@@ -10,7 +10,7 @@ use crate::observe;
 use crate::store::{Enter, Seq, Standing, Store, Ticket};
 use holdline_kernel::{Hold, Lease, Next, Time};
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -28,6 +28,8 @@ pub(crate) struct Held {
     pub(crate) since: Time,
     state: AtomicU8,
     until: AtomicU64,
+    /// The store itself said that it has no such holder: a rival may be in already.
+    gone: AtomicBool,
     changing: Mutex<Changing>,
     loss: Notify,
 }
@@ -59,6 +61,7 @@ impl Held {
             since: clock::now(),
             state: AtomicU8::new(HELD),
             until: AtomicU64::new(hold.until().0),
+            gone: AtomicBool::new(false),
             changing: Mutex::new(Changing { hold, ticket, note, due: None, why: String::new() }),
             loss: Notify::new(),
         }
@@ -80,16 +83,23 @@ impl Held {
         self.changing().ticket
     }
 
+    /// When a rival may be let in, as far as we know: at once if the store said so.
+    pub(crate) fn rival_from(&self) -> Time {
+        if self.gone.load(Ordering::Acquire) {
+            return Time(0);
+        }
+        self.until().after(self.margin())
+    }
+
+    /// When the lease is over even by the slowest of clocks.
+    pub(crate) fn lapses(&self) -> Time {
+        let drift = self.changing().hold.lease().drift();
+        self.rival_from().after(drift)
+    }
+
     /// How long before a rival can be let in the holder is told.
     pub(crate) fn margin(&self) -> Duration {
         self.changing().hold.lease().margin
-    }
-
-    /// When the store may let somebody else in, if no renewal has come through since.
-    pub(crate) fn lapses(&self) -> Time {
-        let changing = self.changing();
-        let lease = changing.hold.lease();
-        changing.hold.until().after(lease.margin + lease.drift())
     }
 
     /// Why it was lost, in words.
@@ -195,6 +205,7 @@ impl Held {
                 }
             }
             Standing::Lost | Standing::Waiting { .. } => {
+                self.gone.store(true, Ordering::Release);
                 self.lose("the store no longer has it: it lapsed, or somebody broke the lock");
             }
         }

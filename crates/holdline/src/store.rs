@@ -49,9 +49,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Takes, keeps or renews a place in `line`, and says how it stands. One round trip.
     ///
     /// `note` is kept with the place, for people and for followers of a leader; each call that
-    /// finds the place replaces it. A
-    /// `Keep` may come with a lease shorter than the shortest: it is to change the note or the
-    /// weight, and not the lease.
+    /// finds the place replaces it.
     fn enter<'a>(
         &'a self,
         line: &'a Name,
@@ -74,9 +72,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The names, beginning with `prefix`, of lines that somebody stands in, in order.
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>>;
 
-    /// Removes somebody else's place. Returns a token that is higher than those of the victim, and
-    /// not higher than that of anybody who stands behind it: the next one's own, or a new one that
-    /// is spent if nobody does. Nothing if there is no such place. `reason` is for the store's log.
+    /// Removes somebody else's place. Returns a token that is higher than any of that place's, and no
+    /// higher than that of anybody behind it (the next place's; a new one if it was the last), or
+    /// nothing if there is no such place. `reason` is for the store's log.
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, reason: &'a str)
     -> Async<'a, Option<Seq>>;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 fn ticket(id: u128, weight: u32, capacity: u32) -> Ticket {
     let (lease, patience) = (Duration::from_secs(600), Duration::from_secs(600));
-    Ticket { id: TicketId(id), weight, capacity, lease, patience, span: 1 }
+    Ticket { id: TicketId(id), weight, capacity, lease, patience, span: 1, floor: 0 }
 }
 
 fn note() -> Arc<str> {
@@ -77,4 +77,39 @@ async fn uncontended_cost_is_at_most_three_times_bare_sqlite() {
     let (theirs, mine) = (median(theirs), median(mine));
     println!("bare pair {theirs:.1} us, enter and leave {mine:.1} us, ratio {:.2}", mine / theirs);
     assert!(mine <= 3.0 * theirs, "{mine} us is more than three times {theirs} us");
+}
+
+#[tokio::test]
+#[ignore = "a benchmark, for release builds"]
+async fn a_short_life_costs_little() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let (line, note) = (Name::new("job").unwrap(), note());
+    let mut steps: [Vec<f64>; 5] = Default::default();
+    // Each time all are gone in between, as with a program that runs for a moment.
+    for round in 0..1000 {
+        let mut last = Instant::now();
+        let mut step = |at: usize| {
+            let now = Instant::now();
+            steps[at].push((now - last).as_secs_f64() * 1e6);
+            last = now;
+        };
+        let store = File::open(&file).unwrap();
+        step(0);
+        let ticket = ticket(round, 1, 1);
+        store.enter(&line, &ticket, &note, Enter::Queue).await.unwrap();
+        step(1);
+        assert!(store.leave(&line, ticket.id).await.unwrap());
+        step(2);
+        drop(store);
+        step(3);
+        let all = steps[..4].iter().map(|step| step.last().unwrap()).sum();
+        steps[4].push(all);
+    }
+    let mean: f64 = steps[4].iter().sum::<f64>() / 1000.0;
+    let worst = steps[4].iter().copied().fold(0.0, f64::max);
+    let [open, enter, leave, close, all] = steps.map(median);
+    println!("open {open:.0} us, enter {enter:.0} us, leave {leave:.0} us, close {close:.0} us");
+    println!("in all {all:.0} us; mean {mean:.0} us, worst {worst:.0} us");
+    assert!(all < 1500.0, "{all} us");
 }

@@ -71,12 +71,16 @@ async fn locks_and_unlocks(ctx: Ctx, recipe: Recipe) {
     assert!(recipe.try_lock(&two, &name).await.is_none(), "another client got it, too");
     let token = first.guard().token();
     first.unlock().await.expect("it was held");
-    let second = recipe.try_lock(&two, &name).await.expect("it is free");
+    let second = recipe.lock(&two, &name).await;
     if ctx.promises.fences {
         assert!(token < second.guard().token(), "tokens rise");
     }
     second.unlock().await.expect("it was held");
     line(&one, &name, 0, 0).await;
+    for client in [&one, &two] {
+        let third = recipe.try_lock(client, &name).await.expect("it is free");
+        third.unlock().await.expect("it was held");
+    }
 }
 
 async fn waits_in_time(ctx: Ctx, recipe: Recipe) {
@@ -195,8 +199,9 @@ async fn a_dropped_wait_is_over(ctx: Ctx, recipe: Recipe) {
 
 async fn renewal_keeps_it(ctx: Ctx, recipe: Recipe) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
-    let held = recipe.lock_for(&one, &name, Terms::of(ctx.lease)).await;
-    let end = clock::now().after(ctx.lease * 5 / 2);
+    let terms = Terms::kept(ctx.lease);
+    let held = recipe.lock_for(&one, &name, terms).await;
+    let end = clock::now().after(terms.lease * 3 / 2);
     while clock::now() < end {
         clock::pause(ctx.lease / 10).await;
         assert!(held.guard().is_valid(), "it was lost: {:?}", held.guard());
@@ -238,7 +243,7 @@ async fn loss_comes_before_a_rival(ctx: Ctx, recipe: Recipe) {
 
 async fn a_broken_lock_is_lost(ctx: Ctx, recipe: Recipe) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
-    let held = recipe.lock_for(&one, &name, Terms::of(ctx.lease)).await;
+    let held = recipe.lock_for(&one, &name, Terms::kept(ctx.lease)).await;
     let id = line(&two, &name, 1, 0).await.holders[0].id;
     assert_eq!(id, held.guard().ticket());
     let token = two.force_unlock(&name, id, "a test").await.expect("the store is there");

@@ -6,14 +6,26 @@ use holdline::{Name, clock};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 const FILE: &str = "HOLDLINE_TEST_FILE";
 const MARK: &str = "@@";
 /// Longer than anything here takes, so that a hang is told from slowness.
 const LIMIT: Duration = Duration::from_secs(20);
+
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// For a test that measures time: no other test of this program runs meanwhile.
+pub(crate) fn alone() -> impl Sized {
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For all other tests.
+pub(crate) fn together() -> impl Sized {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -25,7 +37,7 @@ pub(crate) fn note() -> Arc<str> {
 
 pub(crate) fn ticket(id: u128) -> Ticket {
     let (lease, patience) = (Duration::from_secs(60), Duration::from_secs(30));
-    Ticket { id: TicketId(id), weight: 1, capacity: 1, lease, patience, span: 1 }
+    Ticket { id: TicketId(id), weight: 1, capacity: 1, lease, patience, span: 1, floor: 0 }
 }
 
 /// A ticket that nobody else has.
@@ -232,14 +244,18 @@ async fn contend(store: &File, line: &str, time: Duration) {
     let mut spans = Vec::new();
     while clock::now() < over {
         let ticket = fresh();
+        let asked = clock::now();
+        enter(store, &line, &ticket, Enter::Queue).await;
+        let placed = clock::now();
         let seq = lock(store, &line, &ticket).await;
         let from = clock::now();
+        std::thread::sleep(Duration::from_micros(100));
         let until = clock::now();
         assert!(store.leave(&line, ticket.id).await.unwrap());
-        spans.push((seq.0, from.0, until.0));
+        spans.push([seq.0, asked.0, placed.0, from.0, until.0]);
     }
-    for (seq, from, until) in spans {
-        say(&format!("span {seq} {from} {until}"));
+    for [seq, asked, placed, from, until] in spans {
+        say(&format!("span {seq} {asked} {placed} {from} {until}"));
     }
     say("done");
 }

@@ -1,6 +1,6 @@
 //! The cost of an operation does not grow with the line.
 
-use crate::children::{fresh, name, note};
+use crate::children::{alone, fresh, name, note};
 use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::sqlite::File;
 use std::time::{Duration, Instant};
@@ -49,6 +49,7 @@ async fn times(store: &File, places: usize, weight: u32) -> [Duration; 4] {
 
 #[tokio::test]
 async fn cost_grows_neither_with_waiters_nor_with_readers() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let store = File::open(folder.path().join("locks.db")).unwrap();
     for (weight, what) in [(RW, "waiters"), (1, "readers")] {

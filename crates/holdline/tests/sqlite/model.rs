@@ -1,6 +1,6 @@
 //! The file store step by step against the kernel's line in memory.
 
-use crate::children::{name, note};
+use crate::children::{name, note, together};
 use holdline::store::{Enter, Refusal, Seq, Standing, Store, Ticket, TicketId};
 use holdline::stores::sqlite::File;
 use holdline_kernel::{Deck, Head, Line, Place, Time};
@@ -68,6 +68,7 @@ impl Twins {
             lease,
             patience: lease,
             span: fastrand::u32(1..4),
+            floor: 0,
         };
         self.tickets.push(ticket);
         if self.tickets.len() > 80 {
@@ -166,6 +167,7 @@ impl Twins {
 
 #[tokio::test]
 async fn the_store_does_what_the_kernel_does_in_memory() {
+    let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let stores: Vec<File> = (0..2).map(|_| File::open(&file).unwrap()).collect();
@@ -192,6 +194,7 @@ async fn the_store_does_what_the_kernel_does_in_memory() {
 
 #[tokio::test]
 async fn lapsed_places_make_room_wherever_they_stand() {
+    let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let store = File::open(folder.path().join("locks.db")).unwrap();
     let (line, note) = (name("job"), note());
@@ -202,6 +205,7 @@ async fn lapsed_places_make_room_wherever_they_stand() {
         lease: Duration::from_millis(150),
         patience: Duration::from_millis(patience),
         span: 1,
+        floor: 0,
     };
     for id in 1..=60 {
         let patience = if id == 50 { 2400 } else { 120 };

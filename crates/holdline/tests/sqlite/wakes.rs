@@ -1,6 +1,6 @@
 //! Notices from one process to another.
 
-use crate::children::{Puppet, numbers};
+use crate::children::{Puppet, alone, numbers};
 use holdline::store::{Store, TicketId};
 use holdline::stores::sqlite::File;
 use holdline::{Name, clock};
@@ -42,6 +42,7 @@ fn hand_over(file: &std::path::Path, rounds: u64) -> Vec<Duration> {
 
 #[test]
 fn a_departure_wakes_the_next_process_directly() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let times = hand_over(&folder.path().join("locks.db"), 101);
     println!("hand-over: median {:?}, slowest {:?}", times[50], times[100]);
@@ -50,6 +51,7 @@ fn a_departure_wakes_the_next_process_directly() {
 
 #[test]
 fn a_path_too_long_for_a_socket_works_as_well() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let long = folder.path().join("long".repeat(50)).join("long".repeat(20));
     let times = hand_over(&long.join("locks.db"), 11);
@@ -58,6 +60,7 @@ fn a_path_too_long_for_a_socket_works_as_well() {
 
 #[test]
 fn an_eviction_alarms_the_victims_process() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let mut victim = Puppet::new(&file);
@@ -79,6 +82,7 @@ fn an_eviction_alarms_the_victims_process() {
 
 #[test]
 fn a_waiting_process_costs_next_to_nothing() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let mut holder = Puppet::new(&file);
@@ -93,7 +97,7 @@ fn a_waiting_process_costs_next_to_nothing() {
     };
     let time = Duration::from_secs(3);
     std::thread::sleep(time);
-    let used = cpu(waiter.pid()).unwrap() - before;
+    let used = cpu(waiter.pid()).unwrap().saturating_sub(before);
     let share = used.as_secs_f64() / time.as_secs_f64() * 100.0;
     println!("a waiting process uses {share:.3} % of a core");
     assert!(share < 0.5, "{share} %");

@@ -43,7 +43,7 @@ pub(crate) enum Answer {
     Stands(Result<Standing, Refusal>),
     /// Whether there was a place to leave.
     Left(bool),
-    /// The token that shuts the victim of an eviction out.
+    /// The token that fences whom an eviction removed.
     Evicted(Option<Seq>),
     /// Nothing to say.
     Done,
@@ -108,18 +108,19 @@ impl Naive {
         match op {
             Op::Expire => Answer::Done,
             Op::Leave(id) => Answer::Left(self.remove(id)),
-            Op::Evict(id) => {
-                let mut behind = self.spots.iter().skip_while(|spot| spot.id != id).skip(1);
-                let next = behind.next().map(|spot| spot.seq);
-                Answer::Evicted(self.remove(id).then(|| {
-                    next.unwrap_or_else(|| {
-                        self.last = (self.last + 1).max(stamp);
-                        Seq(self.last)
-                    })
-                }))
-            }
+            Op::Evict(id) => Answer::Evicted(self.evict(id, stamp)),
             Op::Enter(ticket, how) => Answer::Stands(self.enter(ticket, how, now, stamp)),
         }
+    }
+
+    fn evict(&mut self, id: TicketId, stamp: u64) -> Option<Seq> {
+        let at = self.spots.iter().position(|spot| spot.id == id)?;
+        let behind = self.spots.get(at + 1).map(|spot| spot.seq);
+        self.remove(id);
+        Some(behind.unwrap_or_else(|| {
+            self.last = (self.last + 1).max(stamp);
+            Seq(self.last)
+        }))
     }
 
     fn enter(
@@ -143,12 +144,16 @@ impl Naive {
                     spot.expires = spot.expires.max(now.after(ticket.patience));
                 }
                 self.spots[at].weight = ticket.weight;
+                if ticket.floor > 0 {
+                    let reserved = u64::from(ticket.span.max(1)) - 1;
+                    self.last = self.last.max(ticket.floor + reserved);
+                }
                 Ok(self.stands(at, ticket, now))
             }
             (None, _) => {
                 let before = self.clone();
                 self.capacity = ticket.capacity;
-                let seq = Seq((self.last + 1).max(stamp));
+                let seq = Seq((self.last + 1).max(stamp).max(ticket.floor));
                 self.last = seq.0 + u64::from(ticket.span.max(1)) - 1;
                 let fresh = Spot { id: ticket.id, seq, weight: ticket.weight, expires: now };
                 self.spots.push(fresh);

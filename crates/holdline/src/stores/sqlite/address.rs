@@ -108,14 +108,12 @@ fn choose(var: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
     // The standard says that a relative path there is to be ignored.
     let state = var("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || var("HOME").map(|home| Path::new(&home).join(".local/state"));
-    match state.or_else(home) {
-        Some(state) => Ok(state.join("holdline/locks.db")),
-        None => {
-            let message = "there is no place for the lock database, because HOME is not set; set \
-                           HOLDLINE_STATE to the path of a file";
-            Err(Error::new(ErrorKind::Invalid, message))
-        }
+    if let Some(state) = state.or_else(home) {
+        return Ok(state.join("holdline/locks.db"));
     }
+    let message = "there is no place for the lock database, because HOME is not set; set \
+                   HOLDLINE_STATE to the path of a file";
+    Err(Error::new(ErrorKind::Invalid, message))
 }
 
 #[cfg(test)]

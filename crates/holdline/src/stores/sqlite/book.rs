@@ -323,6 +323,7 @@ fn swept_last(conn: &Connection) -> Result<u64> {
 
 /// Looks at the next few lines in order of name, and forgets those long idle. Their highest token is
 /// kept for all, so that no line's tokens ever go back.
+#[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general")]
 fn sweep(conn: &Connection, notices: &mut Vec<Notice>) -> Result<()> {
     const NEXT: &str =
         "SELECT name, last, count, due FROM line WHERE name > ?1 ORDER BY name LIMIT ?2";

@@ -91,6 +91,13 @@ impl File {
         work: impl Fn(&House, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
         let house = self.house();
+        if !house.desk.at_home() {
+            let message = format!(
+                "the lock database {} was opened before this process was forked off; open it again",
+                house.desk.site.name.display()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         match house.desk.at_once(|conn| work(house, conn)) {
             Some(done) => Ok(house.deliver(done?)),
             None => self.order(work).await,
@@ -144,7 +151,7 @@ impl File {
         let mut entered = self.stand(line, ticket, note, quick).await?;
         let refused = matches!(entered.outcome, Ok(Standing::Waiting { seq: None, .. }));
         if refused && how == Enter::Queue {
-            self.house().man()?;
+            self.house().try_to_man();
             entered = self.stand(line, ticket, note, how).await?;
         } else if refused && self.bury_dead(&entered.blockers).await? {
             entered = self.stand(line, ticket, note, how).await?;
@@ -152,7 +159,7 @@ impl File {
         match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
             Standing::Admitted(seq) => {
                 if matches!(how, Enter::Keep(_)) {
-                    self.house().man()?; // it holds for long: let it hear if somebody breaks it
+                    self.house().try_to_man(); // it holds for long: let it hear of an eviction
                 }
                 Ok(Standing::Admitted(seq))
             }
@@ -207,13 +214,12 @@ impl Handle {
         }
         // Announced before the lock is free again: nothing that comes later can be done earlier.
         self.house.desk.announce();
-        match worker.as_ref().map(|worker| worker.send(job)) {
-            Some(Ok(())) => Ok(()),
-            _ => {
-                drop(self.house.desk.take_up());
-                Err(self.no_worker("it has ended"))
-            }
+        if worker.as_ref().is_some_and(|worker| worker.send(job).is_ok()) {
+            return Ok(());
         }
+        drop(self.house.desk.take_up());
+        *worker = None; // the next will find another
+        Err(self.no_worker("it has ended"))
     }
 
     fn no_worker(&self, why: &str) -> Error {
