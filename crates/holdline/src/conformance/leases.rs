@@ -85,6 +85,7 @@ async fn a_fixed_lease_ends(ctx: Ctx) {
     let next = Recipe::Mutex.lock(&two, &name).await;
     assert!(!guard.is_valid(), "two hold it");
     assert!(start.until(clock::now()) >= ctx.lease, "it ended early");
+    assert_eq!(guard.time_to_stop(), Duration::ZERO, "the rival came too early");
     soon("the loss", guard.lost()).await;
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(guard.unlock().await.expect_err("it ended").kind(), ErrorKind::Lost);
