@@ -1,9 +1,10 @@
-//! Every store that is there, through every case of the suite. Without the standard harness, because
-//! this binary is started again as the suite's second process, and because what was not run must be
-//! told apart from what passed.
+//! Every store that is there, through every case of the suite. Without the standard harness,
+//! because this binary is started again as the suite's second process, and because what was not run
+//! must be told apart from what passed.
 //!
 //! Arguments as for any test binary: words that a test's name must contain, `--exact`, `--skip`,
-//! `--list`. A store on a server is run if its URL is in the environment; a missing one fails under CI.
+//! `--list`. A store on a server is run if its URL is in the environment; a missing one fails under
+//! CI.
 
 use futures_util::StreamExt;
 use holdline::conformance::{self, AT_ONCE, At, Case, Outcome, Subject, Verdict};

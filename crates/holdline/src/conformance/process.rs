@@ -1,4 +1,5 @@
-//! Other processes: this program, started again as a taker, and killed, stopped, or let be.
+//! Other processes: this program, started again as a taker, and killed (G11, G12), stopped (G5), or
+//! let be (G1).
 
 use super::kit::{PATIENT, Recipe, Terms, line, soon, until};
 use super::{Ctx, group};
