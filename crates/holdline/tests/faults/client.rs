@@ -51,7 +51,8 @@ fn client() {
 async fn act(role: Role) {
     let pen = Arc::new(Writer::open(&role.history, &role.run, &role.process).unwrap());
     let opened = holdline::open(&role.url).await.unwrap();
-    let witness = Witness::new(Arc::clone(opened.store()), Arc::clone(&pen));
+    let lies = role.temper == Temper::Deceived;
+    let witness = Witness::new(Arc::clone(opened.store()), Arc::clone(&pen), lies);
     let client = Client::new(Arc::new(witness));
     let resource = resource::Client::connect(&role.resource).unwrap();
     let stop = Arc::new(AtomicBool::new(false));

@@ -20,6 +20,8 @@ pub(crate) enum Temper {
     TryOnly,
     /// Goes on with its work whatever it is told.
     Deaf,
+    /// As good, but its store sometimes says "admitted" to somebody who has to wait.
+    Deceived,
 }
 
 /// A lock and how much of it.
@@ -90,7 +92,7 @@ fn millis(dice: &mut Rng, range: RangeInclusive<u64>) -> Duration {
 
 impl Errand {
     pub(crate) fn roll(dice: &mut Rng, temper: Temper, weights: bool, work: Duration) -> Self {
-        let kind = match dice.u32(..if weights { 10 } else { 5 }) {
+        let kind = match dice.u32(..if weights && temper != Temper::Deaf { 10 } else { 5 }) {
             0..=4 => Kind::Mutex(dice.u8(..2)),
             5 | 6 => Kind::Permits(dice.u32(1..=2)),
             7 | 8 => Kind::Read,
@@ -103,11 +105,13 @@ impl Errand {
             _ => Way::Wait,
         };
         let rest = match temper {
-            Temper::Good => millis(dice, 0..=120),
+            Temper::Good | Temper::Deceived => millis(dice, 0..=120),
             Temper::TryOnly => millis(dice, 2..=30),
             Temper::Deaf => millis(dice, 0..=50),
         };
-        let work = work.mul_f64(dice.f64() * 2.0);
+        // A few take long enough to be renewed.
+        let long = if temper != Temper::Deaf && dice.u32(..40) == 0 { 30.0 } else { 1.0 };
+        let work = work.mul_f64(dice.f64() * 2.0 * long);
         Errand { kind, way, work, drop: dice.u32(..12) == 0, rest }
     }
 }

@@ -4,7 +4,7 @@
 //! that it did can be later in the history, and nothing that others do because of its death earlier.
 
 use crate::crew::Member;
-use crate::errand::locks;
+use crate::errand::{Temper, locks};
 use crate::run::Run;
 use fastrand::Rng;
 use holdline::{Client, Info, Party};
@@ -36,6 +36,18 @@ pub(crate) enum Fault {
     Force,
     /// Break the store for up to a lease.
     Store(Arc<dyn Breakage>),
+}
+
+impl Fault {
+    /// What it is called in the history.
+    pub(crate) fn kind(&self) -> FaultKind {
+        match self {
+            Fault::Pause => FaultKind::Pause,
+            Fault::Kill => FaultKind::Kill,
+            Fault::Force => FaultKind::Other(FORCE.to_owned()),
+            Fault::Store(breakage) => breakage.kind(),
+        }
+    }
 }
 
 /// All that those who break things need.
@@ -97,7 +109,7 @@ impl Arena {
     }
 
     fn kill(&self, dice: &mut Rng) {
-        let time = self.share_of_lease(dice, 0.0, 1.0);
+        let time = Duration::from_millis(dice.u64(..500));
         let at = self.victim(dice);
         let Ok(mut member) = self.crew[at].try_lock() else { return };
         let (n, kind) = (self.pen.next_n(), FaultKind::Kill);
@@ -141,10 +153,11 @@ impl Arena {
         self.write(Event::new(Op::Heal, Phase::Ok, n));
     }
 
-    /// A client to be hit: as often one that holds something as any other.
+    /// A client to be hit: as often one that holds something as any other; of the deaf, who are
+    /// there to do harm, always a holder.
     fn victim(&self, dice: &mut Rng) -> usize {
         let any = dice.usize(..self.crew.len());
-        if dice.bool() {
+        if self.run.temper != Temper::Deaf && dice.bool() {
             return any;
         }
         let label = self.holder(dice).and_then(|(_, party)| party.note.label);
@@ -155,13 +168,15 @@ impl Arena {
 
     /// Somebody who holds a lock now.
     fn holder(&self, dice: &mut Rng) -> Option<(String, Party)> {
-        let all = locks(&self.name, self.client.promises().weights);
-        let (lock, _) = &all[dice.usize(..all.len())];
-        let mut holders = self.look(lock)?.holders;
-        if holders.is_empty() {
-            return None;
+        let mut all = locks(&self.name, self.client.promises().weights);
+        dice.shuffle(&mut all);
+        for (lock, _) in all {
+            let mut holders = self.look(&lock)?.holders;
+            if !holders.is_empty() {
+                return Some((lock, holders.swap_remove(dice.usize(..holders.len()))));
+            }
         }
-        Some((lock.clone(), holders.swap_remove(dice.usize(..holders.len()))))
+        None
     }
 
     /// Looks who is in the store, and writes it down.

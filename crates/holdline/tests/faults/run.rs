@@ -4,7 +4,7 @@ use crate::client::Role;
 use crate::crew::Member;
 use crate::errand::{Temper, locks};
 use crate::inject::{Arena, Fault};
-use crate::judge::{Outcome, judge};
+use crate::judge::{Folder, Outcome, judge};
 use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
 use holdline_checker::resource::{Client as ResourceClient, Server};
 use holdline_checker::{Event, Expect, Op, Phase, Writer};
@@ -12,7 +12,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// The plan of a run.
 #[derive(Clone)]
@@ -24,8 +23,8 @@ pub(crate) struct Run {
     pub(crate) clients: usize,
     /// How long a section takes, on average.
     pub(crate) work: Duration,
-    /// Whether the clients go on with their work when they are told of a loss.
-    pub(crate) deaf: bool,
+    /// How the clients behave; if well, the last of them only ever tries.
+    pub(crate) temper: Temper,
     /// Each is done again and again; one that is named twice is done twice at a time.
     pub(crate) faults: Vec<Fault>,
     /// The longest pause between two faults of one kind, in milliseconds.
@@ -44,7 +43,7 @@ impl Run {
             lease: Duration::from_secs(2),
             clients: 8,
             work: Duration::from_millis(10),
-            deaf: false,
+            temper: Temper::Good,
             faults: Vec::new(),
             gap_ms: 400,
             time: Duration::from_secs(number("HOLDLINE_FAULT_SECONDS").unwrap_or(8)),
@@ -65,6 +64,9 @@ impl Run {
         }
         expect.calm = self.faults.is_empty();
         expect.resource = true;
+        if self.temper == Temper::Good {
+            expect.min_acquires = expect.min_acquires.max(20 * self.time.as_secs() as usize);
+        }
         // A deadline is written down a little after each renewal, and clients share two cores.
         expect.loss_slack_ns = self.lease_ns() / 2;
         expect
@@ -73,7 +75,7 @@ impl Run {
     /// Does it. Runs take turns, so that they do not starve each other.
     pub(crate) fn go(self) -> Outcome {
         let _turn = turn();
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::new();
         let name = format!("{}-{}-{}", self.title, self.seed, std::process::id());
         let history = folder.path().join("history.jsonl");
         let socket = folder.path().join("resource");
@@ -88,7 +90,7 @@ impl Run {
         judge(&arena.run, folder, &expect)
     }
 
-    fn prepare(self, name: String, folder: &TempDir, socket: &Path) -> Arena {
+    fn prepare(self, name: String, folder: &Folder, socket: &Path) -> Arena {
         let history = folder.path().join("history.jsonl");
         let pen = Writer::open(&history, &name, "injector").unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -97,10 +99,9 @@ impl Run {
             .build()
             .unwrap();
         let client = runtime.block_on(holdline::open(&self.url)).unwrap();
-        let temper = |at| match self.deaf {
-            true => Temper::Deaf,
-            false if at + 1 == self.clients => Temper::TryOnly,
-            false => Temper::Good,
+        let temper = |at| match self.temper {
+            Temper::Good if at + 1 == self.clients => Temper::TryOnly,
+            temper => temper,
         };
         let role = |at: usize| Role {
             url: self.url.clone(),

@@ -1,6 +1,6 @@
 //! Figures of a run that the checker keeps to itself: how often faults bit, and what was lost.
 
-use holdline_checker::{Event, Op, Phase, Reason, Register};
+use holdline_checker::{Event, FaultKind, Op, Phase, Reason, Register};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
@@ -53,17 +53,25 @@ impl Tally {
             (Op::Lost, ..) => &mut self.lost,
             (_, Phase::Fail, Some(Reason::Stale)) => &mut self.stale,
             (Op::Fault, Phase::Ok, _) => {
-                let kind = serde_json::to_string(&event.fault).unwrap();
-                self.faults.entry(kind.trim_matches('"').to_owned()).or_default()
+                let Some(kind) = &event.fault else { return };
+                self.faults.entry(word(kind)).or_default()
             }
             _ => return,
         };
         *number += 1;
     }
 
+    pub(crate) fn count_of(&self, kind: &FaultKind) -> usize {
+        self.faults.get(&word(kind)).copied().unwrap_or(0)
+    }
+
     pub(crate) fn missing(&self, reg: Register) -> usize {
         self.missing.get(&reg).copied().unwrap_or(0)
     }
+}
+
+fn word(kind: &FaultKind) -> String {
+    serde_json::to_string(kind).unwrap().trim_matches('"').to_owned()
 }
 
 /// Counts by `acquire ok` and `release invoke` alone.

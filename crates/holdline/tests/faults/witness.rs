@@ -34,11 +34,23 @@ struct Notes {
 pub(crate) struct Witness {
     store: Arc<dyn Store>,
     notes: Arc<Notes>,
+    /// Says "admitted" to one of ten who have to wait: a bug, to see that it is found.
+    lies: bool,
 }
 
 impl Witness {
-    pub(crate) fn new(store: Arc<dyn Store>, pen: Arc<Writer>) -> Self {
-        Witness { store, notes: Arc::new(Notes { pen, tickets: Mutex::default() }) }
+    pub(crate) fn new(store: Arc<dyn Store>, pen: Arc<Writer>, lies: bool) -> Self {
+        Witness { store, notes: Arc::new(Notes { pen, tickets: Mutex::default() }), lies }
+    }
+
+    /// The answer as it is passed on.
+    fn told(&self, answer: Result<Standing>) -> Result<Standing> {
+        match answer {
+            Ok(Standing::Waiting { seq: Some(seq), .. }) if self.lies && seq.0 % 10 == 0 => {
+                Ok(Standing::Admitted(seq))
+            }
+            answer => answer,
+        }
     }
 }
 
@@ -93,7 +105,7 @@ impl Store for Witness {
                 return self.store.enter(line, ticket, note, how).await;
             };
             if !known.holds {
-                let answer = self.store.enter(line, ticket, note, how).await;
+                let answer = self.told(self.store.enter(line, ticket, note, how).await);
                 self.notes.answered(ticket.id, known, &answer);
                 return answer;
             }
@@ -131,7 +143,7 @@ impl Store for Witness {
 
     fn twin(&self) -> Arc<dyn Store> {
         let notes = Arc::clone(&self.notes);
-        Arc::new(Witness { store: self.store.twin(), notes })
+        Arc::new(Witness { store: self.store.twin(), notes, lies: self.lies })
     }
 
     /// `open` has given the store its alarm already, and it is the same one.
