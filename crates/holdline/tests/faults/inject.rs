@@ -28,7 +28,7 @@ pub(crate) trait Breakage: Send + Sync {
 /// What is done, again and again, at random moments.
 #[derive(Clone)]
 pub(crate) enum Fault {
-    /// SIGSTOP a client for up to three leases.
+    /// SIGSTOP a client for a while.
     Pause,
     /// Kill a client with SIGKILL, and start another a little later.
     Kill,
@@ -96,7 +96,7 @@ impl Arena {
     }
 
     fn pause(&self, dice: &mut Rng) {
-        let time = self.share_of_lease(dice, 0.1, 3.0);
+        let time = self.share_of_lease(dice, self.run.pause.0, self.run.pause.1);
         let at = self.victim(dice);
         let Ok(member) = self.crew[at].try_lock() else { return };
         let (n, kind) = (self.pen.next_n(), FaultKind::Pause);

@@ -65,7 +65,8 @@ impl Outcome {
     }
 }
 
-/// The folder of a run. It is removed, unless the test fails.
+/// The folder of a run. It is removed, unless the test fails or HOLDLINE_FAULT_KEEP is
+/// set.
 pub(crate) struct Folder(Option<TempDir>);
 
 impl Folder {
@@ -80,7 +81,8 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let (true, Some(folder)) = (std::thread::panicking(), self.0.take()) {
+        let keep = std::thread::panicking() || std::env::var_os("HOLDLINE_FAULT_KEEP").is_some();
+        if let (true, Some(folder)) = (keep, self.0.take()) {
             println!("kept: {}", folder.keep().display());
         }
     }

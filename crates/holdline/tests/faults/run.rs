@@ -27,6 +27,8 @@ pub(crate) struct Run {
     pub(crate) temper: Temper,
     /// Each is done again and again; one that is named twice is done twice at a time.
     pub(crate) faults: Vec<Fault>,
+    /// The shortest and the longest time for which a client is stopped, in leases.
+    pub(crate) pause: (f64, f64),
     /// The longest pause between two faults of one kind, in milliseconds.
     pub(crate) gap_ms: u64,
     pub(crate) time: Duration,
@@ -45,6 +47,7 @@ impl Run {
             work: Duration::from_millis(10),
             temper: Temper::Good,
             faults: Vec::new(),
+            pause: (0.1, 3.0),
             gap_ms: 400,
             time: Duration::from_secs(number("HOLDLINE_FAULT_SECONDS").unwrap_or(8)),
             seed: number("HOLDLINE_FAULT_SEED").unwrap_or(1),

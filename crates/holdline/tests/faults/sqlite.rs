@@ -97,8 +97,8 @@ fn sqlite_deaf() {
     let (run, _, _folder) = run("sqlite_deaf", Expect { min_expiries: 5, ..strict() });
     let lease = Duration::from_millis(300);
     let (temper, work) = (Temper::Deaf, Duration::from_millis(100));
-    let run = Run { temper, lease, work, gap_ms: 200, ..run };
-    let (faults, time) = (vec![Fault::Pause; 3], run.time.mul_f64(1.5));
+    let run = Run { temper, lease, work, gap_ms: 100, pause: (3.0, 6.0), ..run };
+    let (faults, time) = (vec![Fault::Pause; 2], run.time.mul_f64(1.5));
     let outcome = Run { faults, time, expect: fewer(run.expect), ..run }.go();
     let tally = &outcome.tally;
     let broken = tally.overlaps > 0 && tally.stale > 0 && tally.missing(Register::Plain) > 0;
