@@ -185,9 +185,9 @@ impl Held {
         }
     }
 
-    /// Renews once, for `lease` or as before, and takes in the answer. A fixed lease is asked about,
-    /// and gets the weight and the note, but is no longer for it. An error is no loss: whoever is
-    /// told of it may try again until the deadline.
+    /// Renews once, for `lease` or as before, and takes in the answer. A fixed lease is asked
+    /// about, and gets the weight and the note, but is no longer for it. An error is no loss:
+    /// whoever is told of it may try again until the deadline.
     pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> crate::Result<()> {
         let sent = clock::now();
         let (lease, mut ticket, note) = {
