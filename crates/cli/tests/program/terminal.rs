@@ -2,7 +2,7 @@
 
 use super::common::{HOLDLINE, LONG, Place};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -30,6 +30,11 @@ impl Terminal {
         let size = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&master, size).unwrap();
         let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        // Otherwise Ctrl-C and Ctrl-Z throw away output that is on its way, also what is printed
+        // because of them.
+        let mut modes = tcgetattr(&slave).unwrap();
+        modes.local_modes |= LocalModes::NOFLSH;
+        tcsetattr(&slave, OptionalActions::Now, &modes).unwrap();
         let mut command = Command::new("setsid");
         command.arg("--ctty").args(argv);
         command.env("HOLDLINE_STORE", place.url());
@@ -133,7 +138,7 @@ fn a_shell_can_stop_it_and_bring_it_back() {
     let mut shell = Terminal::with(&place, &["bash", "--norc", "--noprofile", "-i"]);
     shell.write("PS1='<$?>'; unset HOLDLINE_HELD\n");
     shell.expect("<0>");
-    let run = format!("{} run --lease 60s x -- sh -c 'echo re''ady; read x; exit 7'\n", HOLDLINE);
+    let run = format!("{HOLDLINE} run --lease 60s x -- sh -c 'echo re''ady; read x; exit 7'\n");
     shell.write(&run);
     shell.expect("ready");
     shell.write("\x1a");
