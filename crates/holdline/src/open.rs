@@ -91,10 +91,11 @@ fn unknown(scheme: Option<&str>) -> Error {
 fn split(rest: &str) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
     for part in rest.split(',') {
-        let scheme = part.split_once(':').map_or("", |(scheme, _)| scheme);
-        let begins = !scheme.is_empty()
-            && scheme.starts_with(|c: char| c.is_ascii_lowercase())
-            && scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+');
+        // A host with its port looks like a scheme, but for the slashes.
+        let begins = ["memory:", "sqlite:"].iter().any(|local| part.starts_with(local))
+            || part.split_once("://").is_some_and(|(scheme, _)| {
+                scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+')
+            });
         match urls.last_mut() {
             Some(last) if !begins => {
                 last.push(',');
