@@ -33,7 +33,7 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
     }
     if let Some(nodes) = url.strip_prefix("quorum:") {
         let mut stores = Vec::new();
-        for url in stores::quorum::split(nodes) {
+        for url in split(nodes) {
             stores.push(single(&url).await?);
         }
         return Ok(Arc::new(stores::quorum::Quorum::new(stores)?));
@@ -84,4 +84,38 @@ fn unknown(scheme: Option<&str>) -> Error {
         None => format!("the store's URL has no scheme (the part before the colon); {known}"),
     };
     Error::new(ErrorKind::Invalid, message)
+}
+
+/// Splits what follows `quorum:` into the nodes' URLs. A comma counts only before a scheme, so that
+/// nodes' URLs may contain commas themselves.
+fn split(rest: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for part in rest.split(',') {
+        // A host with its port looks like a scheme, but for the slashes.
+        let begins = ["memory:", "sqlite:"].iter().any(|local| part.starts_with(local))
+            || part.split_once("://").is_some_and(|(scheme, _)| {
+                scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+')
+            });
+        match urls.last_mut() {
+            Some(last) if !begins => {
+                last.push(',');
+                last.push_str(part);
+            }
+            _ => urls.push(part.to_owned()),
+        }
+    }
+    urls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn a_comma_parts_nodes_only_before_a_scheme() {
+        assert_eq!(split("memory:a,memory:b"), ["memory:a", "memory:b"]);
+        assert_eq!(split("etcd://a,b:1/x,sqlite:/c,d"), ["etcd://a,b:1/x", "sqlite:/c,d"]);
+        assert_eq!(split("redis+cluster://a,b,memory:"), ["redis+cluster://a,b", "memory:"]);
+        assert_eq!(split(""), [""]);
+    }
 }

@@ -170,6 +170,7 @@ fn help_teaches() {
     assert_eq!(place.run(["--version"]).code, 0);
 }
 
+// G17
 #[test]
 fn passwords_are_never_shown() {
     let place = Place::new();

@@ -91,6 +91,7 @@ fn a_silent_store_gives_the_command_its_grace_time() {
     assert!(took < Duration::from_secs(4), "it took {took:?}");
 }
 
+// G21
 #[test]
 fn a_command_that_does_not_heed_it_is_killed_before_a_rival_can_be_in() {
     let place = Place::new();

@@ -41,6 +41,7 @@ fn a_command_that_dies_of_a_signal_is_waited_for() {
     assert_eq!(place.counts("x"), (0, 0));
 }
 
+// G21
 #[test]
 fn kill_9_takes_the_command_along() {
     let place = Place::new();

@@ -1,7 +1,8 @@
 //! The faults: what is done to clients and to the store, and how it is written down.
 //!
 //! A process is stopped before it is killed, and the kill is written down in between: then nothing
-//! that it did can be later in the history, and nothing that others do because of its death earlier.
+//! that it did can be later in the history, and nothing that others do because of its death
+//! earlier.
 
 use crate::crew::Member;
 use crate::errand::{Temper, locks};

@@ -204,8 +204,8 @@ fn excuse_tries(events: &mut [Event], victim: &(String, u32, u64), from: u64) {
     events.iter_mut().filter(refused).for_each(|e| e.ph = Phase::Info);
 }
 
-/// The first claim of a victim that comes later after the force than the time allowed. A process that
-/// was stopped not long before may not have had the time to hear of it.
+/// The first claim of a victim that comes later after the force than the time allowed. A process
+/// that was stopped not long before may not have had the time to hear of it.
 fn told_late(events: &[Event], allowed: u64) -> Option<&Event> {
     let force = Some(FaultKind::Other(FORCE.to_owned()));
     let hampered = |claim: &Event| {

@@ -135,6 +135,7 @@ fn a_stopped_holder_loses_its_lock() {
     holder.ask(&format!("keep job 1 {seq}"), "lost");
 }
 
+// G22
 #[test]
 fn kills_at_any_instant_leave_the_database_whole() {
     let _together = together();
@@ -193,6 +194,7 @@ fn many_created_and_killed_at_once() {
     }
 }
 
+// G23
 #[test]
 fn a_process_stopped_in_a_write_gives_a_clear_error_in_time() {
     let _alone = alone();

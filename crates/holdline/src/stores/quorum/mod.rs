@@ -1,18 +1,20 @@
 //! `quorum:URL,URL,...`: a store made of stores (Redlock). A lock is held when a majority of the
 //! nodes say so in time; any two majorities share a node, and that node admits one holder.
 //!
-//! The nodes know nothing of each other. A ticket is tried on all of them at once; if a majority does
-//! not admit it, it leaves them all, and the caller tries again after a random pause. There is no
-//! queue: places taken on some nodes in one order and on others in another would wait for each other.
+//! The nodes know nothing of each other. A ticket is tried on all of them at once; if a majority
+//! does not admit it, it leaves them all, and the caller tries again after a random pause. There is
+//! no queue: places taken on some nodes in one order and on others in another would wait for each
+//! other.
 //!
 //! # Tokens
 //!
-//! Every node counts for itself, so the highest number of a majority would not rise by itself: a later
-//! majority may leave out the node that was ahead. Before it says "admitted", the quorum therefore
-//! lifts the counters of a majority to the token ([`Ticket::floor`]). A later majority shares a
-//! node with that one, and gets a higher number there. The proof is in
-//! `docs/decisions/0006-quorum-tokens.md`. To need no second round, a ticket asks from the start for
-//! a number a little ahead of all nodes' clocks; what "ahead" means is learnt from their answers.
+//! Every node counts for itself, so the highest number of a majority would not rise by itself: a
+//! later majority may leave out the node that was ahead. Before it says "admitted", the quorum
+//! therefore lifts the counters of a majority to the token ([`Ticket::floor`]). A later majority
+//! shares a node with that one, and gets a higher number there. The proof is in
+//! `docs/decisions/0007-quorum-tokens.md`. To need no second round, a ticket asks from the start
+//! for a number a little ahead of all nodes' clocks; what "ahead" means is learnt from their
+//! answers.
 
 mod round;
 
@@ -354,7 +356,8 @@ impl Store for Quorum {
         reason: &'a str,
     ) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
-            // A majority has counters at or above the victim's token, and shares a node with this one.
+            // A majority has counters at or above the victim's token, and shares a node with this
+            // one.
             let tokens = self.survey(line, |node| node.evict(line, id, reason)).await?;
             Ok(tokens.into_iter().flatten().max())
         })
@@ -393,24 +396,4 @@ impl Store for Quorum {
         let nodes: Vec<String> = self.nodes.iter().map(|node| node.address()).collect();
         format!("quorum:{}", nodes.join(","))
     }
-}
-
-/// Splits what follows `quorum:` into the nodes' URLs. A comma counts only before a scheme, so that
-/// nodes' URLs may contain commas themselves.
-pub(crate) fn split(rest: &str) -> Vec<String> {
-    let mut urls: Vec<String> = Vec::new();
-    for part in rest.split(',') {
-        let scheme = part.split_once(':').map_or("", |(scheme, _)| scheme);
-        let begins = !scheme.is_empty()
-            && scheme.starts_with(|c: char| c.is_ascii_lowercase())
-            && scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+');
-        match urls.last_mut() {
-            Some(last) if !begins => {
-                last.push(',');
-                last.push_str(part);
-            }
-            _ => urls.push(part.to_owned()),
-        }
-    }
-    urls
 }
