@@ -24,20 +24,25 @@ pub(crate) struct Outcome {
     pub(crate) locks: usize,
 }
 
+/// Until all have asked.
+const GATHER: Duration = Duration::from_millis(60);
+
 /// Each task locks, holds, releases and begins again, until the time is up; those who wait then are
-/// still let in.
+/// still let in. The first lock is held until all have asked, so that nobody has a head start.
 pub(crate) async fn compete(
     locks: Vec<Mutex>,
     time: Duration,
     hold: Duration,
 ) -> Result<Outcome, Failure> {
-    let cpu = own_cpu();
-    let start = Instant::now();
-    let end = start + time;
+    let starter = locks.first().ok_or("nobody competes")?.lock().await?;
+    let start = Instant::now() + GATHER;
     let mut tasks = JoinSet::new();
     for lock in locks {
-        tasks.spawn(one(lock, end, hold));
+        tasks.spawn(one(lock, start, start + time, hold));
     }
+    tokio::time::sleep_until(start.into()).await;
+    let cpu = own_cpu();
+    starter.unlock().await?;
     let (mut waits, mut shares) = (Vec::new(), Vec::new());
     while let Some(task) = tasks.join_next().await {
         let (mine, share) = task??;
@@ -56,17 +61,24 @@ pub(crate) async fn compete(
 }
 
 /// One competitor: its waits, and how many of its locks came in time.
-async fn one(lock: Mutex, end: Instant, hold: Duration) -> Result<(Vec<f64>, usize), Failure> {
+async fn one(
+    lock: Mutex,
+    start: Instant,
+    end: Instant,
+    hold: Duration,
+) -> Result<(Vec<f64>, usize), Failure> {
     let (mut waits, mut share) = (Vec::new(), 0);
     loop {
-        let asked = Instant::now();
+        let asked = Instant::now().max(start);
         if asked >= end {
             return Ok((waits, share));
         }
         let guard = lock.lock().await?;
         let got = Instant::now();
-        waits.push(seconds(got - asked));
-        share += usize::from(got < end);
+        if got >= start {
+            waits.push(seconds(got.saturating_duration_since(asked)));
+            share += usize::from(got < end);
+        }
         if !hold.is_zero() {
             tokio::time::sleep(hold).await;
         }

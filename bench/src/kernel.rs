@@ -16,8 +16,8 @@ const LENGTHS: [u32; 5] = [0, 10, 100, 1_000, 10_000];
 /// The capacity of a line of readers.
 const READERS: u32 = 1 << 30;
 /// In a line of 10,000 an operation may cost this many times what it costs in one of 100 (which has
-/// its index as well), to leave room for the memory's caches.
-const GROWTH: f64 = 4.0;
+/// its index as well): room for the memory's caches, and far from the 100 times of a walk.
+const GROWTH: f64 = 10.0;
 
 pub(crate) fn run(common: &Common, report: &mut Report) {
     let (waiting, growth_waiting) = lines(common, "waiters", 1);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 /// | --- | --- |
 /// | `memory:` or `memory:NAME` | this process's memory; by name, shared within the process |
 /// | `sqlite:PATH` | a file, shared by the processes of this machine |
+/// | `quorum:URL,URL,URL` | a majority of three or more stores |
 ///
 /// # Errors
 ///
@@ -26,11 +27,23 @@ pub async fn open(url: &str) -> Result<Client> {
     Ok(Client::new(store(url).await?))
 }
 
-#[allow(clippy::unused_async, reason = "stores across a network connect here")]
 async fn store(url: &str) -> Result<Arc<dyn Store>> {
     if url.is_empty() {
         return default();
     }
+    if let Some(nodes) = url.strip_prefix("quorum:") {
+        let mut stores = Vec::new();
+        for url in stores::quorum::split(nodes) {
+            stores.push(single(&url).await?);
+        }
+        return Ok(Arc::new(stores::quorum::Quorum::new(stores)?));
+    }
+    single(url).await
+}
+
+/// A store that is not made of others.
+#[allow(clippy::unused_async, reason = "stores across a network connect here")]
+async fn single(url: &str) -> Result<Arc<dyn Store>> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(unknown(None));
     };
@@ -62,7 +75,7 @@ fn absent(what: &str, feature: &str) -> Error {
 
 /// The scheme alone is shown: the rest may hold a password.
 fn unknown(scheme: Option<&str>) -> Error {
-    let known = "known are memory: and sqlite:PATH";
+    let known = "known are memory:, sqlite:PATH and quorum:URL,URL,URL";
     let message = match scheme {
         Some(scheme) => {
             let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();

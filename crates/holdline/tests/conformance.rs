@@ -17,6 +17,11 @@ use std::time::Instant;
 enum Source {
     /// A space in this process.
     Memory,
+    /// A majority of three spaces in this process.
+    QuorumOfMemories,
+    /// A majority of three files in a temporary folder.
+    #[cfg(feature = "sqlite")]
+    QuorumOfFiles,
     /// A file in a temporary folder.
     #[cfg(feature = "sqlite")]
     File,
@@ -29,6 +34,9 @@ enum Source {
 fn stores() -> Vec<(&'static str, Source)> {
     vec![
         ("memory", Source::Memory),
+        ("quorum-memory", Source::QuorumOfMemories),
+        #[cfg(feature = "sqlite")]
+        ("quorum-sqlite", Source::QuorumOfFiles),
         #[cfg(feature = "sqlite")]
         ("sqlite", Source::File),
     ]
@@ -39,6 +47,14 @@ impl Source {
     fn subject(&self, folder: &std::path::Path) -> Result<Arc<dyn Subject>, String> {
         match self {
             Source::Memory => Ok(At::new("memory:conformance")),
+            Source::QuorumOfMemories => {
+                Ok(At::new("quorum:memory:conform-a,memory:conform-b,memory:conform-c"))
+            }
+            #[cfg(feature = "sqlite")]
+            Source::QuorumOfFiles => {
+                let file = |name: &str| format!("sqlite:{}", folder.join(name).display());
+                Ok(At::shared(format!("quorum:{},{},{}", file("a"), file("b"), file("c"))))
+            }
             #[cfg(feature = "sqlite")]
             Source::File => Ok(At::shared(format!("sqlite:{}", folder.join("locks").display()))),
             Source::Server(variable) => match std::env::var(variable) {

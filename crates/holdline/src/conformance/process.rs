@@ -244,7 +244,7 @@ async fn a_killed_holder_frees_it_at_once(ctx: Ctx) {
         let (client, name) = (client.clone(), name.clone());
         tokio::spawn(async move { Recipe::Mutex.lock(&client, &name).await })
     };
-    line(&client, &name, 1, 1).await;
+    line(&client, &name, 1, usize::from(ctx.promises.queues)).await;
     taker.kill();
     let held = soon("the waiter", waiter).await.expect("no task fails");
     assert!(!ctx.promises.fences || token < held.guard().token());

@@ -82,6 +82,29 @@ fn a_killed_waiter_is_stepped_over() {
 }
 
 #[test]
+fn whoever_becomes_first_watches_all_holders() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let [mut one, mut two, mut three, mut four] = [(); 4].map(|()| Puppet::new(&file));
+    one.ask("permit job 1 2", "held");
+    two.ask("permit job 2 2", "held");
+    three.tell("permit job 3 2");
+    wait_for(&file, 3);
+    // It watches the one before it, who does not die.
+    four.tell("permit job 4 2");
+    wait_for(&file, 4);
+    one.ask("leave job 1", "left");
+    three.expect("held");
+    wait_for(&file, 3);
+    let killed = clock::now();
+    two.kill();
+    let at = Time(numbers(&four.expect("held"))[1]);
+    println!("another holder killed: the first waiter held after {:?}", killed.until(at));
+    assert!(killed.until(at) < Duration::from_millis(500), "{:?}", killed.until(at));
+}
+
+#[test]
 fn a_try_does_not_stop_at_the_dead() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
