@@ -87,7 +87,9 @@ async fn a_release_wakes_only_whom_it_admits(ctx: Ctx) {
         let (client, name) = (chaos.client(), name.clone());
         let watched = name.clone();
         tasks.push(tokio::spawn(async move {
-            Recipe::Mutex.lock(&client, &name).await.unlock().await.expect("it was held");
+            let held = Recipe::Mutex.lock(&client, &name).await;
+            clock::pause(Duration::from_millis(30)).await; // for a herd to look
+            held.unlock().await.expect("it was held");
         }));
         line(&watcher, &watched, 1, waiters).await;
     }

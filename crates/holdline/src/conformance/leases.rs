@@ -17,6 +17,7 @@ group! { "leases":
     extending_holds_without_renewal,
     extending_never_shortens,
     a_lost_lock_cannot_be_extended,
+    an_extension_that_comes_too_late_is_none,
     leases_outside_the_limits_are_refused,
     margins_that_eat_the_lease_are_refused,
     the_deadline_is_before_the_stores,
@@ -164,6 +165,24 @@ async fn a_lost_lock_cannot_be_extended(ctx: Ctx) {
     let error = guard.extend(ctx.lease).await.expect_err("it stays lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     line(&one, &name, 0, 0).await;
+}
+
+/// The store still has the lock when it is asked, but its holder has been told that it is lost.
+async fn an_extension_that_comes_too_late_is_none(ctx: Ctx) {
+    let (two, name) = (ctx.client().await, ctx.name("x"));
+    let (chaos, one) = ctx.chaos().await;
+    let lease = ctx.lease * 2;
+    let lock = Mutex::new(&one, &name).fixed_lease(lease).margin(ctx.lease);
+    let guard = lock.lock().await.expect("the store is there");
+    chaos.always(Op::Enter, Fault::Delay(guard.remaining() + ctx.lease / 4));
+    let error = soon("the answer", guard.extend(lease * 5)).await.expect_err("it is too late");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert!(!guard.is_valid(), "it came back to life");
+    let start = clock::now();
+    let next = Recipe::Mutex.lock(&two, &name).await;
+    let took = start.until(clock::now());
+    assert!(took < lease * 4, "what was extended in vain was kept for {took:?}");
+    next.unlock().await.expect("it was held");
 }
 
 async fn leases_outside_the_limits_are_refused(ctx: Ctx) {
