@@ -57,7 +57,15 @@ impl Memory {
         let hour = Duration::from_secs(3600);
         // Ids are random in life, so they are spread here as well.
         let id = TicketId(self.next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835));
-        Ticket { id, weight: 1, capacity: self.capacity, lease: hour, patience: hour, span: 1 }
+        Ticket {
+            id,
+            weight: 1,
+            capacity: self.capacity,
+            lease: hour,
+            patience: hour,
+            span: 1,
+            floor: 0,
+        }
     }
 
     fn line(&mut self) -> Line<'_, Deck<()>, impl FnMut(&Place<()>)> {

@@ -1,6 +1,7 @@
 //! The stores: one file or folder each, behind a feature each.
 
 pub mod memory;
+pub mod quorum;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub(crate) mod wakes;
