@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::machine::own_cpu;
-use crate::stats::{Waits, seconds, unevenness};
+use crate::stats::{Shares, Waits, seconds};
 use holdline::Mutex;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -14,13 +14,13 @@ pub(crate) struct Outcome {
     pub(crate) rate: f64,
     /// All waits, also of those who were let in after the time: leaving those out would flatter.
     pub(crate) waits: Waits,
-    /// The largest share over the smallest.
-    pub(crate) unevenness: f64,
+    /// Who got how many of them.
+    pub(crate) shares: Shares,
     /// The CPU time that this process spent for each lock.
     pub(crate) cpu_per_lock: f64,
     /// How much of one core this process used.
     pub(crate) cores: f64,
-    /// How many locks there were in all.
+    /// How many locks there were in all, also before the time and after it.
     pub(crate) locks: usize,
 }
 
@@ -43,41 +43,45 @@ pub(crate) async fn compete(
     tokio::time::sleep_until(start.into()).await;
     let cpu = own_cpu();
     starter.unlock().await?;
-    let (mut waits, mut shares) = (Vec::new(), Vec::new());
+    let (mut waits, mut shares, mut locks) = (Vec::new(), Vec::new(), 1);
     while let Some(task) = tasks.join_next().await {
-        let (mine, share) = task??;
-        waits.extend(mine);
-        shares.push(share);
+        let one = task??;
+        waits.extend(one.waits);
+        shares.push(one.share);
+        locks += one.locks;
     }
     let (cpu, wall) = (seconds(own_cpu().saturating_sub(cpu)), seconds(start.elapsed()));
     Ok(Outcome {
         rate: shares.iter().sum::<usize>() as f64 / seconds(time),
-        unevenness: unevenness(&shares),
+        shares: Shares::of(&shares),
         cpu_per_lock: cpu / waits.len().max(1) as f64,
         cores: cpu / wall,
-        locks: waits.len(),
+        locks,
         waits: Waits::new(waits),
     })
 }
 
-/// One competitor: its waits, and how many of its locks came in time.
-async fn one(
-    lock: Mutex,
-    start: Instant,
-    end: Instant,
-    hold: Duration,
-) -> Result<(Vec<f64>, usize), Failure> {
-    let (mut waits, mut share) = (Vec::new(), 0);
+/// One competitor: its waits, how many of its locks came in time, and all of them.
+#[derive(Debug, Default)]
+struct One {
+    waits: Vec<f64>,
+    share: usize,
+    locks: usize,
+}
+
+async fn one(lock: Mutex, start: Instant, end: Instant, hold: Duration) -> Result<One, Failure> {
+    let mut one = One::default();
     loop {
         let asked = Instant::now().max(start);
         if asked >= end {
-            return Ok((waits, share));
+            return Ok(one);
         }
         let guard = lock.lock().await?;
         let got = Instant::now();
+        one.locks += 1;
         if got >= start {
-            waits.push(seconds(got.saturating_duration_since(asked)));
-            share += usize::from(got < end);
+            one.waits.push(seconds(got.saturating_duration_since(asked)));
+            one.share += usize::from(got < end);
         }
         if !hold.is_zero() {
             tokio::time::sleep(hold).await;

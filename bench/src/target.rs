@@ -50,7 +50,7 @@ impl Targets {
 fn label(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
-        _ => url.to_owned(),
+        _ => url.trim_end_matches(':').to_owned(),
     }
 }
 

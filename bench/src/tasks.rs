@@ -99,7 +99,7 @@ async fn store(common: &Common, target: &Target, report: &mut Report) -> Result<
             waits(50.0),
             waits(90.0),
             waits(99.0),
-            Cell::ratios(rounds.iter().map(|round| round.unevenness)),
+            Cell::shares(rounds.iter().map(|round| round.shares)),
             calls.map_or_else(Cell::none, Cell::number),
         ]);
     }
