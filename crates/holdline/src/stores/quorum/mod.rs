@@ -16,6 +16,7 @@
 //! for a number a little ahead of all nodes' clocks; what "ahead" means is learnt from their
 //! answers.
 
+mod grant;
 mod round;
 
 use crate::clock;
@@ -24,7 +25,8 @@ use crate::names::Name;
 use crate::store::{
     Alarm, Async, Enter, Promises, Seq, Standee, Standing, Store, Ticket, TicketId, View,
 };
-use holdline_kernel::{Tally, Time, Vote};
+use grant::{Grant, Seat};
+use holdline_kernel::{Tally, Vote};
 use round::{Round, detail};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -45,22 +47,6 @@ struct Shared {
     /// How far the nodes' numbers are ahead of this machine's clock, in microseconds; [`UNKNOWN`]
     /// before the first answer. Only ever a guess that saves a round.
     ahead: AtomicI64,
-}
-
-/// What the nodes know a ticket by that holds.
-#[derive(Clone, Debug)]
-struct Grant {
-    token: Seq,
-    seats: Vec<Seat>,
-}
-
-/// A ticket's place on one node.
-#[derive(Clone, Copy, Debug)]
-enum Seat {
-    /// It has this number there.
-    Taken(Seq),
-    /// The node has not answered yet, or has lost it: since when this is known.
-    Missing(Time),
 }
 
 const UNKNOWN: i64 = i64::MIN;
@@ -192,60 +178,6 @@ impl Quorum {
         Ok(Standing::Admitted(token))
     }
 
-    /// A renewal: held if a majority still has it.
-    ///
-    /// A node that lost it is asked to take it again, but only some time after: if somebody is just
-    /// breaking this lock, node by node, it must not come back behind them. And what is repaired
-    /// counts for the next renewal, not for this one: what a majority gave at once must never be
-    /// gathered piece by piece.
-    async fn keep(
-        &self,
-        line: &Name,
-        ticket: &Ticket,
-        note: &Arc<str>,
-        token: Seq,
-    ) -> Result<Standing> {
-        let sent = clock::now();
-        let grant = self.held().get(&ticket.id).filter(|grant| grant.token == token).cloned();
-        let Some(grant) = grant else { return Ok(Standing::Lost) };
-        let ticket = &Ticket { floor: token.0, ..*ticket };
-        let patience = Self::patience(ticket.lease);
-        let mut round = Round::new(self.tally(), patience);
-        for (node, seat) in self.nodes.iter().zip(grant.seats) {
-            match seat {
-                Seat::Taken(seq) => round.ask(Box::pin(async move {
-                    let standing = node.enter(line, ticket, note, Enter::Keep(seq)).await?;
-                    let kept = matches!(standing, Standing::Admitted(_));
-                    Ok(if kept { (Vote::Yes, seat) } else { (Vote::No, Seat::Missing(sent)) })
-                })),
-                Seat::Missing(since) if sent < since.after(patience * 2) => {
-                    round.answered((Vote::No, seat));
-                }
-                Seat::Missing(_) => round.ask(Box::pin(async move {
-                    Ok(match node.enter(line, ticket, note, Enter::Try).await? {
-                        Standing::Admitted(seq) => (Vote::No, Seat::Taken(seq)),
-                        Standing::Waiting { .. } | Standing::Lost => (Vote::No, seat),
-                    })
-                })),
-            }
-        }
-        let outcome = round.run_all(sent).await;
-        if outcome.met() {
-            if let Some(grant) = self.held().get_mut(&ticket.id) {
-                // A node that was not heard keeps the seat that it had.
-                for (seat, answer) in grant.seats.iter_mut().zip(outcome.each()) {
-                    *seat = answer.map_or(*seat, |(_, seat)| *seat);
-                }
-            }
-            return Ok(Standing::Admitted(token));
-        }
-        if outcome.hopeless_by_no() {
-            self.leave_all(line, ticket.id, patience).await.ok();
-            return Ok(Standing::Lost);
-        }
-        Err(self.unavailable(line, &outcome.failures()))
-    }
-
     async fn leave_all(&self, line: &Name, id: TicketId, patience: Duration) -> Result<bool> {
         self.held().remove(&id);
         let sent = clock::now();
@@ -306,7 +238,17 @@ impl Store for Quorum {
             }
             match how {
                 Enter::Keep(token) => self.keep(line, ticket, note, token).await,
-                Enter::Try | Enter::Queue => self.try_all(line, ticket, note).await,
+                Enter::Try | Enter::Queue => {
+                    // Asked again, it has the token that it had; nodes that were late must not raise it.
+                    let known = self.held().get(&ticket.id).map(|grant| grant.token);
+                    if let Some(token) = known
+                        && let kept @ Standing::Admitted(_) =
+                            self.keep(line, ticket, note, token).await?
+                    {
+                        return Ok(kept);
+                    }
+                    self.try_all(line, ticket, note).await
+                }
             }
         })
     }
