@@ -66,9 +66,10 @@ fn sqlite_kill() {
 
 #[test]
 fn sqlite_pause() {
-    let (run, _, _folder) = run("sqlite_pause", Expect { min_expiries: 5, ..strict() });
+    let (run, _, _folder) = run("sqlite_pause", Expect { min_expiries: 3, ..strict() });
     let lease = Duration::from_millis(500);
-    Run { faults: vec![Fault::Pause; 3], lease, gap_ms: 200, ..run }.go().must_be_ok();
+    let time = run.time.mul_f64(1.5);
+    Run { faults: vec![Fault::Pause; 3], time, lease, gap_ms: 200, ..run }.go().must_be_ok();
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn sqlite_force() {
 
 #[test]
 fn sqlite_mixed() {
-    let (run, file, _folder) = run("sqlite_mixed", Expect { min_expiries: 5, ..strict() });
+    let (run, file, _folder) = run("sqlite_mixed", Expect { min_expiries: 3, ..strict() });
     let stuck = Fault::Store(Arc::new(Stuck(file)));
     let faults = vec![Fault::Kill, Fault::Pause, Fault::Pause, Fault::Force, stuck];
     let time = run.time.mul_f64(1.5);
