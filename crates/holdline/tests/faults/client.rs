@@ -128,7 +128,9 @@ impl Actor {
         let attempt = Attempt { n, op, name, weight: errand.kind.weight().into(), ttl };
         self.write(attempt.event(Phase::Invoke));
         let label = &self.role.process;
-        let asker = Asker { client: &self.client, label, lease: Duration::from_millis(ttl) };
+        let unfair = self.role.temper == Temper::Deaf;
+        let lease = Duration::from_millis(ttl);
+        let asker = Asker { client: &self.client, label, lease, unfair };
         let asked = ATTEMPT.scope(n, asker.take(errand.kind, &attempt.name, errand.way));
         let answer = match errand.way {
             Way::Cancel(after) => timeout(after, asked).await,

@@ -18,7 +18,9 @@ pub(crate) enum Temper {
     Good,
     /// As good, but only ever tries.
     TryOnly,
-    /// Goes on with its work whatever it is told.
+    /// Goes on with its work whatever it is told. It keeps no place while it waits: who was
+    /// admitted from a place may have it for as long as waiters may be silent, which is more than
+    /// a short lease.
     Deaf,
     /// As good, but its store sometimes says "admitted" to somebody who has to wait.
     Deceived,
@@ -146,6 +148,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) client: &'a Client,
     pub(crate) label: &'a str,
     pub(crate) lease: Duration,
+    /// Keep no place in the line of a mutex.
+    pub(crate) unfair: bool,
 }
 
 impl Asker<'_> {
@@ -159,6 +163,7 @@ impl Asker<'_> {
         let guard = match kind {
             Kind::Mutex(_) => {
                 let mutex = made!(Mutex::new(self.client, name));
+                let mutex = if self.unfair { mutex.unfair() } else { mutex };
                 match way {
                     Way::Try => mutex.try_lock().await,
                     Way::Within(time) => mutex.lock_within(time).await,

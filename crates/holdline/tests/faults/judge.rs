@@ -5,7 +5,7 @@
 //! judged without any excuse; what the victim said afterwards is looked at here.
 
 use crate::inject::{FORCE, Fault};
-use crate::run::Run;
+use crate::run::{Run, seconds};
 use crate::tally::Tally;
 use holdline_checker::{
     Event, Expect, FaultKind, History, Op, Phase, Report, Rule, Verdict, check,
@@ -28,7 +28,6 @@ pub(crate) struct Outcome {
     rare: Option<FaultKind>,
     title: &'static str,
     seed: u64,
-    seconds: u64,
     folder: Folder,
 }
 
@@ -52,14 +51,15 @@ impl Outcome {
         if ok {
             return;
         }
-        let Outcome { report, title, seed, seconds, folder, .. } = &self;
+        let Outcome { report, title, seed, folder, .. } = &self;
         // The folder sees the panic, and stays.
         panic!(
             "{title}: {what}\n{report}\n\nThe history is kept in {folder}. Judge it again:\n  \
              cargo run -p holdline-checker --bin holdline-check -- {folder}/judged.jsonl \
              --expect {folder}/expect.json\nRun it again:\n  HOLDLINE_FAULT_SEED={seed} \
-             HOLDLINE_FAULT_SECONDS={seconds} cargo test -p holdline --test faults {title} -- \
+             HOLDLINE_FAULT_SECONDS={asked} cargo test -p holdline --test faults {title} -- \
              --nocapture",
+            asked = seconds(),
             folder = folder.path().display()
         );
     }
@@ -97,12 +97,12 @@ pub(crate) fn judge(run: &Run, folder: Folder, expect: &Expect) -> Outcome {
     let history = settle_forced(raw);
     keep(&folder.path().join("judged.jsonl"), &history, expect);
     let report = check(&history, expect);
-    let (title, seed, seconds) = (run.title, run.seed, run.time.as_secs());
-    println!("{title}, seed {seed}, {seconds} s: {} [{}]", tally, in_short(&report));
+    let (title, seed, time) = (run.title, run.seed, run.time.as_secs());
+    println!("{title}, seed {seed}, {time} s: {} [{}]", tally, in_short(&report));
     let expect = expect.clone();
     let rare = |kind: &FaultKind| tally.count_of(kind) < run.time.as_secs() as usize / 4;
     let rare = run.faults.iter().map(Fault::kind).find(rare);
-    Outcome { report, tally, history, expect, late, rare, title, seed, seconds, folder }
+    Outcome { report, tally, history, expect, late, rare, title, seed, folder }
 }
 
 fn keep(path: &Path, history: &History, expect: &Expect) {

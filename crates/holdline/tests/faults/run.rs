@@ -49,7 +49,7 @@ impl Run {
             faults: Vec::new(),
             pause: (0.1, 3.0),
             gap_ms: 400,
-            time: Duration::from_secs(number("HOLDLINE_FAULT_SECONDS").unwrap_or(8)),
+            time: Duration::from_secs(seconds()),
             seed: number("HOLDLINE_FAULT_SEED").unwrap_or(1),
             expect,
         }
@@ -198,6 +198,11 @@ impl Arena {
             assert!(self.look(&lock).is_some(), "the store is well again");
         }
     }
+}
+
+/// How long runs last, unless they say otherwise.
+pub(crate) fn seconds() -> u64 {
+    number("HOLDLINE_FAULT_SECONDS").unwrap_or(8)
 }
 
 /// A number from the environment.
