@@ -161,6 +161,7 @@ impl World {
             lease: length,
             patience: self.rng.pick(&PATIENCES),
             span: self.rng.pick(&[1, 1, 3]),
+            floor: 0,
         };
         let manner = self.manner();
         let limited = self.rng.chance(200);

@@ -123,7 +123,8 @@ impl Client {
     ///
     /// Its guard is told, at the latest at its next renewal. The token returned is higher than the
     /// victim's and no higher than the next holder's: present it to whatever the lock guards, and
-    /// the victim is fenced even before the next holder comes. `None` means that nobody stands there by that id any more.
+    /// the victim is fenced even before the next holder comes. `None` means that nobody stands
+    /// there by that id any more.
     ///
     /// # Cancel safety
     ///

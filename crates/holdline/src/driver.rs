@@ -121,6 +121,7 @@ impl Want {
             lease: self.lease.length,
             patience: self.patience,
             span: self.span,
+            floor: 0,
         })
     }
 }

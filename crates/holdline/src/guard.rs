@@ -165,7 +165,8 @@ impl Guard {
         let margin = self.held.margin();
         let lease = Lease { length: by.saturating_add(margin), margin };
         // The drift allowance is a part of the lease, and what is added for it needs one too.
-        let lease = Lease { length: lease.length + lease.drift() + lease.drift() / 50, ..lease };
+        let drift = lease.drift() + lease.drift() / 50;
+        let lease = Lease { length: lease.length.saturating_add(drift), ..lease };
         check_lease(&*self.store, lease.length)?;
         self.held.renew(&*self.store, Some(lease)).await?;
         if self.is_valid() { Ok(()) } else { Err(self.loss()) }

@@ -91,6 +91,12 @@ impl Held {
         self.until().after(self.margin())
     }
 
+    /// When the lease is over even by the slowest of clocks.
+    pub(crate) fn lapses(&self) -> Time {
+        let drift = self.changing().hold.lease().drift();
+        self.rival_from().after(drift)
+    }
+
     /// How long before a rival can be let in the holder is told.
     pub(crate) fn margin(&self) -> Duration {
         self.changing().hold.lease().margin
@@ -179,17 +185,19 @@ impl Held {
         }
     }
 
-    /// Renews once, for `lease` or as before, and takes in the answer. An error is no loss: whoever
-    /// is told of it may try again until the deadline.
+    /// Renews once, for `lease` or as before, and takes in the answer. A fixed lease is asked
+    /// about, and gets the weight and the note, but is no longer for it. An error is no loss:
+    /// whoever is told of it may try again until the deadline.
     pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> crate::Result<()> {
+        let sent = clock::now();
         let (lease, mut ticket, note) = {
             let changing = self.changing();
-            // A fixed lease is only asked about: as renewals never shorten, the shortest asks.
-            let lease = lease.or(changing.hold.is_renewed().then(|| changing.hold.lease()));
-            (lease, changing.ticket, Arc::clone(&changing.note))
+            let same = changing.hold.is_renewed().then(|| changing.hold.lease());
+            (lease.or(same), changing.ticket, Arc::clone(&changing.note))
         };
-        ticket.lease = lease.map_or(Duration::from_millis(1), |lease| lease.length);
-        let sent = clock::now();
+        // What is left, which lengthens nothing: the store's end of the lease is later than ours.
+        let left = sent.until(self.until()).max(Duration::from_millis(1));
+        ticket.lease = lease.map_or(left, |lease| lease.length);
         match store.enter(&self.line, &ticket, &note, Enter::Keep(self.seq)).await? {
             Standing::Admitted(_) => {
                 if let Some(lease) = lease {

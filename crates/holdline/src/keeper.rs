@@ -192,11 +192,12 @@ impl Keeper {
         (renewals, losses)
     }
 
-    /// The deadline has passed without a renewal: tell the holder, then tidy up behind it; but not
-    /// before the margin is over, in which the holder still stops its work.
+    /// The deadline has passed without a renewal: tell the holder, then tidy up behind it. Not at
+    /// once: the margin is the holder's, to stop its work in, and nobody is to be let in before it
+    /// is over. By then the lease is over as well, unless a renewal came through unconfirmed.
     async fn lapse(&'static self, held: Arc<Held>) {
         if held.lose("its lease ran out before a renewal was confirmed") {
-            clock::sleep_until(held.rival_from()).await;
+            clock::sleep_until(held.lapses()).await;
             let (line, id) = (held.line.clone(), held.ticket().id);
             let until = clock::now().after(held.ticket().lease);
             self.undone.send_modify(|undone| *undone += 1);

@@ -75,14 +75,14 @@ impl Hold {
         self.until
     }
 
+    /// Whether its lease is renewed as time goes by. If not, it is a fixed lease.
+    pub fn is_renewed(&self) -> bool {
+        self.renewed
+    }
+
     /// The lease that it is held by.
     pub fn lease(&self) -> Lease {
         self.lease
-    }
-
-    /// Whether it is renewed, or a fixed lease.
-    pub fn is_renewed(&self) -> bool {
-        self.renewed
     }
 
     /// A request sent at `sent` renewed it by `lease`. Neither here nor in the store does a renewal

@@ -24,6 +24,9 @@ impl Seq {
     pub const END: Seq = Seq(u64::MAX);
 }
 
+/// The highest token: what a database can keep.
+const LAST: u64 = i64::MAX as u64;
+
 /// What one caller wants of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
@@ -39,6 +42,9 @@ pub struct Ticket {
     pub patience: Duration,
     /// How many tokens it reserves: its own, and those of the holders it will hand over to locally.
     pub span: u32,
+    /// A number that its token, and every later one of the line, must not be below. For a store
+    /// that is made of stores, whose own counters must not fall behind one another; 0 otherwise.
+    pub floor: u64,
 }
 
 /// How to enter.
@@ -251,11 +257,11 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         ticket: &Ticket,
         data: P::Data,
     ) -> Result<Result<Standing, Refusal>, P::Error> {
-        let seq = self.head.last.saturating_add(1).max(self.stamp);
+        let seq = self.head.last.saturating_add(1).max(self.stamp).max(ticket.floor);
         let Some(last) = seq.checked_add(u64::from(ticket.span.max(1)) - 1) else {
             return Ok(Err(Refusal::Exhausted));
         };
-        if last > i64::MAX as u64 {
+        if last > LAST {
             return Ok(Err(Refusal::Exhausted));
         }
         let admitted = self.fits(ticket);
@@ -282,6 +288,13 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
     ) -> Result<Result<Standing, Refusal>, P::Error> {
         if ticket.weight > place.weight {
             return Ok(Err(Refusal::Weight)); // raising a weight could evict those behind
+        }
+        if ticket.floor > 0 {
+            let reserved = u64::from(ticket.span.max(1)) - 1;
+            let Some(last) = ticket.floor.checked_add(reserved).filter(|last| *last <= LAST) else {
+                return Ok(Err(Refusal::Exhausted));
+            };
+            self.head.last = self.head.last.max(last);
         }
         let admitted = place.seq < self.head.front;
         let lighter = place.weight - ticket.weight;

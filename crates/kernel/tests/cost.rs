@@ -61,7 +61,7 @@ const SIZES: [u128; 4] = [10, 100, 1_000, 10_000];
 
 fn ticket(id: u128, weight: u32, capacity: u32) -> Ticket {
     let (lease, patience) = (Duration::from_secs(30), Duration::from_secs(3));
-    Ticket { id: TicketId(id), weight, capacity, lease, patience, span: 1 }
+    Ticket { id: TicketId(id), weight, capacity, lease, patience, span: 1, floor: 0 }
 }
 
 struct World {

@@ -25,7 +25,7 @@ struct Small {
 impl Small {
     fn ticket(&self, id: usize, weight: u32, capacity: u32) -> Ticket {
         let (patience, lease) = (TICK * self.lives.0, TICK * self.lives.1);
-        Ticket { id: TicketId(id as u128), weight, capacity, lease, patience, span: 1 }
+        Ticket { id: TicketId(id as u128), weight, capacity, lease, patience, span: 1, floor: 0 }
     }
 
     /// The weights that a ticket may come down to.

@@ -18,6 +18,7 @@ enum Step {
         lease: u64,
         patience: u64,
         span: u32,
+        lift: u64,
         other: bool,
     },
     Leave(u128),
@@ -31,8 +32,9 @@ enum Step {
 fn step(ids: u128, heaviest: u32) -> impl Strategy<Value = Step> {
     let enter = (0..ids, 1..=heaviest, 0..6_u8, 1..60_u64, 1..30_u64, 0..4_u32, 0..40_u8).prop_map(
         |(id, weight, how, lease, patience, span, other)| {
+            let lift = if other > 35 { u64::from(other) } else { 0 };
             let other = other == 0;
-            Step::Enter { id, weight, how, lease, patience, span, other }
+            Step::Enter { id, weight, how, lease, patience, span, lift, other }
         },
     );
     prop_oneof![
@@ -68,6 +70,7 @@ impl Run {
             lease: Duration::from_millis(lives.0),
             patience: Duration::from_millis(lives.1),
             span,
+            floor: 0,
         }
     }
 
@@ -98,7 +101,7 @@ impl Run {
                     self.reserve(token.0, 1);
                 }
             }
-            Step::Enter { id, weight, how, lease, patience, span, other } => {
+            Step::Enter { id, weight, how, lease, patience, span, lift, other } => {
                 let known = self.seq_of(id);
                 let how = match (how, known) {
                     (0, _) => Enter::Try,
@@ -107,6 +110,9 @@ impl Run {
                     _ => Enter::Keep(Seq(1)),
                 };
                 let ticket = self.ticket(id, weight, (lease, patience), span, other);
+                // Sometimes the numbers are lifted, as a quorum does.
+                let floor = if lift > 0 { self.pair.naive.last + lift } else { 0 };
+                let ticket = Ticket { floor, ..ticket };
                 self.pair.step(Op::Enter(ticket, how));
                 if let Some(seq) = self.seq_of(id)
                     && known != Some(seq)
@@ -167,7 +173,15 @@ proptest! {
 
 fn one(id: u128) -> Ticket {
     let second = Duration::from_secs(1);
-    Ticket { id: TicketId(id), weight: 1, capacity: 1, lease: second, patience: second, span: 1 }
+    Ticket {
+        id: TicketId(id),
+        weight: 1,
+        capacity: 1,
+        lease: second,
+        patience: second,
+        span: 1,
+        floor: 0,
+    }
 }
 
 /// The counter that is lost does not take tokens back, while the store's clock runs forward.

@@ -26,13 +26,14 @@ async fn the_leader_is_seen_with_its_value(ctx: Ctx) {
     assert_eq!(seen.party.note.pid, std::process::id());
     let none = there.campaign_within("late", Duration::from_millis(200)).await;
     assert!(none.expect("the store is there").is_none());
+    line(&two, &name, 1, 0).await; // the candidature is withdrawn in the background
     leader.resign().await.expect("it led");
     assert_eq!(there.leader().await.expect("the store is there"), None);
 }
 
 async fn a_proclamation_is_seen_and_outlives_renewals(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
-    let election = Election::new(&one, &name).lease(ctx.lease).label("mine");
+    let election = Election::new(&one, &name).lease(ctx.lease * 2).label("mine");
     let leader = election.campaign("first").await.expect("the store is there");
     leader.proclaim("second").await.expect("it leads");
     let value = || async {
@@ -42,7 +43,7 @@ async fn a_proclamation_is_seen_and_outlives_renewals(ctx: Ctx) {
         seen.value
     };
     assert_eq!(value().await, "second");
-    crate::clock::pause(ctx.lease * 3 / 2).await; // longer than it lives without renewals
+    crate::clock::pause(ctx.lease * 3).await; // longer than it lives without renewals
     assert_eq!(value().await, "second");
     leader.resign().await.expect("it led");
 }

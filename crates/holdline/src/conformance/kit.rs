@@ -75,7 +75,7 @@ pub(super) fn panic_message(error: tokio::task::JoinError) -> String {
 pub(super) fn ticket(ctx: &Ctx, weight: u32, capacity: u32) -> Ticket {
     let long = Duration::from_secs(60).min(ctx.promises.lease_max);
     let id = TicketId(fastrand::u128(..));
-    Ticket { id, weight, capacity, lease: long, patience: long, span: 1 }
+    Ticket { id, weight, capacity, lease: long, patience: long, span: 1, floor: 0 }
 }
 
 /// A raw store and one of its lines: what the contract is about.
@@ -162,6 +162,12 @@ pub(super) struct Terms {
 }
 
 impl Terms {
+    /// For a lock that is to be kept by renewals: twice the lease, nearly all of it usable, so that
+    /// a store which hesitates on a busy machine is no loss.
+    pub(super) fn kept(lease: Duration) -> Self {
+        Terms { lease: lease * 2, margin: lease / 20 }
+    }
+
     pub(super) const LONG: Terms = Terms::of(Duration::from_secs(10));
 
     pub(super) const fn of(lease: Duration) -> Self {

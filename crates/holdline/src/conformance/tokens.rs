@@ -1,4 +1,4 @@
-//! Fencing tokens rise, whatever happens.
+//! Fencing tokens rise, whatever happens (G2, G19, G20), and shut old holders out (G3).
 
 use super::kit::{Recipe, Terms, line, soon};
 use super::{Ctx, Fault, Op, group};
@@ -126,6 +126,7 @@ async fn a_handoff_is_bounded(ctx: Ctx) {
             })
         })
         .collect();
+    line(&other, &name, 1, 0).await;
     let got = Recipe::Mutex.lock(&other, &name).await;
     done.store(1, Ordering::SeqCst);
     got.unlock().await.expect("it was held");

@@ -128,14 +128,16 @@ impl Leader {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) if somebody else may lead by now; other kinds if the store
+    /// [`Lost`](crate::ErrorKind::Lost) if somebody else may lead by now;
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the value is too long; other kinds if the store
     /// could not be asked, in which case the next renewal brings the value.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the leadership, with the old value or the new.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
-        self.guard.annotate(Note::here(self.label.clone(), Some(value.into())).write()).await
+        let note = Note::here(self.label.clone(), Some(value.into()));
+        self.guard.annotate(note.write(self.guard.name())?).await
     }
 
     /// Resigns, as [`Guard::unlock`] does.

@@ -3,6 +3,7 @@
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod memory;
+pub mod quorum;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub(crate) mod wakes;

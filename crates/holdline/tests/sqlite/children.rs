@@ -37,7 +37,7 @@ pub(crate) fn note() -> Arc<str> {
 
 pub(crate) fn ticket(id: u128) -> Ticket {
     let (lease, patience) = (Duration::from_secs(60), Duration::from_secs(30));
-    Ticket { id: TicketId(id), weight: 1, capacity: 1, lease, patience, span: 1 }
+    Ticket { id: TicketId(id), weight: 1, capacity: 1, lease, patience, span: 1, floor: 0 }
 }
 
 /// A ticket that nobody else has.
@@ -208,6 +208,12 @@ async fn obey(store: &File, words: &[&str]) {
         }
         "lock" => {
             let seq = lock(store, &name(words[1]), &ticket(number(2).into())).await;
+            say(&format!("held {} {}", seq.0, clock::now().0));
+        }
+        // permit LINE ID OF: one permit of so many
+        "permit" => {
+            let ticket = Ticket { capacity: words[3].parse().unwrap(), ..ticket(number(2).into()) };
+            let seq = lock(store, &name(words[1]), &ticket).await;
             say(&format!("held {} {}", seq.0, clock::now().0));
         }
         "leave" => {

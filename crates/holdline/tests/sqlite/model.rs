@@ -10,6 +10,8 @@ use std::time::Duration;
 
 const RW: u32 = 1 << 30;
 
+type LineOf<'a> = Line<'a, Deck<()>, &'a mut dyn FnMut(&Place<()>)>;
+
 /// The same line twice.
 struct Twins {
     stores: Vec<File>,
@@ -25,10 +27,7 @@ struct Twins {
 }
 
 impl Twins {
-    fn model<T>(
-        &mut self,
-        work: impl FnOnce(&mut Line<'_, Deck<()>, &mut dyn FnMut(&Place<()>)>) -> Result<T, Infallible>,
-    ) -> T {
+    fn model<T>(&mut self, work: impl FnOnce(&mut LineOf<'_>) -> Result<T, Infallible>) -> T {
         let mut wake = |_: &Place<()>| {};
         let mut line = Line {
             head: &mut self.head,
@@ -68,6 +67,7 @@ impl Twins {
             lease,
             patience: lease,
             span: fastrand::u32(1..4),
+            floor: 0,
         };
         self.tickets.push(ticket);
         if self.tickets.len() > 80 {
@@ -204,6 +204,7 @@ async fn lapsed_places_make_room_wherever_they_stand() {
         lease: Duration::from_millis(150),
         patience: Duration::from_millis(patience),
         span: 1,
+        floor: 0,
     };
     for id in 1..=60 {
         let patience = if id == 50 { 2400 } else { 120 };

@@ -144,12 +144,16 @@ impl Naive {
                     spot.expires = spot.expires.max(now.after(ticket.patience));
                 }
                 self.spots[at].weight = ticket.weight;
+                if ticket.floor > 0 {
+                    let reserved = u64::from(ticket.span.max(1)) - 1;
+                    self.last = self.last.max(ticket.floor + reserved);
+                }
                 Ok(self.stands(at, ticket, now))
             }
             (None, _) => {
                 let before = self.clone();
                 self.capacity = ticket.capacity;
-                let seq = Seq((self.last + 1).max(stamp));
+                let seq = Seq((self.last + 1).max(stamp).max(ticket.floor));
                 self.last = seq.0 + u64::from(ticket.span.max(1)) - 1;
                 let fresh = Spot { id: ticket.id, seq, weight: ticket.weight, expires: now };
                 self.spots.push(fresh);

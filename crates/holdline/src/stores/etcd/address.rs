@@ -92,7 +92,9 @@ impl Address {
             "cert_file" => self.cert_file = Some(value),
             "key_file" => self.key_file = Some(value),
             _ => {
-                return Err(invalid(&format!("has an option that is not known; known are {KNOWN}")));
+                return Err(invalid(&format!(
+                    "has an option that is not known; known are {KNOWN}"
+                )));
             }
         }
         Ok(())

@@ -337,7 +337,7 @@ impl House {
 
     /// Deletes a key that should not have been written.
     async fn take_back(&self, request: &Request<'_>, record: &Record) -> Result<()> {
-        let delete = proto::Delete { key: record.place().key.clone() };
+        let delete = line::delete(&record.key().0);
         record.place().leaving = true;
         let answer: Result<Answer<proto::DeleteAnswer>> =
             self.wire.call(proto::DELETE, &delete, request.limit()).await;
@@ -350,12 +350,13 @@ impl House {
 
     /// What the record says, once the lease is sure to last.
     pub(super) async fn standing(
-        &self,
+        self: &Arc<Self>,
         record: &Arc<Record>,
         request: &Request<'_>,
         began: Time,
     ) -> Result<Standing> {
-        let (seq, admitted, session) = {
+        let ticket = request.ticket;
+        let (seq, admitted) = {
             let mut place = record.place();
             if place.gone {
                 return Ok(Standing::Lost);
@@ -364,24 +365,22 @@ impl House {
             {
                 place.admit();
             }
-            let ticket = request.ticket;
             let time = if place.admitted { ticket.lease } else { ticket.patience };
             place.due = place.due.max(began.after(time));
-            (token(place.create), place.admitted, Arc::clone(&place.session))
+            (token(place.create), place.admitted)
         };
+        if !self.update(record, request).await? {
+            record.lose(&self.alarm.0);
+            return Ok(Standing::Lost);
+        }
         if !admitted {
             return Ok(request.waiting(Some(seq)));
         }
-        if !session.good_for(began.after(request.ticket.lease)).await || record.place().gone {
+        let session = Arc::clone(&record.place().session);
+        if !session.good_for(began.after(ticket.lease)).await || record.place().gone {
             return Ok(Standing::Lost);
         }
         Ok(Standing::Admitted(seq))
-    }
-
-    /// Whether a ticket's lease needs another session than it is on.
-    pub(super) fn outgrown(record: &Record, lease: Duration) -> bool {
-        let session = Arc::clone(&record.place().session);
-        !session.suits(lease)
     }
 }
 

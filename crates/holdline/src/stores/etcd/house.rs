@@ -3,7 +3,7 @@
 
 use super::hub::{Hub, News, Watching};
 use super::line;
-use super::proto::{self, Delete, DeleteAnswer};
+use super::proto::{self, DeleteAnswer};
 use super::record::Record;
 use super::session::{Session, seconds_for};
 use super::wire::Wire;
@@ -190,7 +190,7 @@ impl House {
                 News::Gap => true,
             };
             if let Some(house) = house.upgrade().filter(|_| came) {
-                let delete = Delete { key: ghost.clone() };
+                let delete = line::delete(&ghost);
                 background().spawn(async move {
                     tracing::warn!("a request arrived after its lock was given up; undone");
                     let wire = Arc::clone(&house.wire);
@@ -296,7 +296,7 @@ impl House {
             place.leaving = true;
             (place.key.clone(), place.doubtful)
         };
-        let delete = Delete { key: key.clone() };
+        let delete = line::delete(&key);
         let limit = Duration::from_secs(1);
         match self.wire.call::<_, DeleteAnswer>(proto::DELETE, &delete, limit).await {
             Ok(answer) => {

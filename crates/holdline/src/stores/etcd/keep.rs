@@ -9,12 +9,17 @@ use super::fault;
 use super::house::House;
 use super::line;
 use super::proto::{self, Op, Put, Txn, TxnAnswer};
-use super::record::Record;
+use super::record::{Place, Record};
+use super::session::seconds_for;
 use crate::error::Result;
 use crate::store::{Enter, Refusal, Standing, Ticket, refuse};
 use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A waiter that dies delays those behind it by no more than this, and a tenth, and a second.
+const WAITERS: Duration = Duration::from_secs(10);
 
 impl House {
     pub(super) async fn keep(
@@ -43,8 +48,11 @@ impl House {
             return Ok(Standing::Lost);
         }
         let (admitted, unsure) = {
-            let place = record.place();
-            (place.admitted, place.unsure)
+            let mut place = record.place();
+            // Somebody wants to know, or nothing would have told us yet.
+            let asks = place.lease != ticket.lease || place.watched == 0;
+            place.lease = ticket.lease;
+            (place.admitted, place.unsure || asks)
         };
         if admitted && unsure {
             self.check(record, request).await?;
@@ -54,32 +62,37 @@ impl House {
         self.standing(record, request, began).await
     }
 
-    /// Writes what has changed about a place. False if it is not there any more.
-    async fn update(self: &Arc<Self>, record: &Arc<Record>, request: &Request<'_>) -> Result<bool> {
+    /// Writes what has changed about a place, and moves it to the lease that it belongs to. False
+    /// if it is not there any more.
+    pub(super) async fn update(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        request: &Request<'_>,
+    ) -> Result<bool> {
         let ticket = request.ticket;
-        let moves = Self::outgrown(record, ticket.lease);
-        {
+        let (lease, key, create, old) = {
             let place = record.place();
-            if !moves && place.weight == ticket.weight && *place.note == **request.note {
+            let lease = fitting(&place, ticket);
+            let same = place.weight == ticket.weight && *place.note == **request.note;
+            if lease.is_none() && same && place.noted {
                 return Ok(true);
             }
+            (lease, place.key.clone(), place.create, Arc::clone(&place.session))
+        };
+        let session = match lease {
+            Some(lease) => self.session(lease, request.limit()).await?,
+            None => old,
+        };
+        let mut success = Vec::new();
+        let mut put = |key, value| {
+            success.push(Op::Put(Put { key, value, lease: session.lease }).into());
+        };
+        put(key.clone(), line::value(ticket, request.note));
+        if line::word(ticket, request.note).is_some() {
+            put(line::note_key(&key), request.note.as_bytes().to_vec());
         }
-        let session = if moves {
-            self.session(ticket.lease, request.limit()).await?
-        } else {
-            Arc::clone(&record.place().session)
-        };
-        let (key, create) = record.key();
-        let put = Put {
-            key: key.clone(),
-            value: line::value(&Ticket { capacity: record.capacity, ..*ticket }, request.note),
-            lease: session.lease,
-        };
-        let txn = Txn {
-            compare: vec![line::created_at(&key, Vec::new(), create)],
-            success: vec![Op::Put(put).into()],
-            failure: Vec::new(),
-        };
+        let compare = vec![line::created_at(&key, Vec::new(), create)];
+        let txn = Txn { compare, success, failure: Vec::new() };
         let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &txn, request.limit()).await;
         let answer = match answer {
             Ok(answer) => answer.body,
@@ -87,7 +100,7 @@ impl House {
                 if session.lose() {
                     self.evicted(session.lease);
                 }
-                return if moves { Err(error) } else { Ok(false) };
+                return if lease.is_some() { Err(error) } else { Ok(false) };
             }
             Err(error) => return Err(error),
         };
@@ -96,6 +109,7 @@ impl House {
             place.session = session;
             place.weight = ticket.weight;
             place.note = Arc::clone(request.note);
+            place.noted = true;
         }
         Ok(answer.succeeded)
     }
@@ -141,8 +155,7 @@ impl House {
         }];
         success.truncate(1);
         let txn = Txn { compare, success, failure };
-        let answer =
-            self.wire.call::<_, TxnAnswer>(proto::TXN, &txn, request.limit()).await?.body;
+        let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &txn, request.limit()).await?.body;
         let (revision, same) = (revision(&answer), answer.succeeded);
         let mut ranges = answer.ranges();
         let own = ranges.next().unwrap_or_default();
@@ -164,4 +177,14 @@ impl House {
         record.place().see(revision, nearest, members.len() < 2);
         Ok(())
     }
+}
+
+/// The lease of the session that a place should be on, if not the one that it is on. A waiter is
+/// not on a long one, so that others need not wait long for it if it dies.
+fn fitting(place: &Place, ticket: &Ticket) -> Option<Duration> {
+    if place.admitted {
+        return (!place.session.suits(ticket.lease)).then_some(ticket.lease);
+    }
+    let lease = ticket.lease.min(ticket.patience.max(WAITERS));
+    (place.session.seconds > seconds_for(lease)).then_some(lease)
 }

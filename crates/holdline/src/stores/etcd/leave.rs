@@ -3,7 +3,7 @@
 use super::enter::{limit, token};
 use super::house::House;
 use super::line::{self, Member};
-use super::proto::{self, Delete, DeleteAnswer, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
+use super::proto::{self, DeleteAnswer, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
 use super::record::Record;
 use crate::clock;
 use crate::error::Result;
@@ -38,7 +38,7 @@ impl House {
             let place = record.place();
             (limit(place.due.until(place.due.after(LIMIT)).max(LIMIT)), place.doubtful)
         };
-        let delete = Delete { key: key.clone() };
+        let delete = line::delete(&key);
         let answer = self.wire.call::<_, DeleteAnswer>(proto::DELETE, &delete, time).await?;
         back.left = true;
         if doubtful || record.place().doubtful {
@@ -72,7 +72,7 @@ impl House {
     async fn delete(&self, member: &Member) -> Result<Option<i64>> {
         let txn = Txn {
             compare: vec![line::created_at(&member.key, Vec::new(), member.create)],
-            success: vec![Op::Delete(Delete { key: member.key.clone() }).into()],
+            success: vec![Op::Delete(line::delete(&member.key)).into()],
             failure: Vec::new(),
         };
         let answer = self.wire.call::<_, proto::TxnAnswer>(proto::TXN, &txn, LIMIT).await?;
@@ -81,7 +81,11 @@ impl House {
     }
 
     /// Somebody in a line, and the place of the next one.
-    async fn find_member(&self, line: &Name, id: TicketId) -> Result<Option<(Member, Option<i64>)>> {
+    async fn find_member(
+        &self,
+        line: &Name,
+        id: TicketId,
+    ) -> Result<Option<(Member, Option<i64>)>> {
         let members = self.members(line).await?;
         let Some(at) = members.iter().position(|member| member.id == id) else { return Ok(None) };
         let next = members.get(at + 1).map(|next| next.create);

@@ -57,17 +57,36 @@ pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
     vec![0] // to the end of everything
 }
 
-/// What a ticket's key holds. A leader's word is kept bare, so that Go's followers can read it.
+/// What a ticket's key holds. A leader's word is kept bare, so that Go's followers can read it; its
+/// note then gets a key of its own.
 pub(super) fn value(ticket: &Ticket, note: &str) -> Vec<u8> {
-    if ticket.capacity == 1
-        && let Some(word) = serde_json::from_str::<Word>(note).unwrap_or_default().value
-        && !word.starts_with(OURS)
-    {
-        return word.into_bytes();
-    }
     let Ticket { weight, capacity, .. } = *ticket;
-    let value = Value { holdline: 1, weight, capacity, note: note.into() };
-    serde_json::to_vec(&value).unwrap_or_default()
+    word(ticket, note).map_or_else(
+        || {
+            let value = Value { holdline: 1, weight, capacity, note: note.into() };
+            serde_json::to_vec(&value).unwrap_or_default()
+        },
+        String::into_bytes,
+    )
+}
+
+/// What a leader says, if the ticket is to be one.
+pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
+    if ticket.capacity != 1 || !note.contains("\"value\"") {
+        return None;
+    }
+    let word = serde_json::from_str::<Word>(note).ok()?.value?;
+    (!word.starts_with(OURS)).then_some(word)
+}
+
+/// The key of a leader's note. It is made after the place, and goes with it.
+pub(super) fn note_key(key: &[u8]) -> Vec<u8> {
+    [key, b"/note"].concat()
+}
+
+/// Deletes a place, and its note.
+pub(super) fn delete(key: &[u8]) -> proto::Delete {
+    proto::Delete { key: key.to_vec(), range_end: [key, b"0"].concat() }
 }
 
 /// One place in a line.
@@ -150,7 +169,14 @@ pub(super) fn name_of(root: &str, kv: &KeyValue) -> Option<Name> {
 
 /// The places of a line in order, out of the keys under its prefix, which are in order of creation.
 pub(super) fn members(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
-    kvs.iter().filter_map(|kv| Member::read(prefix, kv)).collect()
+    let mut members: Vec<Member> = kvs.iter().filter_map(|kv| Member::read(prefix, kv)).collect();
+    for kv in kvs {
+        let Some(key) = kv.key.strip_suffix(b"/note") else { continue };
+        if let Some(leader) = members.iter_mut().find(|member| member.key == key) {
+            leader.note = String::from_utf8_lossy(&kv.value).into();
+        }
+    }
+    members
 }
 
 /// All keys under a prefix, in order of creation.

@@ -30,9 +30,7 @@ mod wire;
 
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{
-    Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View,
-};
+use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
 use house::House;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,9 +62,7 @@ impl Store for Etcd {
         note: &'a Arc<str>,
         how: Enter,
     ) -> Async<'a, Standing> {
-        Box::pin(async move {
-            self.house.enter(&enter::Request { line, ticket, note, how }).await
-        })
+        Box::pin(async move { self.house.enter(&enter::Request { line, ticket, note, how }).await })
     }
 
     fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {

@@ -55,8 +55,15 @@ macro_rules! headed {
 }
 
 headed!(
-    RangeAnswer, DeleteAnswer, TxnAnswer, WatchAnswer, GrantAnswer, RevokeAnswer, AliveAnswer,
-    LiveAnswer, AuthAnswer
+    RangeAnswer,
+    DeleteAnswer,
+    TxnAnswer,
+    WatchAnswer,
+    GrantAnswer,
+    RevokeAnswer,
+    AliveAnswer,
+    LiveAnswer,
+    AuthAnswer
 );
 
 #[derive(Clone, PartialEq, Message)]
@@ -118,6 +125,8 @@ pub(super) struct PutAnswer {}
 pub(super) struct Delete {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -9,6 +9,7 @@ use crate::store::{Alarm, Ticket, TicketId};
 use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// One ticket of this process, from before its key is written until after it is deleted.
@@ -32,7 +33,10 @@ pub(super) struct Place {
     /// When its key was created: its place in the line. 0 as long as that is not known.
     pub(super) create: i64,
     pub(super) weight: u32,
+    pub(super) lease: Duration,
     pub(super) note: Arc<str>,
+    /// The note is as it should be, in the place where it should be.
+    pub(super) noted: bool,
     pub(super) admitted: bool,
     /// It is gone from the store, or must be taken for that.
     pub(super) gone: bool,
@@ -70,6 +74,8 @@ impl Record {
             key,
             create: 0,
             weight: ticket.weight,
+            lease: ticket.lease,
+            noted: line::word(ticket, note).is_none(),
             note: Arc::clone(note),
             admitted: false,
             gone: false,

@@ -28,6 +28,8 @@ enum Life {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) lease: i64,
+    /// The seconds that the server was asked for.
+    pub(super) seconds: u64,
     /// How long the server keeps it after a sign of life.
     ttl: Duration,
     life: watch::Sender<Life>,
@@ -69,6 +71,7 @@ impl Session {
         };
         Ok(Session {
             lease: id,
+            seconds,
             ttl: Duration::from_secs(u64::try_from(ttl).unwrap_or(0)),
             life: watch::Sender::new(Life::Alive(sent)),
             wanted: Notify::new(),

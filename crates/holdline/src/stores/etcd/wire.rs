@@ -214,11 +214,7 @@ impl Wire {
     }
 }
 
-async fn unary<Q, R>(
-    channel: Channel,
-    path: &'static str,
-    request: Request<Q>,
-) -> Result<R, Status>
+async fn unary<Q, R>(channel: Channel, path: &'static str, request: Request<Q>) -> Result<R, Status>
 where
     Q: Message + 'static,
     R: Message + Default + 'static,

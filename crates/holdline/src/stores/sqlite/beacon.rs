@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Shore {
     path: PathBuf,
     folder: OwnedFd,
+    /// Whether files in it can be named by way of the open folder.
+    by_folder: bool,
 }
 
 /// This process's own beacon. Its lock is freed when it is dropped.
@@ -68,7 +70,8 @@ impl Shore {
             }
             found => found?,
         };
-        Ok(Shore { path: path.to_owned(), folder })
+        let by_folder = Path::new("/proc/self/fd").exists();
+        Ok(Shore { path: path.to_owned(), folder, by_folder })
     }
 
     /// Lights a beacon.
@@ -115,27 +118,29 @@ impl Shore {
         let _ = rustix::fs::unlinkat(&self.folder, lock_name(process), AtFlags::empty());
     }
 
-    /// The processes that are dead and left files behind.
-    pub(super) fn wrecks(&self) -> Vec<Process> {
-        let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
+    /// The processes that are dead and left their beacons behind; and those of which there is only
+    /// a socket, which may be alive.
+    pub(super) fn wrecks(&self) -> (Vec<Process>, Vec<Process>) {
+        let (mut dead, mut flotsam) = (Vec::new(), Vec::new());
+        let Ok(entries) = fs::read_dir(&self.path) else { return (dead, flotsam) };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut dead: Vec<Process> = names
-            .filter_map(|name| read_name(&name).map(|(process, _)| process))
-            .filter(|process| match self.sight(*process) {
-                Some(sight) => sight.dark(),
-                None => true, // a socket alone
-            })
-            .collect();
-        dead.sort_unstable();
-        dead.dedup();
-        dead
+        for name in names {
+            match read_name(&name) {
+                Some((process, "lock")) if self.sight(process).is_some_and(|it| it.dark()) => {
+                    dead.push(process);
+                }
+                Some((process, "sock")) if self.sight(process).is_none() => flotsam.push(process),
+                _ => {}
+            }
+        }
+        (dead, flotsam)
     }
 
-    /// The address of a process's socket. By way of the open folder, because the address of a socket
-    /// may have only 108 bytes.
+    /// The address of a process's socket. By way of the open folder, because the address of a
+    /// socket may have only 108 bytes.
     pub(super) fn socket(&self, process: Process) -> PathBuf {
         let name = socket_name(process);
-        if cfg!(target_os = "linux") {
+        if self.by_folder {
             PathBuf::from(format!("/proc/self/fd/{}/{name}", self.folder.as_raw_fd()))
         } else {
             self.path.join(name)
@@ -179,11 +184,11 @@ mod tests {
         let beacon = shore.light().unwrap();
         let sight = shore.sight(beacon.process).unwrap();
         assert!(!sight.dark());
-        assert!(shore.wrecks().is_empty());
+        assert_eq!(shore.wrecks(), (vec![], vec![]));
         let process = beacon.process;
         drop(beacon);
         assert!(sight.dark());
-        assert_eq!(shore.wrecks(), [process]);
+        assert_eq!(shore.wrecks(), (vec![process], vec![]));
         shore.clear(process);
         assert!(shore.sight(process).is_none());
     }

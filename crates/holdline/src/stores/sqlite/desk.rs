@@ -1,9 +1,9 @@
 //! Where operations are carried out: at once on the caller's thread, or else by one worker.
 //!
-//! A transaction takes 10 to 20 microseconds, less than handing it to another thread. So the caller
-//! does it itself, unless the database is busy. Then the worker does, which can wait without holding
-//! up the caller's executor. While the worker has anything to do, everything goes to it in order: so
-//! whoever gave up on an operation and then leaves the line leaves after it.
+//! A transaction takes 10 to 20 microseconds, less than handing it to another thread. So the
+//! caller does it itself, unless the database is busy. Then the worker does, which can wait without
+//! holding up the caller's executor. While the worker has anything to do, everything goes to it in
+//! order: so whoever gave up on an operation and then leaves the line leaves after it.
 
 use super::base::{Open, Site, pause};
 use super::fault::{busy, explain};
@@ -20,6 +20,8 @@ pub(super) struct Desk {
     pub(super) site: Site,
     open: Mutex<Open>,
     pending: AtomicUsize,
+    /// Whose all this is: neither threads nor an open database survive a fork.
+    pid: u32,
 }
 
 /// Counts as the worker's work until it is dropped.
@@ -29,7 +31,18 @@ pub(super) struct Pending<'a>(&'a Desk);
 impl Desk {
     pub(super) fn open(site: Site) -> Result<Self> {
         let open = site.open()?;
-        Ok(Desk { site, open: Mutex::new(open), pending: AtomicUsize::new(0) })
+        let pid = std::process::id();
+        Ok(Desk { site, open: Mutex::new(open), pending: AtomicUsize::new(0), pid })
+    }
+
+    /// Whether this is the process that opened the store, and not a child that it forked.
+    pub(super) fn at_home(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    /// Whether the worker has nothing to do.
+    pub(super) fn idle(&self) -> bool {
+        self.pending.load(Ordering::Acquire) == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -41,7 +54,7 @@ impl Desk {
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Option<Result<T>> {
-        if self.pending.load(Ordering::Acquire) > 0 {
+        if !self.idle() {
             return None;
         }
         let mut open = match self.open.try_lock() {

@@ -80,7 +80,7 @@ impl House {
         }
         let process = self.light().map_err(|error| self.failed(error))?;
         if fastrand::u8(..SWEEP_ODDS) == 0 {
-            self.man()?;
+            self.try_to_man();
         }
         Ok(process)
     }
@@ -115,8 +115,14 @@ impl House {
         self.tower().is_some_and(|tower| tower.hears())
     }
 
-    /// Builds the tower if there is none.
-    pub(super) fn man(self: &Arc<Self>) -> Result<Arc<Tower>> {
+    /// Builds the tower if that can be done. Without one, waiters look by themselves.
+    pub(super) fn try_to_man(self: &Arc<Self>) {
+        if let Err(error) = self.man() {
+            tracing::warn!(%error, "no thread or socket for wakes; waiting by looking often");
+        }
+    }
+
+    fn man(self: &Arc<Self>) -> Result<Arc<Tower>> {
         if let Some(tower) = self.tower() {
             return Ok(tower);
         }
@@ -225,7 +231,10 @@ impl House {
     /// Removes the places and files of all that died.
     fn sweep(&self) {
         let Ok(shore) = self.shore() else { return };
-        let dead = shore.wrecks();
+        let (dead, flotsam) = shore.wrecks();
+        for process in flotsam {
+            shore.clear(process);
+        }
         if dead.is_empty() {
             return;
         }
@@ -267,6 +276,9 @@ impl House {
 
     /// The last handle is going.
     pub(super) fn close(&self) {
+        if !self.desk.at_home() {
+            return; // a forked child: the files are its parent's
+        }
         let mut harbour = self.harbour();
         if let Some(tower) = harbour.tower.take() {
             tower.close();
@@ -274,6 +286,7 @@ impl House {
         let beacon = harbour.beacon.take();
         if let (Some(beacon), Some(shore)) = (&beacon, &harbour.shore)
             && harbour.tickets.is_empty()
+            && self.desk.idle()
         {
             shore.remove(beacon.process);
         }

@@ -1,9 +1,10 @@
 //! `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
 //!
-//! - [`address`] reads the URL, [`base`] opens the database, [`fault`] words its errors.
-//! - [`rows`] keeps the kernel's places in tables, and [`book`] makes each operation a transaction.
-//! - [`desk`] carries transactions out, on the caller's thread or on a worker.
-//! - [`beacon`] tells the living from the dead, and [`tower`] waits, watches and wakes.
+//! - `address` reads the URL, `base` opens the database, `fault` words its errors.
+//! - `rows` keeps the kernel's places in tables, and `book` makes each operation a transaction.
+//! - `desk` carries transactions out, on the caller's thread or on a worker.
+//! - `beacon` tells the living from the dead, `tower` waits, watches and wakes, and `house` is what
+//!   handles and threads share.
 //!
 //! A process sends its notices directly to the sockets of those whom it admits. Nothing depends on
 //! their arrival: everything that is decided is decided in the database.
@@ -51,7 +52,7 @@ struct Handle {
 
 type Job = Box<dyn FnOnce(&House) + Send>;
 
-/// Waits of somebody without a socket to be woken by, and how long the others sleep at most.
+/// How long somebody sleeps at most who has no socket to be woken by.
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
 impl File {
@@ -59,9 +60,9 @@ impl File {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`] if the file cannot be written, [`ErrorKind::Corrupt`] if it is something
-    /// else than a lock database of this version, [`ErrorKind::Unsupported`] on a network file
-    /// system.
+    /// [`ErrorKind::Denied`] if the file cannot be written, [`ErrorKind::Corrupt`] if it is
+    /// something else than a lock database of this version, [`ErrorKind::Unsupported`] on a network
+    /// file system.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         File::at(Address::of(path.as_ref()))
     }
@@ -91,6 +92,13 @@ impl File {
         work: impl Fn(&House, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
         let house = self.house();
+        if !house.desk.at_home() {
+            let message = format!(
+                "the lock database {} was opened before this process was forked off; open it again",
+                house.desk.site.name.display()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         match house.desk.at_once(|conn| work(house, conn)) {
             Some(done) => Ok(house.deliver(done?)),
             None => self.order(work).await,
@@ -144,7 +152,7 @@ impl File {
         let mut entered = self.stand(line, ticket, note, quick).await?;
         let refused = matches!(entered.outcome, Ok(Standing::Waiting { seq: None, .. }));
         if refused && how == Enter::Queue {
-            self.house().man()?;
+            self.house().try_to_man();
             entered = self.stand(line, ticket, note, how).await?;
         } else if refused && self.bury_dead(&entered.blockers).await? {
             entered = self.stand(line, ticket, note, how).await?;
@@ -152,7 +160,7 @@ impl File {
         match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
             Standing::Admitted(seq) => {
                 if matches!(how, Enter::Keep(_)) {
-                    self.house().man()?; // it holds for long: let it hear if somebody breaks it
+                    self.house().try_to_man(); // it holds for long: let it hear of an eviction
                 }
                 Ok(Standing::Admitted(seq))
             }
