@@ -39,8 +39,8 @@ async fn a_member_is_killed_while_one_holds_and_one_waits() {
     }
 }
 
-/// The leader is frozen, and everybody who talks to it is cut off without a word. Whoever holds goes
-/// on holding over the others; and if not, it knows before a rival gets in.
+/// The leader is frozen, and everybody who talks to it is cut off without a word. Whoever holds
+/// goes on holding over the others; and if not, it knows before a rival gets in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_leader_lets_nobody_in_twice() {
     let Some(servers) = start(3) else { return };
@@ -92,7 +92,7 @@ async fn a_silent_store_is_loss_in_time() {
     servers.signal(0, Signal::STOP);
     let stopped = Instant::now();
     soon("the loss", guard.lost()).await;
-    assert!(stopped.elapsed() < Duration::from_millis(2100), "{:?}", stopped.elapsed());
+    assert!(stopped.elapsed() < Duration::from_secs(3), "{:?}", stopped.elapsed());
     assert!(!rival.is_finished());
     servers.signal(0, Signal::CONT);
     let next = soon("the rival", rival).await.expect("no panic");
