@@ -1,6 +1,8 @@
 //! The stores: one file or folder each, behind a feature each.
 
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub(crate) mod wakes;
