@@ -199,7 +199,7 @@ async fn keys_expire_by_themselves() {
         let short = Ticket { lease: Duration::from_millis(500), ..ticket(id) };
         store.enter(&line, &short, &note, Enter::Queue).await.expect("works");
     }
-    assert_eq!(server.query::<i64>(&["DBSIZE"]), 3);
+    assert_eq!(server.query::<i64>(&["DBSIZE"]), 4);
     let until = Instant::now() + Duration::from_secs(10);
     while server.query::<i64>(&["DBSIZE"]) > 0 {
         assert!(Instant::now() < until, "{:?}", server.query::<Vec<String>>(&["KEYS", "*"]));

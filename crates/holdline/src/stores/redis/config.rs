@@ -47,7 +47,7 @@ pub(super) enum Kind {
 /// What a lock looks like in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// A line with places: see `lua/line.lua`.
+    /// A line with places: see `lua/enter_one.lua`.
     Line,
     /// A string with an expiry, as the common Redis lock libraries have it.
     String,

@@ -51,10 +51,10 @@ macro_rules! script {
     };
 }
 
-script!(ENTER, "line.lua", "enter.lua");
-script!(LEAVE, "line.lua", "leave.lua");
-script!(EVICT, "line.lua", "evict.lua");
-script!(BUSY, "line.lua", "busy.lua");
+script!(ENTER, "enter_one.lua", "many.lua", "enter.lua");
+script!(LEAVE, "leave_one.lua", "many.lua", "leave.lua");
+script!(EVICT, "leave_one.lua", "many.lua", "evict.lua");
+script!(BUSY, "busy.lua");
 script!(LOOK, "look.lua");
 
 impl Script {

@@ -57,9 +57,6 @@ struct Shared {
 /// been carried out, or it never will be.
 const BAR: Duration = Duration::from_secs(60);
 
-/// The names of a line's keys are its own with these at the end.
-const SUFFIXES: [&str; 3] = [":q", ":e", ":x"];
-
 impl Redis {
     fn new(config: Config) -> Result<Redis> {
         let mut bytes = [0; 16];
@@ -78,26 +75,19 @@ impl Redis {
         Ok(Redis { shared: Arc::new(shared), link: Link::new(config) })
     }
 
-    /// Runs a script on a line. `fill` adds the arguments after the ticket's id and the idle time,
-    /// which all scripts have.
+    /// Runs a script on a line. `fill` adds the arguments.
     async fn run(
         &self,
         script: &Script,
         line: &Name,
-        id: &str,
         fill: &(dyn Fn(&mut Cmd) + Sync),
     ) -> Result<Answer, Fault> {
         let key = keys::line(&self.shared.config.prefix, line);
-        let idle = micros(self.shared.config.idle);
         let all = |command: &mut Cmd| {
-            command.arg(SUFFIXES.len() + 1).arg(&key);
-            for suffix in SUFFIXES {
-                command.arg(format!("{key}{suffix}"));
-            }
-            command.arg(id).arg(idle);
+            command.arg(1).arg(&key);
             fill(command);
         };
-        let size = 4 * key.len() + 512;
+        let size = key.len() + 512;
         match self.link.run(script, size, &all).await {
             // Every operation may be repeated. Most often the server has closed an idle connection.
             Err(fault @ Fault::Broken(..)) => {
@@ -131,17 +121,13 @@ impl Redis {
             Enter::Queue => ears.ready().await,
             Enter::Try | Enter::Keep(_) => ears.open(),
         }
+        let idle = self.shared.config.idle;
+        let (wants, life) = (wants(ticket, how, idle), millis(ticket.lease + idle) + 1);
+        let words = format!("{} {note}", ears.channel());
         let fill = |command: &mut Cmd| {
-            command.arg(ticket.weight).arg(ticket.capacity);
-            command.arg(micros(ticket.lease)).arg(micros(ticket.patience)).arg(ticket.span);
-            command.arg(match how {
-                Enter::Try => 0,
-                Enter::Queue => 1,
-                Enter::Keep(Seq(seq)) => seq,
-            });
-            command.arg(ears.channel()).arg(note);
+            command.arg(&digits(ticket.id)).arg(&wants[..]).arg(&words).arg(life);
         };
-        match self.run(&ENTER, line, &digits(ticket.id), &fill).await {
+        match self.run(&ENTER, line, &fill).await {
             Ok(answer) => {
                 if let Some(flight) = flight.filter(|_| !answer.repeated) {
                     flight.landed();
@@ -161,13 +147,16 @@ impl Redis {
 
     async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let flights = &self.shared.flights;
-        let bar = if flights.in_doubt(id) { micros(BAR) } else { 0 };
+        let barred = flights.in_doubt(id);
         let fill = |command: &mut Cmd| {
-            command.arg(bar);
+            command.arg(&digits(id)).arg(millis(self.shared.config.idle));
+            if barred {
+                command.arg(BAR.as_micros() as u64);
+            }
         };
-        let answer = self.run(&LEAVE, line, &digits(id), &fill).await;
+        let answer = self.run(&LEAVE, line, &fill).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        if bar > 0 {
+        if barred {
             flights.forget(id);
         }
         match answer.value {
@@ -187,7 +176,10 @@ impl Redis {
     }
 
     async fn do_evict(&self, line: &Name, id: TicketId, reason: &str) -> Result<Option<Seq>> {
-        let answer = self.run(&EVICT, line, &digits(id), &|_| {}).await;
+        let fill = |command: &mut Cmd| {
+            command.arg(&digits(id)).arg(millis(self.shared.config.idle)).arg(0);
+        };
+        let answer = self.run(&EVICT, line, &fill).await;
         match answer.map_err(|fault| self.explain(fault, line))?.value {
             Value::Int(token) => {
                 tracing::info!(name = %line, reason, "place removed by force");
@@ -220,7 +212,7 @@ impl Redis {
         names.sort();
         names.dedup();
         let busy = futures_util::stream::iter(names.into_iter().map(|name| async {
-            let answer = self.run(&BUSY, &name, "", &|_| {}).await.map_err(explain)?;
+            let answer = self.run(&BUSY, &name, &|_| {}).await.map_err(explain)?;
             Ok((answer.value == Value::Int(1)).then_some(name))
         }));
         let found: Vec<Option<Name>> = busy.buffered(64).try_collect().await?;
@@ -243,17 +235,50 @@ struct Answer {
     repeated: bool,
 }
 
-/// Whole microseconds, at least as long.
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
+/// What a ticket wants, as `enter_one.lua` unpacks it: seven numbers, in one argument because each
+/// costs the server time.
+fn wants(ticket: &Ticket, how: Enter, idle: Duration) -> [u8; 56] {
+    let how = match how {
+        Enter::Try => 0,
+        Enter::Queue => 1,
+        Enter::Keep(Seq(seq)) => seq,
+    };
+    // Whole microseconds, at least as long.
+    let micros = |time: Duration| time.as_nanos().div_ceil(1000) as f64;
+    let numbers = [
+        f64::from(ticket.weight),
+        f64::from(ticket.capacity),
+        micros(ticket.lease),
+        micros(ticket.patience),
+        f64::from(ticket.span),
+        how as f64,
+        micros(idle),
+    ];
+    let mut packed = [0; 56];
+    for (bytes, number) in packed.chunks_exact_mut(8).zip(numbers) {
+        bytes.copy_from_slice(&number.to_le_bytes());
+    }
+    packed
 }
 
-fn digits(id: TicketId) -> String {
-    format!("{:032x}", id.0)
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// An id as it is written in the server.
+fn digits(id: TicketId) -> [u8; 32] {
+    let mut digits = [0; 32];
+    for (n, digit) in digits.iter_mut().enumerate() {
+        *digit = b"0123456789abcdef"[(id.0 >> (124 - 4 * n)) as usize & 15];
+    }
+    digits
 }
 
 /// Reads the answer of `enter.lua`; nothing if it makes no sense.
 fn standing(ticket: &Ticket, value: &Value) -> Option<Result<Standing, Refusal>> {
+    if let Value::Int(seq) = value {
+        return Some(Ok(Standing::Admitted(Seq(u64::try_from(*seq).ok()?))));
+    }
     let Value::Array(items) = value else { return None };
     let number = |at: usize| match items.get(at) {
         Some(Value::Int(number)) => Some(*number),
@@ -261,7 +286,6 @@ fn standing(ticket: &Ticket, value: &Value) -> Option<Result<Standing, Refusal>>
     };
     let seq = |at| number(at).and_then(|seq| u64::try_from(seq).ok());
     Some(Ok(match number(0)? {
-        0 => Standing::Admitted(Seq(seq(1)?)),
         1 => {
             let keep = ticket.patience / 3;
             let wait = match number(2)? {

@@ -4,7 +4,7 @@
 //! The server is that of `HOLDLINE_TEST_REDIS`, or a private one if `redis-server` is installed.
 
 use super::link::{ENTER, EVICT, LEAVE, LOOK};
-use super::{digits, standing, view};
+use super::{digits, millis, standing, view, wants};
 use crate::store::{Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use holdline_kernel::{Deck, Head, Line, Place, Time};
 use redis::{Connection, Value};
@@ -14,15 +14,14 @@ use std::time::Duration;
 #[path = "../../../tests/redis_server/mod.rs"]
 mod redis_server;
 
-const KEYS: [&str; 4] = ["model{x}", "model{x}:q", "model{x}:e", "model{x}:x"];
-const IDLE: u64 = 600_000_000;
+const KEYS: [&str; 5] = ["model{x}", "model{x}:p", "model{x}:q", "model{x}:e", "model{x}:x"];
+const IDLE: Duration = Duration::from_secs(600);
 
 /// A script for the test: its clock is an argument, and its messages go into a list.
 fn model_of(text: &str) -> redis::Script {
     let text = text
-        .replace("call('TIME')", "{ARGV[#ARGV - 1], ARGV[#ARGV]}")
-        .replace("redis.call('TIME')", "{ARGV[#ARGV - 1], ARGV[#ARGV]}")
-        .replace("redis.{ARGV", "{ARGV")
+        .replace("redis.call('TIME')", "{KEYS[2], KEYS[3]}")
+        .replace("call('TIME')", "{KEYS[2], KEYS[3]}")
         .replace("redis.pcall('PUBLISH', channel, ", "redis.pcall('RPUSH', 'model:woken', ");
     assert!(!text.contains("'TIME'") && !text.contains("PUBLISH"), "{text}");
     redis::Script::new(&text)
@@ -37,15 +36,12 @@ struct Server {
 }
 
 impl Server {
-    fn run(&mut self, script: &redis::Script, args: &[String], now: u64) -> Value {
+    fn run(&mut self, script: &redis::Script, args: &[Vec<u8>], now: u64) -> Value {
         let mut call = script.prepare_invoke();
-        for key in KEYS {
-            call.key(key);
-        }
+        call.key(KEYS[0]).key(now / 1_000_000).key(now % 1_000_000);
         for arg in args {
             call.arg(arg);
         }
-        call.arg(now / 1_000_000).arg(now % 1_000_000);
         call.invoke(&mut self.conn).expect("the script runs")
     }
 
@@ -126,24 +122,17 @@ impl Chance {
     }
 }
 
-fn arguments(ticket: &Ticket, how: Enter) -> Vec<String> {
-    let how = match how {
-        Enter::Try => 0,
-        Enter::Queue => 1,
-        Enter::Keep(Seq(seq)) => seq,
-    };
+fn arguments(ticket: &Ticket, how: Enter) -> Vec<Vec<u8>> {
     vec![
-        digits(ticket.id),
-        IDLE.to_string(),
-        ticket.weight.to_string(),
-        ticket.capacity.to_string(),
-        ticket.lease.as_micros().to_string(),
-        ticket.patience.as_micros().to_string(),
-        ticket.span.to_string(),
-        how.to_string(),
-        "channel".to_owned(),
-        "a note, with\nlines\0 and all".to_owned(),
+        digits(ticket.id).to_vec(),
+        wants(ticket, how, IDLE).to_vec(),
+        b"channel a note, with\nlines\0 and all".to_vec(),
+        millis(ticket.lease + IDLE).to_string().into_bytes(),
     ]
+}
+
+fn going(id: TicketId) -> Vec<Vec<u8>> {
+    vec![digits(id).to_vec(), millis(IDLE).to_string().into_bytes()]
 }
 
 fn both_enter(
@@ -229,15 +218,14 @@ fn run(seed: u64, steps: u32) {
                 let id = chance.of(&ids);
                 let Ok(expected) = model.on(now, |line| line.leave(id));
                 let script = server.leave.clone();
-                let args = [digits(id), IDLE.to_string(), "0".to_owned()];
-                assert_eq!(server.run(&script, &args, now), Value::Int(i64::from(expected)));
+                assert_eq!(server.run(&script, &going(id), now), Value::Int(i64::from(expected)));
             }
             10 if chance.0.bool() => {
                 let id = chance.of(&ids);
                 let Ok(expected) = model.on(now, |line| line.evict(id));
                 let script = server.evict.clone();
-                let value = server.run(&script, &[digits(id), IDLE.to_string()], now);
-                let expected = expected.map_or(Value::Nil, |seq| Value::Int(seq.0 as i64));
+                let value = server.run(&script, &[going(id), vec![b"0".to_vec()]].concat(), now);
+                let expected = expected.map_or(Value::Nil, |seq| Value::Int(seq.0.cast_signed()));
                 assert_eq!(value, expected);
             }
             10 => lose_an_index(&mut server, &mut chance),
@@ -255,7 +243,7 @@ fn run(seed: u64, steps: u32) {
 
 /// What sorts the places may be removed at any time: it is made anew from the places.
 fn lose_an_index(server: &mut Server, chance: &mut Chance) {
-    let key = chance.of(&[KEYS[1], KEYS[2]]);
+    let key = chance.of(&[KEYS[2], KEYS[3]]);
     let _: () = redis::cmd("DEL").arg(key).query(&mut server.conn).expect("works");
 }
 
@@ -282,13 +270,10 @@ fn tokens_end_before_doubles_lose_count() {
     let mut enter = |last_micros: u64| {
         let script = model_of(ENTER.text());
         let mut call = script.prepare_invoke();
-        for key in KEYS {
-            call.key(format!("tokens{key}"));
-        }
+        call.key("tokens{x}").key(last_micros / 1_000_000).key(last_micros % 1_000_000);
         for arg in arguments(&ticket, Enter::Try) {
             call.arg(arg);
         }
-        call.arg(last_micros / 1_000_000).arg(last_micros % 1_000_000);
         let value = call.invoke(&mut conn).expect("the script runs");
         standing(&ticket, &value).expect("an answer that makes sense")
     };

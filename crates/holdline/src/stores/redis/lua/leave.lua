@@ -1,21 +1,19 @@
--- Gives a place up. One round trip. ARGV: id idle bar
--- If bar is over 0, an enter of this ticket may still be under way on another connection: for so
--- long, it is refused. Answers 1 if there was a place, else 0.
-expire()
-local there = 0
+-- The second part of leaving: a line of many places, or a ticket to be barred.
+--
+-- A ticket is barred when an enter of it may still be under way on another connection: so that it
+-- cannot take a place that nobody would ever give up.
+local there = record and 1 or 0
 if record then
-  local weight, seq = parse(record)
-  depart(ARGV[1], weight, seq)
-  there = 1
+  local w, s = parse(record)
+  depart(id, w, s)
 end
-local bar_for = tonumber(ARGV[3])
-if bar_for > 0 then
-  bar, changed = math.max(bar, now + bar_for), true
-  far = math.max(far, bar)
+if ARGV[3] then
+  bar, changed = math.max(bar, now + ARGV[3]), true
+  far = math.max(far, bar) -- the line's key outlives what it says
   call('ZREMRANGEBYSCORE', barred, '-inf', now)
-  call('ZADD', barred, now + bar_for, ARGV[1])
-  call('PEXPIRE', barred, math.ceil((bar - now) / 1000))
+  call('ZADD', barred, now + ARGV[3], id)
+  call('PEXPIRE', barred, math.max(1, math.ceil((bar - now) / 1000)))
 end
-if changed then save() end
+if changed or kind == 1 then save() end
 announce()
 return there

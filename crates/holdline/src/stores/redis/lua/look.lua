@@ -1,2 +1,2 @@
--- The whole line as it is kept, lapsed places and all, and the time. KEYS: line
-return {redis.call('TIME'), redis.call('HGETALL', KEYS[1])}
+-- The time, and the line as it is kept, lapsed places and all. KEYS[1]: the line.
+return {redis.call('TIME'), redis.call('GET', KEYS[1]), redis.call('HGETALL', KEYS[1] .. ':p')}

@@ -1,0 +1,105 @@
+//! How fast the line store is beside the bare idiom through the same client: ratios from one run on
+//! one server. Not a test of right and wrong, so it runs only when asked for:
+//! `cargo test --release --features redis --test redis_speed -- --ignored --nocapture`.
+#![cfg(feature = "redis")]
+
+mod redis_server;
+
+use holdline::{Mutex, open};
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+use redis_server::private;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
+    return redis.call('DEL', KEYS[1]) else return 0 end";
+
+/// One bare lock and unlock: what every Redis lock library does.
+async fn bare(conn: &mut MultiplexedConnection, hash: &str, name: &str) {
+    let value = format!("{:032x}", fastrand::u128(..));
+    let mut set = redis::cmd("SET");
+    set.arg(name).arg(&value).arg("NX").arg("PX").arg(10_000);
+    let got: Option<String> = set.query_async(conn).await.expect("works");
+    assert!(got.is_some());
+    let mut delete = redis::cmd("EVALSHA");
+    delete.arg(hash).arg(1).arg(name).arg(&value);
+    let gone: i64 = delete.query_async(conn).await.expect("works");
+    assert_eq!(gone, 1);
+}
+
+async fn rate<F: Future<Output = ()> + Send + 'static>(
+    tasks: usize,
+    each: u32,
+    work: impl Fn(usize, u32) -> F,
+) -> f64 {
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..tasks).map(|n| tokio::spawn(work(n, each))).collect();
+    let count = tasks.len();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    f64::from(each) * count as f64 / start.elapsed().as_secs_f64()
+}
+
+fn middle(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn beside_the_bare_idiom() {
+    let Some(server) = private("speed", &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    let info = redis::IntoConnectionInfo::into_connection_info(server.url()).expect("a good URL");
+    let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+    let plain = redis::Client::open(info.set_tcp_settings(tcp)).expect("a good URL");
+    let conn = plain
+        .get_multiplexed_async_connection_with_config(&AsyncConnectionConfig::new())
+        .await
+        .expect("connects");
+    let hash = redis::Script::new(DELETE).get_hash().to_owned();
+    let _: String = server.query(&["SCRIPT", "LOAD", DELETE]);
+    let bare_work = |n: usize, each: u32| {
+        let (mut conn, hash, name) = (conn.clone(), hash.clone(), format!("bare{n}"));
+        async move {
+            for _ in 0..each {
+                bare(&mut conn, &hash, &name).await;
+            }
+        }
+    };
+    let line_work = |n: usize, each: u32| {
+        let lock = Mutex::new(&client, format!("line{n}"));
+        async move {
+            for _ in 0..each {
+                lock.lock().await.expect("works").unlock().await.expect("held");
+            }
+        }
+    };
+    for (tasks, each) in [(1, 4000), (64, 400)] {
+        let (mut bares, mut lines, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..9 {
+            let bare = rate(tasks, each, bare_work).await;
+            let line = rate(tasks, each, line_work).await;
+            bares.push(bare);
+            lines.push(line);
+            ratios.push(line / bare);
+        }
+        println!(
+            "{tasks} tasks on as many names: bare {:.0}/s, holdline {:.0}/s, throughput ratio {:.2}, \
+             time ratio {:.2}",
+            middle(bares),
+            middle(lines),
+            middle(ratios.clone()),
+            1.0 / middle(ratios)
+        );
+    }
+    let stats: String = server.query(&["INFO", "commandstats"]);
+    for line in
+        stats.lines().filter(|line| line.contains("evalsha") || line.contains("cmdstat_set:"))
+    {
+        println!("{line}");
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
