@@ -10,10 +10,36 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use redis_server::private;
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
     return redis.call('DEL', KEYS[1]) else return 0 end";
+
+const ENTER: &str = concat!(
+    include_str!("../src/stores/redis/lua/enter_one.lua"),
+    include_str!("../src/stores/redis/lua/many.lua"),
+    include_str!("../src/stores/redis/lua/enter.lua")
+);
+const LEAVE: &str = concat!(
+    include_str!("../src/stores/redis/lua/leave_one.lua"),
+    include_str!("../src/stores/redis/lua/many.lua"),
+    include_str!("../src/stores/redis/lua/leave.lua")
+);
+
+/// Our own scripts, with nothing around them.
+async fn scripts(conn: &mut MultiplexedConnection, hashes: &[String; 2], name: &str) {
+    let id = format!("{:032x}", fastrand::u128(..));
+    let wants = [1.0_f64, 1.0, 1e7, 3e6, 1.0, 1.0, 6e8].map(f64::to_le_bytes).concat();
+    let words = format!("holdline:wake:{id} {}", "x".repeat(60));
+    let mut enter = redis::cmd("EVALSHA");
+    enter.arg(&hashes[0]).arg(1).arg(name).arg(&id).arg(&wants).arg(words).arg(610_001);
+    let seq: u64 = enter.query_async(conn).await.expect("works");
+    assert!(seq > 0);
+    let mut leave = redis::cmd("EVALSHA");
+    leave.arg(&hashes[1]).arg(1).arg(name).arg(&id).arg(600_000);
+    let gone: i64 = leave.query_async(conn).await.expect("works");
+    assert_eq!(gone, 1);
+}
 
 /// One bare lock and unlock: what every Redis lock library does.
 async fn bare(conn: &mut MultiplexedConnection, hash: &str, name: &str) {
@@ -69,6 +95,15 @@ async fn beside_the_bare_idiom() {
             }
         }
     };
+    let hashes = [ENTER, LEAVE].map(|text| server.query::<String>(&["SCRIPT", "LOAD", text]));
+    let raw_work = |n: usize, each: u32| {
+        let (mut conn, hashes, name) = (conn.clone(), hashes.clone(), format!("raw{n}"));
+        async move {
+            for _ in 0..each {
+                scripts(&mut conn, &hashes, &name).await;
+            }
+        }
+    };
     let line_work = |n: usize, each: u32| {
         let lock = Mutex::new(&client, format!("line{n}"));
         async move {
@@ -78,21 +113,26 @@ async fn beside_the_bare_idiom() {
         }
     };
     for (tasks, each) in [(1, 4000), (64, 400)] {
-        let (mut bares, mut lines, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let [mut bares, mut raws, mut lines, mut to_bare, mut to_raw] = [const { Vec::new() }; 5];
         for _ in 0..9 {
             let bare = rate(tasks, each, bare_work).await;
+            let raw = rate(tasks, each, raw_work).await;
             let line = rate(tasks, each, line_work).await;
             bares.push(bare);
+            raws.push(raw);
             lines.push(line);
-            ratios.push(line / bare);
+            to_bare.push(line / bare);
+            to_raw.push(line / raw);
         }
         println!(
-            "{tasks} tasks on as many names: bare {:.0}/s, holdline {:.0}/s, throughput ratio {:.2}, \
-             time ratio {:.2}",
+            "{tasks} tasks on as many names: bare {:.0}/s, our scripts alone {:.0}/s, holdline {:.0}/s; \
+             of bare {:.2} (time {:.2}), of our scripts {:.2}",
             middle(bares),
+            middle(raws),
             middle(lines),
-            middle(ratios.clone()),
-            1.0 / middle(ratios)
+            middle(to_bare.clone()),
+            1.0 / middle(to_bare),
+            middle(to_raw)
         );
     }
     let stats: String = server.query(&["INFO", "commandstats"]);
@@ -101,5 +141,4 @@ async fn beside_the_bare_idiom() {
     {
         println!("{line}");
     }
-    tokio::time::sleep(Duration::from_millis(1)).await;
 }
