@@ -1,2 +1,145 @@
-//! Being written.
-fn main() {}
+//! The benchmarks of holdline: `cargo xtask bench SUBCOMMAND`.
+//!
+//! Every figure is a median over several rounds, shown with the lowest and the highest; whatever
+//! can be compared is measured in the same run, interleaved, and given as a ratio, because a ratio
+//! means something on another machine. What must hold is listed at the end, and a run in which
+//! something does not hold ends with exit code 1.
+
+mod all;
+mod chart;
+mod compete;
+mod handoff;
+mod kernel;
+mod machine;
+mod models;
+mod probe;
+mod processes;
+mod renewals;
+mod report;
+mod startup;
+mod stats;
+mod target;
+mod tasks;
+mod uncontended;
+mod worker;
+
+use clap::{Args, Parser, Subcommand};
+use report::Report;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use target::Targets;
+
+/// Why a run ended early.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Benchmarks of holdline: figures with their spread, ratios, and what must hold.
+#[derive(Debug, Parser)]
+#[command(name = "holdline-bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What every subcommand takes.
+#[derive(Clone, Debug, Args)]
+struct Common {
+    /// A store to measure, by URL; may be given several times. Default: memory and a new file.
+    #[arg(long = "store", global = true, value_name = "URL")]
+    stores: Vec<String>,
+    /// Writes all figures to this file as well.
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// How many rounds each median is taken over.
+    #[arg(long, global = true, default_value_t = 5)]
+    rounds: usize,
+    /// Shorter rounds: enough to see that it works.
+    #[arg(long, global = true)]
+    quick: bool,
+}
+
+impl Common {
+    /// How many rounds: at least one.
+    fn rounds(&self) -> usize {
+        self.rounds.max(1)
+    }
+
+    /// How long one round lasts, in seconds.
+    fn seconds(&self, usual: f64) -> f64 {
+        if self.quick { usual / 3.0 } else { usual }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The kernel's operations, without any store.
+    Kernel,
+    /// Acquire and release by one task that nobody competes with.
+    Uncontended,
+    /// 64 tasks of one process on one name and on 64 names.
+    Tasks,
+    /// 8 processes on one name, and a counter that only the lock protects.
+    Processes,
+    /// From the release in one process, or its kill -9, to the acquisition in another.
+    Handoff,
+    /// The program's start, against flock(1), and what its waiting costs.
+    Startup(startup::Options),
+    /// 100,000 held locks in one process.
+    Renewals(renewals::Options),
+    /// Polling against listening, fair against unfair.
+    Models(models::Options),
+    /// All of it, quickly, with the list of what must hold.
+    All(startup::Options),
+    /// One process of a measurement, started by the others.
+    #[command(hide = true)]
+    Worker(worker::Options),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("holdline-bench: {failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Says whether everything that must hold does.
+fn run(cli: Cli) -> Result<bool, Failure> {
+    let Cli { what, common } = cli;
+    let what = match what {
+        What::Worker(options) => return worker::run(&options).map(|()| true),
+        what => what,
+    };
+    let targets = Targets::new(&common.stores)?;
+    let about = machine::about();
+    machine::print(&about);
+    let mut report = Report::default();
+    match &what {
+        What::Kernel => kernel::run(&common, &mut report),
+        What::Uncontended => uncontended::run(&common, &targets, &mut report)?,
+        What::Tasks => tasks::run(&common, &targets, &mut report)?,
+        What::Processes => processes::run(&common, &targets, &mut report)?,
+        What::Handoff => handoff::run(&common, &targets, &mut report)?,
+        What::Startup(options) => startup::run(&common, &targets, options, &mut report)?,
+        What::Renewals(options) => renewals::run(&common, options, &mut report)?,
+        What::Models(options) => models::run(&common, &targets, options, &mut report)?,
+        What::All(options) => all::run(&common, &targets, options, &mut report)?,
+        What::Worker(_) => {}
+    }
+    let holds = report.verdict();
+    if let Some(path) = &common.json {
+        let text = serde_json::to_string_pretty(&report.json(&about))?;
+        std::fs::write(path, text + "\n")
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(holds)
+}
+
+/// A runtime like a service's: as many threads as cores.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}

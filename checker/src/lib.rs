@@ -1,1 +1,30 @@
-//! Being written.
+//! Checks what a lock system did against what it promises.
+//!
+//! Processes under test write a *history*: one line per event, with times of one clock that all
+//! processes of the machine share ([`Writer`]). After the run, [`check`] applies the rules to it
+//! and says which held, which did not (with the events that prove it), and which could not be
+//! judged. A run that did too little to prove anything does not pass.
+//!
+//! The crate knows nothing about any lock library, so that it can judge all of them alike. The
+//! [`resource`] is the thing that locks are there to guard, as a small server that checks fencing
+//! tokens and writes down what it accepted.
+
+mod event;
+mod expect;
+mod history;
+mod index;
+mod report;
+pub mod resource;
+mod rules;
+mod writer;
+
+pub use event::{Event, FaultKind, Op, Phase, Reason, Register, VERSION};
+pub use expect::{Expect, Fences, Handoff, Unpromised};
+pub use history::{History, ReadError};
+pub use report::{Finding, Report, Rule, RuleReport, Verdict};
+pub use writer::{Writer, now};
+
+/// Applies all rules to a history.
+pub fn check(history: &History, expect: &Expect) -> Report {
+    Report { rules: rules::all(&index::Cx::new(history, expect)) }
+}

@@ -1,2 +1,65 @@
-//! Being written.
-fn main() {}
+//! The project's house-keeping program: `cargo xtask test | servers | tidy | bench`.
+//!
+//! It is a Rust program and not a heap of shell scripts so that it behaves the same on every
+//! contributor's machine and in CI, and so that it is itself tested.
+
+mod help;
+mod servers;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+/// Every error of this program is a sentence: what happened, to what, what to do.
+pub(crate) type Outcome<T> = Result<T, String>;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match dispatch(&words) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(64)
+        }
+    }
+}
+
+/// Runs one subcommand. `Ok(false)` means that it ran and found something wrong.
+fn dispatch(words: &[&str]) -> Outcome<bool> {
+    let asks_help = |rest: &[&str]| rest.iter().any(|word| matches!(*word, "--help" | "-h"));
+    match words {
+        [] | ["help" | "--help" | "-h"] => Ok(print_help(help::ALL)),
+        // Everything after `bench` belongs to the benchmark program, its `--help` too.
+        ["bench"] | ["bench", "--help" | "-h"] => Ok(print_help(help::BENCH)),
+        ["bench", rest @ ..] => bench(rest),
+        ["test", rest @ ..] if asks_help(rest) => Ok(print_help(help::TEST)),
+        ["test", rest @ ..] => test::main(rest),
+        ["tidy", rest @ ..] if asks_help(rest) => Ok(print_help(help::TIDY)),
+        ["tidy"] => tidy::main(),
+        ["servers", rest @ ..] if rest.is_empty() || asks_help(rest) => {
+            Ok(print_help(&help::servers()))
+        }
+        ["servers", rest @ ..] => servers::main(rest),
+        [test::guard::VERB, names @ ..] => Ok(test::guard::main(names)),
+        other => Err(format!(
+            "I do not know {:?}; `cargo xtask --help` shows what there is.",
+            other.join(" ")
+        )),
+    }
+}
+
+fn print_help(text: &str) -> bool {
+    println!("{}", text.trim());
+    true
+}
+
+/// Benchmarks always run optimised: numbers from a debug build mislead.
+fn bench(args: &[&str]) -> Outcome<bool> {
+    let mut command = workspace::cargo();
+    command.args(["run", "--release", "--package", "holdline-bench", "--"]).args(args);
+    let status = command.status().map_err(|e| format!("cargo could not be started: {e}."))?;
+    Ok(status.success())
+}

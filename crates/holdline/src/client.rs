@@ -122,8 +122,9 @@ impl Client {
     /// [`inspect`](Client::inspect) shows, so that nobody else's lock is ever broken by accident.
     ///
     /// Its guard is told, at the latest at its next renewal. The token returned is higher than the
-    /// victim's: present it to whatever the lock guards, and the victim is fenced even before the
-    /// next holder comes. `None` means that nobody stands there by that id any more.
+    /// victim's and no higher than the next holder's: present it to whatever the lock guards, and
+    /// the victim is fenced even before the next holder comes. `None` means that nobody stands there
+    /// by that id any more.
     ///
     /// # Cancel safety
     ///
@@ -142,8 +143,8 @@ impl Client {
         Ok(token.map(|seq| seq.0))
     }
 
-    /// Waits until every lock that was dropped, and every acquisition that was abandoned, has really
-    /// been given up in the store. Of use before a process ends.
+    /// Waits until every lock that was dropped, and every acquisition that was abandoned, has
+    /// really been given up in the store. Of use before a process ends.
     ///
     /// # Cancel safety
     ///

@@ -1,9 +1,9 @@
 //! The only place that reads a clock.
 //!
-//! Leases are judged by the boot-time clock: unlike [`std::time::Instant`] on Linux it goes on while
-//! the machine is suspended, so a laptop that slept past its lease knows so when it wakes. The wall
-//! clock only ever stamps fencing tokens and tells people when something was; no decision compares
-//! the wall clocks of two machines.
+//! Leases are judged by the boot-time clock: unlike [`std::time::Instant`] on Linux it goes on
+//! while the machine is suspended, so a laptop that slept past its lease knows so when it wakes.
+//! The wall clock only ever stamps fencing tokens and tells people when something was; no decision
+//! compares the wall clocks of two machines.
 
 use holdline_kernel::Time;
 use std::future::{Future, pending};

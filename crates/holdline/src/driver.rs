@@ -1,9 +1,9 @@
 //! The driver: the only place where a claim, a store, a timer and cancellation meet.
 //!
-//! The claim decides ([`holdline_kernel::Claim`]), the store is asked, and this loop carries messages
-//! between them. Whatever becomes of the future, no place is left behind: from before the first
-//! request until the grant, a small guard stands ready to hand the ticket to the keeper, which
-//! leaves the line in the background.
+//! The claim decides ([`holdline_kernel::Claim`]), the store is asked, and this loop carries
+//! messages between them. Whatever becomes of the future, no place is left behind: from before the
+//! first request until the grant, a small guard stands ready to hand the ticket to the keeper,
+//! which leaves the line in the background.
 
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind, Result};
@@ -121,6 +121,7 @@ impl Want {
             lease: self.lease.length,
             patience: self.patience,
             span: self.span,
+            floor: 0,
         })
     }
 }

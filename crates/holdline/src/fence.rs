@@ -2,9 +2,9 @@
 //!
 //! A lease can run out while its holder is stopped in the middle of a step, and no lock can prevent
 //! that; but what the lock guards can refuse a holder that somebody newer has followed. For that it
-//! must see the token *before the first read*: a token checked with writes only still loses updates,
-//! because an old holder may have read before the new one wrote. So: open with the token, then read
-//! and write with it.
+//! must see the token *before the first read*: a token checked with writes only still loses
+//! updates, because an old holder may have read before the new one wrote. So: open with the token,
+//! then read and write with it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// ```
 ///
 /// For a resource that is a table, the same in SQL, as the first statement of the section and again
-/// with every write: `UPDATE fences SET token = $1 WHERE name = $2 AND token <= $1`, which must find
-/// one row.
+/// with every write: `UPDATE fences SET token = $1 WHERE name = $2 AND token <= $1`, which must
+/// find one row.
 #[derive(Debug, Default)]
 pub struct Fence(AtomicU64);
 

@@ -6,8 +6,8 @@
 //! the store, and the others cost it nothing; 64 readers do not wait for one another.
 //!
 //! When asked to, a holder hands the lock over to the next task here without the store seeing it.
-//! The ticket has reserved a token for each of them, so tokens rise then too. Count and time of such
-//! handoffs are bounded, so that other processes get their turn.
+//! The ticket has reserved a token for each of them, so tokens rise then too. Count and time of
+//! such handoffs are bounded, so that other processes get their turn.
 
 use crate::clock;
 use crate::driver::{self, Pair, Want};
@@ -35,13 +35,19 @@ pub(crate) struct Handoff {
 
 /// The gates of one client, by name. A gate exists while somebody uses it.
 #[derive(Debug, Default)]
-pub(crate) struct Gates(Mutex<HashMap<Name, Arc<Gate>>>);
+pub(crate) struct Gates(Mutex<HashMap<Name, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    gate: Arc<Gate>,
+    capacity: u32,
+    users: usize,
+}
 
 #[derive(Debug)]
 struct Gate {
     /// Fair, weighted, and safe to cancel: the rule, as tokio implements it.
     seats: Arc<Semaphore>,
-    capacity: u32,
     state: Mutex<State>,
 }
 
@@ -72,7 +78,7 @@ impl Gate {
 }
 
 impl Gates {
-    fn map(&self) -> MutexGuard<'_, HashMap<Name, Arc<Gate>>> {
+    fn map(&self) -> MutexGuard<'_, HashMap<Name, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,15 +121,6 @@ impl Gates {
     }
 
     fn enter(self: &Arc<Self>, want: &Want) -> Result<Visit> {
-        let mut map = self.map();
-        let gate = map.entry(want.line.clone()).or_insert_with(|| {
-            let seats = Arc::new(Semaphore::new(want.capacity as usize));
-            Arc::new(Gate { seats, capacity: want.capacity, state: Mutex::default() })
-        });
-        if gate.capacity != want.capacity {
-            let ticket = want.ticket()?;
-            return Err(refuse(&want.line, &ticket, Refusal::Capacity { line: gate.capacity }));
-        }
         if want.weight == 0 || want.weight > want.capacity {
             let message = format!(
                 "lock \"{}\" was asked for {} of {} permits; ask for at least 1 and at most all",
@@ -131,13 +128,20 @@ impl Gates {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
+        let mut map = self.map();
+        let entry = map.entry(want.line.clone()).or_insert_with(|| {
+            let seats = Arc::new(Semaphore::new(want.capacity as usize));
+            let gate = Arc::new(Gate { seats, state: Mutex::default() });
+            Entry { gate, capacity: want.capacity, users: 0 }
+        });
+        if entry.capacity != want.capacity {
+            let ticket = want.ticket()?;
+            return Err(refuse(&want.line, &ticket, Refusal::Capacity { line: entry.capacity }));
+        }
+        entry.users += 1;
+        let gate = Arc::clone(&entry.gate);
         gate.state().waiting += 1;
-        Ok(Visit {
-            gates: Arc::clone(self),
-            gate: Arc::clone(gate),
-            line: want.line.clone(),
-            waiting: true,
-        })
+        Ok(Visit { gates: Arc::clone(self), gate, line: want.line.clone(), waiting: true })
     }
 }
 
@@ -171,9 +175,11 @@ impl Drop for Visit {
         };
         drop(unclaimed); // releases the lock, outside of the gate's mutex
         let mut map = self.gates.map();
-        // All clones are made under the map's mutex: two are the map's and ours.
-        if Arc::strong_count(&self.gate) == 2 {
-            map.remove(&self.line);
+        if let Some(entry) = map.get_mut(&self.line) {
+            entry.users -= 1;
+            if entry.users == 0 {
+                map.remove(&self.line);
+            }
         }
     }
 }

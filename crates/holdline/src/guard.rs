@@ -104,10 +104,18 @@ impl Guard {
         if self.is_valid() { clock::now().until(self.held.until()) } else { Duration::ZERO }
     }
 
-    /// [`remaining`](Guard::remaining) as an instant of the standard library's clock, which does not
-    /// count time that the machine is suspended.
+    /// [`remaining`](Guard::remaining) as an instant of the standard library's clock, which does
+    /// not count time that the machine is suspended.
     pub fn deadline(&self) -> Instant {
         clock::instant_in(self.remaining())
+    }
+
+    /// How long from now until somebody else can be admitted, as far as this process can know: the
+    /// time that is left to stop the work. Before a loss it is a margin more than
+    /// [`remaining`](Guard::remaining); after one it is what is left of that margin, or zero if the
+    /// store said that the lock is gone, as after it was broken by force.
+    pub fn time_to_stop(&self) -> Duration {
+        clock::now().until(self.held.rival_from())
     }
 
     /// Resolves when the lock is lost; at once if it already is.
@@ -157,7 +165,8 @@ impl Guard {
         let margin = self.held.margin();
         let lease = Lease { length: by.saturating_add(margin), margin };
         // The drift allowance is a part of the lease, and what is added for it needs one too.
-        let lease = Lease { length: lease.length + lease.drift() + lease.drift() / 50, ..lease };
+        let drift = lease.drift() + lease.drift() / 50;
+        let lease = Lease { length: lease.length.saturating_add(drift), ..lease };
         check_lease(&*self.store, lease.length)?;
         self.held.renew(&*self.store, Some(lease)).await?;
         if self.is_valid() { Ok(()) } else { Err(self.loss()) }

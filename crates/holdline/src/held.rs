@@ -1,7 +1,7 @@
 //! A held lock, as its guard and the keeper share it.
 //!
-//! Its state only ever goes forward, from held to lost or released. A holder whose deadline has passed
-//! is never revived, not even by a renewal that turns out to have been in time: once
+//! Its state only ever goes forward, from held to lost or released. A holder whose deadline has
+//! passed is never revived, not even by a renewal that turns out to have been in time: once
 //! [`Held::is_valid`] has said no, it goes on saying no.
 
 use crate::clock;
@@ -10,8 +10,9 @@ use crate::observe;
 use crate::store::{Enter, Seq, Standing, Store, Ticket};
 use holdline_kernel::{Hold, Lease, Next, Time};
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 const HELD: u8 = 0;
@@ -27,6 +28,8 @@ pub(crate) struct Held {
     pub(crate) since: Time,
     state: AtomicU8,
     until: AtomicU64,
+    /// The store itself said that it has no such holder: a rival may be in already.
+    gone: AtomicBool,
     changing: Mutex<Changing>,
     loss: Notify,
 }
@@ -58,6 +61,7 @@ impl Held {
             since: clock::now(),
             state: AtomicU8::new(HELD),
             until: AtomicU64::new(hold.until().0),
+            gone: AtomicBool::new(false),
             changing: Mutex::new(Changing { hold, ticket, note, due: None, why: String::new() }),
             loss: Notify::new(),
         }
@@ -79,8 +83,22 @@ impl Held {
         self.changing().ticket
     }
 
+    /// When a rival may be let in, as far as we know: at once if the store said so.
+    pub(crate) fn rival_from(&self) -> Time {
+        if self.gone.load(Ordering::Acquire) {
+            return Time(0);
+        }
+        self.until().after(self.margin())
+    }
+
+    /// When the lease is over even by the slowest of clocks.
+    pub(crate) fn lapses(&self) -> Time {
+        let drift = self.changing().hold.lease().drift();
+        self.rival_from().after(drift)
+    }
+
     /// How long before a rival can be let in the holder is told.
-    pub(crate) fn margin(&self) -> std::time::Duration {
+    pub(crate) fn margin(&self) -> Duration {
         self.changing().hold.lease().margin
     }
 
@@ -167,18 +185,27 @@ impl Held {
         }
     }
 
-    /// Renews once, for `lease` or as before, and takes in the answer. An error is no loss: whoever
-    /// is told of it may try again until the deadline.
+    /// Renews once, for `lease` or as before, and takes in the answer. A fixed lease is asked about,
+    /// and gets the weight and the note, but is no longer for it. An error is no loss: whoever is
+    /// told of it may try again until the deadline.
     pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> crate::Result<()> {
+        let sent = clock::now();
         let (lease, mut ticket, note) = {
             let changing = self.changing();
-            (lease.unwrap_or(changing.hold.lease()), changing.ticket, Arc::clone(&changing.note))
+            let same = changing.hold.is_renewed().then(|| changing.hold.lease());
+            (lease.or(same), changing.ticket, Arc::clone(&changing.note))
         };
-        ticket.lease = lease.length;
-        let sent = clock::now();
+        // What is left, which lengthens nothing: the store's end of the lease is later than ours.
+        let left = sent.until(self.until()).max(Duration::from_millis(1));
+        ticket.lease = lease.map_or(left, |lease| lease.length);
         match store.enter(&self.line, &ticket, &note, Enter::Keep(self.seq)).await? {
-            Standing::Admitted(_) => self.renewed(lease, sent),
+            Standing::Admitted(_) => {
+                if let Some(lease) = lease {
+                    self.renewed(lease, sent);
+                }
+            }
             Standing::Lost | Standing::Waiting { .. } => {
+                self.gone.store(true, Ordering::Release);
                 self.lose("the store no longer has it: it lapsed, or somebody broke the lock");
             }
         }

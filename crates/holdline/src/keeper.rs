@@ -1,5 +1,5 @@
-//! The keeper: one background thread that renews every held lock, and finishes what a dropped future
-//! or guard left undone.
+//! The keeper: one background thread that renews every held lock, and finishes what a dropped
+//! future or guard left undone.
 //!
 //! It is a thread, and not a task, because a task shares its fate with the program's executor: one
 //! that is blocked for longer than a lease would lose every lock. It uses the store's
@@ -12,12 +12,13 @@ use crate::held::Held;
 use crate::names::Name;
 use crate::observe;
 use crate::store::{Store, TicketId};
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use holdline_kernel::{Next, Schedule, Time};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
@@ -191,9 +192,12 @@ impl Keeper {
         (renewals, losses)
     }
 
-    /// The deadline has passed without a renewal: tell the holder, then tidy up behind it.
+    /// The deadline has passed without a renewal: tell the holder, then tidy up behind it. Not at
+    /// once: the margin is the holder's, to stop its work in, and nobody is to be let in before it
+    /// is over. By then the lease is over as well, unless a renewal came through unconfirmed.
     async fn lapse(&'static self, held: Arc<Held>) {
         if held.lose("its lease ran out before a renewal was confirmed") {
+            clock::sleep_until(held.lapses()).await;
             let (line, id) = (held.line.clone(), held.ticket().id);
             let until = clock::now().after(held.ticket().lease);
             self.undone.send_modify(|undone| *undone += 1);
@@ -203,6 +207,7 @@ impl Keeper {
     }
 
     async fn finish(&'static self, leave: Leave) {
+        let _done = Done(self);
         let backoff =
             Schedule::exponential(Duration::from_millis(20), Duration::from_secs(2)).jitter(50);
         let limit = Duration::from_secs(2);
@@ -223,14 +228,23 @@ impl Keeper {
             tokio::time::sleep(backoff.pause(attempt, fastrand::u64(..))).await;
         }
         drop(leave.then);
-        self.undone.send_modify(|undone| *undone -= 1);
+    }
+}
+
+/// Counts one departure as done, however it ends.
+struct Done(&'static Keeper);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.undone.send_modify(|undone| *undone -= 1);
     }
 }
 
 /// Runs as much of the work as goes without waiting, and keeps the rest. Most renewals of a local
 /// store never get as far as being kept.
 async fn start(task: impl Future<Output = ()> + Send + 'static, work: &mut FuturesUnordered<Work>) {
-    let mut task: Work = Box::pin(task);
+    // A store that panics fails one call, and must not take the keeper along.
+    let mut task: Work = Box::pin(AssertUnwindSafe(task).catch_unwind().map(drop));
     let ready = poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_ready())).await;
     if !ready {
         work.push(task);

@@ -1,8 +1,59 @@
 //! Distributed locks with fencing tokens, renewal and loss notice, over many stores.
-#![doc = ""]
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> holdline::Result<()> {
+//! let client = holdline::open("memory:").await?; // or sqlite:PATH, or "" for the default file
+//! let report = holdline::Mutex::new(&client, "nightly-report");
+//!
+//! let guard = report.lock().await?; // or try_lock(), lock_within(time)
+//! let token = guard.token(); // higher than every earlier holder's: give it to what you guard
+//! guard.protect(async { /* stopped, with an error, if the lock is lost */ }).await?;
+//! guard.unlock().await?; // or drop it
+//! # assert!(token > 0); Ok(()) }
+//! ```
+//!
+//! # What to use
+//!
+//! | to let in | use |
+//! | --- | --- |
+//! | one at a time | [`Mutex`] |
+//! | one at a time, who may come in again | [`ReentrantMutex`] with an [`Owner`] |
+//! | many readers or one writer | [`RwLock`] |
+//! | up to n | [`Semaphore`] |
+//! | one, whom the others can see | [`Election`] |
+//! | one at a time to several things, all or none | [`Multi`] |
+//!
+//! Without async: [`blocking`]. Where a lock is not needed at all, because one process can be made
+//! responsible for each key, or a write can be refused when somebody else was faster, that is better
+//! than any lock.
+//!
+//! # When the lock is lost
+//!
+//! A lease can run out: the process is stopped for longer than it lasts, or the store cannot be
+//! reached. [`Guard::is_valid`] turns false, and [`Guard::lost`] resolves, a margin *before* anybody
+//! else can be admitted. What then happens is your choice:
+//!
+//! - [`Guard::protect`] stops the work and returns an error, so that the caller can roll back. This
+//!   is the default ([`OnLoss::Stop`]).
+//! - With [`OnLoss::Continue`] the work goes on: for work that does no harm when done twice, or
+//!   whose target checks the fencing token (see [`Fence`]).
+//!
+//! No lock with a lease can do better on its own; what is and is not promised is numbered in
+//! `GUARANTEES.md`.
+//!
+//! # Stores
+//!
+//! A store is chosen by the URL given to [`open()`]. What it promises is data
+//! ([`store::Promises`]); a recipe or option that needs more is refused with a clear error. A store
+//! of your own implements [`store::Store`]; the suite in `conformance` (a feature) tells whether it
+//! keeps the contract.
 
+pub mod blocking;
 mod client;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod driver;
 mod error;
 mod fence;

@@ -1,6 +1,8 @@
 //! What a holder or waiter says about itself, for people and for followers of a leader.
 
 use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, OnceLock};
 
@@ -31,7 +33,7 @@ fn is_zero<N: PartialEq + From<u8>>(n: &N) -> bool {
 }
 
 /// The most that a note may weigh in the store, in bytes.
-pub(crate) const MOST: usize = 4096;
+const MOST: usize = 4096;
 
 impl Note {
     /// This process, now.
@@ -43,8 +45,15 @@ impl Note {
         Note { host: host.clone(), pid: std::process::id(), since, label, value }
     }
 
-    pub(crate) fn write(&self) -> Arc<str> {
-        serde_json::to_string(self).unwrap_or_default().into()
+    /// As a store keeps it, with this lock; or that it is too long.
+    pub(crate) fn write(&self, line: &Name) -> Result<Arc<str>> {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        if text.len() > MOST {
+            let message =
+                format!("the label and value of lock \"{line}\" are over {MOST} bytes long");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(text.into())
     }
 
     /// Reads what a store keeps. Somebody else's words are shown as a label.

@@ -1,7 +1,7 @@
 //! What can be observed from outside: the names of metrics and the values they get.
 //!
-//! Metrics go through the [`metrics`](https://docs.rs/metrics) facade and cost next to nothing until
-//! the program installs a recorder.
+//! Metrics go through the [`metrics`](https://docs.rs/metrics) facade and cost next to nothing
+//! until the program installs a recorder.
 //!
 //! | name | kind | meaning |
 //! | --- | --- | --- |

@@ -17,8 +17,8 @@ use std::sync::Arc;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the URL makes no sense, [`ErrorKind::Unsupported`] if this build has no
-/// such store, other kinds if the store cannot be opened. A password in the URL is never shown.
+/// [`ErrorKind::Invalid`] if the URL makes no sense, [`ErrorKind::Unsupported`] if this build has
+/// no such store, other kinds if the store cannot be opened. A password in the URL is never shown.
 ///
 /// # Cancel safety
 ///
@@ -52,7 +52,7 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
 
 #[cfg(feature = "sqlite")]
 fn default() -> Result<Arc<dyn Store>> {
-    stores::sqlite::open_default()
+    Ok(Arc::new(stores::sqlite::File::open(stores::sqlite::default_path()?)?))
 }
 
 #[cfg(not(feature = "sqlite"))]

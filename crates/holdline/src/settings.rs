@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Handoff;
 use crate::guard::OnLoss;
 use crate::names::Name;
-use crate::note::{self, Note};
+use crate::note::Note;
 use crate::store::{Store, check_lease};
 use holdline_kernel::{Lease, Manner, Schedule, Time};
 use std::time::Duration;
@@ -80,12 +80,7 @@ impl Settings {
                 "local handoff to 0 holders makes no sense",
             ));
         }
-        let note = Note::here(self.label.clone(), self.value.clone()).write();
-        if note.len() > note::MOST {
-            let message =
-                format!("the label and value of lock \"{line}\" are over 4096 bytes long");
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
+        let note = Note::here(self.label.clone(), self.value.clone()).write(&line)?;
         let margin = self.margin.unwrap_or(self.lease / 20);
         let lease = Lease { length: self.lease, margin };
         if lease.usable() < self.lease / 4 {

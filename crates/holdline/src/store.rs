@@ -1,17 +1,18 @@
 //! What a store owes: the contract between a coordination service and everything above it.
 //!
 //! A store keeps lines of tickets (see [`holdline_kernel`]) and answers one question about them:
-//! *let this ticket stand in that line; where does it stand?* Entering, polling and renewing are that
-//! one verb, [`Store::enter`], and one round trip; so is [`Store::leave`]. The trait is the minimum
-//! that a store must do itself: there are no default methods, and all convenience is elsewhere.
+//! *let this ticket stand in that line; where does it stand?* Entering, polling and renewing are
+//! that one verb, [`Store::enter`], and one round trip; so is [`Store::leave`]. The trait is the
+//! minimum that a store must do itself: there are no default methods, and all convenience is
+//! elsewhere.
 //!
 //! # The promises every store makes
 //!
-//! - **Idempotence.** Every operation may be retried blindly after a time-out, with the same ticket:
-//!   the answer to the retry is the answer to "did I get it?".
-//! - **The rule.** A ticket is admitted when the weight ahead of it, plus its own, fits the capacity.
-//!   Its place number is its fencing token, and rises strictly from holder to holder of a line, also
-//!   after the line has been empty.
+//! - **Idempotence.** Every operation may be retried blindly after a time-out, with the same
+//!   ticket: the answer to the retry is the answer to "did I get it?".
+//! - **The rule.** A ticket is admitted when the weight ahead of it, plus its own, fits the
+//!   capacity. Its place number is its fencing token, and rises strictly from holder to holder of a
+//!   line, also after the line has been empty.
 //! - **Time.** Leases are judged inside the store, by the store's clock. A renewal never shortens a
 //!   lease. A ticket that has lapsed is gone: [`Enter::Keep`] answers [`Standing::Lost`], and never
 //!   takes a new place.
@@ -23,8 +24,8 @@
 //! - **Cancellation.** Dropping the future of any operation leaves it done or not done, never half
 //!   done. The caller follows up with `leave`.
 //!
-//! What differs between stores is data: [`Promises`]. Recipes refuse what a store cannot do, and the
-//! conformance suite chooses its cases by it.
+//! What differs between stores is data: [`Promises`]. Recipes refuse what a store cannot do, and
+//! the conformance suite chooses its cases by it.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -47,8 +48,8 @@ pub type Alarm = Arc<dyn Fn(TicketId) + Send + Sync>;
 pub trait Store: Debug + Send + Sync + 'static {
     /// Takes, keeps or renews a place in `line`, and says how it stands. One round trip.
     ///
-    /// `note` is kept with the place, for people and for followers of a leader; each call that finds
-    /// the place replaces it.
+    /// `note` is kept with the place, for people and for followers of a leader; each call that
+    /// finds the place replaces it.
     fn enter<'a>(
         &'a self,
         line: &'a Name,
@@ -71,15 +72,17 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The names, beginning with `prefix`, of lines that somebody stands in, in order.
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>>;
 
-    /// Removes somebody else's place, and spends a token so that they are behind the newest one.
-    /// Returns that token, or nothing if there is no such place. `reason` is for the store's log.
+    /// Removes somebody else's place. Returns a token that is higher than any of that place's, and no
+    /// higher than that of anybody behind it (the next place's; a new one if it was the last), or
+    /// nothing if there is no such place. `reason` is for the store's log.
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, reason: &'a str)
     -> Async<'a, Option<Seq>>;
 
     /// What this store can promise.
     fn promises(&self) -> Promises;
 
-    /// The same store for use on another thread: with connections of its own, if it has connections.
+    /// The same store for use on another thread: with connections of its own, if it has
+    /// connections.
     fn twin(&self) -> Arc<dyn Store>;
 
     /// Whom to tell of hints that a held ticket is gone. Set once, before the first `enter`.
@@ -159,20 +162,20 @@ pub fn refuse(line: &Name, ticket: &Ticket, refusal: Refusal) -> Error {
     let _ = match refusal {
         Refusal::Capacity { line: used } => write!(
             message,
-            "lock \"{line}\" is in use with capacity {used}, but was asked for with capacity {}; \
+            "lock \"{line}\" is in use with capacity {used}, but was asked for with {}; \
              all users of a name must agree (a mutex has 1, a semaphore its permits)",
             ticket.capacity
         ),
         Refusal::Weight => write!(
             message,
-            "lock \"{line}\" was asked for with weight {} of {}; it must be at least 1, at most the \
-             capacity, and cannot be raised while waiting or holding",
+            "lock \"{line}\" was asked for with weight {} of {}; it must be at least 1, at most \
+             the capacity, and cannot be raised while waiting or holding",
             ticket.weight, ticket.capacity
         ),
         Refusal::Exhausted => write!(
             message,
-            "lock \"{line}\" has no fencing tokens left; the store's clock is far in the future, or \
-             its counter was tampered with"
+            "lock \"{line}\" has no fencing tokens left; the store's clock is far in the future, \
+             or its counter was tampered with"
         ),
     };
     let kind = match refusal {

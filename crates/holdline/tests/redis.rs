@@ -33,6 +33,7 @@ fn ticket(id: u128) -> Ticket {
         lease: Duration::from_secs(10),
         patience: Duration::from_secs(3),
         span: 1,
+        floor: 0,
     }
 }
 

@@ -314,6 +314,7 @@ async fn half_removed_lines_admit_nobody_twice() {
         lease: Duration::from_secs(10),
         patience: Duration::from_secs(3),
         span: 1,
+        floor: 0,
     };
     let mut seqs = Vec::new();
     for id in 1..4 {

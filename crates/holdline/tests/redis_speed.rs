@@ -29,7 +29,7 @@ const LEAVE: &str = concat!(
 /// Our own scripts, with nothing around them.
 async fn scripts(conn: &mut MultiplexedConnection, hashes: &[String; 2], name: &str) {
     let id = format!("{:032x}", fastrand::u128(..));
-    let wants = [1.0_f64, 1.0, 1e7, 3e6, 1.0, 1.0, 6e8].map(f64::to_le_bytes).concat();
+    let wants = [1.0_f64, 1.0, 1e7, 3e6, 1.0, -2.0, 6e8, 0.0].map(f64::to_le_bytes).concat();
     let words = format!("holdline:wake:{id} {}", "x".repeat(60));
     let mut enter = redis::cmd("EVALSHA");
     enter.arg(&hashes[0]).arg(1).arg(name).arg(&id).arg(&wants).arg(words).arg(610_001);

@@ -26,6 +26,8 @@ const SHRINK: Duration = Duration::from_millis(1);
 const FLOOR: Duration = Duration::from_millis(10);
 /// No schedule spins: this is the shortest pause of all.
 const SHORTEST: Duration = Duration::from_micros(100);
+/// Nor does its arithmetic overflow: this is the longest, in nanoseconds (some 146 years).
+const LONGEST: u64 = u64::MAX / 4;
 
 impl Schedule {
     /// The same pause each time.
@@ -61,9 +63,9 @@ impl Schedule {
                 from.saturating_mul(1 << attempt.min(30)).min(most)
             }
         };
-        let spread = pause.as_nanos() as u64 / 100 * u64::from(self.jitter);
-        let nanos = pause.as_nanos() as u64 - spread;
+        let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).min(LONGEST);
+        let spread = nanos / 100 * u64::from(self.jitter);
         let extra = if spread == 0 { 0 } else { random % (2 * spread + 1) };
-        Duration::from_nanos(nanos.saturating_add(extra)).max(SHORTEST)
+        Duration::from_nanos(nanos - spread + extra).max(SHORTEST)
     }
 }

@@ -1,8 +1,8 @@
 //! One ticket's life until it is admitted or given up, as a machine without I/O.
 //!
-//! The driver feeds it what happened and does what it says. It never holds a lock on a guess: a grant
-//! needs a reply that says "admitted" and that is still good when it arrives; after a failure whose
-//! outcome is unknown the same question is asked again, which the line answers the same way.
+//! The driver feeds it what happened and does what it says. It never holds a lock on a guess: a
+//! grant needs a reply that says "admitted" and that is still good when it arrives; after a failure
+//! whose outcome is unknown the same question is asked again, which the line answers the same way.
 
 use crate::{Enter, Lease, Schedule, Seq, Standing, Time};
 use core::time::Duration;

@@ -59,18 +59,25 @@ pub struct Hold {
     lease: Lease,
     until: Time,
     renew: Time,
+    renewed: bool,
+    doubted: Time,
 }
 
 impl Hold {
     /// A lock given in reply to a request sent at `sent`. Without `renewed` it is a fixed lease.
     pub fn new(lease: Lease, sent: Time, renewed: bool) -> Self {
         let renew = if renewed { sent.after(lease.beat()) } else { Time::NEVER };
-        Hold { lease, until: lease.good_until(sent), renew }
+        Hold { lease, until: lease.good_until(sent), renew, renewed, doubted: Time(0) }
     }
 
     /// Until when the holder may be sure of it.
     pub fn until(&self) -> Time {
         self.until
+    }
+
+    /// Whether its lease is renewed as time goes by. If not, it is a fixed lease.
+    pub fn is_renewed(&self) -> bool {
+        self.renewed
     }
 
     /// The lease that it is held by.
@@ -82,12 +89,15 @@ impl Hold {
     /// shorten what another gave, so replies may overtake one another.
     pub fn renewed(&mut self, lease: Lease, sent: Time) {
         self.until = self.until.max(lease.good_until(sent));
-        if self.renew != Time::NEVER {
-            self.renew = self.renew.max(sent.after(self.lease.beat()));
+        // What was asked before a hint came does not settle it.
+        if self.renewed && sent >= self.doubted {
+            let beat = lease.beat().min(self.lease.beat());
+            self.renew = self.renew.max(sent.after(beat));
         }
     }
 
-    /// What to do at `now`. After [`Next::Renew`] it asks again one beat later, whatever comes back.
+    /// What to do at `now`. After [`Next::Renew`] it asks again one beat later, whatever comes
+    /// back.
     pub fn next(&mut self, now: Time) -> Next {
         if now >= self.until {
             return Next::Lose;
@@ -95,12 +105,14 @@ impl Hold {
         if now < self.renew {
             return Next::Sleep(self.until.min(self.renew));
         }
-        self.renew = now.after(self.lease.beat());
+        self.renew = if self.renewed { now.after(self.lease.beat()) } else { Time::NEVER };
         Next::Renew
     }
 
-    /// Asks for a renewal at once, because there is a hint that the lock may be gone.
+    /// Asks for a renewal at once, because there is a hint that the lock may be gone. A fixed lease
+    /// is asked about once, and stays fixed.
     pub fn doubt(&mut self, now: Time) {
         self.renew = self.renew.min(now);
+        self.doubted = now;
     }
 }

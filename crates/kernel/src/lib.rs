@@ -4,9 +4,9 @@
 //!
 //! > A ticket is admitted when the weight ahead of it, plus its own, fits the capacity.
 //!
-//! A mutex has capacity 1; a semaphore of *n* has capacity *n*; in a read-write lock a reader weighs
-//! 1 and a writer as much as the whole line can hold. Admission is *derived* from the order, so
-//! there is nothing to repair after a crash; admitted tickets are a prefix of the line, so a
+//! A mutex has capacity 1; a semaphore of *n* has capacity *n*; in a read-write lock a reader
+//! weighs 1 and a writer as much as the whole line can hold. Admission is *derived* from the order,
+//! so there is nothing to repair after a crash; admitted tickets are a prefix of the line, so a
 //! departure can admit others but never evict anybody; and the place in the order is the fencing
 //! token.
 //!

@@ -1,10 +1,11 @@
 //! The line and its one rule.
 //!
 //! [`Line`] works on two things: a small [`Head`] that says how far admission has come, and the
-//! [`Places`] themselves, which a store keeps where it likes (a deque in memory, rows in a database).
-//! Everything in the head but `last` can be derived from the places; it is kept so that no operation
-//! walks the line: entering, keeping and leaving look at a fixed number of places, however many wait
-//! or hold. Expiry is the exception, and is paid for by the places that it removes.
+//! [`Places`] themselves, which a store keeps where it likes (a deque in memory, rows in a
+//! database). Everything in the head but `last` can be derived from the places; it is kept so that
+//! no operation walks the line: entering, keeping and leaving look at a fixed number of places,
+//! however many wait or hold. Expiry is the exception, and is paid for by the places that it
+//! removes.
 
 use crate::Time;
 use core::time::Duration;
@@ -23,6 +24,9 @@ impl Seq {
     pub const END: Seq = Seq(u64::MAX);
 }
 
+/// The highest token: what a database can keep.
+const LAST: u64 = i64::MAX as u64;
+
 /// What one caller wants of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
@@ -38,6 +42,9 @@ pub struct Ticket {
     pub patience: Duration,
     /// How many tokens it reserves: its own, and those of the holders it will hand over to locally.
     pub span: u32,
+    /// A number that its token, and every later one of the line, must not be below. For a store that
+    /// is made of stores, whose own counters must not fall behind one another; 0 otherwise.
+    pub floor: u64,
 }
 
 /// How to enter.
@@ -170,7 +177,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         if ticket.weight == 0 || ticket.weight > ticket.capacity {
             return Ok(Err(Refusal::Weight));
         }
-        self.expire()?;
+        self.lapse(Some(ticket.id))?;
         if self.head.count > 0 && self.head.capacity != ticket.capacity {
             return Ok(Err(Refusal::Capacity { line: self.head.capacity }));
         }
@@ -188,17 +195,22 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
 
     /// Gives a place up. Says whether there was one; none to give up is fine.
     pub fn leave(&mut self, id: TicketId) -> Result<bool, P::Error> {
-        self.expire()?;
+        self.lapse(Some(id))?;
         let Some(place) = self.places.by_id(id)? else { return Ok(false) };
         self.depart(&place)?;
         Ok(true)
     }
 
-    /// Removes a place by force, and spends a token, so that whoever had it is behind the newest
-    /// token even before somebody else enters. Returns that token, or nothing if there is no such place.
+    /// Removes a place by force. Returns a token that is higher than any of the place's own, and no
+    /// higher than that of anybody behind it: the next place's, or a new one if it was the last.
+    /// Nothing if there is no such place.
     pub fn evict(&mut self, id: TicketId) -> Result<Option<Seq>, P::Error> {
-        if !self.leave(id)? {
-            return Ok(None);
+        self.lapse(Some(id))?;
+        let Some(place) = self.places.by_id(id)? else { return Ok(None) };
+        let behind = self.places.first_from(Seq(place.seq.0 + 1))?;
+        self.depart(&place)?;
+        if let Some(behind) = behind {
+            return Ok(Some(behind.seq));
         }
         self.head.last = self.head.last.saturating_add(1).max(self.stamp);
         Ok(Some(Seq(self.head.last)))
@@ -206,18 +218,29 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
 
     /// Removes whatever has lapsed.
     pub fn expire(&mut self) -> Result<(), P::Error> {
-        if self.now < self.head.due {
-            return Ok(());
-        }
-        while let Some(place) = self.places.lapsed(self.now)? {
-            self.depart(&place)?;
-        }
-        self.head.due = self.places.earliest()?;
-        Ok(())
+        self.lapse(None)
     }
 
     /// Removes one place that is known to be there, and lets in whom that admits.
     pub fn depart(&mut self, place: &Place<P::Data>) -> Result<(), P::Error> {
+        self.remove(place)?;
+        self.advance(None)
+    }
+
+    /// Removes all that has lapsed before it lets anybody in: whoever lapsed as well is not told.
+    fn lapse(&mut self, asker: Option<TicketId>) -> Result<(), P::Error> {
+        if self.now < self.head.due {
+            return Ok(());
+        }
+        while let Some(place) = self.places.lapsed(self.now)? {
+            self.remove(&place)?;
+        }
+        self.advance(asker)?;
+        self.head.due = self.places.earliest()?;
+        Ok(())
+    }
+
+    fn remove(&mut self, place: &Place<P::Data>) -> Result<(), P::Error> {
         self.places.remove(place.seq)?;
         self.head.count -= 1;
         if place.seq < self.head.front {
@@ -226,7 +249,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         if self.head.count == 0 {
             self.head.due = Time::NEVER;
         }
-        self.advance()
+        Ok(())
     }
 
     fn join(
@@ -234,11 +257,11 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         ticket: &Ticket,
         data: P::Data,
     ) -> Result<Result<Standing, Refusal>, P::Error> {
-        let seq = self.head.last.saturating_add(1).max(self.stamp);
+        let seq = self.head.last.saturating_add(1).max(self.stamp).max(ticket.floor);
         let Some(last) = seq.checked_add(u64::from(ticket.span.max(1)) - 1) else {
             return Ok(Err(Refusal::Exhausted));
         };
-        if last > i64::MAX as u64 {
+        if last > LAST {
             return Ok(Err(Refusal::Exhausted));
         }
         let admitted = self.fits(ticket);
@@ -266,6 +289,13 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         if ticket.weight > place.weight {
             return Ok(Err(Refusal::Weight)); // raising a weight could evict those behind
         }
+        if ticket.floor > 0 {
+            let reserved = u64::from(ticket.span.max(1)) - 1;
+            let Some(last) = ticket.floor.checked_add(reserved).filter(|last| *last <= LAST) else {
+                return Ok(Err(Refusal::Exhausted));
+            };
+            self.head.last = self.head.last.max(last);
+        }
         let admitted = place.seq < self.head.front;
         let lighter = place.weight - ticket.weight;
         place.weight = ticket.weight;
@@ -278,7 +308,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
             if admitted {
                 self.head.held -= u64::from(lighter);
             }
-            self.advance()?;
+            self.advance(Some(place.id))?;
             if !admitted && place.seq < self.head.front {
                 place.expires = place.expires.max(self.expiry(ticket, true));
                 self.places.update(&place)?;
@@ -287,8 +317,8 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(Ok(self.standing(ticket, place.seq)))
     }
 
-    /// Moves the front past everybody who fits now.
-    fn advance(&mut self) -> Result<(), P::Error> {
+    /// Moves the front past everybody who fits now, and tells them; the asker learns by the reply.
+    fn advance(&mut self, asker: Option<TicketId>) -> Result<(), P::Error> {
         while self.head.front != Seq::END {
             let Some(next) = self.places.first_from(self.head.front)? else {
                 self.head.front = Seq::END;
@@ -301,7 +331,9 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
             }
             self.head.held = held;
             self.head.front = Seq(next.seq.0 + 1);
-            (self.wake)(&next);
+            if asker != Some(next.id) {
+                (self.wake)(&next);
+            }
         }
         Ok(())
     }

@@ -15,7 +15,8 @@ use std::time::Duration;
 /// can see who it is and what it says.
 ///
 /// ```
-/// # tokio_test(async {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdline::Result<()> {
 /// let client = holdline::open("memory:").await?;
 /// let election = holdline::Election::new(&client, "scheduler");
 /// let leader = election.campaign("10.0.0.1:80").await?;
@@ -23,11 +24,7 @@ use std::time::Duration;
 /// leader.proclaim("10.0.0.1:81").await?;
 /// leader.resign().await?;
 /// assert!(election.leader().await?.is_none());
-/// # holdline::Result::Ok(())
-/// # });
-/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
-/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
-/// # }
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
@@ -131,14 +128,16 @@ impl Leader {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) if somebody else may lead by now; other kinds if the store
+    /// [`Lost`](crate::ErrorKind::Lost) if somebody else may lead by now;
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the value is too long; other kinds if the store
     /// could not be asked, in which case the next renewal brings the value.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the leadership, with the old value or the new.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
-        self.guard.annotate(Note::here(self.label.clone(), Some(value.into())).write()).await
+        let note = Note::here(self.label.clone(), Some(value.into()));
+        self.guard.annotate(note.write(self.guard.name())?).await
     }
 
     /// Resigns, as [`Guard::unlock`] does.

@@ -18,17 +18,14 @@ use std::time::Duration;
 /// each other in a circle. Each is the same lock as the [`Mutex`](crate::Mutex) of its name.
 ///
 /// ```
-/// # tokio_test(async {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdline::Result<()> {
 /// let client = holdline::open("memory:").await?;
 /// let accounts = holdline::Multi::new(&client, ["alice", "bob"]);
 /// let both = accounts.lock().await?;
 /// assert!(holdline::Mutex::new(&client, "bob").try_lock().await?.is_none());
 /// both.unlock().await?;
-/// # holdline::Result::Ok(())
-/// # });
-/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
-/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
-/// # }
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Multi {
@@ -54,8 +51,8 @@ impl Multi {
 
     setting_methods!();
 
-    /// Locks all, waiting as long as it takes. Errors as [`Mutex::lock`](crate::Mutex::lock); none is
-    /// held then.
+    /// Locks all, waiting as long as it takes. Errors as [`Mutex::lock`](crate::Mutex::lock); none
+    /// is held then.
     ///
     /// # Cancel safety
     ///

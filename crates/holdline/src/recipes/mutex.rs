@@ -11,11 +11,12 @@ use std::time::Duration;
 
 /// A lock that one holder has at a time, over all processes that use the store.
 ///
-/// Making one costs nothing and talks to nobody. It is cheap to clone; two of the same name and store
-/// are the same lock.
+/// Making one costs nothing and talks to nobody. It is cheap to clone; two of the same name and
+/// store are the same lock.
 ///
 /// ```
-/// # tokio_test(async {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdline::Result<()> {
 /// let client = holdline::open("memory:").await?;
 /// let report = holdline::Mutex::new(&client, "nightly-report");
 ///
@@ -24,11 +25,7 @@ use std::time::Duration;
 /// let written = guard.protect(async { format!("written under token {token}") }).await?;
 /// guard.unlock().await?;
 /// # assert!(written.starts_with("written"));
-/// # holdline::Result::Ok(())
-/// # });
-/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
-/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
-/// # }
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
@@ -47,8 +44,8 @@ impl Mutex {
     setting_methods!();
 
     /// Let a release hand the lock, still held, to the next task of this process that waits for it,
-    /// without the store seeing it: up to `most` holders in a row, for up to `time`. Other processes
-    /// wait meanwhile, and `status` shows the first of the holders.
+    /// without the store seeing it: up to `most` holders in a row, for up to `time`. Other
+    /// processes wait meanwhile, and `status` shows the first of the holders.
     pub fn handoff(mut self, most: u32, time: Duration) -> Self {
         self.settings.handoff = Some(Handoff { most, time });
         self
@@ -68,7 +65,8 @@ impl Mutex {
         self.acquire(Wait::Forever).await.map(surely)
     }
 
-    /// Locks if nobody else has it or waits for it. `None` if somebody does; nothing is written then.
+    /// Locks if nobody else has it or waits for it. `None` if somebody does; nothing is written
+    /// then.
     ///
     /// # Cancel safety
     ///

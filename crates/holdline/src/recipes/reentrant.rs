@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Who locks re-entrantly: an explicit identity, passed along or carried by a task-local
-/// [scope](Owner::scope). Never a thread's or a task's id, which async code changes under one's feet.
+/// [scope](Owner::scope). Never a thread's or a task's id, which async code changes under one's
+/// feet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u128);
 
@@ -64,7 +65,8 @@ impl Owner {
 /// owner's guards.
 ///
 /// ```
-/// # tokio_test(async {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdline::Result<()> {
 /// use holdline::{Owner, ReentrantMutex};
 /// let client = holdline::open("memory:").await?;
 /// let lock = ReentrantMutex::new(&client, "ledger");
@@ -73,11 +75,7 @@ impl Owner {
 /// let inner = lock.lock(&me).await?; // does not wait for itself
 /// assert_eq!(outer.token(), inner.token());
 /// assert!(lock.try_lock(&Owner::new()).await?.is_none());
-/// # drop((outer, inner)); holdline::Result::Ok(())
-/// # });
-/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
-/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
-/// # }
+/// # drop((outer, inner)); Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReentrantMutex {
@@ -101,7 +99,8 @@ impl ReentrantMutex {
     setting_methods!();
 
     /// Locks, waiting as long as it takes; at once if `owner` holds it. Errors as
-    /// [`Mutex::lock`](crate::Mutex::lock), and [`Lost`](ErrorKind::Lost) if `owner` held it and has lost it.
+    /// [`Mutex::lock`](crate::Mutex::lock), and [`Lost`](ErrorKind::Lost) if `owner` held it and
+    /// has lost it.
     ///
     /// # Cancel safety
     ///

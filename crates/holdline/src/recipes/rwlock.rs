@@ -19,18 +19,15 @@ const ALL: u32 = 1 << 30;
 /// other. There is a [downgrade](WriteGuard::downgrade), which lets no other writer in between.
 ///
 /// ```
-/// # tokio_test(async {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdline::Result<()> {
 /// let client = holdline::open("memory:").await?;
 /// let table = holdline::RwLock::new(&client, "table");
 /// let writer = table.write().await?;
 /// assert!(table.try_read().await?.is_none());
 /// let reader = writer.downgrade().await.map_err(|(_, error)| error)?;
 /// let another = table.read().await?;
-/// # drop((reader, another)); holdline::Result::Ok(())
-/// # });
-/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
-/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
-/// # }
+/// # drop((reader, another)); Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
@@ -53,7 +50,8 @@ impl RwLock {
 
     setting_methods!();
 
-    /// Locks for reading, waiting as long as it takes. Errors as [`Mutex::lock`](crate::Mutex::lock).
+    /// Locks for reading, waiting as long as it takes. Errors as
+    /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///
@@ -80,7 +78,8 @@ impl RwLock {
         self.take(1, Wait::Within(time)).await
     }
 
-    /// Locks for writing, waiting as long as it takes. Errors as [`Mutex::lock`](crate::Mutex::lock).
+    /// Locks for writing, waiting as long as it takes. Errors as
+    /// [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///

@@ -13,17 +13,14 @@ use std::time::Duration;
 /// those who ask for few.
 ///
 /// ```
-/// # tokio_test(async {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> holdline::Result<()> {
 /// let client = holdline::open("memory:").await?;
 /// let uploads = holdline::Semaphore::new(&client, "uploads", 3);
 /// let one = uploads.acquire(1).await?;
 /// let two = uploads.acquire(2).await?;
 /// assert!(uploads.try_acquire(1).await?.is_none());
-/// # drop((one, two)); holdline::Result::Ok(())
-/// # });
-/// # fn tokio_test(f: impl std::future::Future<Output = holdline::Result<()>>) {
-/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap();
-/// # }
+/// # drop((one, two)); Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
@@ -47,8 +44,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Invalid`](crate::ErrorKind::Invalid) if `n` is 0 or more than there are;
-    /// [`Mismatch`](crate::ErrorKind::Mismatch) if others use the name with another number; otherwise
-    /// as [`Mutex::lock`](crate::Mutex::lock).
+    /// [`Mismatch`](crate::ErrorKind::Mismatch) if others use the name with another number;
+    /// otherwise as [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///

@@ -1,7 +1,7 @@
 //! Notices to the waiters of this process, by ticket.
 //!
-//! A notice may come after the reply that gave a place and before anybody waits for it, so it is kept
-//! until somebody does. What is kept for tickets that nobody ever waits for is bounded.
+//! A notice may come after the reply that gave a place and before anybody waits for it, so it is
+//! kept until somebody does. What is kept for tickets that nobody ever waits for is bounded.
 
 use crate::store::TicketId;
 use std::collections::HashMap;

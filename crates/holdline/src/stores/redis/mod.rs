@@ -235,13 +235,13 @@ struct Answer {
     repeated: bool,
 }
 
-/// What a ticket wants, as `enter_one.lua` unpacks it: seven numbers, in one argument because each
+/// What a ticket wants, as `enter_one.lua` unpacks it: eight numbers, in one argument because each
 /// costs the server time.
-fn wants(ticket: &Ticket, how: Enter, idle: Duration) -> [u8; 56] {
+fn wants(ticket: &Ticket, how: Enter, idle: Duration) -> [u8; 64] {
     let how = match how {
-        Enter::Try => 0,
-        Enter::Queue => 1,
-        Enter::Keep(Seq(seq)) => seq,
+        Enter::Try => -1.0,
+        Enter::Queue => -2.0,
+        Enter::Keep(Seq(seq)) => seq as f64,
     };
     // Whole microseconds, at least as long.
     let micros = |time: Duration| time.as_nanos().div_ceil(1000) as f64;
@@ -251,10 +251,11 @@ fn wants(ticket: &Ticket, how: Enter, idle: Duration) -> [u8; 56] {
         micros(ticket.lease),
         micros(ticket.patience),
         f64::from(ticket.span),
-        how as f64,
+        how,
         micros(idle),
+        ticket.floor as f64,
     ];
-    let mut packed = [0; 56];
+    let mut packed = [0; 64];
     for (bytes, number) in packed.chunks_exact_mut(8).zip(numbers) {
         bytes.copy_from_slice(&number.to_le_bytes());
     }

@@ -1,13 +1,324 @@
-//! `sqlite:PATH`: being built.
+//! `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
+//!
+//! - [`address`] reads the URL, [`base`] opens the database, [`fault`] words its errors.
+//! - [`rows`] keeps the kernel's places in tables, and [`book`] makes each operation a transaction.
+//! - [`desk`] carries transactions out, on the caller's thread or on a worker.
+//! - [`beacon`] tells the living from the dead, and [`tower`] waits, watches and wakes.
+//!
+//! A process sends its notices directly to the sockets of those whom it admits. Nothing depends on
+//! their arrival: everything that is decided is decided in the database.
+
+mod address;
+mod base;
+mod beacon;
+mod book;
+mod desk;
+mod fault;
+mod house;
+mod rows;
+mod tower;
+
+pub use address::default_path;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::Store;
-use std::sync::Arc;
+use crate::names::Name;
+use crate::store::{
+    Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View, refuse,
+};
+use address::Address;
+use book::{Done, Entered, Outlook};
+use house::House;
+use rows::Owner;
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
 
-pub(crate) fn open(_rest: &str) -> Result<Arc<dyn Store>> {
-    Err(Error::new(ErrorKind::Unsupported, "the file store is not there yet"))
+/// A store in a file, shared by all processes of this machine that name the same file.
+#[derive(Clone, Debug)]
+pub struct File {
+    handle: Arc<Handle>,
 }
 
-pub(crate) fn open_default() -> Result<Arc<dyn Store>> {
-    open("")
+/// What the user's clones share. The threads hold only the house, so the last clone ends them.
+#[derive(Debug)]
+struct Handle {
+    house: Arc<House>,
+    worker: Mutex<Option<Sender<Job>>>,
+}
+
+type Job = Box<dyn FnOnce(&House) + Send>;
+
+/// Waits of somebody without a socket to be woken by, and how long the others sleep at most.
+const LOOK_AGAIN: Duration = Duration::from_millis(25);
+
+impl File {
+    /// Opens the store in this file, which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Denied`] if the file cannot be written, [`ErrorKind::Corrupt`] if it is something
+    /// else than a lock database of this version, [`ErrorKind::Unsupported`] on a network file
+    /// system.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        File::at(Address::of(path.as_ref()))
+    }
+
+    /// Opens the store that a URL names: `sqlite:PATH` or `sqlite:///absolute/path`, perhaps with
+    /// `?busy_timeout=2s` or `?network=allow`.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::open`], and [`ErrorKind::Invalid`] if the URL makes no sense.
+    pub fn open_url(url: &str) -> Result<Self> {
+        File::at(Address::parse(url.strip_prefix("sqlite:").unwrap_or(url))?)
+    }
+
+    fn at(address: Address) -> Result<Self> {
+        let house = Arc::new(House::open(address)?);
+        Ok(File { handle: Arc::new(Handle { house, worker: Mutex::new(None) }) })
+    }
+
+    fn house(&self) -> &Arc<House> {
+        &self.handle.house
+    }
+
+    /// Carries out a transaction: now if possible, and by the worker if not.
+    async fn ask<T: Send + 'static>(
+        &self,
+        work: impl Fn(&House, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
+    ) -> Result<T> {
+        let house = self.house();
+        if !house.desk.at_home() {
+            let message = format!(
+                "the lock database {} was opened before this process was forked off; open it again",
+                house.desk.site.name.display()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        match house.desk.at_once(|conn| work(house, conn)) {
+            Some(done) => Ok(house.deliver(done?)),
+            None => self.order(work).await,
+        }
+    }
+
+    /// Has the worker carry out a transaction. It is carried out also if nobody waits for it.
+    async fn order<T: Send + 'static>(
+        &self,
+        work: impl Fn(&House, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let limit = self.house().desk.limit();
+        let job = move |house: &House| {
+            let pending = house.desk.take_up();
+            let done = house.desk.in_turn(limit, |conn| work(house, conn));
+            drop(pending); // before the reply, so that the next operation need not come here
+            let _ = reply.send(done.map(|done| house.deliver(done)));
+        };
+        self.handle.send(Box::new(job))?;
+        answer.await.unwrap_or_else(|_| Err(self.handle.no_worker("it has ended")))
+    }
+
+    async fn stand(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> Result<Entered> {
+        let process = self.house().process()?;
+        let owner = Owner { process, note: Some(Arc::clone(note)) };
+        let (line, ticket) = (line.clone(), *ticket);
+        self.ask(move |house, conn| {
+            let done = book::enter(conn, &line, &ticket, how, &owner)?;
+            house.note(ticket.id, &done.value);
+            Ok(done)
+        })
+        .await
+    }
+
+    async fn enter_line(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> Result<Standing> {
+        // Who is admitted at once needs nothing to wait with.
+        let quick = if how == Enter::Queue && !self.house().is_manned() { Enter::Try } else { how };
+        let mut entered = self.stand(line, ticket, note, quick).await?;
+        let refused = matches!(entered.outcome, Ok(Standing::Waiting { seq: None, .. }));
+        if refused && how == Enter::Queue {
+            self.house().try_to_man();
+            entered = self.stand(line, ticket, note, how).await?;
+        } else if refused && self.bury_dead(&entered.blockers).await? {
+            entered = self.stand(line, ticket, note, how).await?;
+        }
+        match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
+            Standing::Admitted(seq) => {
+                if matches!(how, Enter::Keep(_)) {
+                    self.house().try_to_man(); // it holds for long: let it hear of an eviction
+                }
+                Ok(Standing::Admitted(seq))
+            }
+            Standing::Waiting { seq: Some(seq), again } => {
+                let again = if self.house().hears() { again } else { again.min(LOOK_AGAIN) };
+                Ok(Standing::Waiting { seq: Some(seq), again })
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Removes the places of those of these processes that are dead. Says whether any was.
+    async fn bury_dead(&self, processes: &[rows::Process]) -> Result<bool> {
+        let dead = self.house().dead_of(processes)?;
+        let any = !dead.is_empty();
+        for process in dead {
+            while self.ask(move |_, conn| book::bury(conn, process)).await? {}
+            self.house().clear(process);
+        }
+        Ok(any)
+    }
+
+    async fn wait(&self, line: &Name, id: TicketId) -> Result<()> {
+        let post = self.house().post(line, id)?;
+        let outlook = {
+            let line = line.clone();
+            self.ask(move |_, conn| book::outlook(conn, &line, id)).await?
+        };
+        if let Outlook::Waits(processes) = outlook {
+            post.watch(processes);
+            self.house().wakes.wait(id).await;
+        }
+        Ok(())
+    }
+}
+
+impl Handle {
+    fn send(&self, job: Job) -> Result<()> {
+        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        if worker.is_none() {
+            let (jobs, inbox) = mpsc::channel::<Job>();
+            let house = Arc::clone(&self.house);
+            std::thread::Builder::new()
+                .name("holdline-file".to_owned())
+                .spawn(move || {
+                    for job in inbox {
+                        job(&house);
+                    }
+                })
+                .map_err(|error| self.no_worker(&error.to_string()))?;
+            *worker = Some(jobs);
+        }
+        // Announced before the lock is free again: nothing that comes later can be done earlier.
+        self.house.desk.announce();
+        if worker.as_ref().is_some_and(|worker| worker.send(job).is_ok()) {
+            return Ok(());
+        }
+        drop(self.house.desk.take_up());
+        *worker = None; // the next will find another
+        Err(self.no_worker("it has ended"))
+    }
+
+    fn no_worker(&self, why: &str) -> Error {
+        let path = self.house.desk.site.name.display();
+        let message = format!("the thread that writes the lock database {path} is missing: {why}");
+        Error::new(ErrorKind::Unavailable, message)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.house.close();
+    }
+}
+
+impl Store for File {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(self.enter_line(line, ticket, note, how))
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        let name = line.clone();
+        Box::pin(self.ask(move |house, conn| {
+            let done = book::leave(conn, &name, id)?;
+            house.forget(id);
+            Ok(done)
+        }))
+    }
+
+    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, ()> {
+        Box::pin(self.wait(line, id))
+    }
+
+    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+        let line = line.clone();
+        Box::pin(self.ask(move |_, conn| book::look(conn, &line)))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        let prefix = prefix.to_owned();
+        Box::pin(async move {
+            // There may be very many: too long for the caller's thread.
+            let names = self.order(move |_, conn| book::list(conn, &prefix)).await?;
+            names.into_iter().map(Name::new).collect()
+        })
+    }
+
+    fn evict<'a>(
+        &'a self,
+        line: &'a Name,
+        id: TicketId,
+        reason: &'a str,
+    ) -> Async<'a, Option<Seq>> {
+        let name = line.clone();
+        Box::pin(async move {
+            let token = self.ask(move |_, conn| book::evict(conn, &name, id)).await?;
+            if let Some(token) = token {
+                tracing::info!(name = %line, token = token.0, reason, "evicted");
+            }
+            Ok(token)
+        })
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            queues: true,
+            fences: true,
+            wakes: true,
+            weights: true,
+            spans: true,
+            crash_release: true,
+            survives_failover: false,
+            survives_restart: true,
+            lease_min: Duration::from_millis(100),
+            lease_max: Duration::from_secs(24 * 3600),
+        }
+    }
+
+    fn twin(&self) -> Arc<dyn Store> {
+        // A connection that is stuck is stuck at the write lock, where another would be as well.
+        Arc::new(self.clone())
+    }
+
+    fn alarm(&self, alarm: Alarm) {
+        let _ = self.house().alarm.set(alarm);
+    }
+
+    fn address(&self) -> String {
+        format!("sqlite:{}", self.house().desk.site.name.display())
+    }
+}
+
+/// Reads what follows `sqlite:`.
+pub(crate) fn open(rest: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(File::open_url(rest)?))
 }

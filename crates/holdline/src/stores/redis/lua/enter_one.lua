@@ -1,7 +1,7 @@
 -- Takes, keeps or renews a place, and says how it stands. One round trip.
 --
 -- KEYS[1] is the line. ARGV: the ticket's id; what it wants, packed; 'channel note'; the key's time to
--- live in ms if this place is the last to lapse. `how` is 0 to try, 1 to queue, else the seq to keep.
+-- live in ms if this place is the last to lapse. `how` is -1 to try, -2 to queue, else the seq to keep.
 -- Answers seq if admitted; {1, seq or 0, time until somebody lapses, or -1} waiting; {2} lost;
 -- {3, capacity} the line has another; {4} the weight was raised; {5} no tokens left.
 --
@@ -11,10 +11,11 @@
 -- microseconds; all numbers are doubles, exact to 2^53. The rule is the kernel's line.rs.
 local MOST = 9007199254740991
 local line, id, call = KEYS[1], ARGV[1], redis.call
-local weight, wanted, lease, patience, span, how, idle = struct.unpack('<ddddddd', ARGV[2])
+local weight, wanted, lease, patience, span, how, idle, floor =
+  struct.unpack('<dddddddd', ARGV[2])
 -- A renewal must be possible when the server is short of memory. That refuses a script's writes unless
 -- an earlier one was harmless; and GETEX, though it only reads, counts as one.
-local head = call(how > 1 and 'GETEX' or 'GET', line)
+local head = call(how >= 0 and 'GETEX' or 'GET', line)
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local kind, last, bar, capacity, held, seq, expires, due = 1, 0, 0, 0, 0, 0, 0, 0
@@ -22,8 +23,9 @@ if head then
   kind, last, bar, capacity, held, seq, expires, due = struct.unpack('<Bddddddd', head)
 end
 if kind == 1 and now >= expires then
-  if how > 1 or (now < bar and call('ZSCORE', line .. ':x', id)) then return {2} end
+  if how >= 0 or (now < bar and call('ZSCORE', line .. ':x', id)) then return {2} end
   seq = last < now and now or last + 1
+  if seq < floor then seq = floor end
   last = span > 1 and seq + (span - 1) or seq
   if last > MOST then return {5} end
   expires = now + lease
@@ -36,8 +38,13 @@ if kind == 1 then
   if wanted ~= capacity then return {3, capacity} end
   if now >= due then due = expires end
   if string.sub(head, 58, 89) == id then
-    if how > 1 and seq ~= how then return {2} end
+    if how >= 0 and seq ~= how then return {2} end
     if weight > held then return {4} end
+    if floor > 0 then
+      local spent = floor + (math.max(span, 1) - 1)
+      if spent > MOST then return {5} end
+      last = math.max(last, spent)
+    end
     local life = ARGV[4]
     if last > now + lease or expires > now + lease then
       life = math.ceil((math.max(last, expires) + idle - now) / 1000)
@@ -47,6 +54,6 @@ if kind == 1 then
       id .. ARGV[3], 'PX', life)
     return seq
   end
-  if how > 1 then return {2} end
-  if how == 0 and held + weight > capacity then return {1, 0, math.max(0, due - now)} end
+  if how >= 0 then return {2} end
+  if how == -1 and held + weight > capacity then return {1, 0, math.max(0, due - now)} end
 end

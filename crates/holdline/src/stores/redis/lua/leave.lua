@@ -5,7 +5,8 @@
 local there = record and 1 or 0
 if record then
   local w, s = parse(record)
-  depart(id, w, s)
+  remove(id, w, s)
+  advance()
 end
 if ARGV[3] then
   bar, changed = math.max(bar, now + ARGV[3]), true

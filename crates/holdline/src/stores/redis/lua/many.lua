@@ -3,8 +3,8 @@
 -- head, now, kind, and the numbers of a line of one place.
 --
 -- The line's string then has only the head. Hash `places` has a field for every ticket: 'weight seq
--- expires channel note'. All else follows from it, and is made anew if it is lost: `queue` sorts those
--- who wait by seq, `expiry` sorts all by expiry. `barred` sorts, by when to forget them, the tickets
+-- expires channel note'. All else follows from it, and is made anew if it is lost: `order` sorts them
+-- by seq, `expiry` by when they lapse. `barred` sorts, by when to forget them, the tickets
 -- that must not enter any more (see leave.lua). All keys begin with KEYS[1] and share its slot; they are
 -- not listed in KEYS, because a cluster that moves a slot refuses commands on keys that do not exist,
 -- and most lines have only the one.
@@ -12,10 +12,10 @@ if kind ~= 1 and kind ~= 2 then
   return redis.error_reply('HOLDLINE the line is kept by another version of holdline')
 end
 local NEVER = math.huge
-local places, queue, expiry, barred = line .. ':p', line .. ':q', line .. ':e', line .. ':x'
+local places, order, expiry, barred = line .. ':p', line .. ':q', line .. ':e', line .. ':x'
 -- If a cluster is about to move the keys, this fails, and nothing has been changed.
-call('EXISTS', places, queue, expiry, barred)
-local count, front, waiting, far, record, changed, wakes = 0, NEVER, 0, 0, false, false, nil
+call('EXISTS', places, order, expiry, barred)
+local count, front, far, record, changed, wakes = 0, NEVER, 0, false, false, nil
 
 local function parse(text)
   local w, s, e, channel = string.match(text, '^(%d+) (%d+) (%d+) (%S+) ')
@@ -32,35 +32,36 @@ local function life()
   return math.max(1, math.ceil((math.max(now, far, last) + idle - now) / 1000))
 end
 
-local function write(ticket, text, e)
+local function write(ticket, text, s, e)
   call('HSET', places, ticket, text)
+  call('ZADD', order, s, ticket)
   call('ZADD', expiry, e, ticket)
-  call('PEXPIRE', places, life())
-  call('PEXPIRE', expiry, life())
+  local ms = life()
+  call('PEXPIRE', places, ms)
+  call('PEXPIRE', order, ms)
+  call('PEXPIRE', expiry, ms)
 end
 
 -- Sorts the places anew, if somebody (or an eviction) has removed what sorts them.
-local function rebuild()
-  call('DEL', queue, expiry)
-  waiting = 0
+local function check(index)
+  if call('ZCARD', index) == count then return end
+  call('DEL', order, expiry)
   local all = call('HGETALL', places)
   for i = 1, #all, 2 do
     local _, s, e = parse(all[i + 1])
+    call('ZADD', order, s, all[i])
     call('ZADD', expiry, e, all[i])
-    if s >= front then
-      call('ZADD', queue, s, all[i])
-      waiting = waiting + 1
-    end
   end
-  call('PEXPIRE', queue, life())
-  call('PEXPIRE', expiry, life())
+  local ms = life()
+  call('PEXPIRE', order, ms)
+  call('PEXPIRE', expiry, ms)
 end
 
--- Moves the front past everybody who fits now.
-local function advance()
-  if front ~= NEVER and call('ZCARD', queue) ~= waiting then rebuild() end
+-- Moves the front past everybody who fits now, and tells them; the asker learns by the answer.
+local function advance(asker)
+  if front ~= NEVER then check(order) end
   while front ~= NEVER do
-    local next = call('ZRANGE', queue, 0, 0)[1]
+    local next = call('ZRANGEBYSCORE', order, front, '+inf', 'LIMIT', 0, 1)[1]
     if not next then
       front = NEVER
       return
@@ -70,43 +71,40 @@ local function advance()
       front = s
       return
     end
-    call('ZREM', queue, next)
-    held, waiting, front = held + w, waiting - 1, s + 1
-    wakes = wakes or {}
-    wakes[channel] = wakes[channel] or {}
-    table.insert(wakes[channel], next)
+    held, front = held + w, s + 1
+    if next ~= asker then
+      wakes = wakes or {}
+      wakes[channel] = wakes[channel] or {}
+      table.insert(wakes[channel], next)
+    end
   end
 end
 
--- Removes a place that is there, and lets in whom that admits.
-local function depart(ticket, w, s)
+-- Removes a place that is there.
+local function remove(ticket, w, s)
   call('HDEL', places, ticket)
+  call('ZREM', order, ticket)
   call('ZREM', expiry, ticket)
   if ticket == id then record = false end
   changed, count = true, count - 1
-  if s < front then
-    held = held - w
-  else
-    call('ZREM', queue, ticket)
-    waiting = waiting - 1
-  end
+  if s < front then held = held - w end
   if count == 0 then due, far = NEVER, 0 end
-  advance()
 end
 
--- Removes whatever has lapsed.
-local function expire()
+-- Removes all that has lapsed, before it lets anybody in: whoever lapsed as well is not told.
+local function lapse()
   if now < due then return end
   changed = true
-  if call('ZCARD', expiry) ~= count then rebuild() end
+  check(expiry)
   while true do
     local lapsed = call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, 100)
     if #lapsed == 0 then break end
     for _, ticket in ipairs(lapsed) do
       local w, s = parse(call('HGET', places, ticket))
-      depart(ticket, w, s)
+      remove(ticket, w, s)
     end
   end
+  advance(id)
   due = tonumber(call('ZRANGE', expiry, 0, 0, 'WITHSCORES')[2]) or NEVER
 end
 
@@ -116,7 +114,7 @@ local function save()
   if count == 0 then
     packed = struct.pack('<Bddddddd', 1, last, bar, 0, 0, 0, 0, 0)
   else
-    packed = struct.pack('<Bddddddddd', 2, last, bar, capacity, held, count, front, due, waiting, far)
+    packed = struct.pack('<Bdddddddd', 2, last, bar, capacity, held, count, front, due, far)
   end
   call('SET', line, packed, 'PX', life())
 end
@@ -131,23 +129,22 @@ end
 
 if kind == 2 then
   local _
-  _, last, bar, capacity, held, count, front, due, waiting, far =
-    struct.unpack('<Bddddddddd', head)
+  _, last, bar, capacity, held, count, front, due, far = struct.unpack('<Bdddddddd', head)
   if call('HLEN', places) ~= count then -- somebody has removed them: nobody stands here any more
-    call('DEL', places, queue, expiry)
-    held, count, front, due, waiting, far, changed = 0, 0, NEVER, NEVER, 0, 0, true
+    call('DEL', places, order, expiry)
+    held, count, front, due, far, changed = 0, 0, NEVER, NEVER, 0, true
   end
   record = call('HGET', places, id)
 else
-  call('DEL', places, queue, expiry)
+  call('DEL', places, order, expiry)
   if now < expires then
     local only = string.sub(head, 58, 89)
     count, far = 1, expires
     local text = place(held, seq, expires, string.sub(head, 90))
-    write(only, text, expires)
+    write(only, text, seq, expires)
     if only == id then record = text end
   else
     held, due = 0, NEVER
   end
 end
-expire()
+lapse()

@@ -1,0 +1,31 @@
+//! Everything, quickly: enough to see whether what must hold does.
+
+use crate::report::Report;
+use crate::target::Targets;
+use crate::{
+    Common, Failure, handoff, kernel, models, processes, renewals, startup, tasks, uncontended,
+};
+
+pub(crate) fn run(
+    common: &Common,
+    targets: &Targets,
+    options: &startup::Options,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let common = Common { quick: true, rounds: common.rounds.min(3), ..common.clone() };
+    kernel::run(&common, report);
+    uncontended::run(&common, targets, report)?;
+    tasks::run(&common, targets, report)?;
+    processes::run(&common, targets, report)?;
+    handoff::run(&common, targets, report)?;
+    startup::run(&common, targets, options, report)?;
+    renewals::run(&common, &renewals::Options::default(), report)?;
+    let experiments = models::Options {
+        clients: vec![4, 16],
+        hold_ms: vec![1],
+        seconds: 0.5,
+        svg: None,
+        server_pid: None,
+    };
+    models::run(&common, targets, &experiments, report)
+}

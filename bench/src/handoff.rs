@@ -1,0 +1,147 @@
+//! How long a free lock stays free: from the release in one process, or its kill -9, to the
+//! acquisition in another.
+
+use crate::report::{Cell, Report, Table, time};
+use crate::stats::{Spread, Waits, seconds};
+use crate::target::{Target, Targets, fresh};
+use crate::worker::{Grant, Worker, args, crew};
+use crate::{Common, Failure, runtime};
+use holdline::{Client, Mutex};
+use std::time::{Duration, Instant};
+
+/// The median from release to acquisition on the file store.
+const RELEASE: f64 = 0.001;
+/// From kill -9 to acquisition on the file store.
+const KILL: f64 = 0.1;
+/// How many locks each of two processes takes in a round.
+const LOCKS: usize = 200;
+
+pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Result<(), Failure> {
+    let columns = ["store", "mean", "P50", "P90", "P99", "handoffs"];
+    let mut table = Table::new("From release in one process to acquisition in another", &columns);
+    for target in targets.between_processes() {
+        table.row(release(common, target, report)?);
+    }
+    table.note("Two processes in turns; each holds for 2 ms, so that the other waits by then.");
+    report.table(table);
+    let columns = ["store", "lease", "P50", "slowest", "kills"];
+    let mut table = Table::new("From kill -9 of the holder to acquisition by another", &columns);
+    for target in targets.between_processes() {
+        table.row(kill(common, target, report)?);
+    }
+    report.table(table);
+    if targets.between_processes().next().is_none() {
+        Report::skip("handoff", "a store in memory is not shared by processes");
+    }
+    Ok(())
+}
+
+fn release(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Cell>, Failure> {
+    let locks = (common.seconds(LOCKS as f64) as usize).max(50);
+    let more = [("--locks", locks.to_string()), ("--hold-us", "2000".to_owned())];
+    let mut rounds = Vec::new();
+    for _ in 0..common.rounds() {
+        let name = fresh("handoff");
+        rounds.push(latencies(&crew(2, &args("compete", &target.url, &name, &more))?));
+    }
+    let of = |what: &dyn Fn(&Waits) -> f64| Cell::times(rounds.iter().map(what));
+    let medians = Spread::of(rounds.iter().map(|round| round.percentile(50.0)));
+    if target.file().is_some() {
+        let median = medians.map_or(f64::INFINITY, |spread| spread.median);
+        report.check(
+            format!("{}: handed over between processes: median under 1 ms", target.label),
+            time(median),
+            median < RELEASE,
+        );
+    }
+    Ok(vec![
+        target.label.as_str().into(),
+        of(&Waits::mean),
+        of(&|round| round.percentile(50.0)),
+        of(&|round| round.percentile(90.0)),
+        of(&|round| round.percentile(99.0)),
+        rounds.iter().map(Waits::count).sum::<usize>().into(),
+    ])
+}
+
+/// The times between a release and the next acquisition, if that was by the other process, and it
+/// waited already. Tokens tell who came next.
+fn latencies(crew: &[Vec<Grant>]) -> Waits {
+    let mut grants: Vec<(usize, &Grant)> = Vec::new();
+    for (process, of) in crew.iter().enumerate() {
+        grants.extend(of.iter().map(|grant| (process, grant)));
+    }
+    grants.sort_by_key(|(_, grant)| grant.token);
+    let pairs = grants.windows(2).filter(|pair| {
+        let [(before, leaving), (after, coming)] = pair else { return false };
+        before != after && coming.asked < leaving.left
+    });
+    Waits::new(
+        pairs.map(|pair| pair[1].1.got.saturating_sub(pair[0].1.left) as f64 / 1e9).collect(),
+    )
+}
+
+fn kill(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Cell>, Failure> {
+    let runtime = runtime()?;
+    let client = runtime.block_on(target.open())?;
+    let promised = client.promises().crash_release;
+    // Where a crash is noticed at once, the lease must not be what ends it.
+    let lease = Duration::from_secs(if promised { 10 } else { 1 });
+    let kills = if promised && !common.quick { 20 } else { 5 };
+    let times = (0..kills)
+        .map(|_| runtime.block_on(one_kill(target, &client, lease)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let waits = Waits::new(times);
+    if target.file().is_some() {
+        let slowest = waits.percentile(100.0);
+        report.check(
+            format!("{}: a waiter goes on within 100 ms of the holder's kill -9", target.label),
+            format!("slowest of {kills}: {}", time(slowest)),
+            slowest < KILL,
+        );
+    }
+    let how = if promised { "freed by the crash" } else { "freed by its lease" };
+    Ok(vec![
+        target.label.as_str().into(),
+        format!("{} s, {how}", lease.as_secs()).into(),
+        Cell::time(waits.percentile(50.0)),
+        Cell::time(waits.percentile(100.0)),
+        waits.count().into(),
+    ])
+}
+
+async fn one_kill(target: &Target, client: &Client, lease: Duration) -> Result<f64, Failure> {
+    let name = fresh("kill");
+    let more = [("--lease-ms", lease.as_millis().to_string())];
+    let mut holder = Worker::start(&args("hold", &target.url, &name, &more))?;
+    holder.ready()?;
+    let lock = Mutex::new(client, &name).lease(lease);
+    let waiter = tokio::spawn(async move {
+        let guard = lock.lock().await?;
+        let got = Instant::now();
+        guard.unlock().await.map(|()| got)
+    });
+    while client.inspect(&name).await?.waiters.is_empty() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await; // it listens by now
+    let killed = Instant::now();
+    holder.kill()?;
+    Ok(seconds(waiter.await??.saturating_duration_since(killed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_handoffs_to_somebody_who_waits_count() {
+        let grant = |token, asked, got, left| Grant { token, asked, got, left, count: 0 };
+        let first = vec![grant(1, 0, 1, 100), grant(4, 700, 800, 900)];
+        let second = vec![grant(2, 50, 150, 200), grant(3, 300, 350, 600)];
+        // 1 -> 2 counts; 2 -> 3 stays in one process; for 4 nobody waited at the release.
+        let waits = latencies(&[first, second]);
+        assert_eq!(waits.count(), 1);
+        assert!((waits.mean() - 50e-9).abs() < 1e-12);
+    }
+}

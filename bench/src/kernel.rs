@@ -1,0 +1,186 @@
+//! What the kernel's operations cost, and that they cost no more in a long line.
+
+use crate::Common;
+use crate::report::{Cell, Report, Table, ratio};
+use crate::stats::Spread;
+use holdline_kernel::{
+    Claim, Deck, Enter, Event, Head, Hold, Lease, Line, Manner, Place, Schedule, Seq, Standing,
+    Ticket, TicketId, Time,
+};
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Lines this long are measured.
+const LENGTHS: [u32; 5] = [0, 10, 100, 1_000, 10_000];
+/// The capacity of a line of readers.
+const READERS: u32 = 1 << 30;
+/// In a line of 10,000 an operation may cost this many times what it costs in one of 100 (which has
+/// its index as well), to leave room for the memory's caches.
+const GROWTH: f64 = 4.0;
+
+pub(crate) fn run(common: &Common, report: &mut Report) {
+    let (waiting, growth_waiting) = lines(common, "waiters", 1);
+    report.table(waiting);
+    let (reading, growth_reading) = lines(common, "readers", READERS);
+    report.table(reading);
+    report.table(machines(common));
+    let worst = growth_waiting.max(growth_reading);
+    report.check(
+        format!("kernel: an operation at 10,000 places costs at most {GROWTH} x that at 100"),
+        ratio(worst),
+        worst <= GROWTH,
+    );
+}
+
+/// A line in memory, at a time that stands still.
+struct Memory {
+    head: Head,
+    deck: Deck<()>,
+    capacity: u32,
+    next: u128,
+}
+
+impl Memory {
+    /// With so many in it: readers who hold, or one who holds and the others who wait.
+    fn with(places: u32, capacity: u32) -> Self {
+        let mut memory = Memory { head: Head::default(), deck: Deck::default(), capacity, next: 0 };
+        for _ in 0..places + u32::from(capacity == 1) {
+            let ticket = memory.ticket();
+            memory.enter(&ticket, Enter::Queue);
+        }
+        memory
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.next += 1;
+        let hour = Duration::from_secs(3600);
+        // Ids are random in life, so they are spread here as well.
+        let id = TicketId(self.next.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835));
+        Ticket {
+            id,
+            weight: 1,
+            capacity: self.capacity,
+            lease: hour,
+            patience: hour,
+            span: 1,
+            floor: 0,
+        }
+    }
+
+    fn line(&mut self) -> Line<'_, Deck<()>, impl FnMut(&Place<()>)> {
+        let wake = |place: &Place<()>| {
+            black_box(place.id);
+        };
+        Line { head: &mut self.head, places: &mut self.deck, now: Time(1), stamp: 1, wake }
+    }
+
+    fn enter(&mut self, ticket: &Ticket, how: Enter) -> Standing {
+        let Ok(standing) = self.line().enter(ticket, how, ());
+        standing.expect("the ticket is not refused")
+    }
+
+    fn leave(&mut self, id: TicketId) -> bool {
+        let Ok::<bool, Infallible>(left) = self.line().leave(id);
+        left
+    }
+
+    fn front(&self) -> TicketId {
+        self.deck.iter().next().expect("somebody is there").id
+    }
+}
+
+fn lines(common: &Common, who: &str, capacity: u32) -> (Table, f64) {
+    let columns = [who, "enter + leave at the back", "turn at the front", "keep (renew)"];
+    let mut table = Table::new(format!("Line, by the number of {who}"), &columns);
+    let mut medians = Vec::new();
+    for places in LENGTHS {
+        let back = || {
+            let mut line = Memory::with(places, capacity);
+            move || {
+                let ticket = line.ticket();
+                black_box(line.enter(&ticket, Enter::Queue));
+                black_box(line.leave(ticket.id));
+            }
+        };
+        // The first goes, which lets another in, and somebody comes to the back.
+        let turn = || {
+            let mut line = Memory::with(places.max(1), capacity);
+            move || {
+                let first = line.front();
+                black_box(line.leave(first));
+                let ticket = line.ticket();
+                black_box(line.enter(&ticket, Enter::Queue));
+            }
+        };
+        let keep = || {
+            let mut line = Memory::with(places.max(1), capacity);
+            let ticket = Ticket { id: line.front(), ..line.ticket() };
+            let seq = line.deck.iter().next().map_or(Seq(0), |place| place.seq);
+            move || {
+                black_box(line.enter(&ticket, Enter::Keep(seq)));
+            }
+        };
+        let figures = [measure(common, back), measure(common, turn), measure(common, keep)];
+        medians.push(figures.each_ref().map(|rounds| median(rounds)));
+        let [back, turn, keep] = figures.map(Cell::times);
+        table.row([(places as usize).into(), back, turn, keep]);
+    }
+    let growth = medians[4].iter().zip(&medians[2]).map(|(long, short)| long / short);
+    (table, growth.fold(0.0, f64::max))
+}
+
+fn machines(common: &Common) -> Table {
+    let mut table = Table::new("Claim and hold", &["operation", "time"]);
+    let lease = Lease { length: Duration::from_secs(10), margin: Duration::from_millis(500) };
+    let waiting = Event::Reply {
+        sent: Time(1),
+        standing: Standing::Waiting { seq: Some(Seq(7)), again: Duration::from_secs(1) },
+    };
+    let steps = || {
+        let mut claim = Claim::new(Manner::Poll(Schedule::fixed(lease.margin)), lease, Time::NEVER);
+        claim.restart();
+        move || {
+            black_box(claim.step(Time(2), 3, black_box(waiting)));
+            black_box(claim.step(Time(3), 4, black_box(Event::Woken)));
+        }
+    };
+    let halves: Vec<f64> = measure(common, steps).iter().map(|time| time / 2.0).collect();
+    table.row(["Claim::step".into(), Cell::times(halves)]);
+    let next = || {
+        let mut hold = Hold::new(lease, Time(1), true);
+        let mut now = Time(1);
+        move || {
+            now = now.after(lease.beat());
+            black_box(hold.next(black_box(now)));
+            hold.renewed(lease, now);
+        }
+    };
+    table.row(["Hold::next + Hold::renewed".into(), Cell::times(measure(common, next))]);
+    table
+}
+
+fn median(rounds: &[f64]) -> f64 {
+    Spread::of(rounds.iter().copied()).map_or(f64::NAN, |spread| spread.median)
+}
+
+/// Seconds for each call, in each round. Every round begins with a state of its own.
+fn measure<W: FnMut()>(common: &Common, make: impl Fn() -> W) -> Vec<f64> {
+    let budget = Duration::from_secs_f64(common.seconds(0.03));
+    let round = |_| {
+        let mut work = make();
+        let (mut calls, mut batch) = (0_u64, 64_u64);
+        (0..batch).for_each(|_| work()); // warm up
+        let start = Instant::now();
+        loop {
+            (0..batch).for_each(|_| work());
+            calls += batch;
+            let spent = start.elapsed();
+            if spent >= budget {
+                return spent.as_secs_f64() / calls as f64;
+            }
+            batch = (batch * 2).min(4096);
+        }
+    };
+    (0..common.rounds()).map(round).collect()
+}

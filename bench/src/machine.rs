@@ -1,0 +1,116 @@
+//! What the figures were measured on, and what the system says about processes.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+/// The machine, the versions and the command line.
+pub(crate) fn about() -> Value {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = info.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
+    };
+    let system = rustix::system::uname();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split_whitespace().next().unwrap_or("unknown");
+    json!({
+        "cpu": field("model name").unwrap_or_else(|| "unknown".to_owned()),
+        "cores": std::thread::available_parallelism().map_or(1, usize::from),
+        "kernel": format!(
+            "{} {} {}",
+            system.sysname().to_string_lossy(),
+            system.release().to_string_lossy(),
+            system.machine().to_string_lossy()
+        ),
+        "load_before": load,
+        "holdline": env!("CARGO_PKG_VERSION"),
+        "sqlite": rusqlite::version(),
+        "rustc": output("rustc", &["--version"]).unwrap_or_else(|| "unknown".to_owned()),
+        "commit": output("git", &["describe", "--always", "--dirty"]),
+        "command": command(),
+    })
+}
+
+/// The command line, as it can be given again.
+fn command() -> String {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    format!("cargo xtask bench {}", args.join(" "))
+}
+
+/// Prints it above the figures.
+pub(crate) fn print(about: &Value) {
+    for (name, value) in about.as_object().into_iter().flatten() {
+        match value {
+            Value::String(text) => println!("{name:<12} {text}"),
+            Value::Null => {}
+            other => println!("{name:<12} {other}"),
+        }
+    }
+    println!();
+    let cores = about["cores"].as_f64().unwrap_or(1.0);
+    let load = about["load_before"].as_str().and_then(|load| load.parse::<f64>().ok());
+    if load.is_some_and(|load| load > cores / 4.0) {
+        println!("The machine is busy with other things: do not publish these figures.\n");
+    }
+}
+
+/// The first line that a program prints.
+pub(crate) fn output(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok().filter(|o| o.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.lines().next().map(|line| line.trim().to_owned())
+}
+
+/// The CPU time that this process has used.
+pub(crate) fn own_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The CPU time of a process: by the scheduler's own count in nanoseconds, for threads that live,
+/// or else by the clock's ticks. `None` if there is no such process.
+pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut total = Duration::ZERO;
+    for thread in threads.flatten() {
+        match on_cpu(&thread.path()) {
+            Some(time) => total += time,
+            None => return ticks_of(pid),
+        }
+    }
+    Some(total)
+}
+
+fn on_cpu(thread: &std::path::Path) -> Option<Duration> {
+    let text = fs::read_to_string(thread.join("schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}
+
+/// Fields 14 and 15 of `/proc/PID/stat`, counted after the name, which may have spaces.
+fn ticks_of(pid: u32) -> Option<Duration> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    let ticks = next()? + next()?;
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Some(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+}
+
+/// The CPU time of this process's thread of that name.
+pub(crate) fn cpu_of_thread(name: &str) -> Option<Duration> {
+    let threads = fs::read_dir("/proc/self/task").ok()?;
+    let mut found = threads
+        .flatten()
+        .map(|thread| thread.path())
+        .filter(|path| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name));
+    on_cpu(&found.next()?)
+}
+
+/// How much memory of this process is resident, in bytes.
+pub(crate) fn resident() -> Option<usize> {
+    let text = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: usize = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size())
+}

@@ -1,0 +1,94 @@
+//! Medians, percentiles and spreads.
+
+use std::time::Duration;
+
+/// One figure out of several rounds: the median, and between what the rounds lay.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Spread {
+    /// Of these rounds' figures; `None` if there are none.
+    pub(crate) fn of(rounds: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut rounds: Vec<f64> = rounds.into_iter().collect();
+        rounds.sort_by(f64::total_cmp);
+        let (low, high) = (*rounds.first()?, *rounds.last()?);
+        let middle = rounds.len() / 2;
+        let median = if rounds.len() % 2 == 1 {
+            rounds[middle]
+        } else {
+            f64::midpoint(rounds[middle - 1], rounds[middle])
+        };
+        Some(Spread { median, low, high })
+    }
+}
+
+/// Durations, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waits {
+    seconds: Vec<f64>,
+}
+
+impl Waits {
+    pub(crate) fn new(mut seconds: Vec<f64>) -> Self {
+        seconds.sort_by(f64::total_cmp);
+        Waits { seconds }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.seconds.len()
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.seconds.iter().sum::<f64>() / self.seconds.len().max(1) as f64
+    }
+
+    /// The smallest that at least `percent` of all do not exceed; 0 if there are none.
+    pub(crate) fn percentile(&self, percent: f64) -> f64 {
+        let rank = (percent / 100.0 * self.seconds.len() as f64).ceil() as usize;
+        self.seconds.get(rank.max(1) - 1).copied().unwrap_or(0.0)
+    }
+}
+
+/// The largest share over the smallest: 1 is perfectly fair, infinite if somebody got nothing.
+pub(crate) fn unevenness(shares: &[usize]) -> f64 {
+    let most = shares.iter().max().copied().unwrap_or(0);
+    let least = shares.iter().min().copied().unwrap_or(0);
+    if least == 0 { f64::INFINITY } else { most as f64 / least as f64 }
+}
+
+pub(crate) fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert_eq!(Spread::of([3.0, 1.0, 2.0]).map(|s| (s.low, s.median, s.high)), {
+            Some((1.0, 2.0, 3.0))
+        });
+        assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).map(|s| s.median), Some(2.5));
+        assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn a_percentile_is_a_value_that_occurred() {
+        let waits = Waits::new((1..=100).rev().map(f64::from).collect());
+        assert!((waits.percentile(50.0) - 50.0).abs() < 1e-9);
+        assert!((waits.percentile(99.0) - 99.0).abs() < 1e-9);
+        assert!((waits.percentile(100.0) - 100.0).abs() < 1e-9);
+        assert!((Waits::default().percentile(99.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn somebody_who_got_nothing_is_infinitely_uneven() {
+        assert!((unevenness(&[3, 2, 2]) - 1.5).abs() < 1e-9);
+        assert!(unevenness(&[3, 0]).is_infinite());
+    }
+}

@@ -1,0 +1,144 @@
+//! Acquire and release by one task that nobody competes with, beside the bare idiom.
+
+use crate::report::{Cell, Report, Table, ratio};
+use crate::stats::Spread;
+use crate::target::{Target, Targets, fresh};
+use crate::{Common, Failure, runtime};
+use holdline::Mutex;
+use rusqlite::{Connection, params};
+use std::future::Future;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// So many times the bare idiom may a lock cost on the file store.
+const LIMIT: f64 = 3.0;
+
+pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Result<(), Failure> {
+    let columns = ["store", "acquire + release", "bare idiom", "ratio"];
+    let mut table = Table::new("Uncontended: one task, one name", &columns);
+    for target in &targets.list {
+        let mut bare = Bare::beside(target, targets.folder.path())?;
+        let rounds = measure(common, target, bare.as_mut())?;
+        let ours: Vec<f64> = rounds.iter().map(|round| round.0).collect();
+        let theirs: Vec<f64> = rounds.iter().filter_map(|round| round.1).collect();
+        let ratios: Vec<f64> =
+            rounds.iter().filter_map(|(ours, theirs)| Some(ours / (*theirs)?)).collect();
+        if let Some(spread) = Spread::of(ratios.iter().copied()) {
+            report.check(
+                format!("{}: uncontended costs at most {LIMIT} x the bare idiom", target.label),
+                ratio(spread.median),
+                spread.median <= LIMIT,
+            );
+        }
+        let label = target.label.as_str().into();
+        table.row([label, Cell::times(ours), Cell::times(theirs), Cell::ratios(ratios)]);
+    }
+    if targets.list.iter().any(|target| target.file().is_some()) {
+        table.note(format!("The bare idiom on SQLite: {BARE}"));
+    }
+    report.table(table);
+    Ok(())
+}
+
+const BARE: &str = "BEGIN IMMEDIATE, upsert, COMMIT; BEGIN IMMEDIATE, delete, COMMIT; through \
+                    the same client, prepared, with the same WAL and synchronous = NORMAL.";
+
+/// Seconds for one acquisition and release, and for the same by the bare idiom, in turns.
+fn measure(
+    common: &Common,
+    target: &Target,
+    mut bare: Option<&mut Bare>,
+) -> Result<Vec<(f64, Option<f64>)>, Failure> {
+    let runtime = runtime()?;
+    let client = runtime.block_on(target.open())?;
+    let lock = Mutex::new(&client, fresh("uncontended"));
+    let budget = Duration::from_secs_f64(common.seconds(0.4));
+    let pair = async || -> Result<(), Failure> {
+        lock.lock().await?.unlock().await?;
+        Ok(())
+    };
+    runtime.block_on(timed(budget / 4, pair))?; // warm up
+    let mut rounds = Vec::new();
+    for round in 0..common.rounds() {
+        let mut theirs = |first: bool| match &mut bare {
+            Some(bare) if first == (round % 2 == 1) => bare.timed(budget).map(Some),
+            _ => Ok(None),
+        };
+        let before = theirs(true)?;
+        let ours = runtime.block_on(timed(budget, pair))?;
+        rounds.push((ours, before.or(theirs(false)?)));
+    }
+    Ok(rounds)
+}
+
+async fn timed<F: Future<Output = Result<(), Failure>>>(
+    budget: Duration,
+    mut work: impl FnMut() -> F,
+) -> Result<f64, Failure> {
+    let (start, mut calls) = (Instant::now(), 0_u32);
+    while start.elapsed() < budget || calls == 0 {
+        work().await?;
+        calls += 1;
+    }
+    Ok(start.elapsed().as_secs_f64() / f64::from(calls))
+}
+
+/// What people write by hand: a row for every lock, put in and taken out.
+struct Bare(Connection);
+
+impl Bare {
+    /// Beside this store, if there is such an idiom for it.
+    fn beside(target: &Target, folder: &Path) -> Result<Option<Self>, Failure> {
+        let Some(file) = target.file() else { return Ok(None) };
+        // On the same disk, unless that folder is not ours to write in.
+        let beside = file.parent().filter(|parent| parent.is_dir()).unwrap_or(folder);
+        let conn = Connection::open(beside.join(fresh("bare") + ".db"))?;
+        conn.pragma_update(None, "journal_mode", "WAL")?;
+        conn.pragma_update(None, "synchronous", "NORMAL")?;
+        conn.execute_batch(
+            "CREATE TABLE lock (name TEXT PRIMARY KEY, owner BLOB NOT NULL, \
+             expires INTEGER NOT NULL) WITHOUT ROWID",
+        )?;
+        Ok(Some(Bare(conn)))
+    }
+
+    fn timed(&self, budget: Duration) -> Result<f64, Failure> {
+        let (start, mut calls) = (Instant::now(), 0_u32);
+        while start.elapsed() < budget || calls == 0 {
+            self.pair(calls)?;
+            calls += 1;
+        }
+        Ok(start.elapsed().as_secs_f64() / f64::from(calls))
+    }
+
+    fn pair(&self, call: u32) -> rusqlite::Result<()> {
+        let (name, owner) = ("bare", u128::from(call).to_be_bytes());
+        self.step("BEGIN IMMEDIATE")?;
+        self.0
+            .prepare_cached(
+                "INSERT INTO lock VALUES (?1, ?2, ?3) ON CONFLICT (name) \
+                 DO UPDATE SET owner = excluded.owner, expires = excluded.expires",
+            )?
+            .execute(params![name, owner, i64::from(call)])?;
+        self.step("COMMIT")?;
+        self.step("BEGIN IMMEDIATE")?;
+        self.0
+            .prepare_cached("DELETE FROM lock WHERE name = ?1 AND owner = ?2")?
+            .execute(params![name, owner])?;
+        self.step("COMMIT")
+    }
+
+    fn step(&self, sql: &str) -> rusqlite::Result<()> {
+        self.0.prepare_cached(sql)?.execute([]).map(drop)
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.path() {
+            for end in ["", "-wal", "-shm"] {
+                let _ = std::fs::remove_file(format!("{path}{end}"));
+            }
+        }
+    }
+}

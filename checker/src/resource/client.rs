@@ -1,0 +1,84 @@
+//! A blocking client of the guarded resource.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::{Access, Reply, Request};
+use crate::event::Register;
+
+/// How long a client waits for an answer. The server answers at once, so this is for a dead one.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tells the clients of one process apart.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// A client of the guarded resource. One request at a time.
+#[derive(Debug)]
+pub struct Client {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Client {
+    /// Connects to the server at this path. The client's own socket lies beside it.
+    pub fn connect(server: &Path) -> io::Result<Self> {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut path = server.as_os_str().to_owned();
+        path.push(format!(".{}.{number}", std::process::id()));
+        let path = PathBuf::from(path);
+        _ = std::fs::remove_file(&path);
+        let client = Self { socket: UnixDatagram::bind(&path)?, path };
+        client.socket.connect(server)?;
+        client.socket.set_read_timeout(Some(PATIENCE))?;
+        client.socket.set_write_timeout(Some(PATIENCE))?;
+        Ok(client)
+    }
+
+    /// Raises the register's mark to the token. Do this first, or a stale writer may slip between
+    /// your read and your write.
+    pub fn open(&self, lock: &str, reg: Register, token: u64) -> io::Result<Reply> {
+        self.ask(&Request::Open(access(lock, reg, token)))
+    }
+
+    /// Reads the register: the last id and the length.
+    pub fn read(&self, lock: &str, reg: Register, token: u64) -> io::Result<Reply> {
+        self.ask(&Request::Read(access(lock, reg, token)))
+    }
+
+    /// Writes back what was read, of which `base` was the last id, with one id more.
+    pub fn write(
+        &self,
+        lock: &str,
+        reg: Register,
+        token: u64,
+        base: Option<u64>,
+        uid: u64,
+    ) -> io::Result<Reply> {
+        self.ask(&Request::Write { access: access(lock, reg, token), base, uid })
+    }
+
+    /// Lets the server write its dump and end.
+    pub fn stop(&self) -> io::Result<()> {
+        self.ask(&Request::Stop).map(drop)
+    }
+
+    fn ask(&self, request: &Request) -> io::Result<Reply> {
+        self.socket.send(&serde_json::to_vec(request)?)?;
+        let mut buffer = [0; 1024];
+        let length = self.socket.recv(&mut buffer)?;
+        Ok(serde_json::from_slice(&buffer[..length])?)
+    }
+}
+
+fn access(lock: &str, reg: Register, token: u64) -> Access {
+    Access { lock: lock.to_owned(), reg, token }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,103 @@
+//! R5: a holder is told of its loss before a rival is in, and claims nothing after its deadline.
+//!
+//! A process that is stopped or dead cannot be told; it is excused as long as it was stopped when
+//! its deadline passed.
+
+use super::sweep::{Span, overflows};
+use crate::event::{Event, Phase, millis};
+use crate::index::{Attempt, Cx};
+use crate::report::{Collector, Rule, RuleReport};
+
+pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
+    if !cx.expect.tells_loss {
+        return Collector::not_applicable(Rule::R5, "the client does not tell of losses");
+    }
+    let mut out = Collector::new(Rule::R5);
+    for lock in cx.locks.keys() {
+        let grants = cx.grants(lock);
+        for grant in &grants {
+            out.checked(usize::from(grant.deadline().is_some()));
+            stale_claims(cx, grant, &mut out);
+            told_late(cx, grant, &mut out);
+        }
+        told_after_rival(cx, lock, &grants, &mut out);
+    }
+    out.absent("no grant has a deadline");
+    out.done()
+}
+
+/// The handle was asked after its deadline and said "valid".
+fn stale_claims(cx: &Cx<'_>, grant: &Attempt<'_>, out: &mut Collector) {
+    for sample in &grant.claims {
+        let (Some(asked), Some(answer)) = (sample.invoke, sample.outcome) else { continue };
+        let before = grant.granted().map_or(0, |g| g.t);
+        // Renewals that nobody wrote down show in the deadline that the answer itself gives.
+        let known = grant.deadline_by(asked.t).unwrap_or(u64::MAX);
+        let told = grant.lost.map_or(u64::MAX, |l| l.t);
+        let until = known.max(answer.deadline.unwrap_or(0)).min(told);
+        if answer.ph == Phase::Ok && asked.t > before && asked.t > until {
+            let what = format!(
+                "{} called its lock valid after it had ended at {} ms",
+                grant.process(),
+                millis(until)
+            );
+            let events: Vec<&Event> =
+                grant.granted().into_iter().chain(grant.lost).chain([asked, answer]).collect();
+            cx.fail(out, what, &events);
+        }
+    }
+}
+
+/// When the holder stopped believing; its deadline if it could not act at that time.
+fn believed_until(cx: &Cx<'_>, grant: &Attempt<'_>) -> u64 {
+    let told = grant.told().map_or(u64::MAX, |e| e.t);
+    let Some(deadline) = grant.deadline() else { return told };
+    if told > deadline && cx.stopped(grant.process(), deadline).is_some() {
+        return deadline;
+    }
+    told.min(grant.killed.unwrap_or(u64::MAX))
+}
+
+/// The holder was told, but long after its deadline.
+fn told_late(cx: &Cx<'_>, grant: &Attempt<'_>, out: &mut Collector) {
+    let (Some(deadline), Some(lost)) = (grant.deadline(), grant.lost) else { return };
+    if !cx.expect.renewals_recorded && lost.deadline.is_none() {
+        // The last deadline was set by a renewal that is not in the history.
+        return;
+    }
+    let until = believed_until(cx, grant);
+    if until > deadline.saturating_add(cx.expect.loss_slack_ns) {
+        let what = format!(
+            "{} was told of its loss long after its deadline at {} ms",
+            grant.process(),
+            millis(deadline)
+        );
+        let events: Vec<&Event> = grant.granted().into_iter().chain([lost]).collect();
+        cx.fail(out, what, &events);
+    }
+}
+
+/// A rival was granted while the old holder, past its deadline, had not been told.
+fn told_after_rival(cx: &Cx<'_>, lock: &str, grants: &[&Attempt<'_>], out: &mut Collector) {
+    let spans = grants.iter().filter_map(|grant| {
+        let start = grant.claim()?.0;
+        Some(Span { start, end: believed_until(cx, grant), grant })
+    });
+    for over in overflows(spans.collect(), cx.expect.capacity_of(lock)) {
+        // Overlaps within the deadline are R1's.
+        let expired = over
+            .held
+            .iter()
+            .find(|s| s.grant.deadline().is_some_and(|deadline| deadline <= over.late.start));
+        let Some(expired) = expired else { continue };
+        let what = format!(
+            "{lock}: {} got in before {} was told of its loss",
+            over.late.grant.process(),
+            expired.grant.process()
+        );
+        let both = [expired.grant, over.late.grant];
+        let mut events: Vec<&Event> = both.iter().filter_map(|g| g.granted()).collect();
+        events.extend(expired.grant.told());
+        cx.fail(out, what, &events);
+    }
+}

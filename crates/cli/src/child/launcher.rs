@@ -1,0 +1,66 @@
+//! The command dies with the program, even by `kill -9`: on Linux the kernel sees to that, if the
+//! child asks for it between fork and exec. Code that runs there must be `unsafe`, so the child is
+//! first this program once more: it asks, looks whether its parent is still there, and becomes the
+//! command. It runs before anything else in `main`, and costs one exec.
+
+use super::lookup::refuse;
+use crate::printer::Printer;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// What the launcher is called: nobody calls a program so by accident.
+const NAME: &str = "holdline: launching a command";
+
+/// Becomes the command, if this process was started to be a launcher.
+pub(crate) fn launch_if_told() {
+    let mut args = std::env::args_os();
+    if args.next().is_none_or(|name| name != NAME) {
+        return;
+    }
+    let parent = args.next().and_then(|parent| parent.to_str()?.parse().ok());
+    let json = args.next().is_some_and(|form| form == "json");
+    if let (Some(parent), Some(program)) = (parent, args.next()) {
+        std::process::exit(become_it(parent, json, &program, args));
+    }
+    std::process::exit(crate::exit::Exit::INTERNAL.0.into());
+}
+
+/// Returns an exit code only if that failed.
+fn become_it(parent: i32, json: bool, program: &OsString, args: std::env::ArgsOs) -> i32 {
+    die_with_parent();
+    // A parent that died before we asked is not noticed by the kernel.
+    if rustix::process::getppid().is_none_or(|now| now.as_raw_nonzero().get() != parent) {
+        return crate::exit::Exit::signal(9).0.into();
+    }
+    let error = Command::new(program).args(args).exec();
+    let failure = refuse(program, &error);
+    Printer { json, quiet: false, verbose: false }.fail(&failure);
+    failure.exit.0.into()
+}
+
+#[cfg(target_os = "linux")]
+fn die_with_parent() {
+    use rustix::process::{Signal, set_parent_process_death_signal};
+    // It can only fail for a signal that does not exist.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die_with_parent() {}
+
+/// The command that starts this command, by way of a launcher where the system has use for one.
+pub(crate) fn command(argv: &[OsString], json: bool) -> Command {
+    // Through /proc the very program that runs is found, even after it was replaced on disk.
+    let own = std::path::Path::new("/proc/self/exe");
+    let mut command;
+    if cfg!(target_os = "linux") && own.exists() {
+        command = Command::new(own);
+        command.arg0(NAME).arg(std::process::id().to_string());
+        command.arg(if json { "json" } else { "text" }).args(argv);
+    } else {
+        command = Command::new(&argv[0]);
+        command.args(&argv[1..]);
+    }
+    command
+}

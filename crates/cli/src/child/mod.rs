@@ -1,0 +1,205 @@
+//! The command: how it is started, told of signals, and stopped when the lock is lost.
+
+mod launcher;
+pub(crate) mod lookup;
+mod tree;
+
+pub(crate) use launcher::launch_if_told;
+
+use crate::exit::{Exit, Failure};
+use crate::hold::Hold;
+use crate::printer::{Printer, When};
+use crate::signals::Signals;
+use clap::ValueEnum;
+use rustix::process::{
+    Pid, Signal, getpid, kill_process, kill_process_group, test_kill_process_group,
+};
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::{IsTerminal, stdin};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout_at};
+use tree::Tree;
+
+/// What becomes of the command when the lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLoss {
+    /// TERM, the grace time, then KILL for all its processes
+    Kill,
+    /// TERM, then wait for it as long as it takes (others may hold the lock meanwhile)
+    Term,
+    /// Say so, and let it run
+    Continue,
+}
+
+/// How the command is treated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    pub(crate) on_loss: OnLoss,
+    pub(crate) grace: Duration,
+}
+
+/// A running command.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    pid: Pid,
+    /// Whether it has a process group of its own.
+    grouped: bool,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ended {
+    /// By itself, under the lock.
+    Done(Exit),
+    /// By itself, but the lock was lost before that.
+    Late(Exit),
+    /// By us, because the lock was lost.
+    Stopped,
+}
+
+impl Running {
+    /// Starts it with these variables set. At a terminal it stays in the foreground with us, so
+    /// that it can read there and Ctrl-C and Ctrl-Z reach it; otherwise it gets a process group.
+    pub(crate) fn start(
+        argv: &[OsString],
+        env: &[(&str, String)],
+        printer: Printer,
+    ) -> Result<Self, Failure> {
+        let grouped = !stdin().is_terminal();
+        let mut command = Command::from(launcher::command(argv, printer.json));
+        command.envs(env.iter().map(|(key, value)| (key, value)));
+        if grouped {
+            command.process_group(0);
+        }
+        // The signal that tells of our death is bound to this thread, which lives to the end.
+        let child = command.spawn().map_err(|error| lookup::refuse(&argv[0], &error))?;
+        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let pid = pid.ok_or_else(|| {
+            Failure::new(Exit::INTERNAL, "internal", "the command started without a process id")
+        })?;
+        Ok(Running { child, pid, grouped })
+    }
+
+    /// Waits for its end, and keeps it in line until then.
+    pub(crate) async fn supervise(
+        mut self,
+        hold: &Hold,
+        signals: &mut Signals,
+        policy: Policy,
+        printer: Printer,
+    ) -> Result<Ended, Failure> {
+        signals.watch_command(self.grouped).map_err(|error| {
+            Failure::new(Exit::INTERNAL, "internal", format!("cannot watch signals: {error}"))
+        })?;
+        let mut lost = false;
+        loop {
+            // Looked at before anything else: we may have been stopped for longer than the lease.
+            if !lost && !hold.is_valid() {
+                lost = true;
+                self.tell_loss(policy, printer);
+                match policy.on_loss {
+                    OnLoss::Kill => return Ok(self.stop(hold, policy.grace, printer).await),
+                    OnLoss::Term => self.send(Signal::TERM),
+                    OnLoss::Continue => {}
+                }
+                self.send(Signal::CONT);
+            }
+            tokio::select! {
+                biased;
+                () = hold.lost(), if !lost => {}
+                signal = signals.next() => {
+                    if lost || hold.is_valid() {
+                        self.pass_on(signal);
+                    }
+                }
+                status = self.child.wait() => {
+                    let exit = exit_of(status)?;
+                    let late = lost || !hold.is_valid();
+                    return Ok(if late { Ended::Late(exit) } else { Ended::Done(exit) });
+                }
+            }
+        }
+    }
+
+    fn tell_loss(&self, policy: Policy, printer: Printer) {
+        let what = match policy.on_loss {
+            OnLoss::Kill => "the command is being stopped",
+            OnLoss::Term => "the command was sent TERM",
+            OnLoss::Continue => "the command goes on, as --on-loss continue says",
+        };
+        let message = format!("the lock was lost while the command ran; {what}");
+        let pid = self.pid.as_raw_nonzero().get();
+        printer.say(When::Always, "lost", &message, json!({ "pid": pid }));
+    }
+
+    /// Passes a signal on, unless the terminal has sent it to the command as well.
+    fn pass_on(&self, signal: Signal) {
+        let from_terminal = [Signal::INT, Signal::QUIT, Signal::CONT, Signal::WINCH];
+        if !self.grouped && from_terminal.contains(&signal) {
+            return;
+        }
+        self.send(signal);
+        if signal == Signal::TSTP {
+            // Ctrl-Z stops us as well; whoever continues us, continues the command.
+            let _ = kill_process(getpid(), Signal::STOP);
+        }
+    }
+
+    /// Sends a signal to the command: to its group, if it has one. There may be nobody left.
+    fn send(&self, signal: Signal) {
+        if self.grouped {
+            let _ = kill_process_group(self.pid, signal);
+        } else if self.child.id().is_some() {
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+
+    /// Ends all its processes before a rival can be in: TERM, the grace time or what is left of it,
+    /// then KILL.
+    async fn stop(mut self, hold: &Hold, grace: Duration, printer: Printer) -> Ended {
+        let grace = grace.min(hold.time_to_stop());
+        let end = Instant::now() + grace;
+        let mut tree = Tree::default();
+        if !grace.is_zero() {
+            tree = Tree::below(self.pid);
+            if self.grouped {
+                self.send(Signal::TERM);
+            } else {
+                tree.signal(Signal::TERM);
+            }
+            self.send(Signal::CONT);
+            let _ = timeout_at(end, self.child.wait()).await;
+            while self.grouped && test_kill_process_group(self.pid).is_ok() && Instant::now() < end
+            {
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        if self.child.id().is_some() {
+            tree.join(Tree::below(self.pid));
+        }
+        self.send(Signal::KILL);
+        tree.signal(Signal::KILL);
+        let last = Instant::now() + Duration::from_secs(5);
+        if timeout_at(last, self.child.wait()).await.is_err() {
+            let pid = self.pid.as_raw_nonzero().get();
+            let message = format!("process {pid} does not end even by KILL; look after it");
+            printer.say(When::Always, "stuck", &message, json!({ "pid": pid }));
+        }
+        Ended::Stopped
+    }
+}
+
+/// What a shell would report.
+fn exit_of(status: std::io::Result<ExitStatus>) -> Result<Exit, Failure> {
+    let status = status.map_err(|error| {
+        let message = format!("cannot wait for the command: {error}");
+        Failure::new(Exit::INTERNAL, "internal", message)
+    })?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).map(Exit);
+    Ok(code.unwrap_or_else(|| Exit::signal(status.signal().unwrap_or(0))))
+}

@@ -1,0 +1,77 @@
+//! The command line.
+
+use crate::commands::{break_, completions, elect, man, run, status, try_, watch};
+use crate::{env, exit};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  holdline run nightly-report -- ./report.sh     wait for the lock, then run
+  holdline run -n nightly-report -- ./report.sh  run only if nobody else does
+  holdline run --permits 1/4 uploads -- ./up.sh  four at a time
+  holdline status                                who holds what, and who waits
+  holdline run --help                            all there is to say about `run`
+";
+
+/// Run a command while holding a distributed lock; see who holds and who waits
+#[derive(Debug, Parser)]
+#[command(name = "holdline", version, arg_required_else_help = true)]
+#[command(subcommand_required = true, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// The flags of all verbs.
+#[derive(Args, Debug)]
+pub(crate) struct Common {
+    /// Where the locks are: a URL such as sqlite:PATH
+    ///
+    /// Without it, a file in the user's state directory, for the processes of one machine. A
+    /// password is better given in the environment, where other users do not see it.
+    #[arg(long, global = true, value_name = "URL", env = env::STORE, hide_env_values = true)]
+    pub(crate) store: Option<String>,
+
+    /// Speak JSON: answers on stdout, events as lines on stderr
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Say nothing but what went wrong
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Say more
+    #[arg(long, short, global = true)]
+    pub(crate) verbose: bool,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Run(run::Run),
+    Try(try_::Try),
+    Status(status::Status),
+    Watch(watch::Watch),
+    Break(break_::Break),
+    Elect(elect::Elect),
+    Completions(completions::Completions),
+    Man(man::Man),
+}
+
+/// The command, with what it teaches below its flags.
+pub(crate) fn command() -> clap::Command {
+    let below = format!("{}\n{}", env::table(), exit::table());
+    let brief = format!("{EXAMPLES}\nUse --help for exit codes and the environment.");
+    Cli::command()
+        .after_help(brief)
+        .after_long_help(format!("{EXAMPLES}\n{below}"))
+        .mut_subcommand("run", |run| run.after_long_help(format!("{}\n{below}", run::EXAMPLES)))
+}
+
+/// Reads the command line.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches()?;
+    Cli::from_arg_matches(&matches)
+}

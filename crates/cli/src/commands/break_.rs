@@ -1,0 +1,101 @@
+//! `holdline break`: takes a lock away from one holder.
+
+use crate::exit::{Exit, Failure};
+use crate::party;
+use crate::printer::Printer;
+use crate::session::{Session, check_name};
+use clap::Args;
+use holdline::{Info, Party};
+use serde_json::json;
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
+
+/// So many digits of an id are enough, if only one begins with them.
+const DIGITS: usize = 6;
+
+/// Take a lock away from one holder or waiter, and fence it
+///
+/// The next in line is let in at once, so make sure that the holder has stopped, or that what it
+/// writes to refuses old tokens. Prints the new fencing token: give it to whatever the lock guards,
+/// and the old holder can do no harm there even before the next one comes.
+#[derive(Args, Debug)]
+pub(crate) struct Break {
+    /// The lock's name
+    name: String,
+
+    /// The id that `holdline status` shows, or at least its first 6 digits
+    #[arg(value_parser = check_id)]
+    id: String,
+
+    /// Why; kept in the store's log
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
+fn check_id(text: &str) -> Result<String, String> {
+    let id = text.to_ascii_lowercase();
+    if !(DIGITS..=32).contains(&id.len()) || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(format!("give {DIGITS} to 32 hexadecimal digits, as `holdline status` shows"));
+    }
+    Ok(id)
+}
+
+impl Break {
+    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        check_name(&self.name)?;
+        let client = session.open(None).await?;
+        let info = client.inspect(&self.name).await?;
+        let party = self.find(&info)?;
+        if !self.yes && stdin().is_terminal() && !self.confirm(party) {
+            return Err(Failure::new(Exit::NOTHING, "unbroken", "nothing was broken"));
+        }
+        let token = client.force_unlock(&self.name, party.id, &self.reason).await?;
+        let Some(token) = token else { return Err(self.gone()) };
+        let line = if session.printer.json {
+            let party = party::json(party);
+            json!({ "event": "broken", "name": self.name, "token": token, "party": party })
+                .to_string()
+        } else {
+            format!("{token}")
+        };
+        Printer::answer(&line);
+        Ok(Exit::DONE)
+    }
+
+    fn find<'a>(&self, info: &'a Info) -> Result<&'a Party, Failure> {
+        let parties = info.holders.iter().chain(&info.waiters);
+        let mut found = parties.filter(|party| party::id(party.id).starts_with(&self.id));
+        let party = found.next().ok_or_else(|| self.gone())?;
+        if found.next().is_some() {
+            return Err(Failure::usage(format!(
+                "several ids at lock \"{}\" begin with {}; give more digits",
+                self.name, self.id
+            )));
+        }
+        Ok(party)
+    }
+
+    fn confirm(&self, party: &Party) -> bool {
+        let _ = write!(
+            stderr(),
+            "Take lock \"{}\" away from {}? What it runs may go on for a while. [y/N] ",
+            self.name,
+            party::who(party)
+        );
+        let _ = stderr().flush();
+        let mut answer = String::new();
+        let read = stdin().lock().read_line(&mut answer).is_ok();
+        read && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+    }
+
+    fn gone(&self) -> Failure {
+        let message = format!(
+            "nobody holds lock \"{}\" or waits for it by the id {}; see `holdline status`",
+            self.name, self.id
+        );
+        Failure::new(Exit::NOTHING, "unbroken", message)
+    }
+}

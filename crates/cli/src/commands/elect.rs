@@ -1,0 +1,78 @@
+//! `holdline elect`: lead, or see who leads.
+
+use crate::exit::{Exit, Failure};
+use crate::job::{HoldArgs, Job, WaitArgs};
+use crate::party;
+use crate::printer::Printer;
+use crate::session::{Session, check_name};
+use crate::shape::Shape;
+use clap::Args;
+use holdline::{Election, Leadership};
+use serde_json::json;
+use std::ffi::OsString;
+
+/// Stand for election, and run a command while leading
+///
+/// Without a command it prints one line when it leads, and leads until a signal ends it (exit code
+/// 0) or the lead is lost (76).
+#[derive(Args, Debug)]
+pub(crate) struct Elect {
+    /// The election's name
+    name: String,
+
+    /// What others see while we lead: an address, for instance
+    #[arg(required_unless_present = "observe", conflicts_with = "observe")]
+    value: Option<String>,
+
+    /// Do not stand: print who leads, now and whenever that changes
+    #[arg(long)]
+    observe: bool,
+
+    #[command(flatten)]
+    wait: WaitArgs,
+
+    #[command(flatten)]
+    hold: HoldArgs,
+
+    /// The command to run while leading
+    #[arg(last = true, conflicts_with = "observe", value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Elect {
+    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        if self.observe {
+            return observe(session, &self.name).await;
+        }
+        let Elect { name, value, wait, hold, command, .. } = self;
+        let value = value.or_else(|| Some(String::new()));
+        let job = Job { name, shape: Shape::MUTEX, value, wait, hold, min_hold: None, command };
+        job.run(session).await
+    }
+}
+
+async fn observe(session: &Session, name: &str) -> Result<Exit, Failure> {
+    check_name(name)?;
+    let client = session.open(None).await?;
+    let mut observer = Election::new(&client, name).observe();
+    loop {
+        let leader = observer.next().await?;
+        if !Printer::answer(&show(session, leader.as_ref())) {
+            return Ok(Exit::DONE);
+        }
+    }
+}
+
+fn show(session: &Session, leader: Option<&Leadership>) -> String {
+    match leader {
+        _ if session.printer.json => json!({
+            "leader": leader.map(|leader| party::json(&leader.party)),
+        })
+        .to_string(),
+        Some(leader) => {
+            let value = crate::printer::clean(&leader.value);
+            format!("{value}\ttoken {}\t{}", leader.token, party::place(&leader.party))
+        }
+        None => "nobody leads".to_owned(),
+    }
+}

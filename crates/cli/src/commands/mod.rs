@@ -1,0 +1,28 @@
+//! The verbs: one file each.
+
+pub(crate) mod break_;
+pub(crate) mod completions;
+pub(crate) mod elect;
+pub(crate) mod man;
+pub(crate) mod run;
+pub(crate) mod status;
+pub(crate) mod try_;
+pub(crate) mod watch;
+
+use crate::cli::Verb;
+use crate::exit::{Exit, Failure};
+use crate::session::{Session, block_on};
+
+/// Does what was asked for.
+pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Run(run) => block_on(run.run(session))?,
+        Verb::Try(try_) => block_on(try_.run(session))?,
+        Verb::Status(status) => block_on(status.run(session))?,
+        Verb::Watch(watch) => block_on(watch.run(session))?,
+        Verb::Break(break_) => block_on(break_.run(session))?,
+        Verb::Elect(elect) => block_on(elect.run(session))?,
+        Verb::Completions(completions) => Ok(completions.run()),
+        Verb::Man(man) => man.run(),
+    }
+}

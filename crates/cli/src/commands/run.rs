@@ -1,0 +1,56 @@
+//! `holdline run`: a command under a lock.
+
+use crate::exit::{Exit, Failure};
+use crate::job::{HoldArgs, Job, WaitArgs};
+use crate::session::Session;
+use crate::{duration, shape::Shape};
+use clap::Args;
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Examples for the long help.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  holdline run backup -- tar czf b.tgz data    wait for the lock as long as it takes
+  holdline run -w 30s backup -- ./backup.sh    wait at most 30 seconds, else end with 75
+  holdline run -n -E 0 backup -- ./backup.sh   if somebody else does it, that is fine
+  holdline run --min-hold 30s job -- ./job.sh  for cron on machines whose clocks differ
+  holdline run --shared table -- ./read.sh     many of these, or one with --exclusive
+
+The command gets stdin and signals, and HOLDLINE_TOKEN: a number that is higher than that of every
+earlier holder. Whatever it writes to should refuse a lower one. When the lock is lost, the command
+gets TERM, the grace time, then KILL, before anybody else can hold the lock. Only a lock that was
+broken by force is free at once, and then the command is killed at once.
+";
+
+/// Run a command while holding a lock
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The lock's name: 1 to 512 bytes, without control characters
+    name: String,
+
+    #[command(flatten)]
+    shape: Shape,
+
+    #[command(flatten)]
+    wait: WaitArgs,
+
+    #[command(flatten)]
+    hold: HoldArgs,
+
+    /// Hold the lock at least so long, even if the command ends sooner
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    min_hold: Option<Duration>,
+
+    /// The command and its arguments; best after --
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        let Run { name, shape, wait, hold, min_hold, command } = self;
+        let job = Job { name, shape, value: None, wait, hold, min_hold, command };
+        job.run(session).await
+    }
+}

@@ -1,0 +1,91 @@
+//! `holdline status`: who holds what, and who waits for it.
+
+use crate::duration;
+use crate::exit::{Exit, Failure};
+use crate::party;
+use crate::printer::{Printer, clean};
+use crate::session::{Session, check_name};
+use clap::Args;
+use holdline::{Info, Party};
+use serde_json::Value;
+
+/// Show who holds and who waits
+///
+/// SINCE is by the clock of whoever holds or waits. UNTIL is when they lapse unless heard of; a
+/// holder that lives renews in time. The ID is what `holdline break` asks for.
+#[derive(Args, Debug)]
+pub(crate) struct Status {
+    /// The lock's name; without it, all locks
+    name: Option<String>,
+}
+
+impl Status {
+    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        if let Some(name) = &self.name {
+            check_name(name)?;
+        }
+        let name = self.name.as_deref();
+        let infos = session.ask(|client| async move {
+            let Some(name) = name else {
+                let mut infos = Vec::new();
+                for name in client.list("").await? {
+                    infos.push(client.inspect(name.as_str()).await?);
+                }
+                return Ok(infos);
+            };
+            Ok(vec![client.inspect(name).await?])
+        });
+        let infos = infos.await?;
+        let text = match name {
+            Some(_) if session.printer.json => party::info_json(&infos[0]).to_string(),
+            None if session.printer.json => {
+                Value::Array(infos.iter().map(party::info_json).collect()).to_string()
+            }
+            _ => table(&infos).unwrap_or_else(|| match name {
+                Some(name) => format!("nobody holds \"{}\" or waits for it", clean(name)),
+                None => "nobody holds or waits for anything".to_owned(),
+            }),
+        };
+        Printer::answer(&text);
+        Ok(Exit::DONE)
+    }
+}
+
+const HEAD: [&str; 8] = ["NAME", "STATE", "ID", "TOKEN", "SINCE", "UNTIL", "WHERE", "LABEL"];
+
+/// The table; none if there is nobody.
+fn table(infos: &[Info]) -> Option<String> {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    for info in infos {
+        rows.extend(info.holders.iter().map(|party| row(info, "holds", party)));
+        rows.extend(info.waiters.iter().map(|party| row(info, "waits", party)));
+    }
+    if rows.len() == 1 {
+        return None;
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let lines = rows.iter().map(|row| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    });
+    Some(lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn row(info: &Info, state: &str, party: &Party) -> [String; 8] {
+    let state = match party.weight {
+        weight if weight == info.capacity || weight == 1 => state.to_owned(),
+        weight => format!("{state} {weight}/{}", info.capacity),
+    };
+    let age = party::age(party).map_or_else(|| "?".to_owned(), |age| format!("{age} ago"));
+    [
+        clean(info.name.as_str()),
+        state,
+        party::short_id(party.id),
+        party.token.to_string(),
+        age,
+        format!("in {}", duration::show(party.expires_in)),
+        party::place(party),
+        party::words(party).unwrap_or_default(),
+    ]
+}

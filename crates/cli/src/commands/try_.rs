@@ -1,0 +1,50 @@
+//! `holdline try`: is it free?
+
+use crate::exit::{Exit, Failure};
+use crate::party;
+use crate::printer::Printer;
+use crate::session::{Session, check_name};
+use crate::shape::Shape;
+use clap::Args;
+use serde_json::{Value, json};
+
+/// Say whether a lock is free (exit code 0) or not (75), without taking it
+///
+/// The answer may be old when you read it: to do something only if the lock is free, use `run -n`.
+#[derive(Args, Debug)]
+pub(crate) struct Try {
+    /// The lock's name
+    name: String,
+
+    #[command(flatten)]
+    shape: Shape,
+
+    /// Exit code when it is not free
+    #[arg(long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
+    busy_code: u8,
+}
+
+impl Try {
+    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        check_name(&self.name)?;
+        let name = self.name.as_str();
+        let info = session.ask(|client| async move { client.inspect(name).await }).await?;
+        let free = self.shape.is_free(&info)?;
+        let printer = session.printer;
+        if printer.json {
+            let mut line = party::info_json(&info);
+            if let Value::Object(fields) = &mut line {
+                fields.insert("free".to_owned(), json!(free));
+            }
+            Printer::answer(&line.to_string());
+        } else if !printer.quiet {
+            let first = info.holders.first().or(info.waiters.first());
+            let line = match first.filter(|_| !free) {
+                Some(party) => format!("\"{name}\" is taken by {}", party::who(party)),
+                None => format!("\"{name}\" is free"),
+            };
+            Printer::answer(&line);
+        }
+        Ok(if free { Exit::DONE } else { Exit(self.busy_code) })
+    }
+}

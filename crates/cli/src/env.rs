@@ -1,0 +1,28 @@
+//! The one list of environment variables.
+
+use std::fmt::Write;
+
+/// The store's URL, read by every verb and given to commands exactly as it was given to us.
+pub(crate) const STORE: &str = "HOLDLINE_STORE";
+/// The name of the lock that a command runs under.
+pub(crate) const NAME: &str = "HOLDLINE_NAME";
+/// Its fencing token.
+pub(crate) const TOKEN: &str = "HOLDLINE_TOKEN";
+/// The locks that the programs around this one hold; see `inherit.rs`.
+pub(crate) const HELD: &str = "HOLDLINE_HELD";
+
+const MEANINGS: &[(&str, &str)] = &[
+    (STORE, "the store's URL, unless --store says otherwise; commands get it too"),
+    (NAME, "set for the command: the lock's name"),
+    (TOKEN, "set for the command: the fencing token, higher than every earlier one"),
+    (HELD, "set for the command: locks held around it, so that nested runs do not wait"),
+];
+
+/// The list, for `--help`.
+pub(crate) fn table() -> String {
+    let mut text = String::from("Environment:\n");
+    for (name, meaning) in MEANINGS {
+        let _ = writeln!(text, "  {name:<15} {meaning}");
+    }
+    text
+}

@@ -1,0 +1,86 @@
+//! The one list of exit codes. `--help` and the guide show it; scripts may rely on it.
+
+use holdline::ErrorKind;
+use std::fmt::Write;
+
+/// One exit code of the program's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit(pub(crate) u8);
+
+impl Exit {
+    pub(crate) const DONE: Exit = Exit(0);
+    pub(crate) const NOTHING: Exit = Exit(1);
+    pub(crate) const USAGE: Exit = Exit(64);
+    pub(crate) const STORE: Exit = Exit(69);
+    pub(crate) const INTERNAL: Exit = Exit(70);
+    pub(crate) const BUSY: Exit = Exit(75);
+    pub(crate) const LOST: Exit = Exit(76);
+    pub(crate) const NOT_EXECUTABLE: Exit = Exit(126);
+    pub(crate) const NOT_FOUND: Exit = Exit(127);
+
+    /// What a shell reports for a process that this signal ended.
+    pub(crate) fn signal(number: i32) -> Exit {
+        Exit(u8::try_from(128 + number).unwrap_or(u8::MAX))
+    }
+}
+
+/// What each code means, in order.
+const MEANINGS: &[(Exit, &str)] = &[
+    (Exit::DONE, "done; from `run` and `elect` any code may be the command's own"),
+    (Exit::NOTHING, "`break`: nobody stands there by that id, or you said no"),
+    (Exit::USAGE, "a flag, name, URL or combination makes no sense"),
+    (Exit::STORE, "the store cannot be used: unreachable, refused, or damaged"),
+    (Exit::INTERNAL, "a bug in holdline"),
+    (Exit::BUSY, "not acquired, or not free (`--busy-code` chooses another)"),
+    (Exit::LOST, "the lock was lost while the command ran"),
+    (Exit::NOT_EXECUTABLE, "the command cannot be executed"),
+    (Exit::NOT_FOUND, "the command was not found"),
+];
+
+/// The list, for `--help`.
+pub(crate) fn table() -> String {
+    let mut text = String::from("Exit codes:\n");
+    for (code, meaning) in MEANINGS {
+        let _ = writeln!(text, "  {:<6} {meaning}", code.0);
+    }
+    text.push_str("  128+n  signal n ended the command, or the wait for the lock");
+    text
+}
+
+/// Why the program ends early: a code, a word for machines and a sentence for people.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) event: &'static str,
+    pub(crate) message: String,
+    /// Whether `--quiet` hides the message.
+    pub(crate) expected: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, event: &'static str, message: impl Into<String>) -> Self {
+        Failure { exit, event, message: message.into(), expected: false }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Failure::new(Exit::USAGE, "usage", message)
+    }
+
+    /// Something that a script which asked for it reckons with.
+    pub(crate) fn expected(self) -> Self {
+        Failure { expected: true, ..self }
+    }
+}
+
+impl From<holdline::Error> for Failure {
+    fn from(error: holdline::Error) -> Self {
+        let (exit, event) = match error.kind() {
+            ErrorKind::Invalid | ErrorKind::Mismatch | ErrorKind::Unsupported => {
+                (Exit::USAGE, "usage")
+            }
+            ErrorKind::Lost => (Exit::LOST, "lost"),
+            _ => (Exit::STORE, "store"),
+        };
+        Failure::new(exit, event, format!("{error:#}"))
+    }
+}

@@ -1,0 +1,254 @@
+//! A command under a lock, from the first look at the flags to the exit code: what `run` and `elect`
+//! have in common.
+
+use crate::child::{self, Ended, OnLoss, Policy, Running};
+use crate::exit::{Exit, Failure};
+use crate::hold::Hold;
+use crate::inherit::Around;
+use crate::party;
+use crate::printer::{Printer, When};
+use crate::session::{Session, check_name};
+use crate::shape::{Shape, Terms};
+use crate::signals::{self, Signals};
+use crate::wait::{Ask, unless_signalled};
+use crate::{duration, env};
+use clap::Args;
+use holdline::Client;
+use serde_json::json;
+use std::ffi::OsString;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// How to wait.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct WaitArgs {
+    /// Do not wait: end with 75 if the lock is not free
+    #[arg(long, short = 'n', conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+
+    /// Wait so long at most, for the store and for the lock, then end with 75
+    #[arg(long, short = 'w', value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Exit code when the lock was not acquired
+    #[arg(long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
+    pub(crate) busy_code: u8,
+}
+
+/// How to hold.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HoldArgs {
+    /// How long the lock outlives a crash or a cut connection; it is renewed while the command runs
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
+    lease: Duration,
+
+    /// What to do with the command when the lock is lost
+    #[arg(long, value_enum, default_value_t = OnLoss::Kill)]
+    on_loss: OnLoss,
+
+    /// Time between TERM and KILL when the lock is lost; at most half the lease
+    /// [default: a fifth of the lease, 10s at most]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    grace: Option<Duration>,
+
+    /// Words for whoever looks at the lock
+    #[arg(long)]
+    label: Option<String>,
+}
+
+impl HoldArgs {
+    fn grace(&self) -> Result<Duration, Failure> {
+        let longest = self.lease / 2;
+        match self.grace {
+            Some(grace) if grace > longest => Err(Failure::usage(format!(
+                "a grace time of {} does not fit a lease of {}, of which it may take half; give a \
+                 longer --lease or a shorter --grace",
+                duration::show(grace),
+                duration::show(self.lease)
+            ))),
+            Some(grace) => Ok(grace),
+            None => Ok((self.lease / 5).min(Duration::from_secs(10))),
+        }
+    }
+}
+
+/// A job.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) shape: Shape,
+    pub(crate) value: Option<String>,
+    pub(crate) wait: WaitArgs,
+    pub(crate) hold: HoldArgs,
+    pub(crate) min_hold: Option<Duration>,
+    /// Without one, the lock is held until a signal comes.
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Job {
+    /// Does it.
+    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        check_name(&self.name)?;
+        let grace = self.hold.grace()?;
+        if let Some(program) = self.command.first() {
+            child::lookup::check(program)?;
+        }
+        let mut signals = Signals::new().map_err(|error| {
+            Failure::new(Exit::INTERNAL, "internal", format!("cannot watch signals: {error}"))
+        })?;
+        let limit = self.wait.wait;
+        let client = unless_signalled(&mut signals, session.open(limit)).await?;
+        let around = Around::read();
+        let inherited = around.find(&client, &self.name, &self.shape);
+        let hold = match unless_signalled(&mut signals, inherited).await? {
+            Some(hold) => hold,
+            None => self.acquire(session, &client, grace, &mut signals).await?,
+        };
+        let since = Instant::now();
+        self.announce(session, &client, &hold);
+        if self.command.is_empty() {
+            return self.stand(session, &client, hold, signals).await;
+        }
+        let env = [
+            (env::NAME, self.name.clone()),
+            (env::TOKEN, hold.token().to_string()),
+            (env::STORE, session.store.clone()),
+            (env::HELD, around.with(&hold, &self.name)),
+        ];
+        let ended = match Running::start(&self.command, &env, session.printer) {
+            Ok(running) => {
+                let policy = Policy { on_loss: self.hold.on_loss, grace };
+                running.supervise(&hold, &mut signals, policy, session.printer).await?
+            }
+            Err(failure) => {
+                self.release(session, &client, hold).await;
+                return Err(failure);
+            }
+        };
+        let exit = match ended {
+            Ended::Done(exit) => exit,
+            Ended::Late(_) | Ended::Stopped => return Err(self.lost(&client, ended)),
+        };
+        // What happens to the lock after this does not concern the command any more.
+        let lingered = self.linger(since, &hold, &mut signals).await;
+        if self.release(session, &client, hold).await || lingered {
+            return Ok(exit);
+        }
+        Err(self.lost(&client, Ended::Late(exit)))
+    }
+
+    async fn acquire(
+        &self,
+        session: &Session,
+        client: &Client,
+        grace: Duration,
+        signals: &mut Signals,
+    ) -> Result<Hold, Failure> {
+        let HoldArgs { lease, label, .. } = &self.hold;
+        let terms = Terms {
+            lease: *lease,
+            // The grace time, and a twentieth of the lease for the killing itself.
+            margin: grace + *lease / 20,
+            label: label.clone(),
+            value: self.value.clone(),
+        };
+        let ask = Ask {
+            client,
+            name: &self.name,
+            shape: &self.shape,
+            terms: &terms,
+            deadline: self.wait.wait.map(|limit| session.began + limit),
+            no_wait: self.wait.no_wait,
+            busy: Exit(self.wait.busy_code),
+            printer: session.printer,
+        };
+        ask.acquire(signals).await
+    }
+
+    fn announce(&self, session: &Session, client: &Client, hold: &Hold) {
+        if !session.printer.says(When::Verbosely) {
+            return;
+        }
+        let (name, token, address) = (&self.name, hold.token(), client.address());
+        let (event, how) = match hold {
+            Hold::Inherited(_) => ("inherited", "is held by the holdline around this one"),
+            _ => ("acquired", "was acquired"),
+        };
+        let message = format!("lock \"{name}\" in {address} {how}, with token {token}");
+        let id = party::id(hold.ticket());
+        let fields = json!({ "name": name, "store": address, "token": token, "id": id });
+        session.printer.say(When::Verbosely, event, &message, fields);
+    }
+
+    /// Holds the lock until a signal comes.
+    async fn stand(
+        &self,
+        session: &Session,
+        client: &Client,
+        hold: Hold,
+        mut signals: Signals,
+    ) -> Result<Exit, Failure> {
+        let token = hold.token();
+        let line = if session.printer.json {
+            json!({ "name": self.name, "token": token, "value": self.value }).to_string()
+        } else {
+            format!("leading \"{}\" with token {token}", self.name)
+        };
+        Printer::answer(&line);
+        let lost = tokio::select! {
+            biased;
+            () = hold.lost() => true,
+            signal = signals.next() => {
+                let message = format!("{}: giving up the lead", signals::name(signal));
+                session.printer.say(When::Verbosely, "signal", &message, json!({}));
+                false
+            }
+        };
+        if lost || !self.release(session, client, hold).await {
+            let message = format!("lock \"{}\" in {} was lost", self.name, client.address());
+            return Err(Failure::new(Exit::LOST, "lost", message));
+        }
+        Ok(Exit::DONE)
+    }
+
+    /// Holds on for as long as was asked for, unless a signal or the loss ends that. Says whether
+    /// there was anything to wait for.
+    async fn linger(&self, since: Instant, hold: &Hold, signals: &mut Signals) -> bool {
+        let end = self.min_hold.map(|least| since + least);
+        let Some(end) = end.filter(|end| *end > Instant::now()) else { return false };
+        tokio::select! {
+            biased;
+            _ = signals.next() => {}
+            () = hold.lost() => {}
+            () = sleep_until(end) => {}
+        }
+        true
+    }
+
+    /// Releases it; false if it turns out that it was lost before.
+    async fn release(&self, session: &Session, client: &Client, hold: Hold) -> bool {
+        match hold.release().await {
+            Ok(()) => true,
+            Err(error) if error.is_lost() => false,
+            Err(error) => {
+                let fields = json!({ "name": self.name, "store": client.address() });
+                session.printer.say(When::Usually, "unreleased", &format!("{error:#}"), fields);
+                true
+            }
+        }
+    }
+
+    fn lost(&self, client: &Client, ended: Ended) -> Failure {
+        let how = match ended {
+            Ended::Done(exit) | Ended::Late(exit) => format!("it ended with {}", exit.0),
+            Ended::Stopped => "it was stopped".to_owned(),
+        };
+        let message = format!(
+            "lock \"{}\" in {} was lost before the command ended ({how}); check what the command \
+             did, for others may have held the lock meanwhile",
+            self.name,
+            client.address(),
+        );
+        Failure::new(Exit::LOST, "lost", message)
+    }
+}

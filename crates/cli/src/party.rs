@@ -1,0 +1,80 @@
+//! Holders and waiters, for people and for machines. What they say about themselves is shown, never
+//! trusted.
+
+use crate::printer::clean;
+use crate::{duration, stamp};
+use holdline::store::TicketId;
+use holdline::{Info, Party};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The id in full.
+pub(crate) fn id(id: TicketId) -> String {
+    format!("{:032x}", id.0)
+}
+
+/// As much of the id as fits a table; enough for `break`.
+pub(crate) fn short_id(id: TicketId) -> String {
+    self::id(id)[..12].to_owned()
+}
+
+/// Where it runs.
+pub(crate) fn place(party: &Party) -> String {
+    let note = &party.note;
+    match (note.pid, note.host.is_empty()) {
+        (0, true) => "somebody unknown".to_owned(),
+        (0, false) => clean(&note.host),
+        (pid, true) => format!("pid {pid}"),
+        (pid, false) => format!("pid {pid} on {}", clean(&note.host)),
+    }
+}
+
+/// Where it runs, and what it is called.
+pub(crate) fn who(party: &Party) -> String {
+    match words(party) {
+        Some(words) => format!("{} ({words})", place(party)),
+        None => place(party),
+    }
+}
+
+/// Its label and its value.
+pub(crate) fn words(party: &Party) -> Option<String> {
+    let note = &party.note;
+    let value = note.value.as_deref().map(|value| format!("value {}", clean(value)));
+    let words: Vec<String> = note.label.as_deref().map(clean).into_iter().chain(value).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// How long it has held or waited, by its own clock and ours.
+pub(crate) fn age(party: &Party) -> Option<String> {
+    let since = party.note.since;
+    let age = Duration::from_millis(stamp::now().saturating_sub(since));
+    (since != 0).then(|| duration::show(age))
+}
+
+/// One of them as JSON.
+pub(crate) fn json(party: &Party) -> Value {
+    let until = stamp::now() + u64::try_from(party.expires_in.as_millis()).unwrap_or(0);
+    let note = &party.note;
+    json!({
+        "id": id(party.id),
+        "token": party.token,
+        "weight": party.weight,
+        "host": note.host,
+        "pid": note.pid,
+        "label": note.label,
+        "value": note.value,
+        "since": (note.since != 0).then(|| stamp::show(note.since)),
+        "until": stamp::show(until),
+    })
+}
+
+/// A lock as JSON.
+pub(crate) fn info_json(info: &Info) -> Value {
+    json!({
+        "name": info.name.as_str(),
+        "capacity": info.capacity,
+        "holders": info.holders.iter().map(json).collect::<Vec<_>>(),
+        "waiters": info.waiters.iter().map(json).collect::<Vec<_>>(),
+    })
+}

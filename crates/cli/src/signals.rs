@@ -1,0 +1,83 @@
+//! The signals that the program takes part in.
+
+use rustix::process::Signal;
+use std::future::poll_fn;
+use std::task::Poll;
+use tokio::signal::unix::{self, SignalKind};
+
+/// Those that end a wait, and that a command is told of.
+const PASSED_ON: &[Signal] =
+    &[Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+
+/// Those that only matter once there is a command.
+const FOR_COMMANDS: &[Signal] = &[Signal::CONT, Signal::WINCH, Signal::TSTP];
+
+/// Streams of signals, taken over from their defaults.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+    ignored: u64,
+}
+
+impl Signals {
+    /// Takes over the signals that would end the program; but not those that whoever started us
+    /// wants ignored (as `nohup` does), so that the command ignores them as well.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let mut signals = Signals { streams: Vec::new(), ignored: ignored() };
+        for signal in PASSED_ON {
+            signals.add(*signal)?;
+        }
+        Ok(signals)
+    }
+
+    /// Takes over those that a running command is to hear of, too. `stops` says whether a stop
+    /// from the terminal is ours to pass on.
+    pub(crate) fn watch_command(&mut self, stops: bool) -> std::io::Result<()> {
+        for signal in FOR_COMMANDS.iter().filter(|signal| stops || **signal != Signal::TSTP) {
+            self.add(*signal)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, signal: Signal) -> std::io::Result<()> {
+        let number = signal.as_raw();
+        if self.ignored & (1 << (number - 1)) == 0 {
+            self.streams.push((signal, unix::signal(SignalKind::from_raw(number))?));
+        }
+        Ok(())
+    }
+
+    /// The next signal. Dropping the future loses none.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|cx| {
+            for (signal, stream) in &mut self.streams {
+                if stream.poll_recv(cx).is_ready() {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// A mask of the signals that this process was started with as ignored.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// A signal's name, for people.
+pub(crate) fn name(signal: Signal) -> String {
+    let name = match signal {
+        Signal::TERM => "TERM",
+        Signal::INT => "INT",
+        Signal::HUP => "HUP",
+        Signal::QUIT => "QUIT",
+        Signal::USR1 => "USR1",
+        Signal::USR2 => "USR2",
+        other => return format!("signal {}", other.as_raw()),
+    };
+    format!("signal {name}")
+}

@@ -1,0 +1,168 @@
+//! From asking for the lock to having it, or not: the wait, what is said during it, and how it ends.
+
+use crate::duration;
+use crate::exit::{Exit, Failure};
+use crate::hold::Hold;
+use crate::party;
+use crate::printer::{Printer, When};
+use crate::shape::{Patience, Shape, Terms};
+use crate::signals::{self, Signals};
+use holdline::{Client, Info, Party};
+use serde_json::json;
+use std::future::{Future, pending};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// After this time it is worth saying for whom we wait; and from then on, this often.
+const NEWS: Duration = Duration::from_secs(1);
+/// How long giving up a place may take before we end anyway; it lapses by itself then.
+const SETTLING: Duration = Duration::from_secs(2);
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) name: &'a str,
+    pub(crate) shape: &'a Shape,
+    pub(crate) terms: &'a Terms,
+    /// Until when, if there is a limit; in the past for a single try.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) no_wait: bool,
+    pub(crate) busy: Exit,
+    pub(crate) printer: Printer,
+}
+
+/// Does `work` unless a signal comes first.
+pub(crate) async fn unless_signalled<T>(
+    signals: &mut Signals,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        signal = signals.next() => {
+            let message = format!("{} ended the wait; the command was not run", signals::name(signal));
+            Err(Failure::new(Exit::signal(signal.as_raw()), "interrupted", message).expected())
+        }
+        result = work => result,
+    }
+}
+
+impl Ask<'_> {
+    /// Takes the lock; fails if it is not to be had in time, or if a signal ends the wait. Then no
+    /// place is left in the line.
+    pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<Hold, Failure> {
+        let result = unless_signalled(signals, self.acquire_with_news()).await;
+        if result.is_err() {
+            let _ = timeout(SETTLING, self.client.settle()).await;
+        }
+        result
+    }
+
+    async fn acquire_with_news(&self) -> Result<Hold, Failure> {
+        let patience = match self.deadline {
+            _ if self.no_wait => Patience::None,
+            Some(deadline) => Patience::Within(deadline.saturating_duration_since(Instant::now())),
+            None => Patience::Endless,
+        };
+        let taken = self.shape.acquire(self.client, self.name, self.terms, patience);
+        let mut news = News { ask: self, shown: false, last: None };
+        let taken = tokio::select! {
+            biased;
+            taken = taken => taken,
+            () = news.tell() => unreachable!("news never end"),
+        };
+        drop(news);
+        match taken? {
+            Some(hold) => Ok(hold),
+            None => Err(self.busy().await),
+        }
+    }
+
+    /// The failure that says who has the lock.
+    async fn busy(&self) -> Failure {
+        let look = timeout(NEWS, self.client.inspect(self.name)).await;
+        let holder = look.ok().and_then(Result::ok).as_ref().and_then(held_by);
+        let message = format!(
+            "lock \"{}\" in {} was not acquired{}: {}",
+            self.name,
+            self.client.address(),
+            if self.no_wait { "" } else { " in time" },
+            holder.unwrap_or_else(|| "others were before us".to_owned()),
+        );
+        Failure::new(self.busy, "busy", message).expected()
+    }
+}
+
+/// Says for whom we wait, while we wait.
+struct News<'a> {
+    ask: &'a Ask<'a>,
+    shown: bool,
+    last: Option<String>,
+}
+
+impl News<'_> {
+    async fn tell(&mut self) {
+        let printer = self.ask.printer;
+        if !printer.is_live() && !printer.says(When::Verbosely) {
+            pending::<()>().await;
+        }
+        loop {
+            sleep(NEWS).await;
+            // A store that cannot be asked now is the acquisition's business.
+            if let Ok(info) = self.ask.client.inspect(self.ask.name).await {
+                self.show(&info);
+            }
+        }
+    }
+
+    fn show(&mut self, info: &Info) {
+        let Ask { client, name, printer, deadline, .. } = self.ask;
+        let holder = held_by(info).unwrap_or_else(|| "it is free".to_owned());
+        let place = place(info);
+        let in_line = place.map(|place| format!("; place {place} in line")).unwrap_or_default();
+        let line =
+            format!("waiting for lock \"{name}\" in {}: {holder}{in_line}", client.address());
+        if printer.is_live() {
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            let left = left.map(|left| format!("; giving up in {}", duration::show(left)));
+            Printer::live(&format!("holdline: {line}{}", left.unwrap_or_default()));
+            self.shown = true;
+            return;
+        }
+        let first = info.holders.first();
+        let key = format!("{:?}", first.map(|party| party.id));
+        if self.last.as_ref() != Some(&key) {
+            let holders: Vec<_> = info.holders.iter().map(party::json).collect();
+            let fields = json!({ "name": name, "holders": holders, "place": place });
+            printer.say(When::Verbosely, "waiting", &line, fields);
+            self.last = Some(key);
+        }
+    }
+}
+
+impl Drop for News<'_> {
+    fn drop(&mut self) {
+        if self.shown {
+            Printer::live("");
+        }
+    }
+}
+
+/// "it is held by ...", if it is.
+fn held_by(info: &Info) -> Option<String> {
+    let first = info.holders.first()?;
+    let age = party::age(first).map(|age| format!(" for {age}")).unwrap_or_default();
+    let others = match info.holders.len() - 1 {
+        0 => String::new(),
+        n => format!(", and {n} more"),
+    };
+    Some(format!("it is held by {}{age}{others}", party::who(first)))
+}
+
+/// Where we stand, counted from 1.
+fn place(info: &Info) -> Option<usize> {
+    let uname = rustix::system::uname();
+    let host = uname.nodename().to_string_lossy();
+    let is_us = |party: &Party| party.note.pid == std::process::id() && party.note.host == host;
+    info.waiters.iter().position(is_us).map(|at| at + 1)
+}

@@ -1,0 +1,290 @@
+//! A store that misbehaves when told to: for the suite, and for tests of programs that use locks.
+
+use crate::client::Client;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
+use std::fmt;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// One of a store's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// [`Store::enter`].
+    Enter,
+    /// [`Store::leave`].
+    Leave,
+    /// [`Store::watch`].
+    Watch,
+    /// [`Store::look`].
+    Look,
+    /// [`Store::list`].
+    List,
+    /// [`Store::evict`].
+    Evict,
+}
+
+/// What goes wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The request is lost: an error of kind [`Unavailable`](ErrorKind::Unavailable), and nothing done.
+    FailBefore,
+    /// The reply is lost: it is done, and the same error.
+    FailAfter,
+    /// The request is lost, and nothing says so.
+    HangBefore,
+    /// The reply is lost, and nothing says so.
+    HangAfter,
+    /// It takes longer.
+    Delay(Duration),
+    /// The caller gets an error; the request is carried out at [`Chaos::deliver`].
+    Late,
+    /// It is done, after and before this many needless waits of no length: so many more points at
+    /// which the caller can be cancelled.
+    Stutter(u32),
+}
+
+/// A wrapper around a store that makes faults by command, and counts calls. Clones, and twins, obey
+/// the same commands.
+#[derive(Clone)]
+pub struct Chaos {
+    inner: Arc<dyn Store>,
+    plan: Arc<Plan>,
+}
+
+#[derive(Default)]
+struct Plan {
+    rules: Mutex<Vec<Rule>>,
+    calls: Mutex<Vec<Op>>,
+    late: Mutex<Vec<Late>>,
+    alarm: OnceLock<Alarm>,
+}
+
+type Late = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[derive(Debug)]
+struct Rule {
+    op: Op,
+    skip: u32,
+    times: u32,
+    fault: Fault,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Chaos {
+    /// A well-behaved wrapper, so far.
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Chaos { inner, plan: Arc::default() }
+    }
+
+    /// A new client of it.
+    pub fn client(&self) -> Client {
+        Client::new(Arc::new(self.clone()))
+    }
+
+    /// Every call of `op` goes wrong in this way, until told otherwise.
+    pub fn always(&self, op: Op, fault: Fault) {
+        self.calls(op, 0, u32::MAX, fault);
+    }
+
+    /// After `skip` further calls of `op`, so many go wrong in this way.
+    pub fn calls(&self, op: Op, skip: u32, times: u32, fault: Fault) {
+        locked(&self.plan.rules).push(Rule { op, skip, times, fault });
+    }
+
+    /// Nothing goes wrong any more. Calls that hang go on hanging.
+    pub fn heal(&self) {
+        locked(&self.plan.rules).clear();
+    }
+
+    /// How many calls of `op` there were.
+    pub fn count(&self, op: Op) -> usize {
+        locked(&self.plan.calls).iter().filter(|call| **call == op).count()
+    }
+
+    /// Carries out all requests that are [late](Fault::Late), and says how many there were.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses those that were not carried out yet.
+    pub async fn deliver(&self) -> usize {
+        let late = std::mem::take(&mut *locked(&self.plan.late));
+        let count = late.len();
+        for request in late {
+            request.await;
+        }
+        count
+    }
+
+    /// Gives the process a hint that this ticket may be gone.
+    pub fn hint(&self, id: TicketId) {
+        if let Some(alarm) = self.plan.alarm.get() {
+            alarm(id);
+        }
+    }
+
+    /// Counts a call, and decides what goes wrong with it.
+    fn fault(&self, op: Op) -> Option<Fault> {
+        locked(&self.plan.calls).push(op);
+        let mut fault = None;
+        for rule in locked(&self.plan.rules).iter_mut().filter(|rule| rule.op == op) {
+            if rule.skip > 0 {
+                rule.skip -= 1;
+            } else if rule.times > 0 && fault.is_none() {
+                rule.times -= 1;
+                fault = Some(rule.fault);
+            }
+        }
+        fault
+    }
+
+    /// Does `work` as the plan has it. `again` makes the same request for later.
+    async fn call<T>(
+        &self,
+        op: Op,
+        work: Async<'_, T>,
+        again: impl FnOnce(Arc<dyn Store>) -> Late,
+    ) -> Result<T> {
+        match self.fault(op) {
+            None => work.await,
+            Some(Fault::FailBefore) => Err(self.cut(op)),
+            Some(Fault::FailAfter) => {
+                work.await?;
+                Err(self.cut(op))
+            }
+            Some(Fault::HangBefore) => pending().await,
+            Some(Fault::HangAfter) => {
+                work.await?;
+                pending().await
+            }
+            Some(Fault::Delay(time)) => {
+                clock::pause(time).await;
+                work.await
+            }
+            Some(Fault::Late) => {
+                let request = again(Arc::clone(&self.inner));
+                locked(&self.plan.late).push(request);
+                Err(self.cut(op))
+            }
+            Some(Fault::Stutter(times)) => {
+                stutter(times).await;
+                let done = work.await;
+                stutter(times).await;
+                done
+            }
+        }
+    }
+
+    fn cut(&self, op: Op) -> Error {
+        let message = format!("{} was made to fail at {op:?}; heal it", self.inner.address());
+        Error::new(ErrorKind::Unavailable, message)
+    }
+}
+
+/// Not ready, so many times.
+async fn stutter(times: u32) {
+    for _ in 0..times {
+        let mut first = true;
+        std::future::poll_fn(|cx| {
+            if std::mem::take(&mut first) {
+                cx.waker().wake_by_ref();
+                return std::task::Poll::Pending;
+            }
+            std::task::Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+/// Reads change nothing: carried out late, they are not seen at all.
+fn nothing(_: Arc<dyn Store>) -> Late {
+    Box::pin(async {})
+}
+
+impl Store for Chaos {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        let work = self.inner.enter(line, ticket, note, how);
+        Box::pin(self.call(Op::Enter, work, move |store| {
+            let (line, ticket, note) = (line.clone(), *ticket, Arc::clone(note));
+            Box::pin(async move {
+                let _ = store.enter(&line, &ticket, &note, how).await;
+            })
+        }))
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        let work = self.inner.leave(line, id);
+        Box::pin(self.call(Op::Leave, work, move |store| {
+            let line = line.clone();
+            Box::pin(async move {
+                let _ = store.leave(&line, id).await;
+            })
+        }))
+    }
+
+    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, ()> {
+        Box::pin(self.call(Op::Watch, self.inner.watch(line, id), nothing))
+    }
+
+    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+        Box::pin(self.call(Op::Look, self.inner.look(line), nothing))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        Box::pin(self.call(Op::List, self.inner.list(prefix), nothing))
+    }
+
+    fn evict<'a>(
+        &'a self,
+        line: &'a Name,
+        id: TicketId,
+        reason: &'a str,
+    ) -> Async<'a, Option<Seq>> {
+        let work = self.inner.evict(line, id, reason);
+        Box::pin(self.call(Op::Evict, work, move |store| {
+            let (line, reason) = (line.clone(), reason.to_owned());
+            Box::pin(async move {
+                let _ = store.evict(&line, id, &reason).await;
+            })
+        }))
+    }
+
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    fn twin(&self) -> Arc<dyn Store> {
+        Arc::new(Chaos { inner: self.inner.twin(), plan: Arc::clone(&self.plan) })
+    }
+
+    fn alarm(&self, alarm: Alarm) {
+        let _ = self.plan.alarm.set(Arc::clone(&alarm));
+        self.inner.alarm(alarm);
+    }
+
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+}
+
+impl fmt::Debug for Chaos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chaos")
+            .field("inner", &self.inner)
+            .field("rules", &locked(&self.plan.rules))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,202 @@
+//! Lost requests, lost replies, silence, and requests that come late: at each operation in turn, the
+//! lock is never granted twice, and nothing is left behind.
+
+use super::kit::{How, Raw, Recipe, Terms, line, soon, ticket};
+use super::{Chaos, Ctx, Fault, Op, group};
+use crate::error::ErrorKind;
+use crate::store::{Enter, Standing, Ticket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+group! { "faults":
+    failing_requests_of_a_contended_lock,
+    failing_replies_of_a_contended_lock,
+    silence_before_a_contended_lock,
+    silence_after_a_contended_lock,
+    a_lost_reply_is_asked_for_again,
+    a_try_with_a_lost_reply_leaves_nothing,
+    a_dead_store_is_an_error_in_bounded_time,
+    a_time_limit_holds_when_the_store_is_silent,
+    a_late_entry_lapses,
+    a_late_renewal_is_no_entry,
+    a_late_departure_hits_nobody_else,
+    doubled_requests_change_nothing needs Queues,
+}
+
+async fn failing_requests_of_a_contended_lock(ctx: Ctx) {
+    contended(ctx, Fault::FailBefore).await;
+}
+
+async fn failing_replies_of_a_contended_lock(ctx: Ctx) {
+    contended(ctx, Fault::FailAfter).await;
+}
+
+async fn silence_before_a_contended_lock(ctx: Ctx) {
+    contended(ctx, Fault::HangBefore).await;
+}
+
+async fn silence_after_a_contended_lock(ctx: Ctx) {
+    contended(ctx, Fault::HangAfter).await;
+}
+
+/// Two clients, of which one has this fault at its nth entry, and then at its nth departure.
+async fn contended(ctx: Ctx, fault: Fault) {
+    let clean = ctx.client().await;
+    // The lease sets how long a silent call is waited for: a third of it.
+    let terms = Terms::of(ctx.lease * 3);
+    for op in [Op::Enter, Op::Leave] {
+        for skip in 0..3 {
+            let name = ctx.name(&format!("{op:?} {skip}"));
+            let (chaos, client) = ctx.chaos().await;
+            chaos.calls(op, skip, 1, fault);
+            let inside = Arc::new(AtomicU32::new(0));
+            let (a, b) = (Arc::clone(&inside), inside);
+            let (here, there) = (name.clone(), name.clone());
+            let one = tokio::spawn(async move { rounds(&client, &here, &a, terms).await });
+            let clean_one = clean.clone();
+            let two = tokio::spawn(async move { rounds(&clean_one, &there, &b, terms).await });
+            soon("the client with the fault", one).await.expect("no task fails");
+            soon("the other client", two).await.expect("no task fails");
+            line(&clean, &name, 0, 0).await;
+        }
+    }
+}
+
+async fn rounds(client: &crate::Client, name: &str, inside: &AtomicU32, terms: Terms) {
+    for _ in 0..3 {
+        let grip = Recipe::Mutex.lock_for(client, name, terms).await;
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+        tokio::task::yield_now().await;
+        inside.fetch_sub(1, Ordering::SeqCst);
+        match grip.unlock().await {
+            Ok(()) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unknown, "{error}"),
+        }
+    }
+}
+
+async fn a_lost_reply_is_asked_for_again(ctx: Ctx) {
+    let name = ctx.name("x");
+    let (chaos, client) = ctx.chaos().await;
+    chaos.calls(Op::Enter, 0, 2, Fault::FailAfter);
+    let held = Recipe::Mutex.lock(&client, &name).await;
+    let info = line(&client, &name, 1, 0).await;
+    assert_eq!(info.holders[0].id, held.guard().ticket(), "one ticket, asked for three times");
+    assert_eq!(chaos.count(Op::Enter), 3);
+    held.unlock().await.expect("it was held");
+    line(&client, &name, 0, 0).await;
+}
+
+async fn a_try_with_a_lost_reply_leaves_nothing(ctx: Ctx) {
+    let (two, name) = (ctx.client().await, ctx.name("x"));
+    let (chaos, one) = ctx.chaos().await;
+    chaos.calls(Op::Enter, 0, 1, Fault::FailAfter);
+    let held = Recipe::Mutex.try_lock(&one, &name).await.expect("it is free, and it was ours");
+    held.unlock().await.expect("it was held");
+    line(&two, &name, 0, 0).await;
+    chaos.heal();
+    chaos.always(Op::Enter, Fault::FailAfter);
+    let result = soon("the try", Recipe::Mutex.take(&one, &name, How::Try, Terms::LONG)).await;
+    assert_eq!(result.err().expect("no reply").kind(), ErrorKind::Unavailable);
+    line(&two, &name, 0, 0).await; // what it got unknowingly is given back
+}
+
+async fn a_dead_store_is_an_error_in_bounded_time(ctx: Ctx) {
+    let name = ctx.name("x");
+    for fault in [Fault::FailBefore, Fault::HangBefore] {
+        let (chaos, client) = ctx.chaos().await;
+        chaos.always(Op::Enter, fault);
+        for how in [How::Try, How::Forever, How::Within(Duration::from_secs(20))] {
+            let take = Recipe::Mutex.take(&client, &name, how, Terms::of(ctx.lease));
+            let error = soon("the error", take).await.err().expect("the store is dead");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.retryable());
+        }
+        chaos.heal();
+        Recipe::Mutex.lock(&client, &name).await.unlock().await.expect("it was held");
+    }
+}
+
+async fn a_time_limit_holds_when_the_store_is_silent(ctx: Ctx) {
+    let name = ctx.name("x");
+    let (chaos, client) = ctx.chaos().await;
+    chaos.always(Op::Enter, Fault::HangBefore);
+    let start = crate::clock::now();
+    let how = How::Within(Duration::from_millis(300));
+    let result = soon("the end", Recipe::Mutex.take(&client, &name, how, Terms::LONG)).await;
+    assert!(result.is_err(), "it cannot know that the lock is held");
+    let took = start.until(crate::clock::now());
+    assert!(took < Duration::from_secs(3), "it took {took:?}");
+}
+
+/// A request that comes after its caller has given up takes a place that nobody keeps.
+async fn a_late_entry_lapses(ctx: Ctx) {
+    let name = ctx.name("x");
+    let (chaos, client) = ctx.chaos().await;
+    chaos.always(Op::Enter, Fault::Late);
+    let take = Recipe::Mutex.take(&client, &name, How::Try, Terms::of(ctx.lease));
+    assert!(take.await.is_err());
+    chaos.heal();
+    client.settle().await;
+    assert!(chaos.deliver().await > 0);
+    Recipe::Mutex.lock(&client, &name).await.unlock().await.expect("it was held");
+    line(&client, &name, 0, 0).await;
+}
+
+async fn a_late_renewal_is_no_entry(ctx: Ctx) {
+    let (two, name) = (ctx.client().await, ctx.name("x"));
+    let (chaos, one) = ctx.chaos().await;
+    let held = Recipe::Mutex.lock_for(&one, &name, Terms::of(ctx.lease)).await;
+    chaos.always(Op::Enter, Fault::Late);
+    soon("the loss", held.guard().lost()).await;
+    let next = Recipe::Mutex.lock(&two, &name).await;
+    assert!(chaos.deliver().await > 0, "there were renewals on the way");
+    let info = line(&two, &name, 1, 0).await;
+    assert_eq!(info.holders[0].id, next.guard().ticket());
+    assert!(!held.guard().is_valid());
+    next.unlock().await.expect("it was held");
+    line(&two, &name, 0, 0).await;
+}
+
+async fn a_late_departure_hits_nobody_else(ctx: Ctx) {
+    let name = ctx.name("x");
+    let (chaos, client): (Chaos, _) = ctx.chaos().await;
+    let held = Recipe::Mutex.lock(&client, &name).await;
+    chaos.calls(Op::Leave, 0, 1, Fault::Late);
+    let error = held.unlock().await.expect_err("no reply");
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    let next = Recipe::Mutex.lock(&client, &name).await;
+    assert_eq!(chaos.deliver().await, 1);
+    assert!(next.guard().is_valid());
+    line(&client, &name, 1, 0).await;
+    next.unlock().await.expect("it was held");
+}
+
+/// Every request comes twice, in every state.
+async fn doubled_requests_change_nothing(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (a, b): (Ticket, Ticket) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    let twice = async |ticket: &Ticket, how| {
+        let (first, second) = (raw.enter(ticket, how).await, raw.enter(ticket, how).await);
+        let alike = match (&first, &second) {
+            (Standing::Waiting { seq: a, .. }, Standing::Waiting { seq: b, .. }) => a == b,
+            (a, b) => a == b,
+        };
+        assert!(alike, "{how:?} gave {first:?}, and then {second:?}");
+        first
+    };
+    let Standing::Admitted(a_seq) = twice(&a, Enter::Queue).await else { panic!("it is free") };
+    let Standing::Waiting { seq: Some(b_seq), .. } = twice(&b, Enter::Queue).await else {
+        panic!("it is held")
+    };
+    twice(&a, Enter::Keep(a_seq)).await;
+    twice(&b, Enter::Keep(b_seq)).await;
+    assert_eq!(raw.seen().await, [(a.id, true), (b.id, false)]);
+    assert!(raw.leave(&a).await && !raw.leave(&a).await);
+    assert_eq!(twice(&a, Enter::Keep(a_seq)).await, Standing::Lost);
+    assert_eq!(twice(&b, Enter::Keep(b_seq)).await, Standing::Admitted(b_seq));
+    assert_eq!(raw.seen().await, [(b.id, true)]);
+    assert!(raw.leave(&b).await && !raw.leave(&b).await);
+    assert_eq!(raw.seen().await, []);
+}

@@ -1,0 +1,284 @@
+//! What the cases are made of: patience, raw tickets, and every recipe as a mutex.
+
+use super::Ctx;
+use crate::client::{Client, Info};
+use crate::clock;
+use crate::error::Result;
+use crate::guard::Guard;
+use crate::names::Name;
+use crate::recipes::{
+    Election, Leader, Multi, MultiGuard, Mutex, Owner, ReentrantGuard, ReentrantMutex, RwLock,
+    Semaphore, WriteGuard,
+};
+use crate::store::{Enter, Seq, Standing, Store, Ticket, TicketId};
+use holdline_kernel::Schedule;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// Longer than anything that is not broken takes, on a busy machine.
+pub(super) const PATIENT: Duration = Duration::from_secs(30);
+
+/// Waits for what must come.
+pub(super) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match clock::within(clock::now().after(PATIENT), work).await {
+        Some(output) => output,
+        None => panic!("{what}: not within {PATIENT:?}"),
+    }
+}
+
+/// Looks again and again until it is so.
+pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+    let limit = clock::now().after(PATIENT);
+    while !check().await {
+        assert!(clock::now() < limit, "{what}: not within {PATIENT:?}");
+        clock::pause(Duration::from_millis(3)).await;
+    }
+}
+
+/// Polls a future once, and says whether it is done.
+pub(super) async fn step<F: Future + Unpin>(future: &mut F) -> bool {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_ready())).await
+}
+
+/// Waits until the line has so many holders and waiters, and says who they are.
+pub(super) async fn line(client: &Client, name: &str, holders: usize, waiters: usize) -> Info {
+    let limit = clock::now().after(PATIENT);
+    loop {
+        let info = client.inspect(name).await.expect("the store is there");
+        if info.holders.len() == holders && info.waiters.len() == waiters {
+            return info;
+        }
+        assert!(
+            clock::now() < limit,
+            "expected {holders} holders and {waiters} waiters within {PATIENT:?}, but saw {info:?}"
+        );
+        clock::pause(Duration::from_millis(3)).await;
+    }
+}
+
+/// What a task that panicked said.
+pub(super) fn panic_message(error: tokio::task::JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(panic) => match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
+            (Some(text), _) => text.clone(),
+            (_, Some(text)) => (*text).to_owned(),
+            _ => "it panicked".to_owned(),
+        },
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A new ticket that keeps its place for long.
+pub(super) fn ticket(ctx: &Ctx, weight: u32, capacity: u32) -> Ticket {
+    let long = Duration::from_secs(60).min(ctx.promises.lease_max);
+    let id = TicketId(fastrand::u128(..));
+    Ticket { id, weight, capacity, lease: long, patience: long, span: 1, floor: 0 }
+}
+
+/// A raw store and one of its lines: what the contract is about.
+#[derive(Clone)]
+pub(super) struct Raw {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) line: Name,
+}
+
+impl Raw {
+    pub(super) async fn new(ctx: &Ctx) -> Self {
+        let line = Name::new(ctx.name("line")).expect("a good name");
+        Raw { store: Arc::clone(ctx.client().await.store()), line }
+    }
+
+    pub(super) async fn enter(&self, ticket: &Ticket, how: Enter) -> Standing {
+        self.try_enter(ticket, how).await.expect("the store takes the ticket")
+    }
+
+    pub(super) async fn try_enter(&self, ticket: &Ticket, how: Enter) -> Result<Standing> {
+        self.store.enter(&self.line, ticket, &Arc::from("note"), how).await
+    }
+
+    /// Enters where that must be admitted.
+    pub(super) async fn hold(&self, ticket: &Ticket) -> Seq {
+        match self.enter(ticket, Enter::Queue).await {
+            Standing::Admitted(seq) => seq,
+            other => panic!("expected to be admitted, but {other:?}"),
+        }
+    }
+
+    /// Enters where that must wait.
+    pub(super) async fn queue(&self, ticket: &Ticket) -> Seq {
+        match self.enter(ticket, Enter::Queue).await {
+            Standing::Waiting { seq: Some(seq), .. } => seq,
+            other => panic!("expected to wait in the line, but {other:?}"),
+        }
+    }
+
+    pub(super) async fn keep(&self, ticket: &Ticket, seq: Seq) -> Standing {
+        self.enter(ticket, Enter::Keep(seq)).await
+    }
+
+    pub(super) async fn leave(&self, ticket: &Ticket) -> bool {
+        self.store.leave(&self.line, ticket.id).await.expect("the store lets go")
+    }
+
+    /// Who stands in the line, and whether admitted.
+    pub(super) async fn seen(&self) -> Vec<(TicketId, bool)> {
+        let view = self.store.look(&self.line).await.expect("the store can be looked at");
+        view.places.iter().map(|place| (place.id, place.admitted)).collect()
+    }
+}
+
+/// Everything that can serve as a mutex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recipe {
+    Mutex,
+    Write,
+    SemaphoreOfOne,
+    SemaphoreDrained,
+    MultiOfOne,
+    MultiOfTwo,
+    Election,
+    Reentrant,
+    Unfair,
+    Poll(Schedule),
+    Handoff,
+}
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum How {
+    Try,
+    Within(Duration),
+    Forever,
+}
+
+/// A lease, and how much of it the holder keeps back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) lease: Duration,
+    pub(super) margin: Duration,
+}
+
+impl Terms {
+    pub(super) const LONG: Terms = Terms::of(Duration::from_secs(10));
+
+    pub(super) const fn of(lease: Duration) -> Self {
+        // A wide margin, so that a late task on a busy machine is no false alarm.
+        Terms { lease, margin: Duration::from_nanos(lease.as_nanos() as u64 / 5 * 2) }
+    }
+}
+
+/// What is held, whatever it is.
+pub(super) enum Grip {
+    Plain(Guard),
+    Write(WriteGuard),
+    Multi(MultiGuard),
+    Leader(Leader),
+    Reentrant(ReentrantGuard),
+}
+
+impl Grip {
+    pub(super) fn guard(&self) -> &Guard {
+        match self {
+            Grip::Plain(guard) => guard,
+            Grip::Write(guard) => guard,
+            Grip::Multi(guard) => &guard.guards()[0],
+            Grip::Leader(guard) => guard,
+            Grip::Reentrant(guard) => guard,
+        }
+    }
+
+    pub(super) async fn unlock(self) -> Result<()> {
+        match self {
+            Grip::Plain(guard) => guard.unlock().await,
+            Grip::Write(guard) => guard.unlock().await,
+            Grip::Multi(guard) => guard.unlock().await,
+            Grip::Leader(guard) => guard.resign().await,
+            Grip::Reentrant(guard) => guard.unlock().await,
+        }
+    }
+}
+
+/// The three ways to wait, as the three methods of a recipe.
+macro_rules! by {
+    ($how:expr, $wrap:path, $try:expr, $within:expr, $forever:expr) => {
+        match $how {
+            How::Try => $try.await?.map($wrap),
+            How::Within(time) => $within(time).await?.map($wrap),
+            How::Forever => Some($wrap($forever.await?)),
+        }
+    };
+}
+
+impl Recipe {
+    pub(super) async fn take(
+        self,
+        client: &Client,
+        name: &str,
+        how: How,
+        terms: Terms,
+    ) -> Result<Option<Grip>> {
+        let Terms { lease, margin } = terms;
+        let mutex = Mutex::new(client, name).lease(lease).margin(margin);
+        Ok(match self {
+            Recipe::Mutex => lock(&mutex, how).await?,
+            Recipe::Unfair => lock(&mutex.unfair(), how).await?,
+            Recipe::Poll(schedule) => lock(&mutex.poll(schedule), how).await?,
+            Recipe::Handoff => lock(&mutex.handoff(8, Duration::from_secs(1)), how).await?,
+            Recipe::Write => {
+                let lock = RwLock::new(client, name).lease(lease).margin(margin);
+                by!(how, Grip::Write, lock.try_write(), |t| lock.write_within(t), lock.write())
+            }
+            Recipe::SemaphoreOfOne | Recipe::SemaphoreDrained => {
+                let n = if self == Recipe::SemaphoreOfOne { 1 } else { 5 };
+                let all = Semaphore::new(client, name, n).lease(lease).margin(margin);
+                let within = |t| all.acquire_within(n, t);
+                by!(how, Grip::Plain, all.try_acquire(n), within, all.acquire(n))
+            }
+            Recipe::MultiOfOne | Recipe::MultiOfTwo => {
+                let mut names = vec![name.to_owned()];
+                if self == Recipe::MultiOfTwo {
+                    names.push(format!("{name} second"));
+                }
+                let all = Multi::new(client, names).lease(lease).margin(margin);
+                by!(how, Grip::Multi, all.try_lock(), |t| all.lock_within(t), all.lock())
+            }
+            Recipe::Election => {
+                let election = Election::new(client, name).lease(lease).margin(margin);
+                let within = |t| election.campaign_within("me", t);
+                // There is no try, but there are short campaigns.
+                let once = election.campaign_within("me", Duration::from_millis(200));
+                by!(how, Grip::Leader, once, within, election.campaign("me"))
+            }
+            Recipe::Reentrant => {
+                let lock = ReentrantMutex::new(client, name).lease(lease).margin(margin);
+                let me = Owner::new();
+                let within = |t| lock.lock_within(&me, t);
+                by!(how, Grip::Reentrant, lock.try_lock(&me), within, lock.lock(&me))
+            }
+        })
+    }
+
+    /// Takes it for a long time, however long that takes.
+    pub(super) async fn lock(self, client: &Client, name: &str) -> Grip {
+        self.lock_for(client, name, Terms::LONG).await
+    }
+
+    pub(super) async fn lock_for(self, client: &Client, name: &str, terms: Terms) -> Grip {
+        let grip = soon("lock", self.take(client, name, How::Forever, terms)).await;
+        grip.expect("the store is there").expect("waiting for ever ends with the lock")
+    }
+
+    /// Takes it if it is free.
+    pub(super) async fn try_lock(self, client: &Client, name: &str) -> Option<Grip> {
+        let grip = soon("try", self.take(client, name, How::Try, Terms::LONG)).await;
+        grip.expect("the store is there")
+    }
+}
+
+async fn lock(mutex: &Mutex, how: How) -> Result<Option<Grip>> {
+    let within = |time| mutex.lock_within(time);
+    Ok(by!(how, Grip::Plain, mutex.try_lock(), within, mutex.lock()))
+}

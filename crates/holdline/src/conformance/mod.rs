@@ -1,0 +1,352 @@
+//! The suite that every store passes: one list of cases, run against real servers, chosen by what the
+//! store [promises](crate::store::Promises).
+//!
+//! A store's author says how to get clients of one shared space ([`Subject`]) and calls [`run`]:
+//!
+//! ```
+//! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
+//! use holdline::conformance::{self, At, Verdict};
+//! let subject = At::new("memory:example");
+//! for outcome in conformance::run(subject, "contract::").await {
+//!     assert!(!matches!(outcome.verdict, Verdict::Failed(_)), "{outcome}");
+//! }
+//! # });
+//! ```
+//!
+//! A case that the promises exclude is reported as not promised, and never as passed. Every recipe
+//! that can serve as a mutex also runs the whole mutex suite. Cases with other processes run if the
+//! subject has a URL that they can open; the binary that runs them must call [`taker`] first thing in
+//! its `main`, because it is started again as those processes.
+//!
+//! Cases wait for things to happen, and not for time to pass, wherever time is not what they are
+//! about. Where it is, only a lower bound is exact.
+
+mod admin;
+mod chaos;
+mod contract;
+mod election;
+mod fairness;
+mod faults;
+mod kit;
+mod leases;
+mod loss;
+mod model;
+mod multi;
+mod mutex;
+mod names;
+mod process;
+mod reentrant;
+mod rwlock;
+mod semaphore;
+mod tokens;
+
+pub use chaos::{Chaos, Fault, Op};
+pub use process::taker;
+
+use crate::client::Client;
+use crate::clock;
+use crate::error::Result;
+use crate::store::{Async, Promises};
+use futures_util::StreamExt;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where the suite gets its clients.
+pub trait Subject: Send + Sync + 'static {
+    /// What to call the store in reports.
+    fn name(&self) -> String;
+
+    /// A fresh client, as another process would have: with connections and a local queue of its own,
+    /// on the same space as all other clients of this subject.
+    fn client(&self) -> Async<'_, Client>;
+
+    /// A URL by which another process opens the same space, if it can.
+    fn url(&self) -> Option<String>;
+
+    /// A short lease for the cases that let one run out. A second, unless the store needs more.
+    fn lease(&self) -> Duration;
+}
+
+/// The store at a URL, as a [`Subject`].
+#[derive(Clone, Debug)]
+pub struct At {
+    url: String,
+    shared: bool,
+}
+
+impl At {
+    /// A store that only this process can open.
+    pub fn new(url: impl Into<String>) -> Arc<Self> {
+        Arc::new(At { url: url.into(), shared: false })
+    }
+
+    /// A store that other processes can open too.
+    pub fn shared(url: impl Into<String>) -> Arc<Self> {
+        Arc::new(At { url: url.into(), shared: true })
+    }
+}
+
+impl Subject for At {
+    fn name(&self) -> String {
+        self.url.split(':').next().unwrap_or_default().to_owned()
+    }
+
+    fn client(&self) -> Async<'_, Client> {
+        Box::pin(crate::open(&self.url))
+    }
+
+    fn url(&self) -> Option<String> {
+        self.shared.then(|| self.url.clone())
+    }
+
+    fn lease(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}
+
+/// What a case needs of a store to mean anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Need {
+    /// [`Promises::queues`].
+    Queues,
+    /// [`Promises::fences`].
+    Fences,
+    /// [`Promises::wakes`].
+    Wakes,
+    /// [`Promises::weights`].
+    Weights,
+    /// [`Promises::spans`].
+    Spans,
+    /// [`Promises::crash_release`].
+    CrashRelease,
+    /// A URL that other processes can open.
+    Processes,
+}
+
+impl Need {
+    fn is_met(self, promises: &Promises, subject: &dyn Subject) -> bool {
+        match self {
+            Need::Queues => promises.queues,
+            Need::Fences => promises.fences,
+            Need::Wakes => promises.wakes,
+            Need::Weights => promises.weights,
+            Need::Spans => promises.spans,
+            Need::CrashRelease => promises.crash_release,
+            Need::Processes => subject.url().is_some(),
+        }
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Need::Queues => "queues",
+            Need::Fences => "fences",
+            Need::Wakes => "wakes",
+            Need::Weights => "weights",
+            Need::Spans => "spans",
+            Need::CrashRelease => "crash_release",
+            Need::Processes => "sharing with other processes",
+        })
+    }
+}
+
+type Body = Arc<dyn Fn(Ctx) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// One thing that a store, or the library over it, must do.
+#[derive(Clone)]
+pub struct Case {
+    name: String,
+    needs: Vec<Need>,
+    body: Body,
+}
+
+/// So long, and a case is taken to hang.
+const LIMIT: Duration = Duration::from_secs(120);
+
+impl Case {
+    fn new<F>(name: &str, needs: &[Need], body: impl Fn(Ctx) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let body: Body = Arc::new(move |ctx| Box::pin(body(ctx)));
+        Case { name: name.to_owned(), needs: needs.to_vec(), body }
+    }
+
+    /// Its name, as `group::what_is_so`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it needs the store to promise.
+    pub fn needs(&self) -> &[Need] {
+        &self.needs
+    }
+
+    /// Runs it, on the runtime that this is called from. Panics inside are caught and reported.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future lets the case run on, unseen.
+    pub async fn run(&self, subject: Arc<dyn Subject>) -> Outcome {
+        let start = clock::now();
+        let verdict = match Ctx::new(subject, &self.name).await {
+            Ok(ctx) => self.judge(ctx).await,
+            Err(error) => Verdict::Failed(format!("there is no client: {error:#}")),
+        };
+        Outcome { case: self.name.clone(), verdict, took: start.until(clock::now()) }
+    }
+
+    async fn judge(&self, ctx: Ctx) -> Verdict {
+        let unmet = |need: &&Need| !need.is_met(&ctx.promises, &*ctx.subject);
+        if let Some(need) = self.needs.iter().find(unmet) {
+            return Verdict::NotPromised(*need);
+        }
+        let task = tokio::spawn((self.body)(ctx));
+        let abort = task.abort_handle();
+        match clock::within(clock::now().after(LIMIT), task).await {
+            Some(Ok(())) => Verdict::Passed,
+            Some(Err(error)) => Verdict::Failed(kit::panic_message(error)),
+            None => {
+                abort.abort();
+                Verdict::Failed(format!("it was not done after {LIMIT:?}"))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.name, self.needs)
+    }
+}
+
+/// How a case ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should.
+    Passed,
+    /// Otherwise, and how.
+    Failed(String),
+    /// It was not run: the store does not promise this.
+    NotPromised(Need),
+}
+
+/// A case and how it ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The case's name.
+    pub case: String,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.verdict {
+            Verdict::Passed => write!(f, "{} ... ok", self.case),
+            Verdict::Failed(why) => write!(f, "{} ... FAILED: {why}", self.case),
+            Verdict::NotPromised(need) => {
+                write!(f, "{} ... ignored, not promised: {need}", self.case)
+            }
+        }
+    }
+}
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let groups = [
+        contract::cases(),
+        model::cases(),
+        mutex::cases(),
+        fairness::cases(),
+        rwlock::cases(),
+        semaphore::cases(),
+        election::cases(),
+        multi::cases(),
+        reentrant::cases(),
+        leases::cases(),
+        loss::cases(),
+        tokens::cases(),
+        names::cases(),
+        admin::cases(),
+        faults::cases(),
+        process::cases(),
+    ];
+    groups.into_iter().flatten().collect()
+}
+
+/// Runs all cases whose name contains `filter`, some at a time, and returns how they ended, in order.
+///
+/// # Cancel safety
+///
+/// Dropping the future starts no further cases.
+pub async fn run(subject: Arc<dyn Subject>, filter: &str) -> Vec<Outcome> {
+    let chosen = cases().into_iter().filter(|case| case.name().contains(filter));
+    let started = chosen.map(|case| {
+        let subject = Arc::clone(&subject);
+        async move { case.run(subject).await }
+    });
+    futures_util::stream::iter(started).buffered(AT_ONCE).collect().await
+}
+
+/// So many cases run at a time: most wait for leases, and not for the processor.
+pub const AT_ONCE: usize = 8;
+
+/// What a case is given.
+#[derive(Clone)]
+pub(crate) struct Ctx {
+    subject: Arc<dyn Subject>,
+    promises: Promises,
+    prefix: String,
+    /// A lease to let run out.
+    lease: Duration,
+}
+
+impl Ctx {
+    async fn new(subject: Arc<dyn Subject>, case: &str) -> Result<Self> {
+        let promises = subject.client().await?.promises();
+        let lease = subject.lease().clamp(promises.lease_min, promises.lease_max);
+        // Runs that share a server must not meet.
+        let prefix = format!("conformance {:08x} {case} ", fastrand::u32(..));
+        Ok(Ctx { subject, promises, prefix, lease })
+    }
+
+    /// A fresh client, as another process would have.
+    async fn client(&self) -> Client {
+        self.subject.client().await.expect("the subject gives clients")
+    }
+
+    /// A client behind [`Chaos`].
+    async fn chaos(&self) -> (Chaos, Client) {
+        let chaos = Chaos::new(Arc::clone(self.client().await.store()));
+        let client = chaos.client();
+        (chaos, client)
+    }
+
+    /// A name that no other case uses.
+    fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+}
+
+/// The list of a file's cases, each with what it needs.
+macro_rules! group {
+    ($group:literal: $($case:ident $(needs $($need:ident)+)?),+ $(,)?) => {
+        pub(super) fn cases() -> Vec<$crate::conformance::Case> {
+            vec![$($crate::conformance::Case::new(
+                concat!($group, "::", stringify!($case)),
+                &[$($($crate::conformance::Need::$need),+)?],
+                $case,
+            )),+]
+        }
+    };
+}
+use group;

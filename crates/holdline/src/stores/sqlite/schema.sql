@@ -1,0 +1,31 @@
+-- What a file store keeps. A change here needs a new `user_version`.
+CREATE TABLE meta (
+  one    INTEGER PRIMARY KEY CHECK (one = 1),
+  boot   TEXT    NOT NULL,  -- which run of the machine the places are of
+  last   INTEGER NOT NULL,  -- the highest token of all lines whose rows were swept out
+  cursor TEXT    NOT NULL   -- where the sweep of idle lines goes on
+);
+CREATE TABLE line (
+  name     TEXT    PRIMARY KEY,
+  capacity INTEGER NOT NULL,
+  last     INTEGER NOT NULL,
+  count    INTEGER NOT NULL,
+  held     INTEGER NOT NULL,
+  front    INTEGER NOT NULL,
+  due      INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE place (
+  name    TEXT    NOT NULL,
+  seq     INTEGER NOT NULL,
+  id      BLOB    NOT NULL,
+  weight  INTEGER NOT NULL,
+  expires INTEGER NOT NULL,
+  process INTEGER NOT NULL,  -- which beacon is held by its owner
+  deep    INTEGER NOT NULL,  -- 1 if 16 or more stood before it when it came
+  note    TEXT    NOT NULL,
+  PRIMARY KEY (name, seq)
+) WITHOUT ROWID;
+-- Whoever came when fewer stood there is among the first 16 for ever, and is found by looking
+-- through those; so a short line, which is nearly every line, pays for no index.
+CREATE INDEX place_id  ON place (id) WHERE deep = 1;
+CREATE INDEX place_due ON place (name, expires) WHERE deep = 1;

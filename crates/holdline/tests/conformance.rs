@@ -1,0 +1,164 @@
+//! Every store that is there, through every case of the suite. Without the standard harness, because
+//! this binary is started again as the suite's second process, and because what was not run must be
+//! told apart from what passed.
+//!
+//! Arguments as for any test binary: words that a test's name must contain, `--exact`, `--skip`,
+//! `--list`. A store on a server is run if its URL is in the environment; a missing one fails under CI.
+
+use futures_util::StreamExt;
+use holdline::conformance::{self, AT_ONCE, At, Case, Outcome, Subject, Verdict};
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Where a store's URL comes from.
+enum Source {
+    /// A space in this process.
+    Memory,
+    /// A file in a temporary folder.
+    #[cfg(feature = "sqlite")]
+    File,
+    /// This variable of the environment.
+    #[allow(dead_code, reason = "the stores on servers are yet to come")]
+    Server(&'static str),
+}
+
+/// Every store of this build.
+fn stores() -> Vec<(&'static str, Source)> {
+    vec![
+        ("memory", Source::Memory),
+        #[cfg(feature = "sqlite")]
+        ("sqlite", Source::File),
+        #[cfg(feature = "redis")]
+        ("redis", Source::Server("HOLDLINE_TEST_REDIS")),
+    ]
+}
+
+impl Source {
+    /// The store, or what is missing.
+    fn subject(&self, folder: &std::path::Path) -> Result<Arc<dyn Subject>, String> {
+        match self {
+            Source::Memory => Ok(At::new("memory:conformance")),
+            #[cfg(feature = "sqlite")]
+            Source::File => Ok(At::shared(format!("sqlite:{}", folder.join("locks").display()))),
+            Source::Server(variable) => match std::env::var(variable) {
+                Ok(url) => Ok(At::shared(url)),
+                Err(_) => Err(format!("{variable} is not set")),
+            },
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Ask {
+    words: Vec<String>,
+    skip: Vec<String>,
+    exact: bool,
+    list: bool,
+}
+
+impl Ask {
+    fn read() -> Self {
+        let mut ask = Ask::default();
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--exact" => ask.exact = true,
+                "--list" => ask.list = true,
+                "--skip" => ask.skip.extend(arguments.next()),
+                "--test-threads" | "--format" | "--color" => drop(arguments.next()),
+                flag if flag.starts_with('-') => {}
+                _ => ask.words.push(argument),
+            }
+        }
+        ask
+    }
+
+    fn chooses(&self, name: &str) -> bool {
+        let fits = |word: &String| if self.exact { name == word } else { name.contains(word) };
+        (self.words.is_empty() || self.words.iter().any(fits)) && !self.skip.iter().any(fits)
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    ignored: usize,
+    failures: String,
+    failed: usize,
+}
+
+impl Tally {
+    fn count(&mut self, store: &str, outcome: &Outcome) {
+        println!("test {store}::{outcome} ({:.1?})", outcome.took);
+        match &outcome.verdict {
+            Verdict::Passed => self.passed += 1,
+            Verdict::NotPromised(_) => self.ignored += 1,
+            Verdict::Failed(why) => self.fail(&format!("{store}::{}", outcome.case), why),
+        }
+    }
+
+    fn fail(&mut self, name: &str, why: &str) {
+        self.failed += 1;
+        let _ = writeln!(self.failures, "    {name}: {why}");
+    }
+}
+
+fn main() -> ExitCode {
+    if conformance::taker() {
+        return ExitCode::SUCCESS;
+    }
+    let ask = Ask::read();
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.expect("the system gives a runtime");
+    runtime.block_on(run(&ask, folder.path()))
+}
+
+async fn run(ask: &Ask, folder: &std::path::Path) -> ExitCode {
+    let (start, mut tally) = (Instant::now(), Tally::default());
+    for (store, source) in stores() {
+        let cases = conformance::cases().into_iter();
+        let chosen = cases.filter(|case| ask.chooses(&format!("{store}::{}", case.name())));
+        let chosen: Vec<_> = chosen.collect();
+        if ask.list {
+            for case in chosen {
+                println!("{store}::{}: test", case.name());
+            }
+            continue;
+        }
+        match source.subject(folder) {
+            Ok(subject) => through(store, &subject, chosen, &mut tally).await,
+            Err(missing) => {
+                println!("not run: {} cases on {store}: {missing}", chosen.len());
+                if std::env::var_os("CI").is_some() && !chosen.is_empty() {
+                    tally.fail(store, &format!("not run: {missing}"));
+                }
+            }
+        }
+    }
+    if ask.list {
+        return ExitCode::SUCCESS;
+    }
+    let Tally { passed, ignored, failures, failed } = tally;
+    if failed > 0 {
+        println!("\nfailures:\n{failures}");
+    }
+    println!(
+        "\ntest result: {}. {passed} passed; {failed} failed; {ignored} ignored; 0 measured; \
+         0 filtered out; finished in {:.2?}\n",
+        if failed == 0 { "ok" } else { "FAILED" },
+        start.elapsed()
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn through(store: &str, subject: &Arc<dyn Subject>, cases: Vec<Case>, tally: &mut Tally) {
+    let started = cases.iter().map(|case| case.run(Arc::clone(subject)));
+    let mut ended = futures_util::stream::iter(started).buffer_unordered(AT_ONCE);
+    while let Some(outcome) = ended.next().await {
+        tally.count(store, &outcome);
+    }
+}

@@ -1,0 +1,204 @@
+//! Processes that die, or stop.
+
+use crate::children::{Puppet, alone, enter, fresh, lock, name, numbers, ticket, together};
+use holdline::clock;
+use holdline::store::{Enter, Standing, Store, Ticket};
+use holdline::stores::sqlite::File;
+use holdline_kernel::Time;
+use rustix::process::Signal;
+use std::time::Duration;
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+fn a_killed_holder_is_followed_within_100_ms() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let mut times = Vec::new();
+    let mut waiter = Puppet::new(&file);
+    for id in 1..=10 {
+        let mut holder = Puppet::new(&file);
+        holder.ask("lock job 999", "held");
+        waiter.tell(&format!("lock job {id}"));
+        wait_for(&file, 2);
+        let killed = clock::now();
+        holder.kill();
+        let at = Time(numbers(&waiter.expect("held"))[1]);
+        times.push(killed.until(at));
+        waiter.ask(&format!("leave job {id}"), "left");
+    }
+    println!("killed holder followed after {:?}, at most {:?}", median(&mut times), times[9]);
+    // The machine may be busy with something else once.
+    assert!(times[8] < Duration::from_millis(100), "{times:?}");
+    assert!(times[9] < Duration::from_secs(1), "{times:?}");
+}
+
+/// Waits until so many stand in the line `job`.
+fn wait_for(file: &std::path::Path, places: usize) {
+    let store = File::open(file).unwrap();
+    let line = name("job");
+    let look = async {
+        while store.look(&line).await.unwrap().places.len() != places {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // Long enough for the last one to begin to watch.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    runtime().block_on(async {
+        tokio::time::timeout(Duration::from_secs(10), look).await.expect("they come in time");
+    });
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn a_killed_waiter_is_stepped_over() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let mut puppets: Vec<Puppet> = (0..4).map(|_| Puppet::new(&file)).collect();
+    puppets[0].ask("lock job 10", "held");
+    for (at, puppet) in puppets.iter_mut().enumerate().skip(1) {
+        puppet.tell(&format!("lock job 1{at}"));
+        wait_for(&file, at + 1);
+    }
+    // The second and the holder die; the third, who watched the second, must get in.
+    let mut rest = puppets.split_off(2);
+    let killed = clock::now();
+    for puppet in puppets {
+        puppet.kill();
+    }
+    let at = Time(numbers(&rest[0].expect("held"))[1]);
+    println!("holder and first waiter killed: the next held after {:?}", killed.until(at));
+    assert!(killed.until(at) < Duration::from_millis(150), "{:?}", killed.until(at));
+    rest[0].ask("leave job 12", "left");
+    rest[1].expect("held");
+}
+
+#[test]
+fn a_try_does_not_stop_at_the_dead() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let mut holder = Puppet::new(&file);
+    holder.ask("lock job 1", "held");
+    let mut other = Puppet::new(&file);
+    other.ask("enter job 2 60000 try", "waiting");
+    holder.kill();
+    other.ask("enter job 3 60000 try", "admitted");
+}
+
+#[test]
+fn a_stopped_holder_loses_its_lock() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let mut holder = Puppet::new(&file);
+    let seq = holder.ask("enter job 1 400 queue", "admitted");
+    let start = clock::now();
+    holder.signal(Signal::STOP);
+    let mut next = Puppet::new(&file);
+    let report = next.ask("lock job 2", "held");
+    let at = Time(numbers(&report)[1]);
+    assert!(start.until(at) >= Duration::from_millis(350), "it was let in too early");
+    assert!(start.until(at) < Duration::from_secs(3), "it was let in late: {:?}", start.until(at));
+    holder.signal(Signal::CONT);
+    holder.ask(&format!("keep job 1 {seq}"), "lost");
+}
+
+#[test]
+fn kills_at_any_instant_leave_the_database_whole() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    drop(File::open(&file).unwrap());
+    let (mut kills, mut writers) = (0, Vec::new());
+    while kills < 100 {
+        while writers.len() < 4 {
+            let mut writer = Puppet::new(&file);
+            writer.tell("write 20");
+            writers.push(writer);
+        }
+        std::thread::sleep(Duration::from_micros(fastrand::u64(..30_000)));
+        writers.swap_remove(fastrand::usize(..writers.len())).kill();
+        kills += 1;
+    }
+    drop(writers);
+    let conn = rusqlite::Connection::open(&file).unwrap();
+    let check = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+    assert_eq!(check("PRAGMA integrity_check"), "ok");
+    let wrong = "SELECT count(*) FROM line WHERE count <> \
+                 (SELECT count(*) FROM place WHERE place.name = line.name)";
+    assert_eq!(conn.query_row(wrong, [], |row| row.get::<_, u32>(0)).unwrap(), 0);
+    let store = File::open(&file).unwrap();
+    runtime().block_on(async {
+        let lines = store.list("line-").await.unwrap();
+        println!("{} lines were left to the dead", lines.len());
+        assert!(!lines.is_empty());
+        for line in lines {
+            let ticket = fresh();
+            let start = clock::now();
+            lock(&store, &line, &ticket).await;
+            assert!(start.until(clock::now()) < Duration::from_secs(5));
+            assert!(store.leave(&line, ticket.id).await.unwrap());
+            assert!(store.look(&line).await.unwrap().places.is_empty());
+        }
+    });
+}
+
+#[test]
+fn many_created_and_killed_at_once() {
+    let _together = together();
+    for _ in 0..10 {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("new/locks.db");
+        let makers: Vec<Puppet> = (0..4).map(|_| Puppet::start(&file, |_| {})).collect();
+        std::thread::sleep(Duration::from_micros(fastrand::u64(..20_000)));
+        for maker in makers {
+            maker.kill();
+        }
+        let mut users: Vec<Puppet> = (0..2).map(|_| Puppet::new(&file)).collect();
+        users[0].ask("lock job 1", "held");
+        users[0].ask("leave job 1", "left");
+        users[1].ask("lock job 2", "held");
+    }
+}
+
+#[test]
+fn a_process_stopped_in_a_write_gives_a_clear_error_in_time() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let store = File::open_url(&format!("sqlite:{}?busy_timeout=300ms", file.display())).unwrap();
+    let mut stuck = Puppet::new(&file);
+    stuck.ask("stick", "stuck");
+    stuck.signal(Signal::STOP);
+    runtime().block_on(async {
+        let (line, ticket) = (name("job"), ticket(1));
+        let start = clock::now();
+        let note = crate::children::note();
+        let error = store.enter(&line, &ticket, &note, Enter::Queue).await.unwrap_err();
+        let took = start.until(clock::now());
+        assert_eq!(error.kind(), holdline::ErrorKind::Unavailable);
+        assert!(error.to_string().contains("stopped in the middle of a write"), "{error}");
+        assert!(error.to_string().contains(&*file.to_string_lossy()), "{error}");
+        assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(2), "{took:?}");
+        // Looking needs no write lock.
+        assert!(store.look(&line).await.unwrap().places.is_empty());
+        // An abandoned attempt is over before the departure that follows it.
+        let (late, two) = (ticket, Ticket { id: holdline::store::TicketId(2), ..ticket });
+        let attempt = store.enter(&line, &two, &note, Enter::Queue);
+        assert!(tokio::time::timeout(Duration::from_millis(20), attempt).await.is_err());
+        let leave = store.leave(&line, two.id);
+        stuck.kill();
+        let _ = leave.await;
+        assert!(matches!(enter(&store, &line, &late, Enter::Try).await, Standing::Admitted(_)));
+        assert_eq!(store.look(&line).await.unwrap().places.len(), 1);
+    });
+}

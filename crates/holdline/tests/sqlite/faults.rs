@@ -1,0 +1,221 @@
+//! Files that are not what they should be: each gives one clear error, and is left as it was.
+
+use crate::children::{Puppet, enter, fresh, name, together};
+use holdline::store::{Enter, Standing, Store};
+use holdline::stores::sqlite::File;
+use holdline::{ErrorKind, clock};
+use rusqlite::Connection;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Opening fails so, with a sentence that names the file and says this.
+fn refused(file: &Path, kind: ErrorKind, says: &str) {
+    let error = File::open(file).unwrap_err();
+    assert_eq!(error.kind(), kind, "{error:#}");
+    let text = error.to_string();
+    assert!(text.contains(says), "{text}");
+    assert!(text.contains(&*file.to_string_lossy()), "{text}");
+}
+
+/// A closed database of ours, all in one file.
+fn made(file: &Path) {
+    drop(File::open(file).unwrap());
+    let conn = Connection::open(file).unwrap();
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+}
+
+#[test]
+fn another_programs_database_is_left_alone() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bookmarks.db");
+    let conn = Connection::open(&file).unwrap();
+    conn.execute_batch("CREATE TABLE mark (url TEXT)").unwrap();
+    drop(conn);
+    let before = fs::read(&file).unwrap();
+    refused(&file, ErrorKind::Corrupt, "belongs to another program");
+    assert_eq!(fs::read(&file).unwrap(), before);
+    let marked = folder.path().join("marked.db");
+    Connection::open(&marked).unwrap().pragma_update(None, "application_id", 7).unwrap();
+    refused(&marked, ErrorKind::Corrupt, "belongs to another program");
+}
+
+#[test]
+fn garbage_is_refused() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("notes.txt");
+    fs::write(&file, "These are my notes. ".repeat(1000)).unwrap();
+    refused(&file, ErrorKind::Corrupt, "is not a database");
+    assert!(fs::read_to_string(&file).unwrap().starts_with("These are my notes."));
+}
+
+#[test]
+fn a_truncated_database_is_refused() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    made(&file);
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    refused(&file, ErrorKind::Corrupt, "is damaged");
+}
+
+#[test]
+fn a_newer_version_is_refused() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    made(&file);
+    Connection::open(&file).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    refused(&file, ErrorKind::Corrupt, "has version 2");
+}
+
+#[test]
+fn a_folder_and_a_missing_device_are_refused() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    refused(folder.path(), ErrorKind::Invalid, "is not a file");
+    refused(Path::new("/dev/null"), ErrorKind::Invalid, "is not a file");
+    refused(Path::new("/proc/nothing/locks.db"), ErrorKind::Denied, "could not make");
+}
+
+#[test]
+fn what_is_empty_or_half_made_is_made_whole() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.db");
+    fs::write(&empty, "").unwrap();
+    drop(File::open(&empty).unwrap());
+    // Killed after the change of mode, and before the tables.
+    let half = folder.path().join("half.db");
+    Connection::open(&half).unwrap().pragma_update(None, "journal_mode", "WAL").unwrap();
+    drop(File::open(&half).unwrap());
+    drop(File::open(&half).unwrap());
+}
+
+/// Starts a process that may not write there although this one may.
+fn as_nobody(file: &Path) -> Puppet {
+    Puppet::start(file, |command| {
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+    })
+}
+
+#[test]
+fn a_folder_or_file_without_permission_is_refused() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    mode(folder.path(), 0o555).unwrap();
+    let new = folder.path().join("locks.db");
+    let error = as_nobody(&new).expect("error");
+    assert!(error.starts_with("Denied could not make"), "{error}");
+    assert!(error.contains(&*new.to_string_lossy()), "{error}");
+    mode(folder.path(), 0o755).unwrap();
+    made(&new);
+    mode(&new, 0o444).unwrap();
+    let error = as_nobody(&new).expect("error");
+    assert!(error.starts_with("Denied "), "{error}");
+    assert!(error.contains(&*new.to_string_lossy()), "{error}");
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_no_hang() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let mount = |args: &[&str]| {
+        Command::new(args[0])
+            .args(&args[1..])
+            .arg(folder.path())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success())
+    };
+    if !mount(&["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs"]) {
+        println!("skipped: this user cannot mount a small disk");
+        return;
+    }
+    let file = folder.path().join("locks.db");
+    let store = File::open(&file).unwrap();
+    let line = name("job");
+    let first = fresh();
+    enter(&store, &line, &first, Enter::Queue).await;
+    let mut filler = Vec::new();
+    while fs::write(folder.path().join(format!("f{}", filler.len())), [1; 4096]).is_ok() {
+        filler.push(folder.path().join(format!("f{}", filler.len())));
+    }
+    let note: std::sync::Arc<str> = "x".repeat(4000).into();
+    let mut failed = None;
+    for _ in 0..200 {
+        let tried = store.enter(&line, &fresh(), &note, Enter::Queue).await;
+        if let Err(error) = tried {
+            failed = Some(error);
+            break;
+        }
+    }
+    let error = failed.expect("the disk is full");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:#}");
+    assert!(error.to_string().contains("is full"), "{error}");
+    // With room again it goes on where it was.
+    for file in filler {
+        let _ = fs::remove_file(file);
+    }
+    assert!(store.leave(&line, first.id).await.unwrap());
+    drop(store);
+    // The store's threads may have the file open for a moment longer.
+    let limit = clock::now().after(Duration::from_secs(10));
+    while !mount(&["umount"]) {
+        assert!(clock::now() < limit, "the file is kept open");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_replaced_is_opened_anew() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let store = File::open(&file).unwrap();
+    let (line, old) = (name("job"), fresh());
+    let Standing::Admitted(seq) = enter(&store, &line, &old, Enter::Queue).await else { panic!() };
+    for ending in ["", "-wal", "-shm"] {
+        fs::remove_file(folder.path().join(format!("locks.db{ending}"))).unwrap();
+    }
+    let other = File::open(&file).unwrap();
+    let new = fresh();
+    assert!(matches!(enter(&other, &line, &new, Enter::Try).await, Standing::Admitted(_)));
+    assert_eq!(enter(&store, &line, &old, Enter::Keep(seq)).await, Standing::Lost);
+    assert!(matches!(
+        enter(&store, &line, &old, Enter::Try).await,
+        Standing::Waiting { seq: None, .. }
+    ));
+}
+
+#[test]
+fn files_are_for_this_user_only() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a/b/locks.db");
+    let store = File::open(&file).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(enter(&store, &name("job"), &fresh(), Enter::Queue));
+    let mode = |ending: &str| {
+        fs::metadata(folder.path().join(format!("a/b{ending}"))).unwrap().mode() & 0o777
+    };
+    assert_eq!(mode(""), 0o700);
+    assert_eq!(mode("/locks.db.live"), 0o700);
+    for ending in ["", "-wal", "-shm"] {
+        assert_eq!(mode(&format!("/locks.db{ending}")), 0o600, "{ending}");
+    }
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let other = File::open(&link).unwrap();
+    assert_eq!(runtime.block_on(other.list("")).unwrap().len(), 1);
+    assert_eq!(other.address(), format!("sqlite:{}", link.display()));
+}

@@ -1,0 +1,176 @@
+//! What is left behind: nothing.
+
+use crate::children::{Puppet, enter, fresh, name, together};
+use holdline::clock;
+use holdline::store::{Enter, Standing, Store};
+use holdline::stores::sqlite::File;
+use rusqlite::Connection;
+use std::path::Path;
+use std::time::Duration;
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn beacons(folder: &Path) -> Vec<String> {
+    files(folder)
+        .into_iter()
+        .filter(|name| Path::new(name).extension().is_some_and(|end| end == "lock"))
+        .collect()
+}
+
+#[test]
+fn a_clean_end_leaves_only_the_database() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let mut holder = Puppet::new(&file);
+    let mut waiter = Puppet::new(&file);
+    holder.ask("lock job 1", "held");
+    waiter.tell("lock job 2");
+    let live = folder.path().join("locks.db.live");
+    let limit = clock::now().after(Duration::from_secs(10));
+    while files(&live).len() < 3 {
+        assert!(clock::now() < limit, "two beacons and a socket: {:?}", files(&live));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    holder.ask("leave job 1", "left");
+    waiter.expect("held");
+    waiter.ask("leave job 2", "left");
+    holder.end();
+    waiter.end();
+    assert_eq!(files(&live), Vec::<String>::new());
+    let all = files(folder.path());
+    assert_eq!(all, ["locks.db", "locks.db-shm", "locks.db-wal", "locks.db.live"]);
+}
+
+#[test]
+fn what_the_dead_left_is_swept() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let live = folder.path().join("locks.db.live");
+    for id in 0..5 {
+        let mut puppet = Puppet::new(&file);
+        puppet.ask(&format!("lock line-{id} {id}"), "held");
+        puppet.kill();
+    }
+    std::fs::write(live.join("00000000000000aa.sock"), "").unwrap();
+    std::fs::write(live.join("not ours"), "").unwrap();
+    let mut holder = Puppet::new(&file);
+    holder.ask("lock job 11", "held");
+    let mut waiter = Puppet::new(&file);
+    waiter.tell("lock job 12"); // its machinery starts
+    let limit = clock::now().after(Duration::from_secs(10));
+    while beacons(&live).len() > 2 || live.join("00000000000000aa.sock").exists() {
+        assert!(clock::now() < limit, "left: {:?}", files(&live));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(live.join("not ours").exists());
+    holder.ask("leave job 11", "left");
+    waiter.expect("held");
+    let conn = Connection::open(&file).unwrap();
+    let places: u32 = conn.query_row("SELECT count(*) FROM place", [], |row| row.get(0)).unwrap();
+    assert_eq!(places, 1);
+}
+
+#[tokio::test]
+async fn a_store_dropped_with_places_leaves_them_to_be_buried() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let (one, two) = (File::open(&file).unwrap(), File::open(&file).unwrap());
+    enter(&one, &name("job"), &fresh(), Enter::Queue).await;
+    drop(one);
+    let standing = enter(&two, &name("job"), &fresh(), Enter::Try).await;
+    assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+}
+
+#[tokio::test]
+async fn a_removed_beacon_is_lit_again() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let (one, two) = (File::open(&file).unwrap(), File::open(&file).unwrap());
+    let (line, ticket) = (name("job"), fresh());
+    let Standing::Admitted(seq) = enter(&one, &line, &ticket, Enter::Queue).await else { panic!() };
+    std::fs::remove_dir_all(folder.path().join("locks.db.live")).unwrap();
+    // It is not taken for dead because its beacon is missing.
+    let standing = enter(&two, &line, &fresh(), Enter::Try).await;
+    assert!(matches!(standing, Standing::Waiting { .. }), "{standing:?}");
+    assert_eq!(enter(&one, &line, &ticket, Enter::Keep(seq)).await, Standing::Admitted(seq));
+    assert_eq!(beacons(&folder.path().join("locks.db.live")).len(), 2);
+    drop(one);
+    let standing = enter(&two, &line, &fresh(), Enter::Try).await;
+    assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+}
+
+#[tokio::test]
+async fn lines_long_idle_are_forgotten_and_tokens_go_on() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let store = File::open(&file).unwrap();
+    let conn = Connection::open(&file).unwrap();
+    let none = i64::MAX;
+    // Used last when the clock was an hour and a second behind; but its tokens were ahead of that.
+    let past = i64::try_from(clock::wall_micros()).unwrap() - 3_601_000_000;
+    for old in 0..500 {
+        conn.execute(
+            "INSERT INTO line VALUES (?1, 1, ?2, 0, 0, ?3, ?3)",
+            rusqlite::params![format!("old-{old}"), past + old, none],
+        )
+        .unwrap();
+    }
+    let count = || -> u32 {
+        conn.query_row("SELECT count(*) FROM line WHERE name LIKE 'old-%'", [], |row| row.get(0))
+            .unwrap()
+    };
+    let mut rounds = 0;
+    while count() > 0 {
+        let (line, ticket) = (name(&format!("new-{rounds}")), fresh());
+        enter(&store, &line, &ticket, Enter::Queue).await;
+        store.leave(&line, ticket.id).await.unwrap();
+        rounds += 1;
+        assert!(rounds < 5000, "{} are left", count());
+    }
+    println!("500 idle lines were forgotten after {rounds} new ones");
+    let last: i64 = conn.query_row("SELECT last FROM meta", [], |row| row.get(0)).unwrap();
+    assert_eq!(last, past + 499);
+    // Were the wall clock behind, a forgotten line's tokens would go on from there.
+    let ahead = i64::try_from(clock::wall_micros()).unwrap() + 1_000_000_000;
+    conn.execute("UPDATE meta SET last = ?1", [ahead]).unwrap();
+    let standing = enter(&store, &name("old-1"), &fresh(), Enter::Queue).await;
+    let Standing::Admitted(seq) = standing else { panic!("{standing:?}") };
+    assert!(seq.0 > ahead.unsigned_abs());
+}
+
+#[tokio::test]
+async fn a_restart_of_the_machine_frees_all_and_keeps_the_tokens() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let (line, ticket) = (name("job"), fresh());
+    let store = File::open(&file).unwrap();
+    let Standing::Admitted(old) = enter(&store, &line, &ticket, Enter::Queue).await else {
+        panic!()
+    };
+    enter(&store, &line, &fresh(), Enter::Queue).await;
+    drop(store);
+    let ahead = i64::try_from(clock::wall_micros()).unwrap() + 1_000_000_000;
+    let conn = Connection::open(&file).unwrap();
+    conn.execute_batch("UPDATE meta SET boot = 'another run'").unwrap();
+    conn.execute("UPDATE line SET last = ?1", [ahead]).unwrap();
+    let store = File::open(&file).unwrap();
+    assert!(store.look(&line).await.unwrap().places.is_empty());
+    assert_eq!(enter(&store, &line, &ticket, Enter::Keep(old)).await, Standing::Lost);
+    let standing = enter(&store, &line, &fresh(), Enter::Queue).await;
+    let Standing::Admitted(new) = standing else { panic!("{standing:?}") };
+    assert!(new.0 > ahead.unsigned_abs());
+    let other = File::open(&file).unwrap();
+    assert_eq!(other.look(&line).await.unwrap().places.len(), 1, "it is done only once");
+}

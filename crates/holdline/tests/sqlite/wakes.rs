@@ -1,0 +1,116 @@
+//! Notices from one process to another.
+
+use crate::children::{Puppet, alone, numbers};
+use holdline::store::{Store, TicketId};
+use holdline::stores::sqlite::File;
+use holdline::{Name, clock};
+use holdline_kernel::Time;
+use std::time::Duration;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn wait_for(store: &File, line: &Name, places: usize) {
+    let limit = clock::now().after(Duration::from_secs(10));
+    while runtime().block_on(store.look(line)).unwrap().places.len() != places {
+        assert!(clock::now() < limit, "nobody came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Hands the lock to and fro, and says how long each hand-over took.
+fn hand_over(file: &std::path::Path, rounds: u64) -> Vec<Duration> {
+    let store = File::open(file).unwrap();
+    let line = Name::new("job").unwrap();
+    let mut pair = [Puppet::new(file), Puppet::new(file)];
+    pair[0].ask("lock job 1", "held");
+    let mut times = Vec::new();
+    for id in 2..2 + rounds {
+        let (leaver, waiter) = ((id % 2) as usize, ((id + 1) % 2) as usize);
+        pair[waiter].tell(&format!("lock job {id}"));
+        wait_for(&store, &line, 2);
+        // Long enough for it to fall asleep; not a matter of right or wrong.
+        std::thread::sleep(Duration::from_millis(2));
+        let left = Time(numbers(&pair[leaver].ask(&format!("leave job {}", id - 1), "left"))[0]);
+        let held = Time(numbers(&pair[waiter].expect("held"))[1]);
+        times.push(left.until(held));
+    }
+    times.sort();
+    times
+}
+
+#[test]
+fn a_departure_wakes_the_next_process_directly() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let times = hand_over(&folder.path().join("locks.db"), 101);
+    println!("hand-over: median {:?}, slowest {:?}", times[50], times[100]);
+    assert!(times[50] < Duration::from_millis(1), "median {:?}", times[50]);
+}
+
+#[test]
+fn a_path_too_long_for_a_socket_works_as_well() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let long = folder.path().join("long".repeat(50)).join("long".repeat(20));
+    let times = hand_over(&long.join("locks.db"), 11);
+    assert!(times[5] < Duration::from_millis(20), "median {:?}", times[5]);
+}
+
+#[test]
+fn an_eviction_alarms_the_victims_process() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let mut victim = Puppet::new(&file);
+    let seq = victim.ask("enter job 7 60000 queue", "admitted");
+    // From its first renewal on it can be told.
+    victim.ask(&format!("keep job 7 {seq}"), "admitted");
+    let store = File::open(&file).unwrap();
+    let line = Name::new("job").unwrap();
+    let token = runtime().block_on(store.evict(&line, TicketId(7), "a test")).unwrap();
+    let after = clock::now();
+    assert!(token.unwrap().0 > seq.parse().unwrap());
+    let alarm = numbers(&victim.expect("alarm"));
+    assert_eq!(alarm[0], 7);
+    println!("evicted and told after {:?}", after.until(Time(alarm[1])));
+    assert!(after.until(Time(alarm[1])) < Duration::from_millis(100));
+    victim.ask(&format!("keep job 7 {seq}"), "lost");
+    assert_eq!(runtime().block_on(store.evict(&line, TicketId(7), "again")).unwrap(), None);
+}
+
+#[test]
+fn a_waiting_process_costs_next_to_nothing() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let mut holder = Puppet::new(&file);
+    holder.ask("lock job 1", "held");
+    let mut waiter = Puppet::new(&file);
+    waiter.tell("lock job 2");
+    let store = File::open(&file).unwrap();
+    wait_for(&store, &Name::new("job").unwrap(), 2);
+    let Some(before) = cpu(waiter.pid()) else {
+        println!("skipped: the system does not say how long a process ran");
+        return;
+    };
+    let time = Duration::from_secs(3);
+    std::thread::sleep(time);
+    let used = cpu(waiter.pid()).unwrap().saturating_sub(before);
+    let share = used.as_secs_f64() / time.as_secs_f64() * 100.0;
+    println!("a waiting process uses {share:.3} % of a core");
+    assert!(share < 0.5, "{share} %");
+    holder.ask("leave job 1", "left");
+    waiter.expect("held");
+}
+
+/// How long the threads of a process have run.
+fn cpu(pid: u32) -> Option<Duration> {
+    let mut sum = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        sum += text.split(' ').next()?.parse::<u64>().ok()?;
+    }
+    Some(Duration::from_nanos(sum))
+}

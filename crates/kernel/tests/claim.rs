@@ -1,0 +1,194 @@
+//! One ticket's life, step by step: what it asks, when it believes an answer, and how it ends.
+
+use core::time::Duration;
+use holdline_kernel::{Action, Claim, Enter, Event, Lease, Manner, Schedule, Seq, Standing, Time};
+
+const LEASE: Lease = Lease { length: Duration::from_secs(10), margin: Duration::from_millis(100) };
+const POLL: Schedule = Schedule::fixed(Duration::from_millis(50));
+const AGAIN: Duration = Duration::from_secs(1);
+
+fn ms(millis: u64) -> Time {
+    Time(millis * 1_000_000)
+}
+
+fn claim(manner: Manner) -> Claim {
+    Claim::new(manner, LEASE, Time::NEVER)
+}
+
+fn reply(sent: Time, standing: Standing) -> Event {
+    Event::Reply { sent, standing }
+}
+
+fn waiting(seq: Option<u64>) -> Standing {
+    Standing::Waiting { seq: seq.map(Seq), again: AGAIN }
+}
+
+fn admitted(seq: u64) -> Standing {
+    Standing::Admitted(Seq(seq))
+}
+
+#[test]
+fn each_manner_begins_with_its_verb() {
+    assert_eq!(claim(Manner::Try).restart(), Action::Send(Enter::Try));
+    assert_eq!(claim(Manner::Barge(POLL)).restart(), Action::Send(Enter::Try));
+    assert_eq!(claim(Manner::Listen).restart(), Action::Send(Enter::Queue));
+    assert_eq!(claim(Manner::Poll(POLL)).restart(), Action::Send(Enter::Queue));
+}
+
+#[test]
+fn a_fresh_answer_grants_from_when_it_was_asked_for() {
+    for manner in [Manner::Try, Manner::Listen, Manner::Poll(POLL), Manner::Barge(POLL)] {
+        let action = claim(manner).step(ms(5), 0, reply(ms(1), admitted(7)));
+        assert_eq!(action, Action::Grant { seq: Seq(7), sent: ms(1) });
+    }
+}
+
+/// The answer is too old when the lease that it speaks of may have ended: ask again, about that
+/// very place.
+#[test]
+fn an_old_answer_grants_nothing() {
+    let too_late = LEASE.good_until(ms(1));
+    let mut claim = claim(Manner::Listen);
+    let action = claim.step(too_late, 0, reply(ms(1), admitted(7)));
+    assert_eq!(action, Action::Send(Enter::Keep(Seq(7))));
+    let just_in_time = Time(too_late.0 - 1);
+    let action = claim.step(just_in_time, 0, reply(ms(1), admitted(7)));
+    assert_eq!(action, Action::Grant { seq: Seq(7), sent: ms(1) });
+}
+
+#[test]
+fn an_old_answer_after_the_limit_gives_up() {
+    let mut claim = Claim::new(Manner::Listen, LEASE, ms(60_000));
+    assert_eq!(claim.step(ms(60_000), 0, reply(ms(1), admitted(7))), Action::GiveUp);
+}
+
+/// A fresh answer is not thrown away because the limit passed while it was on its way.
+#[test]
+fn a_fresh_answer_at_the_limit_is_a_grant() {
+    let mut claim = Claim::new(Manner::Listen, LEASE, ms(10));
+    let action = claim.step(ms(11), 0, reply(ms(9), admitted(7)));
+    assert_eq!(action, Action::Grant { seq: Seq(7), sent: ms(9) });
+}
+
+#[test]
+fn a_listener_waits_as_long_as_the_line_says_and_keeps_its_place() {
+    let mut claim = claim(Manner::Listen);
+    let action = claim.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    assert_eq!(action, Action::Wait { until: ms(1_005), seq: Some(Seq(7)) });
+    assert_eq!(claim.step(ms(20), 0, Event::Woken), Action::Send(Enter::Keep(Seq(7))));
+}
+
+/// A wake-up is a reason to ask, never a grant.
+#[test]
+fn a_wake_up_is_proved() {
+    let mut claim = claim(Manner::Listen);
+    claim.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    for now in 6..20 {
+        assert_eq!(claim.step(ms(now), 0, Event::Woken), Action::Send(Enter::Keep(Seq(7))));
+    }
+}
+
+#[test]
+fn a_poller_waits_by_its_schedule_but_never_longer_than_its_place_lasts() {
+    let schedule = Schedule::exponential(Duration::from_millis(400), Duration::from_secs(9));
+    let mut claim = claim(Manner::Poll(schedule));
+    for until in [400, 800, 1_000, 1_000] {
+        let action = claim.step(ms(0), 0, reply(ms(0), waiting(Some(7))));
+        assert_eq!(action, Action::Wait { until: ms(until), seq: Some(Seq(7)) });
+    }
+}
+
+/// A barger has no place to lose, so it waits by its schedule alone, and asks to enter at once.
+#[test]
+fn a_barger_keeps_no_place() {
+    let mut claim = claim(Manner::Barge(Schedule::fixed(Duration::from_secs(5))));
+    let action = claim.step(ms(0), 0, reply(ms(0), waiting(None)));
+    assert_eq!(action, Action::Wait { until: ms(5_000), seq: None });
+    assert_eq!(claim.step(ms(5_000), 0, Event::Woken), Action::Send(Enter::Try));
+}
+
+/// Whatever happens to a try, it never asks for a place in the line.
+#[test]
+fn a_try_writes_nothing() {
+    let mut try_once = claim(Manner::Try);
+    assert_eq!(try_once.restart(), Action::Send(Enter::Try));
+    let Action::Wait { until, seq: None } = try_once.step(ms(0), 0, Event::Failed) else {
+        panic!("a failure is retried")
+    };
+    assert_eq!(try_once.step(until, 0, Event::Woken), Action::Send(Enter::Try));
+    assert_eq!(try_once.step(until, 0, reply(until, waiting(None))), Action::GiveUp);
+    assert_eq!(claim(Manner::Try).step(ms(0), 0, reply(ms(0), Standing::Lost)), Action::GiveUp);
+}
+
+/// The outcome is unknown: the same question again, about the same ticket and the same place.
+#[test]
+fn a_failure_keeps_the_ticket_and_the_place() {
+    let mut new = claim(Manner::Listen);
+    let Action::Wait { until, seq: None } = new.step(ms(0), 9, Event::Failed) else {
+        panic!("a failure is retried")
+    };
+    assert_eq!(new.step(until, 0, Event::Woken), Action::Send(Enter::Queue));
+    new.step(until, 0, reply(until, waiting(Some(7))));
+    let Action::Wait { until, seq } = new.step(until, 9, Event::Failed) else {
+        panic!("a failure is retried")
+    };
+    assert_eq!(seq, Some(Seq(7)));
+    assert_eq!(new.step(until, 0, Event::Woken), Action::Send(Enter::Keep(Seq(7))));
+}
+
+#[test]
+fn failures_back_off_and_end_after_five_in_a_row() {
+    let mut claim = claim(Manner::Listen);
+    for pause in [50, 100, 200, 400] {
+        // In the middle of its jitter: with half the spread added, the plain pause.
+        let random = pause * 500_000;
+        let action = claim.step(ms(0), random, Event::Failed);
+        assert_eq!(action, Action::Wait { until: ms(pause), seq: None });
+    }
+    assert_eq!(claim.step(ms(0), 0, Event::Failed), Action::Fail);
+}
+
+#[test]
+fn an_answer_forgives_the_failures_before_it() {
+    let mut claim = claim(Manner::Listen);
+    for _ in 0..10 {
+        for _ in 0..4 {
+            assert!(matches!(claim.step(ms(0), 0, Event::Failed), Action::Wait { .. }));
+        }
+        claim.step(ms(0), 0, reply(ms(0), waiting(Some(7))));
+    }
+}
+
+/// A waiter whose place is gone begins again; with a new ticket, and so with a new place.
+#[test]
+fn lost_while_waiting_begins_again() {
+    let mut claim = claim(Manner::Listen);
+    claim.step(ms(0), 0, reply(ms(0), waiting(Some(7))));
+    assert_eq!(claim.step(ms(5), 0, reply(ms(4), Standing::Lost)), Action::Restart);
+    assert_eq!(claim.restart(), Action::Send(Enter::Queue));
+    let action = claim.step(ms(6), 0, reply(ms(5), waiting(Some(9))));
+    assert_eq!(action, Action::Wait { until: ms(1_006), seq: Some(Seq(9)) });
+}
+
+#[test]
+fn no_wait_outlasts_the_limit() {
+    for manner in [Manner::Listen, Manner::Poll(POLL), Manner::Barge(POLL)] {
+        let mut claim = Claim::new(manner, LEASE, ms(20));
+        let action = claim.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+        let Action::Wait { until, .. } = action else { panic!("{manner:?} does not wait") };
+        assert_eq!(until, ms(20), "{manner:?}");
+        assert_eq!(claim.step(ms(20), 0, Event::Woken), Action::GiveUp, "{manner:?}");
+        let action = claim.step(ms(20), 0, reply(ms(19), waiting(Some(7))));
+        assert_eq!(action, Action::GiveUp, "{manner:?}");
+        let action = claim.step(ms(20), 0, reply(ms(19), Standing::Lost));
+        assert_eq!(action, Action::GiveUp, "{manner:?}");
+        assert_eq!(claim.step(ms(20), 0, Event::Failed), Action::Fail, "{manner:?}");
+    }
+}
+
+#[test]
+fn a_failure_near_the_limit_waits_no_longer_than_it() {
+    let mut claim = Claim::new(Manner::Listen, LEASE, ms(20));
+    let action = claim.step(ms(19), u64::MAX, Event::Failed);
+    assert_eq!(action, Action::Wait { until: ms(20), seq: None });
+}

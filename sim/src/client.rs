@@ -1,0 +1,352 @@
+//! A client: it runs the kernel's claims as the library's driver does.
+
+use crate::clock::Clock;
+use crate::invariants::{Fact, Lock, Settled};
+use crate::keeper::{Holding, Leaving};
+use crate::plan::{Bug, LEASES, LONGEST_WORK, PATIENCES};
+use crate::server::{Answer, Request};
+use crate::world::{Event, Letter, World};
+use holdline_kernel::{
+    Action, Claim, Event as Happened, Lease, Manner, Schedule, Seq, Ticket, TicketId, Time,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a client set a timer for. Each carries what makes it stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alarm {
+    /// Want a lock.
+    Begin,
+    /// A request has had its time.
+    Due { call: u64 },
+    /// The wait is over.
+    Wake { turn: u64 },
+    /// The keeper has something to do.
+    Keep { turn: u64 },
+    /// The work is done.
+    Done { attempt: u64 },
+    /// The caller wants it no longer.
+    Cancel { attempt: u64 },
+    /// A leave was not answered.
+    LeaveAgain { id: TicketId },
+}
+
+/// A claim, and what the driver knows beside it.
+#[derive(Debug)]
+pub(crate) struct Claiming {
+    pub(crate) lock: Lock,
+    pub(crate) ticket: Ticket,
+    pub(crate) lease: Lease,
+    claim: Claim,
+    /// The request that is out, and when it was sent.
+    call: Option<(u64, Time)>,
+    /// The timer of the wait, if it waits.
+    turn: Option<u64>,
+    /// A notice came while a request was out.
+    noticed: bool,
+}
+
+/// What a client is doing.
+#[derive(Debug)]
+pub(crate) enum State {
+    Idle,
+    Claiming(Box<Claiming>),
+    Held(Box<Holding>),
+}
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) clock: Clock,
+    pub(crate) asleep_until: u64,
+    pub(crate) state: State,
+    pub(crate) leaving: BTreeMap<TicketId, Leaving>,
+    /// How many locks it will still want once the faults have stopped.
+    pub(crate) encores: u32,
+    pub(crate) attempt: u64,
+    /// When the attempt began, in true time.
+    began: u64,
+    count: u64,
+}
+
+impl Client {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Client {
+            clock,
+            asleep_until: 0,
+            state: State::Idle,
+            leaving: BTreeMap::new(),
+            encores: 2,
+            attempt: 0,
+            began: 0,
+            count: 0,
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn local(&self, client: usize) -> Time {
+        self.clients[client].clock.local(self.now)
+    }
+
+    /// Sets a timer by the client's own clock.
+    pub(crate) fn alarm(&mut self, client: usize, at: Time, alarm: Alarm) {
+        let at = self.clients[client].clock.when(at);
+        if at < u64::MAX {
+            self.at(at, Event::Rings { client, alarm });
+        }
+    }
+
+    pub(crate) fn fresh(&mut self, client: usize) -> u64 {
+        self.clients[client].count += 1;
+        self.clients[client].count
+    }
+
+    /// Sends a request, and returns the number of the call.
+    pub(crate) fn call(&mut self, client: usize, lock: Lock, request: Request) -> u64 {
+        let call = self.fresh(client);
+        self.note(format_args!("client {client} calls {call}: {request} in line {lock}"));
+        let server = self.plan.locks[lock].server;
+        self.post(client, server, Event::Arrives(Letter { client, call, lock, request }));
+        call
+    }
+
+    pub(crate) fn ring(&mut self, client: usize, alarm: Alarm) {
+        match alarm {
+            Alarm::Begin => self.begin(client),
+            Alarm::Due { call } => self.timed_out(client, call),
+            Alarm::Wake { turn } => self.wake(client, turn),
+            Alarm::Keep { turn } => self.keeper_wakes(client, turn),
+            Alarm::Done { attempt } if self.clients[client].attempt == attempt => {
+                self.release(client);
+            }
+            Alarm::Cancel { attempt } if self.clients[client].attempt == attempt => {
+                self.cancel(client);
+            }
+            Alarm::Done { .. } | Alarm::Cancel { .. } => {}
+            Alarm::LeaveAgain { id } => self.leave_again(client, id),
+        }
+    }
+
+    fn manner(&mut self) -> Manner {
+        let ms = Duration::from_millis;
+        let schedule = self.rng.pick(&[
+            Schedule::fixed(ms(50)),
+            Schedule::shrinking(ms(50)),
+            Schedule::exponential(ms(10), ms(200)).jitter(50),
+        ]);
+        match self.rng.below(10) {
+            0 => Manner::Try,
+            1 | 2 => Manner::Poll(schedule),
+            3 => Manner::Barge(schedule),
+            _ => Manner::Listen,
+        }
+    }
+
+    fn begin(&mut self, client: usize) {
+        if self.is_calm() {
+            if self.clients[client].encores == 0 {
+                return;
+            }
+            self.clients[client].encores -= 1;
+        }
+        let lock = self.rng.below(self.plan.locks.len() as u64) as usize;
+        let kind = self.plan.locks[lock].kind;
+        let length = self.rng.pick(&LEASES);
+        let margin = Duration::from_millis(self.rng.pick(&[5, 20, 100]));
+        let ticket = Ticket {
+            id: TicketId(self.rng.id()),
+            weight: kind.weight(&mut self.rng),
+            capacity: kind.capacity(),
+            lease: length,
+            patience: self.rng.pick(&PATIENCES),
+            span: self.rng.pick(&[1, 1, 3]),
+            floor: 0,
+        };
+        let manner = self.manner();
+        let limited = self.rng.chance(200);
+        let limit = self.rng.millis(20, 3_000);
+        let limit = if limited { self.local(client).after(limit) } else { Time::NEVER };
+        let lease = Lease { length, margin };
+        let mut claim = Claim::new(manner, lease, limit);
+        let action = claim.restart();
+        self.clients[client].attempt += 1;
+        self.clients[client].began = self.now;
+        self.note(format_args!("client {client} wants line {lock}: {manner:?}"));
+        self.tell(&Fact::Began { client, patient: !limited && manner != Manner::Try });
+        self.tell(&Fact::Goes { client, id: ticket.id });
+        let claiming =
+            Claiming { lock, ticket, lease, claim, call: None, turn: None, noticed: false };
+        self.clients[client].state = State::Claiming(Box::new(claiming));
+        if !self.is_calm() && self.rng.chance(100) {
+            let wait = self.rng.millis(0, 2_000);
+            let attempt = self.clients[client].attempt;
+            self.after(wait, Event::Rings { client, alarm: Alarm::Cancel { attempt } });
+        }
+        self.perform(client, action);
+    }
+
+    fn claiming(&mut self, client: usize) -> Option<&mut Claiming> {
+        match &mut self.clients[client].state {
+            State::Claiming(claiming) => Some(claiming),
+            _ => None,
+        }
+    }
+
+    fn step(&mut self, client: usize, happened: Happened) {
+        let (now, random) = (self.local(client), self.rng.next());
+        if let Some(claiming) = self.claiming(client) {
+            (claiming.call, claiming.turn) = (None, None);
+            let action = claiming.claim.step(now, random, happened);
+            self.perform(client, action);
+        }
+    }
+
+    fn perform(&mut self, client: usize, action: Action) {
+        let now = self.local(client);
+        match action {
+            Action::Send(how) => {
+                let Some(&mut Claiming { lock, ticket, lease, .. }) = self.claiming(client) else {
+                    return;
+                };
+                let call = self.call(client, lock, Request::Enter(ticket, how));
+                let time = lease.beat().min(Duration::from_millis(500));
+                self.alarm(client, now.after(time), Alarm::Due { call });
+                if let Some(claiming) = self.claiming(client) {
+                    claiming.call = Some((call, now));
+                }
+            }
+            Action::Wait { until, .. } => {
+                let turn = self.fresh(client);
+                let Some(claiming) = self.claiming(client) else { return };
+                claiming.turn = Some(turn);
+                // Subscribe, then ask, then wait: a notice that came in between is not lost.
+                let at = if std::mem::take(&mut claiming.noticed) { now } else { until };
+                self.alarm(client, at, Alarm::Wake { turn });
+            }
+            Action::Grant { seq, sent } => self.granted(client, seq, sent),
+            Action::Restart => {
+                self.new_ticket(client, true);
+                if let Some(claiming) = self.claiming(client) {
+                    let action = claiming.claim.restart();
+                    self.perform(client, action);
+                }
+            }
+            Action::GiveUp => self.end_claim(client, Settled::GaveUp),
+            Action::Fail => self.end_claim(client, Settled::Failed),
+        }
+    }
+
+    fn new_ticket(&mut self, client: usize, disown: bool) {
+        let id = TicketId(self.rng.id());
+        let Some(claiming) = self.claiming(client) else { return };
+        let old = std::mem::replace(&mut claiming.ticket.id, id);
+        claiming.noticed = false;
+        if disown {
+            self.tell(&Fact::Disowned { id: old });
+        }
+        self.tell(&Fact::Goes { client, id });
+    }
+
+    fn granted(&mut self, client: usize, seq: Seq, sent: Time) {
+        let state = std::mem::replace(&mut self.clients[client].state, State::Idle);
+        let State::Claiming(claiming) = state else { return };
+        self.stats.grants += 1;
+        self.note(format_args!("client {client} is GRANTED {seq:?} of line {}", claiming.lock));
+        self.settled(client, Settled::Granted);
+        let most = if self.is_calm() {
+            20
+        } else {
+            self.rng.pick(&[5, 50, 50, 500, LONGEST_WORK.as_millis() as u64])
+        };
+        let work = self.rng.millis(0, most);
+        let attempt = self.clients[client].attempt;
+        self.after(work, Event::Rings { client, alarm: Alarm::Done { attempt } });
+        self.hold(client, &claiming, seq, sent);
+    }
+
+    fn settled(&mut self, client: usize, how: Settled) {
+        if self.is_calm() {
+            let since = self.clients[client].began.max(self.plan.calm);
+            self.stats.calm_wait = self.stats.calm_wait.max((self.now - since) / 1_000_000);
+        }
+        self.tell(&Fact::Settled { client, how });
+    }
+
+    fn end_claim(&mut self, client: usize, how: Settled) {
+        let state = std::mem::replace(&mut self.clients[client].state, State::Idle);
+        let State::Claiming(claiming) = state else { return };
+        self.note(format_args!("client {client} ends its claim: {how:?}"));
+        self.settled(client, how);
+        self.leave(client, claiming.lock, claiming.ticket.id);
+        self.rest(client);
+    }
+
+    fn cancel(&mut self, client: usize) {
+        match self.clients[client].state {
+            State::Idle => {}
+            State::Claiming(_) => self.end_claim(client, Settled::Cancelled),
+            State::Held(_) => self.release(client),
+        }
+    }
+
+    /// Wants the next lock after a while.
+    pub(crate) fn rest(&mut self, client: usize) {
+        let longest = self.rng.pick(&[1, 50, 500]);
+        let wait = self.rng.millis(0, longest);
+        self.after(wait, Event::Rings { client, alarm: Alarm::Begin });
+    }
+
+    pub(crate) fn replied(&mut self, client: usize, call: u64, answer: Answer) {
+        let now = self.local(client);
+        if let Some(claiming) = self.claiming(client)
+            && let Some((out, sent)) = claiming.call
+            && out == call
+            && let Answer::Stands(standing) = answer
+        {
+            let sent = if self.config.bug == Some(Bug::ValidFromReply) { now } else { sent };
+            match standing {
+                Ok(standing) => self.step(client, Happened::Reply { sent, standing }),
+                Err(refusal) => panic!("a claim never changes its weight or capacity: {refusal:?}"),
+            }
+            return;
+        }
+        if !self.left(client, call) {
+            self.renewal_replied(client, call, answer);
+        }
+    }
+
+    fn timed_out(&mut self, client: usize, call: u64) {
+        let out = self.claiming(client).and_then(|claiming| claiming.call);
+        if out.is_some_and(|(out, _)| out == call) {
+            self.note(format_args!("client {client}: no answer to call {call}"));
+            if self.config.bug == Some(Bug::RetryWithNewId) {
+                self.new_ticket(client, false);
+            }
+            self.step(client, Happened::Failed);
+        }
+    }
+
+    fn wake(&mut self, client: usize, turn: u64) {
+        if self.claiming(client).is_some_and(|claiming| claiming.turn == Some(turn)) {
+            self.step(client, Happened::Woken);
+        }
+    }
+
+    pub(crate) fn noticed(&mut self, client: usize, id: TicketId, seq: Seq) {
+        let now = self.local(client);
+        let blind = self.config.bug == Some(Bug::NoProofAfterWait);
+        self.doubt(client, id);
+        let Some(claiming) = self.claiming(client) else { return };
+        if claiming.ticket.id != id {
+            return;
+        }
+        if blind {
+            self.granted(client, seq, now);
+        } else if claiming.turn.is_some() {
+            self.step(client, Happened::Woken);
+        } else {
+            claiming.noticed = true;
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Nothing is left behind: every place in a line is its client's present one, or one that the client
+//! has given up; and when all leases have lapsed, every line is empty.
+
+use super::{Fact, Invariant};
+use holdline_kernel::TicketId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who goes by which ticket, and which tickets are given up.
+#[derive(Debug, Default)]
+pub(crate) struct Clean {
+    present: BTreeMap<usize, TicketId>,
+    disowned: BTreeSet<TicketId>,
+}
+
+impl Invariant for Clean {
+    fn name(&self) -> &'static str {
+        "clean"
+    }
+
+    fn see(&mut self, _now: u64, fact: &Fact<'_>) -> Result<(), String> {
+        match *fact {
+            Fact::Goes { client, id } => {
+                self.present.insert(client, id);
+            }
+            Fact::Disowned { id } => {
+                self.disowned.insert(id);
+            }
+            Fact::Line { places, .. } => {
+                for place in places {
+                    let present = self.present.get(&place.client) == Some(&place.id);
+                    if !present && !self.disowned.contains(&place.id) {
+                        return Err(format!("client {} has forgotten {place:?}", place.client));
+                    }
+                }
+            }
+            Fact::Over { lock, left } if left > 0 => {
+                return Err(format!("{left} places are left in line {lock}"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! First come, first served: those let in are the front of the line, by the rule computed from
+//! scratch; a place keeps its number; nobody is granted a lock past somebody who waits before him.
+
+use super::{Fact, Invariant, Lock, Spot};
+use holdline_kernel::{Seq, TicketId};
+use std::collections::BTreeMap;
+
+/// Each line as it last was.
+#[derive(Debug, Default)]
+pub(crate) struct Fairness {
+    lines: BTreeMap<Lock, Vec<Spot>>,
+}
+
+fn rule(capacity: u32, places: &[Spot]) -> Result<(), String> {
+    let mut ahead = 0;
+    for place in places {
+        ahead += u64::from(place.weight);
+        if place.admitted != (ahead <= u64::from(capacity)) {
+            return Err(format!("{:?} stands wrong in {places:?}", place.seq));
+        }
+    }
+    if !places.is_sorted_by(|a, b| a.seq < b.seq) {
+        return Err(format!("the numbers do not rise: {places:?}"));
+    }
+    Ok(())
+}
+
+fn kept(before: &[Spot], places: &[Spot]) -> Result<(), String> {
+    let old: BTreeMap<TicketId, Seq> = before.iter().map(|place| (place.id, place.seq)).collect();
+    let last = before.last().map_or(Seq(0), |place| place.seq);
+    for place in places {
+        match old.get(&place.id) {
+            Some(seq) if *seq == place.seq => {}
+            _ if place.seq > last => {}
+            _ => return Err(format!("{:?} pushed in before {last:?}", place.seq)),
+        }
+    }
+    Ok(())
+}
+
+impl Invariant for Fairness {
+    fn name(&self) -> &'static str {
+        "fairness"
+    }
+
+    fn see(&mut self, _now: u64, fact: &Fact<'_>) -> Result<(), String> {
+        match *fact {
+            Fact::Line { lock, capacity, places } => {
+                let before = self.lines.insert(lock, places.to_vec()).unwrap_or_default();
+                rule(capacity, places)?;
+                kept(&before, places)
+            }
+            Fact::Granted { lock, seq, .. } => {
+                let line = self.lines.get(&lock).map_or(&[][..], Vec::as_slice);
+                match line.iter().find(|place| place.seq < seq && !place.admitted) {
+                    Some(first) => Err(format!("{seq:?} was granted past {:?}", first.seq)),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}

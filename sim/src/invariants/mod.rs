@@ -1,0 +1,102 @@
+//! What must hold in every run, one file each.
+//!
+//! The world tells *facts*, in the order of true time; each invariant keeps its own books about
+//! them, and shares no state with the world or with another invariant.
+
+mod clean;
+mod exclusion;
+mod fairness;
+mod loss;
+mod progress;
+mod tokens;
+
+use crate::plan::Class;
+use holdline_kernel::{Seq, TicketId};
+
+/// A line's number in the world.
+pub(crate) type Lock = usize;
+
+/// One place of a line, after an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) id: TicketId,
+    pub(crate) seq: Seq,
+    pub(crate) weight: u32,
+    pub(crate) client: usize,
+    pub(crate) admitted: bool,
+}
+
+/// Why a place is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Left,
+    Lapsed,
+    Evicted,
+    Wiped,
+}
+
+/// How a claim ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    Granted,
+    GaveUp,
+    Failed,
+    Cancelled,
+}
+
+/// Something that is true, though perhaps nobody in the world knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fact<'a> {
+    /// A client began to want a lock. A patient one has no limit, and queues or asks again.
+    Began { client: usize, patient: bool },
+    /// It stopped wanting it.
+    Settled { client: usize, how: Settled },
+    /// It goes by this ticket now.
+    Goes { client: usize, id: TicketId },
+    /// It will not use this ticket again: it has left, or was told that its place is gone.
+    Disowned { id: TicketId },
+    /// It holds, by its own judgement, until this true time.
+    Granted { lock: Lock, id: TicketId, seq: Seq, weight: u32, capacity: u32, until: u64 },
+    /// It holds for longer.
+    Renewed { lock: Lock, id: TicketId, seq: Seq, until: u64 },
+    /// It takes less from now on.
+    Lowered { lock: Lock, id: TicketId, weight: u32 },
+    /// It holds no longer: told of the loss, or about to leave.
+    Ended { lock: Lock, id: TicketId },
+    /// The server's line, after an operation.
+    Line { lock: Lock, capacity: u32, places: &'a [Spot] },
+    /// The server let it in.
+    Admitted { lock: Lock, seq: Seq },
+    /// The server keeps an admitted place at least until this true time, if its clock is left alone.
+    Promised { id: TicketId, seq: Seq, until: u64 },
+    /// The server has removed it.
+    Removed { lock: Lock, id: TicketId, seq: Seq, cause: Cause },
+    /// No more faults. From now on each patient claim is to be admitted within this time.
+    Calm { bound: u64 },
+    /// All is over and all leases have lapsed: so many places are left in a line.
+    Over { lock: Lock, left: usize },
+}
+
+/// One rule, and the books that it keeps.
+pub(crate) trait Invariant {
+    fn name(&self) -> &'static str;
+    fn see(&mut self, now: u64, fact: &Fact<'_>) -> Result<(), String>;
+}
+
+/// The rules that hold under this class of faults. A server that forgets, or whose clock jumps, may
+/// let a rival in at any moment: then exclusion is not promised, nor any order between the grants as
+/// the clients see them, and a loss is announced by what *was* promised.
+pub(crate) fn all(class: Class, exclusion_anyway: bool) -> Vec<Box<dyn Invariant>> {
+    let honest = class == Class::Faults;
+    let mut rules: Vec<Box<dyn Invariant>> = vec![
+        Box::new(tokens::Tokens::new(honest)),
+        Box::new(loss::Loss::new(honest)),
+        Box::new(fairness::Fairness::default()),
+        Box::new(clean::Clean::default()),
+        Box::new(progress::Progress::default()),
+    ];
+    if honest || exclusion_anyway {
+        rules.push(Box::new(exclusion::Exclusion::default()));
+    }
+    rules
+}

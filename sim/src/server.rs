@@ -1,0 +1,222 @@
+//! A server: the kernel's line for each name, on a clock of its own.
+
+use crate::clock::Clock;
+use crate::invariants::{Cause, Fact, Lock, Spot};
+use crate::plan::Bug;
+use crate::world::{Event, Letter, World};
+use holdline_kernel::{
+    Deck, Enter, Head, Line, Place, Refusal, Seq, Standing, Ticket, TicketId, Time,
+};
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+
+/// What a client may ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request {
+    Enter(Ticket, Enter),
+    Leave(TicketId),
+    /// Remove this place by force.
+    Evict(TicketId),
+    /// Nobody asked: remove what has lapsed.
+    Sweep,
+}
+
+impl Display for Request {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Request::Enter(ticket, how) => {
+                let Ticket { id, weight, capacity, lease, patience, .. } = ticket;
+                write!(f, "{how:?} {id:?} weight {weight}/{capacity} for {lease:?}/{patience:?}")
+            }
+            Request::Leave(id) => write!(f, "Leave {id:?}"),
+            Request::Evict(id) => write!(f, "Evict {id:?}"),
+            Request::Sweep => write!(f, "Sweep"),
+        }
+    }
+}
+
+impl Display for Answer {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Stands(Ok(standing)) => write!(f, "{standing:?}"),
+            Answer::Stands(Err(refusal)) => write!(f, "refused: {refusal:?}"),
+            Answer::Left => write!(f, "left"),
+        }
+    }
+}
+
+/// What it answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Stands(Result<Standing, Refusal>),
+    Left,
+}
+
+/// One server, with the lines that it keeps.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) clock: Clock,
+    /// Until when it is down.
+    pub(crate) down: u64,
+    pub(crate) lines: BTreeMap<Lock, (Head, Deck<usize>)>,
+}
+
+/// A line's places before or after an operation, and what there is to know about them.
+struct Seen {
+    spots: Vec<Spot>,
+    expires: Vec<Time>,
+    capacity: u32,
+}
+
+/// Whom an operation wakes.
+type Woken = Vec<(usize, TicketId, Seq)>;
+
+impl Server {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Server { clock, down: 0, lines: BTreeMap::new() }
+    }
+
+    pub(crate) fn count(&self, lock: Lock) -> usize {
+        self.lines.get(&lock).map_or(0, |(_, deck)| deck.iter().count())
+    }
+
+    /// The first place of a line: what a status would show as the holder.
+    pub(crate) fn first(&self, lock: Lock) -> Option<&Place<usize>> {
+        self.lines.get(&lock).and_then(|(_, deck)| deck.iter().next())
+    }
+
+    fn seen(&self, lock: Lock) -> Seen {
+        let Some((head, deck)) = self.lines.get(&lock) else {
+            return Seen { spots: vec![], expires: vec![], capacity: 0 };
+        };
+        let spot = |place: &Place<usize>| Spot {
+            id: place.id,
+            seq: place.seq,
+            weight: place.weight,
+            client: place.data,
+            admitted: place.seq < head.front,
+        };
+        Seen {
+            spots: deck.iter().map(spot).collect(),
+            expires: deck.iter().map(|place| place.expires).collect(),
+            capacity: head.capacity,
+        }
+    }
+
+    /// The real server, and the planted mistakes.
+    fn act(
+        &mut self,
+        at: u64,
+        lock: Lock,
+        client: usize,
+        request: Request,
+        bug: Option<Bug>,
+    ) -> (Answer, Woken) {
+        let first = self.first(lock).map(|place| place.id);
+        let now = self.clock.local(at);
+        let stamp = if bug == Some(Bug::CounterOnly) { 0 } else { now.0 / 1_000 };
+        let (head, places) = self.lines.entry(lock).or_default();
+        if bug == Some(Bug::NeverLapses) {
+            head.due = Time::NEVER;
+        }
+        let mut woken = Vec::new();
+        let wake = |place: &Place<usize>| woken.push((place.data, place.id, place.seq));
+        let mut line = Line { head, places, now, stamp, wake };
+        let answer = match request {
+            Request::Enter(ticket, mut how) => {
+                if bug == Some(Bug::TryOvertakes) && how == Enter::Try {
+                    line.head.front = Seq::END;
+                }
+                let known = line.places.iter().any(|place| place.id == ticket.id);
+                if bug == Some(Bug::KeepRecreates) && matches!(how, Enter::Keep(_)) && !known {
+                    how = Enter::Queue;
+                }
+                let Ok(standing) = line.enter(&ticket, how, client);
+                Answer::Stands(standing)
+            }
+            Request::Leave(id) => {
+                let id = if bug == Some(Bug::LeaveByName) { first.unwrap_or(id) } else { id };
+                let Ok(_) = line.leave(id);
+                Answer::Left
+            }
+            Request::Evict(id) => {
+                let Ok(_) = line.evict(id);
+                Answer::Left
+            }
+            Request::Sweep => {
+                let Ok(()) = line.expire();
+                Answer::Left
+            }
+        };
+        (answer, woken)
+    }
+}
+
+impl World {
+    /// A request arrives.
+    pub(crate) fn serve(&mut self, letter: Letter) {
+        let Letter { client, call, lock, request } = letter;
+        let server = self.plan.locks[lock].server;
+        if self.servers[server].down > self.now {
+            self.note(format_args!("server {server} is down for client {client}"));
+            return;
+        }
+        let answer = self.operate(lock, client, request);
+        self.note(format_args!("  line {lock}: {request} of client {client}: {answer}"));
+        self.post(client, server, Event::Replied { client, call, answer });
+    }
+
+    /// Removes what has lapsed.
+    pub(crate) fn sweep(&mut self, lock: Lock) {
+        self.operate(lock, usize::MAX, Request::Sweep);
+    }
+
+    /// Does one operation, notifies whom it wakes, and tells what changed.
+    pub(crate) fn operate(&mut self, lock: Lock, client: usize, request: Request) -> Answer {
+        let (now, bug) = (self.now, self.config.bug);
+        let before = self.server_of(lock).seen(lock);
+        let (answer, woken) = self.server_of(lock).act(now, lock, client, request, bug);
+        let after = self.server_of(lock).seen(lock);
+        let server = self.plan.locks[lock].server;
+        for (client, id, seq) in woken {
+            self.stats.notices += 1;
+            self.post(client, server, Event::Noticed { client, id, seq });
+        }
+        self.tell_removed(lock, &before, &after, request);
+        self.tell_line(lock, &before, &after);
+        answer
+    }
+
+    fn tell_removed(&mut self, lock: Lock, before: &Seen, after: &Seen, request: Request) {
+        for spot in &before.spots {
+            if after.spots.iter().any(|other| other.seq == spot.seq) {
+                continue;
+            }
+            let cause = match request {
+                Request::Leave(id) if id == spot.id => Cause::Left,
+                Request::Evict(id) if id == spot.id => Cause::Evicted,
+                _ => Cause::Lapsed,
+            };
+            if cause == Cause::Lapsed {
+                self.stats.lapses += 1;
+                self.note(format_args!("  line {lock}: {:?} is gone", spot.seq));
+            }
+            self.tell(&Fact::Removed { lock, id: spot.id, seq: spot.seq, cause });
+        }
+    }
+
+    fn tell_line(&mut self, lock: Lock, before: &Seen, after: &Seen) {
+        let clock = self.server_of(lock).clock;
+        self.tell(&Fact::Line { lock, capacity: after.capacity, places: &after.spots });
+        for (spot, expires) in after.spots.iter().zip(&after.expires) {
+            if !spot.admitted {
+                continue;
+            }
+            let (id, seq) = (spot.id, spot.seq);
+            if !before.spots.iter().any(|other| other.seq == seq && other.admitted) {
+                self.tell(&Fact::Admitted { lock, seq });
+            }
+            self.tell(&Fact::Promised { id, seq, until: clock.when(*expires) });
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What happened, in words. Always hashed, so that two runs can be compared; kept only if asked for.
+
+use std::fmt::{Arguments, Write as _};
+
+/// The story of one run.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    /// FNV-1a over every line.
+    pub(crate) hash: u64,
+    /// The lines, if they are kept.
+    pub(crate) lines: Vec<String>,
+    keep: bool,
+    line: String,
+}
+
+impl Trace {
+    pub(crate) fn new(keep: bool) -> Self {
+        Trace { hash: 0xcbf2_9ce4_8422_2325, lines: Vec::new(), keep, line: String::new() }
+    }
+
+    pub(crate) fn note(&mut self, now: u64, what: Arguments<'_>) {
+        self.line.clear();
+        // Writing to a string cannot fail.
+        let _ = write!(self.line, "{:>13.6} ms  {what}", now as f64 / 1e6);
+        for byte in self.line.bytes() {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        if self.keep {
+            self.lines.push(self.line.clone());
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The world: true time, the queue of what is going to happen, and everybody in it.
+//!
+//! Nothing here runs by itself. One loop takes the next event, moves true time to it, and hands it
+//! to whom it concerns; everything that follows is a new event. All chance comes from the seed, so
+//! the same seed is the same story.
+
+use crate::client::{Alarm, Client};
+use crate::faults::Fault;
+use crate::invariants::{self, Fact, Invariant, Lock};
+use crate::plan::{LEASES, LONGEST_WORK, PATIENCES, Plan, SLOWEST, class_of};
+use crate::rng::Rng;
+use crate::server::{Answer, Request, Server};
+use crate::trace::Trace;
+use crate::{Config, Report, Stats, Violation};
+use holdline_kernel::{Seq, TicketId};
+use std::collections::BTreeMap;
+use std::fmt::{self, Arguments, Display, Formatter};
+use std::time::Duration;
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Letter {
+    pub(crate) client: usize,
+    pub(crate) call: u64,
+    pub(crate) lock: Lock,
+    pub(crate) request: Request,
+}
+
+/// Something that is going to happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// A request reaches its server.
+    Arrives(Letter),
+    /// A reply reaches its client.
+    Replied { client: usize, call: u64, answer: Answer },
+    /// A notice about a place reaches its client.
+    Noticed { client: usize, id: TicketId, seq: Seq },
+    /// A client's timer ends.
+    Rings { client: usize, alarm: Alarm },
+    /// Something goes wrong.
+    Goes(Fault),
+}
+
+impl Display for Event {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Arrives(letter) => write!(f, "call {} of client {}", letter.call, letter.client),
+            Event::Replied { client, call, .. } => {
+                write!(f, "the reply to {call} of client {client}")
+            }
+            Event::Noticed { client, seq, .. } => {
+                write!(f, "the notice of {seq:?} to client {client}")
+            }
+            Event::Rings { client, alarm } => write!(f, "{alarm:?} of client {client}"),
+            Event::Goes(fault) => write!(f, "{fault:?}"),
+        }
+    }
+}
+
+impl Event {
+    fn client(&self) -> Option<usize> {
+        match self {
+            Event::Replied { client, .. }
+            | Event::Noticed { client, .. }
+            | Event::Rings { client, .. } => Some(*client),
+            Event::Arrives(_) | Event::Goes(_) => None,
+        }
+    }
+}
+
+/// Everything there is.
+pub(crate) struct World {
+    pub(crate) config: Config,
+    pub(crate) plan: Plan,
+    pub(crate) now: u64,
+    pub(crate) rng: Rng,
+    pub(crate) trace: Trace,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) clients: Vec<Client>,
+    /// Until when nothing gets through between a client and a server.
+    pub(crate) cut: BTreeMap<(usize, usize), u64>,
+    pub(crate) stats: Stats,
+    /// How far servers' clocks were set back, altogether.
+    pub(crate) set_back: Duration,
+    queue: BTreeMap<(u64, u64), Event>,
+    order: u64,
+    rules: Vec<Box<dyn Invariant>>,
+    violation: Option<Violation>,
+}
+
+impl World {
+    pub(crate) fn new(config: Config) -> Self {
+        let mut rng = Rng::new(config.seed);
+        let class = config.class.unwrap_or_else(|| class_of(config.seed));
+        let plan = Plan::new(class, &mut rng);
+        let servers = plan.servers.iter().map(|clock| Server::new(*clock)).collect();
+        let clients = plan.clients.iter().map(|clock| Client::new(*clock)).collect();
+        let mut rules = invariants::all(class, config.exclusion_anyway);
+        rules.retain(|rule| config.only.is_none_or(|only| rule.name() == only));
+        World {
+            now: 0,
+            rng,
+            trace: Trace::new(config.keep_trace),
+            servers,
+            clients,
+            cut: BTreeMap::new(),
+            stats: Stats::default(),
+            set_back: Duration::ZERO,
+            queue: BTreeMap::new(),
+            order: 0,
+            rules,
+            violation: None,
+            config,
+            plan,
+        }
+    }
+
+    /// Lives the whole life of the world.
+    pub(crate) fn run(mut self) -> Report {
+        self.note(format_args!("{:?}", self.plan.clone()));
+        for client in 0..self.clients.len() {
+            let at = self.rng.below(1_000_000_000);
+            self.at(at, Event::Rings { client, alarm: Alarm::Begin });
+        }
+        self.at(self.plan.between_faults, Event::Goes(Fault::Next));
+        self.at(self.plan.calm, Event::Goes(Fault::Calm));
+        let end = self.plan.calm.saturating_add(120_000_000_000);
+        while self.violation.is_none() {
+            let Some(((at, order), event)) = self.queue.pop_first() else { break };
+            if at > end {
+                self.queue.insert((at, order), event);
+                break;
+            }
+            self.now = at;
+            self.happen(event);
+        }
+        if self.violation.is_none() {
+            self.over();
+        }
+        Report {
+            seed: self.config.seed,
+            class: self.plan.class,
+            violation: self.violation,
+            trace_hash: self.trace.hash,
+            trace: self.trace.lines,
+            stats: self.stats,
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        self.stats.events += 1;
+        if let Some(client) = event.client() {
+            let asleep_until = self.clients[client].asleep_until;
+            if asleep_until > self.now {
+                self.at(asleep_until, event);
+                return;
+            }
+        }
+        match event {
+            Event::Arrives(letter) => self.serve(letter),
+            Event::Replied { client, call, answer } => self.replied(client, call, answer),
+            Event::Noticed { client, id, seq } => self.noticed(client, id, seq),
+            Event::Rings { client, alarm } => self.ring(client, alarm),
+            Event::Goes(fault) => self.fault(fault),
+        }
+    }
+
+    /// Faults have stopped.
+    pub(crate) fn calm(&mut self) {
+        let most = |of: &[Duration]| of.iter().copied().max().unwrap_or_default();
+        // What may still be under way: a slow message, a lease or a wait that it renews, work that
+        // was begun, a clock that was set back; then a look by each who waits, and a turn for each.
+        let under_way = SLOWEST + most(&LEASES).max(most(&PATIENCES)) + LONGEST_WORK;
+        let turns = Duration::from_millis(500) * self.clients.len() as u32;
+        let bound = under_way + self.set_back + most(&PATIENCES) / 3 + turns;
+        self.note(format_args!("the faults stop; everybody is admitted within {bound:?}"));
+        self.stats.calm_bound = bound.as_millis() as u64;
+        self.tell(&Fact::Calm { bound: bound.as_nanos() as u64 });
+    }
+
+    /// All leases lapse; then every line is to be empty.
+    fn over(&mut self) {
+        self.now += 10_000_000_000 + self.set_back.as_nanos() as u64;
+        for lock in 0..self.plan.locks.len() {
+            self.sweep(lock);
+            let left = self.server_of(lock).count(lock);
+            self.tell(&Fact::Over { lock, left });
+        }
+    }
+
+    pub(crate) fn server_of(&mut self, lock: Lock) -> &mut Server {
+        let server = self.plan.locks[lock].server;
+        &mut self.servers[server]
+    }
+
+    /// Lets something happen at true time `at`; what is planned first for one instant comes first.
+    pub(crate) fn at(&mut self, at: u64, event: Event) {
+        self.order += 1;
+        self.queue.insert((at.max(self.now), self.order), event);
+    }
+
+    pub(crate) fn after(&mut self, wait: Duration, event: Event) {
+        self.at(self.now + wait.as_nanos() as u64, event);
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.now >= self.plan.calm
+    }
+
+    pub(crate) fn note(&mut self, what: Arguments<'_>) {
+        self.trace.note(self.now, what);
+    }
+
+    /// Tells every invariant something true. The first that objects ends the world.
+    pub(crate) fn tell(&mut self, fact: &Fact<'_>) {
+        for rule in &mut self.rules {
+            if let Err(what) = rule.see(self.now, fact)
+                && self.violation.is_none()
+            {
+                self.trace.note(self.now, format_args!("VIOLATED {}: {what}", rule.name()));
+                self.violation = Some(Violation { invariant: rule.name(), what, at: self.now });
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What `--help` says. It teaches: a new contributor should need nothing else to get going.
+
+use crate::servers::topologies;
+use std::fmt::Write as _;
+
+/// `cargo xtask --help`
+pub(crate) const ALL: &str = "
+cargo xtask COMMAND [--help]
+
+  test      everything that must pass before a change is merged; CI runs just this
+  servers   start, stop and show real servers on private ports, for tests and benchmarks
+  tidy      the rules of the house that a program can check, each finding as path:line: sentence
+  bench     the benchmark program, built with optimisation
+
+Start with `cargo xtask test --quick` while you work, and `cargo xtask test` before you send it.
+";
+
+/// `cargo xtask test --help`
+pub(crate) const TEST: &str = "
+cargo xtask test [--quick]
+
+Runs, in this order: formatting, clippy, tidy, the tests, the documentation, the kernel's purity,
+the library with each store alone, cargo-deny, the simulation. A failed step does not stop the
+later ones. A table of all steps comes at the end, and the last line is `N passed, N failed`.
+
+  --quick   only formatting, clippy, tidy and the tests; installs no server
+
+Servers that the tests need are started first on private ports, handed to the tests in environment
+variables, and stopped at the end, also after Ctrl-C or a crash. A variable that you have set
+yourself (say HOLDLINE_TEST_REDIS) is used as it is, and that server is not started.
+A server that is missing is `not run` on your machine, and a failure where CI is set.
+
+  CI                     if set: a missing server fails, and the whole run may take 40 minutes
+  HOLDLINE_PORT_BASE     the first of the private ports (default 31000)
+  HOLDLINE_NO_INSTALL    if set: never install a missing server
+";
+
+/// `cargo xtask tidy --help`
+pub(crate) const TIDY: &str = "
+cargo xtask tidy
+
+Checks the rules of the house on every .rs file that git tracks or would track, and prints each
+finding as `path:line: sentence`:
+
+  shape      lines of 100 columns, files of 400 lines before their tests (600 in tests/),
+             functions of 70 lines, a `//!` comment at the top of every file
+  walls      who may know whom: the kernel imports nothing, recipes name no store, stores name
+             neither recipes nor each other, only clock.rs reads a clock, and so on
+  promises   every public async method has `# Cancel safety`; every promise of GUARANTEES.md
+             (a line that starts with **G12**, after any list, table or heading mark) is cited in
+             the code as G12, and the code cites no other
+
+The rules are in xtask/src/tidy/, with a test for each.
+";
+
+/// `cargo xtask bench --help`
+pub(crate) const BENCH: &str = "
+cargo xtask bench ARGS...
+
+Builds the benchmark program with optimisation and runs it with ARGS. `cargo xtask bench help`
+shows its own commands. Start the servers first, and put their addresses in the environment:
+
+  eval \"$(cargo xtask servers start redis-single)\"
+";
+
+/// `cargo xtask servers --help`
+pub(crate) fn servers() -> String {
+    let mut text = String::from(
+        "
+cargo xtask servers start|stop|status [NAME...]
+
+Real servers on private ports of 127.0.0.1, with their data in a temporary folder.
+
+  start    starts them, waits until each one answers, prints `export VARIABLE=URL` lines;
+           what already runs is left running and printed again
+  stop     kills them by the process ids that `start` wrote down, and removes their data
+  status   shows what runs and where
+
+Without a NAME: all of them. To use them in your shell:
+
+  eval \"$(cargo xtask servers start redis-single)\"
+
+On Debian and Ubuntu, as root or with a sudo that asks for no password, `start` installs what is
+missing with apt-get, and keeps the packages from starting services of their own. Elsewhere it
+says what is missing and how to get it.
+
+  HOLDLINE_PORT_BASE     the first of the private ports (default 31000)
+  HOLDLINE_NO_INSTALL    if set: never install
+  TMPDIR                 where the data goes (default: /dev/shm if it has room, else /tmp)
+
+",
+    );
+    for topology in topologies() {
+        let _ = writeln!(text, "  {:<18} {} ({})", topology.name, topology.about, topology.env);
+    }
+    text
+}

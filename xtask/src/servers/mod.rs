@@ -1,0 +1,169 @@
+//! `cargo xtask servers`: real servers for tests and benchmarks.
+
+mod etcd;
+mod install;
+mod launch;
+mod probe;
+mod process;
+mod redis;
+mod redis_cluster;
+mod redis_sentinel;
+mod state;
+mod topology;
+mod zookeeper;
+
+pub(crate) use install::in_path;
+pub(crate) use process::Process;
+
+use crate::Outcome;
+use state::{OneAtATime, Running};
+use topology::{Ports, Topology};
+
+/// Everything that can be started. A new one is a constant in a file of its own, and a line here.
+static TOPOLOGIES: [Topology; 8] = [
+    redis::SINGLE,
+    redis::FIVE,
+    redis_sentinel::SENTINEL,
+    redis_cluster::CLUSTER,
+    etcd::SINGLE,
+    etcd::THREE,
+    zookeeper::SINGLE,
+    zookeeper::THREE,
+];
+
+/// Everything that can be started.
+pub(crate) fn topologies() -> &'static [Topology] {
+    &TOPOLOGIES
+}
+
+/// The topology with this name.
+pub(crate) fn topology(name: &str) -> Outcome<&'static Topology> {
+    topologies().iter().find(|topology| topology.name == name).ok_or_else(|| {
+        let known: Vec<&str> = topologies().iter().map(|topology| topology.name).collect();
+        format!("There is no topology {name:?}; there are {}.", known.join(", "))
+    })
+}
+
+/// `cargo xtask servers VERB [NAME...]`
+pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
+    let [verb, names @ ..] = words else { return Err("servers: start, stop or status?".into()) };
+    let chosen: Vec<&'static Topology> = if names.is_empty() {
+        topologies().iter().collect()
+    } else {
+        names.iter().map(|name| topology(name)).collect::<Outcome<_>>()?
+    };
+    match *verb {
+        "start" => Ok(start_and_print(&chosen)),
+        "stop" => Ok(stop_and_print(&chosen)),
+        "status" => print_status(&chosen),
+        other => Err(format!("servers: I know start, stop and status, but not {other:?}.")),
+    }
+}
+
+/// How a start went, if it went well.
+pub(crate) struct Started {
+    /// The address for tests.
+    pub(crate) url: String,
+    /// Did it run before?
+    pub(crate) already: bool,
+}
+
+/// Starts one topology, unless it runs. What is left of an incomplete one is cleared away first.
+pub(crate) fn start(topology: &'static Topology) -> Outcome<Started> {
+    let _lock = OneAtATime::acquire()?;
+    let ports = Ports::from_env()?;
+    if let Some(running) = Running::load(topology.name)? {
+        if running.is_whole() {
+            return Ok(Started { url: running.url, already: true });
+        }
+        running.stop()?;
+    }
+    let running = launch::start(topology, ports)?;
+    Ok(Started { url: running.url, already: false })
+}
+
+/// Stops one topology; `false` if it was not there.
+pub(crate) fn stop(name: &str) -> Outcome<bool> {
+    let _lock = OneAtATime::acquire()?;
+    Running::load(name)?.map_or(Ok(false), |running| running.stop().map(|()| true))
+}
+
+/// Does it run?
+pub(crate) fn runs(name: &str) -> Outcome<bool> {
+    Ok(Running::load(name)?.is_some_and(|running| running.is_whole()))
+}
+
+/// What these topologies need and cannot have, topology by topology, after trying to install it.
+pub(crate) fn install(chosen: &[&Topology]) {
+    install::install_missing(chosen);
+}
+
+/// What is missing for this topology, if anything, and how to get it.
+pub(crate) fn missing(topology: &Topology) -> Option<String> {
+    topology.nodes().find_map(|node| install::find(node.program).err())
+}
+
+fn start_and_print(chosen: &[&'static Topology]) -> bool {
+    install::install_missing(chosen);
+    let mut all_well = true;
+    for topology in chosen {
+        let begun = std::time::Instant::now();
+        match start(topology) {
+            Ok(Started { url, already }) => {
+                // A quorum's address has commas, which are harmless to a shell, but be safe.
+                println!("export {}='{url}'", topology.env);
+                let seconds = begun.elapsed().as_secs_f64();
+                if already {
+                    eprintln!("xtask: {} runs already", topology.name);
+                } else {
+                    eprintln!("xtask: {} is ready after {seconds:.1} s", topology.name);
+                }
+            }
+            Err(message) => {
+                eprintln!("xtask: {message}");
+                all_well = false;
+            }
+        }
+    }
+    all_well
+}
+
+fn stop_and_print(chosen: &[&'static Topology]) -> bool {
+    let mut all_well = true;
+    for topology in chosen {
+        match stop(topology.name) {
+            Ok(true) => println!("{}: stopped", topology.name),
+            Ok(false) => println!("{}: did not run", topology.name),
+            Err(message) => {
+                eprintln!("xtask: {message}");
+                all_well = false;
+            }
+        }
+    }
+    all_well
+}
+
+/// Prints what runs. The result is "well" if nothing is broken: not running is fine.
+fn print_status(chosen: &[&'static Topology]) -> Outcome<bool> {
+    let mut all_well = true;
+    for topology in chosen {
+        let Some(running) = Running::load(topology.name)? else {
+            println!("{:<18} not running", topology.name);
+            continue;
+        };
+        let pids: Vec<String> = running.processes.iter().map(|p| p.pid.to_string()).collect();
+        let pids = pids.join(" ");
+        let Running { url, dir, .. } = &running;
+        if running.is_whole() {
+            println!("{:<18} runs at {url} (pids {pids}; {})", topology.name, dir.display());
+        } else {
+            all_well = false;
+            println!(
+                "{:<18} is not whole: of pids {pids} some ended, or a start was cut off (or \
+                 goes on now); start it again, or stop it",
+                topology.name
+            );
+        }
+    }
+    Ok(all_well)
+}

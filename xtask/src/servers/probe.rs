@@ -1,0 +1,167 @@
+//! Asks a server whether it serves, in its own protocol.
+//!
+//! Spoken by hand over a socket: each of these is a few lines, and so nothing depends on the
+//! client library under test, or on `redis-cli` and `etcdctl` being installed.
+
+use super::topology::Probe;
+use crate::Outcome;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A node that does not answer within this is asked again, so it may be short.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A longer reply than this is not one of the servers that we start.
+const LONGEST: u64 = 1 << 20;
+
+impl Probe {
+    /// `Ok` if the server on `port` answers as it should; else a sentence that says what it said.
+    pub(crate) fn ask(self, port: u16) -> Outcome<()> {
+        let (answer, wanted): (String, &[&str]) = match self {
+            Self::Listens => return connect(port).map(|_| ()),
+            Self::Redis(command, wanted) => (redis_command(port, command)?, wanted),
+            Self::Etcd => (etcd_health(port)?, &["\"health\":\"true\""]),
+            Self::ZooKeeper => (zookeeper_srvr(port)?, &["Mode: "]),
+        };
+        match wanted.iter().find(|text| !answer.contains(**text)) {
+            None => Ok(()),
+            Some(text) => Err(format!(
+                "The server on port {port} answers, but without {text:?}: {:?}.",
+                answer.chars().take(300).collect::<String>()
+            )),
+        }
+    }
+}
+
+fn connect(port: u16) -> Outcome<TcpStream> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let attempt = || {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    };
+    attempt().map_err(|e: std::io::Error| format!("Nothing answers on port {port}: {e}."))
+}
+
+/// Sends one Redis command, and returns the reply's parts, each followed by a space.
+pub(super) fn redis_command(port: u16, command: &[&str]) -> Outcome<String> {
+    let mut request = format!("*{}\r\n", command.len());
+    for word in command {
+        let _ = write!(request, "${}\r\n{word}\r\n", word.len());
+    }
+    let stream = connect(port)?;
+    let exchange = || {
+        (&stream).write_all(request.as_bytes())?;
+        let mut reply = String::new();
+        read_reply(&mut BufReader::new(&stream).take(LONGEST), &mut reply)?;
+        Ok(reply)
+    };
+    exchange().map_err(|e: std::io::Error| format!("Redis on port {port} gave no reply: {e}."))
+}
+
+/// Reads one RESP2 value, with all that it contains.
+fn read_reply(from: &mut impl BufRead, into: &mut String) -> std::io::Result<()> {
+    let mut line = String::new();
+    if from.read_line(&mut line)? == 0 {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    let line = line.trim_end();
+    let number = || line.get(1..).and_then(|n| n.parse::<i64>().ok()).unwrap_or(-1);
+    match line.as_bytes().first() {
+        Some(b'*') => {
+            for _ in 0..number() {
+                read_reply(from, into)?;
+            }
+        }
+        Some(b'$') => {
+            let Ok(length) = u64::try_from(number()) else { return Ok(()) };
+            let mut bulk = Vec::new();
+            from.take(length + 2).read_to_end(&mut bulk)?;
+            into.push_str(String::from_utf8_lossy(&bulk).trim_end_matches("\r\n"));
+            into.push(' ');
+        }
+        _ => {
+            into.push_str(line.trim_start_matches(['+', ':']));
+            into.push(' ');
+        }
+    }
+    Ok(())
+}
+
+/// etcd closes the connection after its answer because HTTP/1.0 is spoken.
+fn etcd_health(port: u16) -> Outcome<String> {
+    talk(port, "GET /health HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+}
+
+fn zookeeper_srvr(port: u16) -> Outcome<String> {
+    talk(port, "srvr")
+}
+
+/// Sends `request` and reads until the server closes the connection.
+fn talk(port: u16, request: &str) -> Outcome<String> {
+    let mut stream = connect(port)?;
+    let mut answer = Vec::new();
+    stream
+        .write_all(request.as_bytes())
+        .and_then(|()| stream.take(LONGEST).read_to_end(&mut answer))
+        .map_err(|e| format!("The server on port {port} gave no answer: {e}."))?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn parse(bytes: &str) -> String {
+        let mut reply = String::new();
+        read_reply(&mut bytes.as_bytes(), &mut reply).unwrap();
+        reply
+    }
+
+    /// A server that answers once, whatever it is asked, and hangs up.
+    fn answer_once(answer: &'static str) -> (u16, std::thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = [0; 256];
+            assert!(stream.read(&mut asked).unwrap() > 0);
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        (port, server)
+    }
+
+    #[test]
+    fn replies_are_read_whole() {
+        assert_eq!(parse("+PONG\r\n"), "PONG ");
+        assert_eq!(parse("-ERR no\r\n"), "-ERR no ");
+        assert_eq!(parse("*3\r\n$2\r\na\n\r\n:7\r\n*1\r\n$-1\r\n"), "a\n 7 ");
+    }
+
+    #[test]
+    fn a_reply_cut_short_is_an_error() {
+        let error = read_reply(&mut "*2\r\n:1\r\n".as_bytes(), &mut String::new()).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn good_and_bad_answers_are_told_apart() {
+        let cases = [
+            (Probe::Redis(&["PING"], &["PONG"]), "+PONG\r\n", true),
+            (Probe::Redis(&["PING"], &["PONG"]), "-LOADING\r\n", false),
+            (Probe::Etcd, "HTTP/1.0 200 OK\r\n\r\n{\"health\":\"true\"}", true),
+            (Probe::Etcd, "HTTP/1.0 503 No\r\n\r\n{\"health\":\"false\"}", false),
+            (Probe::ZooKeeper, "Zookeeper version: 3.8.0\nMode: leader\n", true),
+            (Probe::ZooKeeper, "This ZooKeeper instance is not currently serving", false),
+        ];
+        for (probe, answer, good) in cases {
+            let (port, server) = answer_once(answer);
+            assert_eq!(probe.ask(port).is_ok(), good, "{answer}");
+            server.join().unwrap();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What was started, written down so that another run of this program can stop it.
+//!
+//! One file per topology under `target/servers/`. It is written *before* and during the start, so
+//! that a start which is cut off halfway can be cleaned up too.
+
+use super::process::Process;
+use crate::{Outcome, workspace};
+use rustix::fs::{FlockOperation, flock};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// One topology that was started, or is being started.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Running {
+    /// The topology's name.
+    pub(crate) name: String,
+    /// The folder with all its data.
+    pub(crate) dir: PathBuf,
+    /// The address for tests.
+    pub(crate) url: String,
+    /// Its processes.
+    pub(crate) processes: Vec<Process>,
+    /// Did it ever answer?
+    pub(crate) ready: bool,
+}
+
+impl Running {
+    /// Do all of its processes still run, after a complete start?
+    pub(crate) fn is_whole(&self) -> bool {
+        self.ready && self.processes.iter().all(Process::runs)
+    }
+
+    /// Writes it down.
+    pub(crate) fn save(&self) -> Outcome<()> {
+        let file = state_file(&self.name);
+        fs::write(&file, self.to_text()).map_err(|e| cannot("write", &file, &e))
+    }
+
+    /// What was written down about a topology, if anything.
+    pub(crate) fn load(name: &str) -> Outcome<Option<Self>> {
+        let file = state_file(name);
+        match fs::read_to_string(&file) {
+            Ok(text) => Ok(Some(Self::from_text(name, &text))),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(cannot("read", &file, &e)),
+        }
+    }
+
+    /// Kills its processes, then removes its data and what was written down.
+    pub(crate) fn stop(self) -> Outcome<()> {
+        for process in &self.processes {
+            if !process.kill() {
+                return Err(format!(
+                    "{}: process {} does not end, though it was killed. Look at it with \
+                     `ps -p {}`, and stop again.",
+                    self.name, process.pid, process.pid
+                ));
+            }
+        }
+        match fs::remove_dir_all(&self.dir) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(cannot("remove", &self.dir, &e));
+            }
+            _ => {}
+        }
+        let file = state_file(&self.name);
+        fs::remove_file(&file).map_err(|e| cannot("remove", &file, &e))
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = format!("dir {}\nurl {}\n", self.dir.display(), self.url);
+        for process in &self.processes {
+            let _ = writeln!(text, "process {process}");
+        }
+        if self.ready {
+            text.push_str("ready yes\n");
+        }
+        text
+    }
+
+    fn from_text(name: &str, text: &str) -> Self {
+        let values = |key: &'static str| {
+            text.lines().filter_map(move |line| line.split_once(' ').filter(|(k, _)| *k == key))
+        };
+        let first = |key| values(key).next().map_or("", |(_, value)| value);
+        Self {
+            name: name.to_owned(),
+            dir: PathBuf::from(first("dir")),
+            url: first("url").to_owned(),
+            processes: values("process").filter_map(|(_, text)| Process::parse(text)).collect(),
+            ready: first("ready") == "yes",
+        }
+    }
+}
+
+/// Held while servers are started or stopped, so that two runs cannot do it at the same time.
+/// The system frees it when this program ends, however it ends.
+pub(crate) struct OneAtATime(File);
+
+impl OneAtATime {
+    /// Waits for the other run, if there is one.
+    pub(crate) fn acquire() -> Outcome<Self> {
+        let dir = folder();
+        fs::create_dir_all(&dir).map_err(|e| cannot("create", &dir, &e))?;
+        let path = dir.join("lock");
+        let file = File::create(&path).map_err(|e| cannot("create", &path, &e))?;
+        flock(&file, FlockOperation::LockExclusive)
+            .map_err(|e| cannot("lock", &path, &e.into()))?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for OneAtATime {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+fn folder() -> PathBuf {
+    workspace::target().join("servers")
+}
+
+fn state_file(name: &str) -> PathBuf {
+    folder().join(format!("{name}.state"))
+}
+
+/// A sentence about a file that something cannot be done with.
+pub(super) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
+    format!("I cannot {what} {}: {error}.", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let process = Process::find(std::process::id().cast_signed()).unwrap();
+        let running = Running {
+            name: "redis-single".to_owned(),
+            dir: PathBuf::from("/tmp/with a space"),
+            url: "redis://127.0.0.1:1".to_owned(),
+            processes: vec![process.clone(), process],
+            ready: true,
+        };
+        assert_eq!(Running::from_text("redis-single", &running.to_text()), running);
+        assert!(running.is_whole());
+    }
+
+    #[test]
+    fn half_a_start_is_not_whole() {
+        let running = Running::from_text("x", "dir /tmp/x\nurl u\nprocess 1");
+        assert_eq!(running.dir, Path::new("/tmp/x"));
+        assert!(!running.is_whole());
+    }
+}

@@ -1,0 +1,98 @@
+//! Cleans up after `test`, whatever happens to it: Ctrl-C, a crash, even `kill -9`.
+//!
+//! A second process of this program holds the reading end of a pipe. When the run ends, in any
+//! way, the system closes the pipe; the guard then kills the step that runs, with all that it
+//! started, and stops the servers. No signal handler could promise as much.
+
+use crate::Outcome;
+use crate::servers::{self, Process};
+use std::io::{BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// The hidden subcommand that the guard runs as.
+pub(crate) const VERB: &str = "guard-of-test";
+
+/// How often a step under a time limit is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The guard, seen from the run that it guards.
+pub(super) struct Guard {
+    process: Child,
+    pipe: ChildStdin,
+}
+
+impl Guard {
+    /// Starts a guard that will stop these topologies.
+    pub(super) fn start(names: &[&str]) -> Outcome<Self> {
+        let start = || {
+            let mut process = Command::new(std::env::current_exe()?)
+                .arg(VERB)
+                .args(names)
+                .stdin(Stdio::piped())
+                // Its own group: Ctrl-C is for the run, and the guard must outlive it.
+                .process_group(0)
+                .spawn()?;
+            let pipe = process.stdin.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
+            Ok(Self { process, pipe })
+        };
+        start().map_err(|e: std::io::Error| format!("The clean-up guard cannot start: {e}."))
+    }
+
+    /// Runs a command to its end, or to the deadline: then kills it and returns `None`.
+    pub(super) fn run(
+        &mut self,
+        command: &mut Command,
+        deadline: Option<Instant>,
+    ) -> std::io::Result<Option<ExitStatus>> {
+        // A group of its own, so that all of it can be killed, tests and all.
+        let mut child = command.stdin(Stdio::null()).process_group(0).spawn()?;
+        let process = Process::find(child.id().cast_signed());
+        if let Some(process) = &process {
+            writeln!(self.pipe, "step {process}")?;
+        }
+        let status = loop {
+            match child.try_wait()? {
+                Some(status) => break Some(status),
+                None if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                    process.as_ref().map(Process::kill);
+                    child.wait()?;
+                    break None;
+                }
+                None => std::thread::sleep(LOOK_EVERY),
+            }
+        };
+        writeln!(self.pipe, "done")?;
+        Ok(status)
+    }
+
+    /// The run is over: lets the guard clean up, and waits for it.
+    pub(super) fn finish(self) {
+        let Self { mut process, pipe } = self;
+        drop(pipe);
+        if !process.wait().is_ok_and(|status| status.success()) {
+            eprintln!("xtask: not all servers could be stopped; see `cargo xtask servers status`.");
+        }
+    }
+}
+
+/// The guard's own life: `names` are the topologies to stop.
+pub(crate) fn main(names: &[&str]) -> bool {
+    let mut step = None;
+    // A line that cannot be read means that the run is over, too.
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        step = line.strip_prefix("step ").and_then(Process::parse);
+    }
+    if let Some(process) = step {
+        process.kill();
+    }
+    let mut all_well = true;
+    for name in names {
+        if let Err(message) = servers::stop(name) {
+            eprintln!("xtask: {message}");
+            all_well = false;
+        }
+    }
+    all_well
+}

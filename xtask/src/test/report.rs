@@ -1,0 +1,89 @@
+//! What a run of the steps prints: headings, and the table at the end.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// How a step went.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Well.
+    Passed,
+    /// Not well, and why.
+    Failed(String),
+    /// It could not be tried, and what to do about it. It never counts as passed.
+    NotRun(String),
+}
+
+/// The rows of the final table.
+#[derive(Default)]
+pub(super) struct Report {
+    rows: Vec<(String, Duration, Verdict)>,
+}
+
+/// Announces a step.
+pub(super) fn heading(name: &str) {
+    println!("\n=== {name} ===");
+}
+
+impl Report {
+    /// Adds a row, and says how the step went.
+    pub(super) fn add(&mut self, name: &str, took: Duration, verdict: Verdict) {
+        self.rows.push((name.to_owned(), took, verdict));
+        if let Some(row) = self.rows.last() {
+            println!("--- {}", line(row));
+        }
+    }
+
+    /// Prints the table; `true` if nothing failed.
+    pub(super) fn print(&self) -> bool {
+        print!("{}", self.text());
+        self.count(|verdict| matches!(verdict, Verdict::Failed(_))) == 0
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::from("\n=== summary ===\n");
+        for row in &self.rows {
+            let _ = writeln!(text, "{}", line(row));
+        }
+        let total: Duration = self.rows.iter().map(|(_, took, _)| *took).sum();
+        let passed = self.count(|verdict| *verdict == Verdict::Passed);
+        let failed = self.count(|verdict| matches!(verdict, Verdict::Failed(_)));
+        let _ = writeln!(text, "{:8}  {:7.1} s  all together", "", total.as_secs_f64());
+        let _ = writeln!(text, "{passed} passed, {failed} failed");
+        text
+    }
+
+    fn count(&self, which: impl Fn(&Verdict) -> bool) -> usize {
+        self.rows.iter().filter(|(_, _, verdict)| which(verdict)).count()
+    }
+}
+
+fn line((name, took, verdict): &(String, Duration, Verdict)) -> String {
+    let (word, why) = match verdict {
+        Verdict::Passed => ("passed", String::new()),
+        Verdict::Failed(why) => ("FAILED", format!(": {}", why.trim())),
+        Verdict::NotRun(why) => ("not run", format!(": {}", why.trim())),
+    };
+    format!("{word:8}  {:7.1} s  {name}{why}", took.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_counts_the_steps() {
+        let mut report = Report::default();
+        report.add("one", Duration::from_millis(1500), Verdict::Passed);
+        report.add("two", Duration::ZERO, Verdict::NotRun("x is missing".to_owned()));
+        assert_eq!(report.text().lines().last(), Some("1 passed, 0 failed"));
+        assert!(report.print());
+        report.add("three", Duration::ZERO, Verdict::Failed("it broke".to_owned()));
+        let text = report.text();
+        assert_eq!(text.lines().last(), Some("1 passed, 1 failed"));
+        assert!(text.contains("passed        1.5 s  one\n"), "{text}");
+        assert!(text.contains("not run       0.0 s  two: x is missing\n"), "{text}");
+        assert!(text.contains("FAILED        0.0 s  three: it broke\n"), "{text}");
+        assert!(!report.print());
+    }
+}

@@ -1,0 +1,168 @@
+//! `cargo xtask tidy`: the rules of the house that a program can check.
+//!
+//! Most rules read text, line by line, with comments and strings taken out. That is less than a
+//! compiler knows, but it is quick, it has no dependencies, and its findings are easy to explain.
+
+mod guarantees;
+mod promises;
+mod shape;
+mod source;
+mod walls;
+
+use crate::{Outcome, workspace};
+use source::Source;
+use std::path::Path;
+use std::process::Command;
+
+/// Words that no file may hold, in any case of letters.
+const FORBIDDEN: &[&str] = &[];
+
+/// The folders whose Rust files are read.
+const FOLDERS: &[&str] = &["crates/", "sim/", "bench/", "checker/", "xtask/"];
+
+/// Something that breaks a rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    path: String,
+    line: usize,
+    sentence: String,
+}
+
+impl Finding {
+    /// A finding; lines count from 1.
+    fn new(path: &str, line: usize, sentence: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, sentence: sentence.into() }
+    }
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.sentence)
+    }
+}
+
+/// `cargo xtask tidy`
+pub(crate) fn main() -> Outcome<bool> {
+    Ok(print_findings()? == 0)
+}
+
+/// Checks everything, prints what it finds, and returns how much that was.
+pub(crate) fn print_findings() -> Outcome<usize> {
+    let root = workspace::root();
+    let paths = paths(&root)?;
+    let is_ours = |path: &&String| {
+        Path::new(path).extension().is_some_and(|end| end == "rs")
+            && FOLDERS.iter().any(|folder| path.starts_with(folder))
+    };
+    let sources: Vec<Source> = paths
+        .iter()
+        .filter(is_ours)
+        .filter_map(|path| Some(Source::new(path, &std::fs::read_to_string(root.join(path)).ok()?)))
+        .collect();
+    let guarantees = std::fs::read_to_string(root.join(guarantees::FILE)).ok();
+    let mut findings = check(&sources, guarantees.as_deref());
+    findings.extend(forbidden_words(&root, &paths, FORBIDDEN));
+    findings.sort();
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("tidy: {} files, {} findings", sources.len(), findings.len());
+    Ok(findings.len())
+}
+
+/// All rules on Rust files.
+fn check(sources: &[Source], guarantees: Option<&str>) -> Vec<Finding> {
+    let walls = walls::Walls::new(sources);
+    let mut findings = Vec::new();
+    for source in sources {
+        shape::check(source, &mut findings);
+        walls.check(source, &mut findings);
+        promises::check(source, &mut findings);
+    }
+    if let Some(text) = guarantees {
+        guarantees::check(text, sources, &mut findings);
+    }
+    findings
+}
+
+/// The files that git tracks, or would track.
+fn paths(root: &Path) -> Outcome<Vec<String>> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .map_err(|e| format!("tidy asks git for the list of files, but git did not start: {e}."))?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("tidy asks git for the list of files, but: {}", error.trim()));
+    }
+    let mut paths: Vec<String> = String::from_utf8_lossy(&output.stdout)
+        .split('\0')
+        .filter(|path| !path.is_empty())
+        .map(str::to_owned)
+        .collect();
+    // A file in the middle of a merge is listed once per side.
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+fn forbidden_words(root: &Path, paths: &[String], words: &[&str]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if words.is_empty() {
+        return findings;
+    }
+    for path in paths {
+        // What is not text has no words.
+        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
+            findings.extend(forbidden_in(path, &text, words));
+        }
+    }
+    findings
+}
+
+fn forbidden_in(path: &str, text: &str, words: &[&str]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.to_lowercase();
+        for word in words.iter().filter(|word| line.contains(&word.to_lowercase())) {
+            findings.push(Finding::new(
+                path,
+                number,
+                format!("The word {word:?} is not for here."),
+            ));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forbidden_words_are_found_in_any_case() {
+        let found = forbidden_in("a.md", "fine\nA SeCret thing\n", &["secret"]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].to_string(), "a.md:2: The word \"secret\" is not for here.");
+    }
+
+    #[test]
+    fn git_lists_this_very_file() {
+        let paths = paths(&workspace::root()).unwrap();
+        assert!(paths.iter().any(|path| path == "xtask/src/tidy/mod.rs"));
+        assert!(paths.is_sorted());
+    }
+
+    #[test]
+    fn all_rules_are_applied() {
+        let source =
+            Source::new("crates/kernel/src/line.rs", "use std::fmt;\n/// Keeps G7.\nfn f() {}\n");
+        let sentences: Vec<String> =
+            check(&[source], Some("**G1** Something.\n")).iter().map(Finding::to_string).collect();
+        let all = sentences.join("\n");
+        for wanted in ["line.rs:1: The file does not", "line.rs:1: The kernel", "G7", "G1 is"] {
+            assert!(all.contains(wanted), "{wanted} is not in:\n{all}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Where the workspace is, and how to call cargo and read what it says about itself.
+
+use crate::Outcome;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The root of the workspace. Cargo sets the variable at run time too, so a moved checkout works.
+pub(crate) fn root() -> PathBuf {
+    let here = std::env::var("CARGO_MANIFEST_DIR")
+        .unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
+    PathBuf::from(here).parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
+}
+
+/// Where cargo puts what it builds; our own state files live beside it, and are never committed.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The same cargo that started us, in the root of the workspace.
+pub(crate) fn cargo() -> Command {
+    let mut command =
+        Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".to_owned().into()));
+    command.current_dir(root());
+    // What `cargo run` told *us* about our own package is not meant for the packages built now.
+    for (name, _) in std::env::vars_os() {
+        let name_text = name.to_string_lossy();
+        if name_text.starts_with("CARGO_PKG_") || name_text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// What a quiet cargo command prints, or a sentence that holds its error.
+pub(crate) fn cargo_says(args: &[&str]) -> Outcome<String> {
+    let shown = args.join(" ");
+    let output = cargo()
+        .args(args)
+        .output()
+        .map_err(|e| format!("`cargo {shown}` could not be started: {e}."))?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("`cargo {shown}` failed: {}", error.trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The names of a package's features.
+pub(crate) fn features(package: &str) -> Outcome<Vec<String>> {
+    let text = cargo_says(&["metadata", "--no-deps", "--format-version", "1"])?;
+    let metadata: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|e| format!("What `cargo metadata` printed is not JSON: {e}."))?;
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    let found = packages
+        .iter()
+        .find(|p| p["name"] == package)
+        .ok_or_else(|| format!("The workspace has no package {package}."))?;
+    Ok(found["features"].as_object().map(|f| f.keys().cloned().collect()).unwrap_or_default())
+}
