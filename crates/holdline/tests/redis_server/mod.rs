@@ -39,7 +39,7 @@ pub fn private(test: &str, args: &[&str]) -> Option<Server> {
         server.port = free_port();
         server.url = format!("redis://127.0.0.1:{}", server.port);
         match server.spawn(folder.path()) {
-            Some(child) if server.answers() => {
+            Some(child) if server.answers(folder.path()) => {
                 server.own = Some((child, folder));
                 return Some(server);
             }
@@ -94,7 +94,9 @@ impl Server {
     fn spawn(&self, folder: &std::path::Path) -> Option<Child> {
         Command::new("redis-server")
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--protected-mode", "no", "--save", "", "--dir"])
+            .args(["--protected-mode", "no", "--save", "", "--unixsocket"])
+            .arg(folder.join("socket"))
+            .arg("--dir")
             .arg(folder)
             .args(&self.args)
             .stdin(Stdio::null())
@@ -104,9 +106,16 @@ impl Server {
     }
 
     /// Waits until it takes connections: not until it lets anybody in, for it may want a password.
-    fn answers(&self) -> bool {
+    fn answers(&self, folder: &std::path::Path) -> bool {
         let until = Instant::now() + Duration::from_secs(10);
+        let mut bound = false;
         while Instant::now() < until {
+            // It makes the socket after it got the port: so it is no other server that answers.
+            if !bound && !folder.join("socket").exists() {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            bound = true;
             let stream = std::net::TcpStream::connect(("127.0.0.1", self.port));
             if let Ok(mut stream) = stream {
                 use std::io::{Read, Write};
@@ -149,9 +158,10 @@ impl Server {
     /// Starts it again, on what it has written.
     pub fn restart(&mut self) {
         let folder = self.own.as_ref().expect("a private server").1.path().to_owned();
+        let _ = std::fs::remove_file(folder.join("socket"));
         let child = self.spawn(&folder).expect("it starts");
         self.own.as_mut().expect("a private server").0 = child;
-        assert!(self.answers(), "it starts again");
+        assert!(self.answers(&folder), "it starts again");
     }
 }
 
