@@ -56,6 +56,9 @@ script!(LEAVE, "leave_one.lua", "many.lua", "leave.lua");
 script!(EVICT, "leave_one.lua", "many.lua", "evict.lua");
 script!(BUSY, "busy.lua");
 script!(LOOK, "look.lua");
+script!(STRING_ENTER, "string_enter.lua");
+script!(STRING_LEAVE, "string_leave.lua");
+script!(STRING_LOOK, "string_look.lua");
 
 impl Script {
     #[cfg(test)]

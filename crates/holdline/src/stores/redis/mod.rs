@@ -162,14 +162,7 @@ impl Redis {
         match answer.value {
             Value::Int(1) => Ok(true),
             // Perhaps it was the first attempt, whose reply was lost, that gave the place up.
-            Value::Int(0) if answer.repeated => Err(Error::new(
-                ErrorKind::Unknown,
-                format!(
-                    "the connection to {} broke while lock \"{line}\" was released; it is not held \
-                     any more, but it is not known whether it was held until then",
-                    self.shared.address
-                ),
-            )),
+            Value::Int(0) if answer.repeated => Err(half_known(&self.shared.address, line)),
             Value::Int(0) => Ok(false),
             _ => Err(self.nonsense(line)),
         }
@@ -227,6 +220,14 @@ impl Redis {
         );
         Error::new(ErrorKind::Corrupt, message)
     }
+}
+
+fn half_known(address: &str, line: &Name) -> Error {
+    let message = format!(
+        "the connection to {address} broke while lock \"{line}\" was released; it is not held any \
+         more, but it is not known whether it was held until then"
+    );
+    Error::new(ErrorKind::Unknown, message)
 }
 
 /// What a script answered, and whether it may have been run before.
