@@ -14,24 +14,40 @@ pub struct Server {
     url: String,
     port: u16,
     args: Vec<String>,
+    sentinel: Option<String>,
     own: Option<(Child, tempfile::TempDir)>,
 }
 
 /// A server to share with others, or a private one; nothing if there is neither.
 pub fn start(test: &str) -> Option<Server> {
     if let Ok(url) = std::env::var("HOLDLINE_TEST_REDIS") {
-        return Some(Server { url, port: 0, args: Vec::new(), own: None });
+        return Some(Server { url, port: 0, args: Vec::new(), sentinel: None, own: None });
     }
     private(test, &[])
 }
 
 /// A private server, which the test may treat as it likes.
 pub fn private(test: &str, args: &[&str]) -> Option<Server> {
+    launch(test, args, None)
+}
+
+/// A sentinel that watches the primary on this port by the name `main`.
+pub fn sentinel(test: &str, primary: u16, quorum: u32) -> Option<Server> {
+    let conf = format!(
+        "sentinel monitor main 127.0.0.1 {primary} {quorum}\n\
+         sentinel down-after-milliseconds main 500\n\
+         sentinel failover-timeout main 3000\n"
+    );
+    launch(test, &[], Some(conf))
+}
+
+fn launch(test: &str, args: &[&str], sentinel: Option<String>) -> Option<Server> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut server = Server {
         url: String::new(),
         port: 0,
         args: args.iter().map(ToString::to_string).collect(),
+        sentinel,
         own: None,
     };
     // Somebody else may take the port between our look and the server's start: try another.
@@ -92,12 +108,21 @@ impl Server {
     }
 
     fn spawn(&self, folder: &std::path::Path) -> Option<Child> {
-        Command::new("redis-server")
+        if let Some(sentinel) = &self.sentinel {
+            // It rewrites its file, so each start gets a fresh one.
+            std::fs::write(folder.join("sentinel.conf"), sentinel).expect("there is room");
+        }
+        let mut command = Command::new("redis-server");
+        if self.sentinel.is_some() {
+            command.arg(folder.join("sentinel.conf")).arg("--sentinel");
+        }
+        command
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--protected-mode", "no", "--save", "", "--unixsocket"])
+            .args(["--protected-mode", "no", "--unixsocket"])
             .arg(folder.join("socket"))
             .arg("--dir")
             .arg(folder)
+            .args(if self.sentinel.is_some() { &[][..] } else { &["--save", ""][..] })
             .args(&self.args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -128,6 +153,11 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         false
+    }
+
+    /// The socket that it listens on too.
+    pub fn socket(&self) -> std::path::PathBuf {
+        self.own.as_ref().expect("a private server").1.path().join("socket")
     }
 
     pub fn pid(&self) -> u32 {
