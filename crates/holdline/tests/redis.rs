@@ -264,3 +264,32 @@ async fn a_kept_place_is_the_same_place() {
     let error = store.enter(&line, &wide, &note, Enter::Try).await.expect_err("another capacity");
     assert_eq!(error.kind(), ErrorKind::Mismatch);
 }
+
+#[test]
+fn a_runtime_may_end_and_another_go_on() {
+    let Some(server) = start("runtimes") else { return };
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("it is given");
+    let first = runtime();
+    let (one, two) = first.block_on(async {
+        let (one, two) = (client_of(&server, "rt:").await, client_of(&server, "rt:").await);
+        let guard = Mutex::new(&one, "x").lock().await.expect("works");
+        let second = Mutex::new(&two, "x").lock_within(Duration::from_millis(50)).await;
+        assert!(second.expect("works").is_none());
+        guard.unlock().await.expect("held");
+        (one, two)
+    });
+    drop(first); // with all connections, for commands and for notices
+    runtime().block_on(async {
+        let guard = Mutex::new(&one, "x").lock().await.expect("works");
+        let lock = Mutex::new(&two, "x");
+        let waiting = tokio::spawn(async move { lock.lock().await.expect("works") });
+        while one.inspect("x").await.expect("works").waiters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let start = Instant::now();
+        guard.unlock().await.expect("held");
+        waiting.await.expect("no panic").unlock().await.expect("held");
+        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    });
+}

@@ -125,7 +125,7 @@ async fn beside_the_bare_idiom() {
             to_raw.push(line / raw);
         }
         println!(
-            "{tasks} tasks on as many names: bare {:.0}/s, our scripts alone {:.0}/s, holdline {:.0}/s; \
+            "{tasks} tasks on as many names: bare {:.0}/s, our scripts {:.0}/s, holdline {:.0}/s; \
              of bare {:.2} (time {:.2}), of our scripts {:.2}",
             middle(bares),
             middle(raws),

@@ -33,7 +33,7 @@ async fn serves(one: &Client, two: &Client) {
         assert!(start.elapsed() < Duration::from_millis(500), "woken: {:?}", start.elapsed());
         assert!(next.token() > token);
         let names = two.list("name").await.expect("works");
-        assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), [&name]);
+        assert_eq!(names.iter().map(holdline::Name::as_str).collect::<Vec<_>>(), [&name]);
         next.unlock().await.expect("held");
     }
     let table = RwLock::new(one, "table");

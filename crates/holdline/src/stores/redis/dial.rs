@@ -28,8 +28,8 @@ impl Conn {
         .and_then(Value::extract_error)
     }
 
-    /// All keys that fit a pattern. In a cluster, a question without a key goes to any node; so each
-    /// primary is asked by its address.
+    /// All keys that fit a pattern. In a cluster, a question without a key goes to any node; so
+    /// each primary is asked by its address.
     pub(super) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         match self {
             Conn::One(conn) => scan(pattern, &mut conn.clone()).await,

@@ -1,9 +1,10 @@
 //! Requests to enter whose fate is unknown.
 //!
-//! When the future of an `enter` is dropped, or its time is up, the server may yet carry the request
-//! out: after the ticket has been given up over another connection. The place that it then took
-//! would stand until its lease ends. So every request to take a place is noted here until it is
-//! answered, and giving up a ticket that is still noted also bars it: the server refuses it later.
+//! When the future of an `enter` is dropped, or its time is up, the server may yet carry the
+//! request out: after the ticket has been given up over another connection. The place that it then
+//! took would stand until its lease ends. So every request to take a place is noted here until it
+//! is answered, and giving up a ticket that is still noted also bars it: the server refuses it
+//! later.
 
 use crate::clock;
 use crate::store::TicketId;

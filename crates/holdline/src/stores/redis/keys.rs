@@ -1,7 +1,7 @@
 //! From a lock's name to its keys, and back.
 //!
-//! The name stands between braces, so that a cluster puts all keys of a line into one slot. Braces in
-//! the name are escaped, and so is the escape; nothing else is, so that keys can be read.
+//! The name stands between braces, so that a cluster puts all keys of a line into one slot. Braces
+//! in the name are escaped, and so is the escape; nothing else is, so that keys can be read.
 
 use crate::names::Name;
 

@@ -3,7 +3,8 @@
 //!
 //! It lives on the runtime of whoever made it, which is why the keeper's [twin] has one of its own.
 //! Every call has a time limit, connecting included. A connection that has given no answer for a
-//! second although it was asked is given up too: it may be cut somewhere without either end knowing.
+//! second although it was asked is given up too: it may be cut somewhere without either end
+//! knowing.
 //!
 //! [twin]: crate::store::Store::twin
 
@@ -196,7 +197,7 @@ impl Link {
         let policy = of("maxmemory_policy").unwrap_or("noeviction");
         if policy != "noeviction" {
             tracing::warn!(
-                "{address} has maxmemory-policy {policy}: it drops locks when it runs out of memory, \
+                "{address} has maxmemory-policy {policy}: when it runs out of memory it drops locks, \
                  and lets others in; set it to noeviction"
             );
         }

@@ -1,5 +1,5 @@
-//! `redis:` lines kept in Redis (6.2 or later) or Valkey, by scripts that the server runs as one step
-//! each. See `lua/line.lua` for what a line looks like there.
+//! `redis:` lines kept in Redis (6.2 or later) or Valkey, by scripts that the server runs as one
+//! step each. See `lua/line.lua` for what a line looks like there.
 //!
 //! Entering, keeping and leaving are one round trip each, and their cost grows neither with those
 //! who wait nor with those who hold. Leases are judged by the server's clock.

@@ -1,5 +1,6 @@
 //! The scripts against the kernel's line: random operations on a real server, step by step, with a
-//! clock that the test turns. They must agree on every answer, on whom they wake, and on the tokens.
+//! clock that the test turns. They must agree on every answer, on whom they wake, and on the
+//! tokens.
 //!
 //! The server is that of `HOLDLINE_TEST_REDIS`, or a private one if `redis-server` is installed.
 

@@ -2,8 +2,8 @@
 //! node-redlock, redis-py's `Lock`, bsm/redislock and many others have it. So they all share locks.
 //!
 //! The value is the ticket's id, unique to the attempt, and then the note; theirs is whatever they
-//! like. Release is compare-and-delete, renewal compare-and-extend. A request whose answer was lost is
-//! settled by asking again: ours, nobody's, or somebody else's.
+//! like. Release is compare-and-delete, renewal compare-and-extend. A request whose answer was lost
+//! is settled by asking again: ours, nobody's, or somebody else's.
 //!
 //! That is all that such a lock can do: nobody queues, so waiters poll and any of them may be next;
 //! there are no fencing tokens (each is 0); no semaphores or read-write locks. A request that was
@@ -49,7 +49,8 @@ impl Strings {
         format!("{}{line}", self.config.prefix)
     }
 
-    /// Runs a script on a key, again if the connection broke. Says too whether it may have run before.
+    /// Runs a script on a key, again if the connection broke. Says too whether it may have run
+    /// before.
     async fn run(
         &self,
         script: &Script,

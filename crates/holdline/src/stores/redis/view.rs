@@ -45,8 +45,8 @@ pub(super) fn read(value: &Value) -> Option<View> {
     Some(View { capacity: if places.is_empty() { 0 } else { capacity }, places })
 }
 
-/// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and there may
-/// be no words.
+/// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and there
+/// may be no words.
 fn only(head: &[u8]) -> Option<(Standee, u64)> {
     let id = head.get(ID..WORDS).and_then(id_of).unwrap_or(crate::store::TicketId(0));
     let words = head.get(WORDS..).unwrap_or_default();

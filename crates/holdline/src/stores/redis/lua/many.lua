@@ -1,13 +1,13 @@
--- What is common to everything that is done to a line of many places, and to one that becomes so. The
--- names, and every step, are those of the kernel's line.rs. Above were defined: line, call, id, idle,
--- head, now, kind, and the numbers of a line of one place.
+-- What is common to everything that is done to a line of many places, and to one that becomes so.
+-- The names, and every step, are those of the kernel's line.rs. Above were defined: line, call, id,
+-- idle, head, now, kind, and the numbers of a line of one place.
 --
 -- The line's string then has only the head. Hash `places` has a field for every ticket: 'weight seq
--- expires channel note'. All else follows from it, and is made anew if it is lost: `order` sorts them
--- by seq, `expiry` by when they lapse. `barred` sorts, by when to forget them, the tickets
--- that must not enter any more (see leave.lua). All keys begin with KEYS[1] and share its slot; they are
--- not listed in KEYS, because a cluster that moves a slot refuses commands on keys that do not exist,
--- and most lines have only the one.
+-- expires channel note'. All else follows from it, and is made anew if it is lost: `order` sorts
+-- them by seq, `expiry` by when they lapse. `barred` sorts, by when to forget them, the tickets
+-- that must not enter any more (see leave.lua). All keys begin with KEYS[1] and share its slot;
+-- they are not listed in KEYS, because a cluster that moves a slot refuses commands on keys that do
+-- not exist, and most lines have only the one.
 if kind ~= 1 and kind ~= 2 then
   return redis.error_reply('HOLDLINE the line is kept by another version of holdline')
 end
@@ -15,7 +15,8 @@ local NEVER = math.huge
 local places, order, expiry, barred = line .. ':p', line .. ':q', line .. ':e', line .. ':x'
 -- If a cluster is about to move the keys, this fails, and nothing has been changed.
 call('EXISTS', places, order, expiry, barred)
-local count, front, far, record, changed, wakes = 0, NEVER, 0, false, false, nil
+local count, front, far = 0, NEVER, 0
+local record, changed, wakes = false, false, nil
 
 local function parse(text)
   local w, s, e, channel = string.match(text, '^(%d+) (%d+) (%d+) (%S+) ')
@@ -26,8 +27,8 @@ local function place(w, s, e, tail)
   return string.format('%.0f %.0f %.0f ', w, s, e) .. tail
 end
 
--- Until the keys may go, in the milliseconds that PEXPIRE wants (0 would delete them): a while after
--- every lease, and after the clock has passed the last token, so that tokens go on rising.
+-- Until the keys may go, in the milliseconds that PEXPIRE wants (0 would delete them): a while
+-- after every lease, and after the clock has passed the last token, so that tokens go on rising.
 local function life()
   return math.max(1, math.ceil((math.max(now, far, last) + idle - now) / 1000))
 end
@@ -119,7 +120,8 @@ local function save()
   call('SET', line, packed, 'PX', life())
 end
 
--- Tells each process which of its tickets were admitted. If that is not allowed, they look by themselves.
+-- Tells each process which of its tickets were admitted. If that is not allowed, they look by
+-- themselves.
 local function announce()
   if not wakes then return end
   for channel, ids in pairs(wakes) do
