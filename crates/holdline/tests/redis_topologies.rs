@@ -106,6 +106,56 @@ async fn a_cluster() {
 }
 
 #[tokio::test]
+async fn a_slot_that_moves_and_a_node_that_dies() {
+    let Some(mut nodes) = cluster() else { return };
+    until("the cluster serves", async || {
+        nodes
+            .iter()
+            .all(|node| node.query::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+    })
+    .await;
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port());
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    let lease = Duration::from_secs(2);
+    let held = Mutex::new(&one, "a").lease(lease).lock().await.expect("works");
+    let slot: u64 = nodes[0].query(&["CLUSTER", "KEYSLOT", "holdline:{a}"]);
+    let slot = slot.to_string();
+    let owner = nodes
+        .iter()
+        .position(|node| node.query::<i64>(&["CLUSTER", "COUNTKEYSINSLOT", &slot]) == 1);
+    let owner = owner.expect("somebody has the key");
+    let other = (owner + 1) % 3;
+    let ids: Vec<String> = nodes.iter().map(|node| node.query(&["CLUSTER", "MYID"])).collect();
+    let _: () = nodes[other].query(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[owner]]);
+    let _: () = nodes[owner].query(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[other]]);
+    // Halfway, what is there is renewed.
+    held.extend(Duration::from_secs(3)).await.expect("renewed");
+    let port = nodes[other].port().to_string();
+    let keys: Vec<String> = nodes[owner].query(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]);
+    for key in &keys {
+        let _: () = nodes[owner].query(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+    }
+    // Its key has moved, but the slot has not.
+    held.extend(Duration::from_secs(4)).await.expect("renewed");
+    for node in [other, owner] {
+        let _: () = nodes[node].query(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[other]]);
+    }
+    assert!(Mutex::new(&two, "a").try_lock().await.expect("works").is_none());
+    held.unlock().await.expect("held all the time");
+    // A node dies: what it kept cannot be had, which is said in time.
+    nodes[other].kill();
+    let start = Instant::now();
+    let error = Mutex::new(&two, "a").lock_within(Duration::from_secs(1)).await.expect_err("dead");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    nodes[other].restart();
+    until("it works again", async || {
+        matches!(Mutex::new(&two, "a").lock_within(Duration::from_secs(1)).await, Ok(Some(_)))
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn sentinels_and_a_failover() {
     let Some(mut primary) = private("primary", &[]) else { return };
     let of = ["--replicaof", "127.0.0.1", &primary.port().to_string()];

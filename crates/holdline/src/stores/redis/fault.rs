@@ -87,17 +87,18 @@ fn clean(error: &RedisError) -> String {
 }
 
 /// Codes of errors that may pass.
-const PASSING: [&str; 11] = [
+const PASSING: [&str; 12] = [
     "LOADING",
     "READONLY",
     "CLUSTERDOWN",
     "TRYAGAIN",
     "MASTERDOWN",
-    "BUSY ",
+    "Redis is busy",
     "NOREPLICAS",
     "max number of clients",
     "Busy loading",
     "UNKILLABLE",
+    "non local key",
     "NOGOODSLAVE",
 ];
 
@@ -129,7 +130,7 @@ fn refused(error: &RedisError, address: &str, what: &str) -> Error {
         return Error::new(ErrorKind::Corrupt, message);
     } else if is("OOM") || is("MISCONF") {
         (ErrorKind::Denied, "has no room, in memory or on disk; give it more")
-    } else if is("MOVED") || is("ASK ") || is("CROSSSLOT") {
+    } else if (is("MOVED") || error.code() == Some("ASK")) && !address.contains("+cluster:") {
         (ErrorKind::Invalid, "is part of a cluster; use a URL that begins with redis+cluster:")
     } else if is("unknown command") || is("NOPROTO") {
         (ErrorKind::Unsupported, "lacks a command; Redis 6.2 or later, or Valkey, is needed")
