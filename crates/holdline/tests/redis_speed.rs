@@ -142,3 +142,80 @@ async fn beside_the_bare_idiom() {
         println!("{line}");
     }
 }
+
+/// From the beginning of a release to the next one's grant, between two clients that are two
+/// processes as far as the server can see; beside one bare request's time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn handing_over() {
+    let Some(server) = private("handing_over", &[]) else { return };
+    let clients =
+        [open(server.url()).await.expect("opens"), open(server.url()).await.expect("opens")];
+    let info = redis::IntoConnectionInfo::into_connection_info(server.url()).expect("a good URL");
+    let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+    let plain = redis::Client::open(info.set_tcp_settings(tcp)).expect("a good URL");
+    let mut conn = plain.get_multiplexed_async_connection().await.expect("connects");
+    let mut pings = Vec::new();
+    let mut overs = Vec::new();
+    let mut guard = Mutex::new(&clients[0], "x").lock().await.expect("works");
+    for n in 0..2000 {
+        let lock = Mutex::new(&clients[(n + 1) % 2], "x");
+        let next = tokio::spawn(async move {
+            let guard = lock.lock().await.expect("works");
+            (guard, Instant::now())
+        });
+        while clients[0].inspect("x").await.expect("works").waiters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let start = Instant::now();
+        let _: String = redis::cmd("PING").query_async(&mut conn).await.expect("works");
+        pings.push(start.elapsed().as_secs_f64() * 1e6);
+        let start = Instant::now();
+        guard.unlock().await.expect("held");
+        let (given, at) = next.await.expect("no panic");
+        overs.push(at.duration_since(start).as_secs_f64() * 1e6);
+        guard = given;
+    }
+    overs.sort_by(f64::total_cmp);
+    println!(
+        "one request: median {:.0} us; handing over: median {:.0} us, 99% {:.0} us, most {:.0} us",
+        middle(pings),
+        overs[1000],
+        overs[1980],
+        overs[1999]
+    );
+}
+
+/// All of a process's locks, renewed at once over one connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn ten_thousand_renewals() {
+    let Some(server) = private("renewals", &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    let store = client.store();
+    let note = std::sync::Arc::from("note");
+    let locks: Vec<_> = (0..10_000_u128)
+        .map(|n| {
+            let ticket = holdline::store::Ticket {
+                id: holdline::store::TicketId(n),
+                weight: 1,
+                capacity: 1,
+                lease: std::time::Duration::from_secs(60),
+                patience: std::time::Duration::from_secs(3),
+                span: 1,
+                floor: 0,
+            };
+            (holdline::Name::new(format!("lock {n}")).expect("good"), ticket)
+        })
+        .collect();
+    for round in ["taken", "renewed", "renewed", "renewed"] {
+        let start = Instant::now();
+        let calls = locks
+            .iter()
+            .map(|(line, ticket)| store.enter(line, ticket, &note, holdline::store::Enter::Try));
+        for standing in futures_util::future::join_all(calls).await {
+            standing.expect("works");
+        }
+        println!("10,000 locks {round} in {:.0?}", start.elapsed());
+    }
+}
