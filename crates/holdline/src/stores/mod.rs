@@ -2,6 +2,8 @@
 
 pub mod memory;
 pub mod quorum;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub(crate) mod wakes;
