@@ -14,6 +14,7 @@ use std::sync::Arc;
 /// | `memory:` or `memory:NAME` | this process's memory; by name, shared within the process |
 /// | `sqlite:PATH` | a file, shared by the processes of this machine |
 /// | `redis://HOST` and others | Redis or Valkey: see the guide for Redis |
+/// | `etcd://HOST:PORT,HOST:PORT/PREFIX` or `etcds:` | etcd, shared with `etcdctl lock` and Go |
 /// | `quorum:URL,URL,URL` | a majority of three or more stores |
 ///
 /// # Errors
@@ -59,6 +60,10 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
         | "rediss+cluster" | "redis+unix" => stores::redis::open(scheme, rest).await,
         #[cfg(not(feature = "redis"))]
         scheme if scheme.starts_with("redis") => Err(absent("the Redis store", "redis")),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => stores::etcd::open(scheme, rest),
+        #[cfg(not(feature = "etcd"))]
+        "etcd" | "etcds" => Err(absent("etcd", "etcd")),
         other => Err(unknown(Some(other))),
     }
 }
@@ -81,7 +86,8 @@ fn absent(what: &str, feature: &str) -> Error {
 
 /// The scheme alone is shown: the rest may hold a password.
 fn unknown(scheme: Option<&str>) -> Error {
-    let known = "known are memory:, sqlite:PATH, redis://HOST and quorum:URL,URL,URL";
+    let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT and \
+                 quorum:URL,URL,URL";
     let message = match scheme {
         Some(scheme) => {
             let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();

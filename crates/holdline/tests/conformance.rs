@@ -43,6 +43,12 @@ fn stores() -> Vec<(&'static str, Source)> {
         ("redis", Source::Server("HOLDLINE_TEST_REDIS", "")),
         #[cfg(feature = "redis")]
         ("redis-string", Source::Server("HOLDLINE_TEST_REDIS", "?scheme=string&prefix=string:")),
+        #[cfg(feature = "redis")]
+        ("redis-quorum", Source::Server("HOLDLINE_TEST_REDIS_FIVE", "")),
+        #[cfg(feature = "redis")]
+        ("redis-cluster", Source::Server("HOLDLINE_TEST_REDIS_CLUSTER", "")),
+        #[cfg(feature = "etcd")]
+        ("etcd", Source::Server("HOLDLINE_TEST_ETCD", "")),
     ]
 }
 
