@@ -123,25 +123,22 @@ impl Quorum {
                 })
             }));
         }
-        let outcome = round.run(sent).await;
+        // Who does not know the nodes' clocks yet waits for all answers, to learn from them.
+        let outcome =
+            if ticket.floor == 0 { round.run_all(sent).await } else { round.run(sent).await };
         let seqs: Vec<Option<Seq>> = outcome.answers(|answer| answer.1);
         seqs.iter().flatten().for_each(|seq| self.learn(ticket.floor, *seq));
         if outcome.met() {
             let token = seqs.iter().flatten().copied().max().unwrap_or(Seq(0));
-            match self.lift(line, ticket, note, seqs, token).await {
-                Ok(standing) => return Ok(standing),
-                Err(error) => {
-                    self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
-                    return Err(error);
-                }
-            }
+            return self.lift(line, ticket, note, seqs, token).await;
         }
-        // Whoever did not answer may have admitted it as well.
-        self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
         if outcome.hopeless_by_no() {
+            // Whoever did not answer may have admitted it as well.
+            self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
             let again = Duration::from_millis(fastrand::u64(5..50));
             return Ok(Standing::Waiting { seq: None, again });
         }
+        // Nothing is certain: asked again by the same ticket, the nodes answer the same way.
         Err(self.unavailable(line, &outcome.failures()))
     }
 
