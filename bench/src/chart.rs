@@ -92,6 +92,9 @@ fn draw_panel(
     if here.is_empty() || low > high {
         return Ok(());
     }
+    let mut marks: Vec<f64> = clients().collect();
+    marks.sort_by(f64::total_cmp);
+    marks.dedup();
     // One scale for the whole row, so that its panels can be compared.
     let mut chart = ChartBuilder::on(area)
         .margin(8)
@@ -99,18 +102,14 @@ fn draw_panel(
         .x_label_area_size(36)
         .y_label_area_size(64)
         .build_cartesian_2d(
-            (few * 0.85..many * 1.18).log_scale(),
+            (few * 0.85..many * 1.18).log_scale().with_key_points(marks),
             (low / 1.6..high * 1.6).log_scale(),
         )?;
-    let mut marks: Vec<f64> = clients().collect();
-    marks.sort_by(f64::total_cmp);
-    marks.dedup();
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(BLACK.mix(0.12))
         .x_desc("clients")
-        .x_labels(marks.len().max(2))
         .x_label_formatter(&|clients| format!("{clients:.0}"))
         .y_labels(6)
         .y_label_formatter(&|value| (metric.label)(*value))

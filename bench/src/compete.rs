@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::machine::own_cpu;
-use crate::stats::{Waits, seconds, unevenness};
+use crate::stats::{Shares, Waits, seconds};
 use holdline::Mutex;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -14,59 +14,75 @@ pub(crate) struct Outcome {
     pub(crate) rate: f64,
     /// All waits, also of those who were let in after the time: leaving those out would flatter.
     pub(crate) waits: Waits,
-    /// The largest share over the smallest.
-    pub(crate) unevenness: f64,
+    /// Who got how many of them.
+    pub(crate) shares: Shares,
     /// The CPU time that this process spent for each lock.
     pub(crate) cpu_per_lock: f64,
     /// How much of one core this process used.
     pub(crate) cores: f64,
-    /// How many locks there were in all.
+    /// How many locks there were in all, also before the time and after it.
     pub(crate) locks: usize,
 }
 
+/// Until all have asked.
+const GATHER: Duration = Duration::from_millis(60);
+
 /// Each task locks, holds, releases and begins again, until the time is up; those who wait then are
-/// still let in.
+/// still let in. The first lock is held until all have asked, so that nobody has a head start.
 pub(crate) async fn compete(
     locks: Vec<Mutex>,
     time: Duration,
     hold: Duration,
 ) -> Result<Outcome, Failure> {
-    let cpu = own_cpu();
-    let start = Instant::now();
-    let end = start + time;
+    let starter = locks.first().ok_or("nobody competes")?.lock().await?;
+    let start = Instant::now() + GATHER;
     let mut tasks = JoinSet::new();
     for lock in locks {
-        tasks.spawn(one(lock, end, hold));
+        tasks.spawn(one(lock, start, start + time, hold));
     }
-    let (mut waits, mut shares) = (Vec::new(), Vec::new());
+    tokio::time::sleep_until(start.into()).await;
+    let cpu = own_cpu();
+    starter.unlock().await?;
+    let (mut waits, mut shares, mut locks) = (Vec::new(), Vec::new(), 1);
     while let Some(task) = tasks.join_next().await {
-        let (mine, share) = task??;
-        waits.extend(mine);
-        shares.push(share);
+        let one = task??;
+        waits.extend(one.waits);
+        shares.push(one.share);
+        locks += one.locks;
     }
     let (cpu, wall) = (seconds(own_cpu().saturating_sub(cpu)), seconds(start.elapsed()));
     Ok(Outcome {
         rate: shares.iter().sum::<usize>() as f64 / seconds(time),
-        unevenness: unevenness(&shares),
+        shares: Shares::of(&shares),
         cpu_per_lock: cpu / waits.len().max(1) as f64,
         cores: cpu / wall,
-        locks: waits.len(),
+        locks,
         waits: Waits::new(waits),
     })
 }
 
-/// One competitor: its waits, and how many of its locks came in time.
-async fn one(lock: Mutex, end: Instant, hold: Duration) -> Result<(Vec<f64>, usize), Failure> {
-    let (mut waits, mut share) = (Vec::new(), 0);
+/// One competitor: its waits, how many of its locks came in time, and all of them.
+#[derive(Debug, Default)]
+struct One {
+    waits: Vec<f64>,
+    share: usize,
+    locks: usize,
+}
+
+async fn one(lock: Mutex, start: Instant, end: Instant, hold: Duration) -> Result<One, Failure> {
+    let mut one = One::default();
     loop {
-        let asked = Instant::now();
+        let asked = Instant::now().max(start);
         if asked >= end {
-            return Ok((waits, share));
+            return Ok(one);
         }
         let guard = lock.lock().await?;
         let got = Instant::now();
-        waits.push(seconds(got - asked));
-        share += usize::from(got < end);
+        one.locks += 1;
+        if got >= start {
+            one.waits.push(seconds(got.saturating_duration_since(asked)));
+            one.share += usize::from(got < end);
+        }
         if !hold.is_zero() {
             tokio::time::sleep(hold).await;
         }

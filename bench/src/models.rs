@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// How long each holds the lock, in milliseconds.
     #[arg(long, value_delimiter = ',', default_value = "0,1,10")]
     pub(crate) hold_ms: Vec<u64>,
-    /// How long one round lasts; those who wait then are still let in, and counted.
+    /// How long one round lasts at least; those who wait then are still let in, and counted.
     #[arg(long, default_value_t = 1.0)]
     pub(crate) seconds: f64,
     /// Draws charts into this folder.
@@ -94,6 +94,11 @@ pub(crate) fn run(
     Ok(())
 }
 
+/// So many turns for everybody fit into a round.
+const TURNS: u32 = 5;
+/// Timers tick so often.
+const TICK: Duration = Duration::from_millis(1);
+
 const COLUMNS: [&str; 11] = [
     "waiting",
     "clients",
@@ -161,7 +166,7 @@ fn row(model: Model, clients: usize, rounds: &[(Outcome, Option<f64>)]) -> Vec<C
         Cell::times(all(|round| round.waits.percentile(70.0))).short(),
         Cell::times(all(|round| round.waits.percentile(90.0))).short(),
         Cell::times(all(|round| round.waits.percentile(99.0))).short(),
-        Cell::ratios(all(|round| round.unevenness)).short(),
+        Cell::shares(rounds.iter().map(|(round, _)| round.shares)),
         Cell::times(all(|round| round.cpu_per_lock)).short(),
         Cell::percent(median(rounds, |round| round.cores)),
         Cell::times(server).short(),
@@ -187,8 +192,11 @@ async fn round(
     }
     let server = || options.server_pid.and_then(cpu_of);
     let before = server();
-    let time = Duration::from_secs_f64(options.seconds);
-    let outcome = compete(locks, time, Duration::from_millis(hold_ms)).await?;
+    let hold = Duration::from_millis(hold_ms);
+    // Long enough for everybody to come in a few times, if they take turns and nobody dawdles.
+    let turns = (hold + TICK) * u32::try_from(clients)? * u32::from(hold_ms > 0) * TURNS;
+    let time = Duration::from_secs_f64(options.seconds).max(turns);
+    let outcome = compete(locks, time, hold).await?;
     let spent = before.zip(server()).map(|(before, after)| after.saturating_sub(before));
     let per_lock = spent.map(|spent| seconds(spent) / outcome.locks.max(1) as f64);
     Ok((outcome, per_lock))

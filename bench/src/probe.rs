@@ -22,6 +22,8 @@ pub(crate) struct Counts {
     /// Round trips: enter and leave, by callers and by the keeper.
     calls: AtomicU64,
     bursts: Mutex<Vec<Burst>>,
+    /// So many renewals are all of them, and end a burst as well.
+    whole: usize,
 }
 
 /// Renewals that came close together.
@@ -47,7 +49,10 @@ impl Counts {
     fn renewed(&self, first: Instant, last: Instant) {
         let mut bursts = self.bursts();
         match bursts.last_mut() {
-            Some(burst) if first.saturating_duration_since(burst.last) < PAUSE => {
+            Some(burst)
+                if burst.renewals < self.whole
+                    && first.saturating_duration_since(burst.last) < PAUSE =>
+            {
                 burst.first = burst.first.min(first);
                 burst.last = burst.last.max(last);
                 burst.renewals += 1;
@@ -58,9 +63,9 @@ impl Counts {
 }
 
 impl Probe {
-    /// In front of this store.
-    pub(crate) fn new(inner: Arc<dyn Store>) -> (Arc<Self>, Arc<Counts>) {
-        let counts = Arc::<Counts>::default();
+    /// In front of this store, for so many locks.
+    pub(crate) fn new(inner: Arc<dyn Store>, whole: usize) -> (Arc<Self>, Arc<Counts>) {
+        let counts = Arc::new(Counts { whole, ..Counts::default() });
         (Arc::new(Probe { inner, counts: Arc::clone(&counts), keeper: false }), counts)
     }
 }

@@ -2,7 +2,7 @@
 //! protects.
 
 use crate::report::{Cell, Report, Table, ratio};
-use crate::stats::{Waits, unevenness};
+use crate::stats::{Shares, Waits};
 use crate::target::{Target, Targets, fresh};
 use crate::worker::{Grant, args, crew};
 use crate::{Common, Failure};
@@ -54,7 +54,7 @@ fn compete(common: &Common, target: &Target, hold_ms: u64) -> Result<Vec<Cell>, 
         waits(50.0),
         waits(90.0),
         waits(99.0),
-        Cell::ratios(rounds.iter().map(|round| round.unevenness)),
+        Cell::shares(rounds.iter().map(|round| round.shares)),
     ])
 }
 
@@ -62,7 +62,7 @@ fn compete(common: &Common, target: &Target, hold_ms: u64) -> Result<Vec<Cell>, 
 struct Together {
     rate: f64,
     waits: Waits,
-    unevenness: f64,
+    shares: Shares,
 }
 
 impl Together {
@@ -77,7 +77,7 @@ impl Together {
         Together {
             rate: shares.iter().sum::<usize>() as f64 / seconds,
             waits: Waits::new(waits),
-            unevenness: unevenness(&shares),
+            shares: Shares::of(&shares),
         }
     }
 }
@@ -105,8 +105,8 @@ fn count(target: &Target, targets: &Targets, report: &mut Report) -> Result<Vec<
     let together = Together::of(&crew);
     report.check(
         format!("{label}: no process starves: largest/smallest share under {FAIR}"),
-        ratio(together.unevenness),
-        together.unevenness < FAIR,
+        ratio(together.shares.ratio()),
+        together.shares.ratio() < FAIR,
     );
     Ok(vec![
         label.as_str().into(),
@@ -114,7 +114,7 @@ fn count(target: &Target, targets: &Targets, report: &mut Report) -> Result<Vec<
         if rising { "rise strictly".into() } else { "DO NOT RISE".into() },
         Cell::rates([together.rate]),
         Cell::time(together.waits.percentile(99.0)),
-        Cell::ratio(together.unevenness),
+        Cell::shares([together.shares]),
     ])
 }
 
@@ -148,6 +148,6 @@ mod tests {
             vec![grant(1, 10, 0), grant(2, 20, 0), grant(3, 90, 0)],
             vec![grant(4, 15, 0), grant(5, 20, 0)],
         ];
-        assert!((Together::of(&crew).unevenness - 1.0).abs() < 1e-9);
+        assert!((Together::of(&crew).shares.ratio() - 1.0).abs() < 1e-9);
     }
 }

@@ -25,16 +25,16 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) locks: Option<usize>,
     /// Their lease, in seconds.
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 4.0)]
     pub(crate) lease: f64,
     /// For how many leases they are held.
-    #[arg(long, default_value_t = 4.0)]
+    #[arg(long, default_value_t = 3.0)]
     pub(crate) leases: f64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { locks: None, lease: 2.0, leases: 3.0 }
+        Options { locks: None, lease: 4.0, leases: 3.0 }
     }
 }
 
@@ -128,7 +128,8 @@ fn in_a_process(target: &Target, options: &Options, locks: usize) -> Result<Foun
 /// What that process does.
 pub(crate) async fn hold(options: &worker::Options) -> Result<Found, Failure> {
     let lease = Duration::from_millis(options.lease_ms);
-    let (probe, counts) = Probe::new(holdline::open(&options.url).await?.store().clone());
+    let (probe, counts) =
+        Probe::new(holdline::open(&options.url).await?.store().clone(), options.locks);
     let client = Client::new(probe);
     // The keeper and the connections are there before memory is measured.
     Mutex::new(&client, &options.name).lock().await?.unlock().await?;

@@ -1,6 +1,6 @@
 //! What is printed and written: tables of figures, and the list of what must hold.
 
-use crate::stats::Spread;
+use crate::stats::{Shares, Spread};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -54,6 +54,21 @@ impl Cell {
     /// A ratio.
     pub(crate) fn ratio(value: f64) -> Self {
         Cell { text: ratio(value), value: json!({ "ratio": finite(value) }) }
+    }
+
+    /// The largest share over the smallest, of the round that is in the middle by that.
+    pub(crate) fn shares(rounds: impl IntoIterator<Item = Shares>) -> Self {
+        let mut rounds: Vec<Shares> = rounds.into_iter().collect();
+        rounds.sort_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+        let Some(&shares) = rounds.get(rounds.len() / 2) else { return Cell::none() };
+        let Shares { most, least } = shares;
+        let (most_text, least_text) = (grouped(most as f64), grouped(least as f64));
+        let text = match least {
+            0 => format!("{most_text} : 0"),
+            _ => format!("{} ({most_text} : {least_text})", ratio(shares.ratio())),
+        };
+        let value = json!({ "ratio": finite(shares.ratio()), "most": most, "least": least });
+        Cell { text, value }
     }
 
     /// A part of one, shown in percent.

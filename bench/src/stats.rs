@@ -53,11 +53,23 @@ impl Waits {
     }
 }
 
-/// The largest share over the smallest: 1 is perfectly fair, infinite if somebody got nothing.
-pub(crate) fn unevenness(shares: &[usize]) -> f64 {
-    let most = shares.iter().max().copied().unwrap_or(0);
-    let least = shares.iter().min().copied().unwrap_or(0);
-    if least == 0 { f64::INFINITY } else { most as f64 / least as f64 }
+/// The largest and the smallest share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shares {
+    pub(crate) most: usize,
+    pub(crate) least: usize,
+}
+
+impl Shares {
+    pub(crate) fn of(shares: &[usize]) -> Self {
+        let most = shares.iter().max().copied().unwrap_or(0);
+        Shares { most, least: shares.iter().min().copied().unwrap_or(0) }
+    }
+
+    /// The largest over the smallest: 1 is perfectly fair, infinite if somebody got nothing.
+    pub(crate) fn ratio(self) -> f64 {
+        if self.least == 0 { f64::INFINITY } else { self.most as f64 / self.least as f64 }
+    }
 }
 
 pub(crate) fn seconds(time: Duration) -> f64 {
@@ -88,7 +100,7 @@ mod tests {
 
     #[test]
     fn somebody_who_got_nothing_is_infinitely_uneven() {
-        assert!((unevenness(&[3, 2, 2]) - 1.5).abs() < 1e-9);
-        assert!(unevenness(&[3, 0]).is_infinite());
+        assert!((Shares::of(&[3, 2, 2]).ratio() - 1.5).abs() < 1e-9);
+        assert!(Shares::of(&[3, 0]).ratio().is_infinite());
     }
 }

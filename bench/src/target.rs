@@ -28,10 +28,10 @@ impl Targets {
         let folder = tempfile::Builder::new().prefix("holdline-bench-").tempdir()?;
         let mut list = Vec::new();
         if urls.is_empty() {
-            list.push(Target { url: "memory:bench".to_owned(), label: "memory:".to_owned() });
+            list.push(Target { url: "memory:bench".to_owned(), label: "memory".to_owned() });
             let file = folder.path().join("locks.db");
             let url = format!("sqlite:{}", file.display());
-            list.push(Target { url, label: "sqlite:".to_owned() });
+            list.push(Target { url, label: "sqlite".to_owned() });
         }
         for url in urls {
             let shared = if url == "memory:" { "memory:bench" } else { url };
@@ -50,7 +50,7 @@ impl Targets {
 fn label(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
-        _ => url.to_owned(),
+        _ => url.trim_end_matches(':').to_owned(),
     }
 }
 

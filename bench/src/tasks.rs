@@ -99,11 +99,15 @@ async fn store(common: &Common, target: &Target, report: &mut Report) -> Result<
             waits(50.0),
             waits(90.0),
             waits(99.0),
-            Cell::ratios(rounds.iter().map(|round| round.unevenness)),
+            Cell::shares(rounds.iter().map(|round| round.shares)),
             calls.map_or_else(Cell::none, Cell::number),
         ]);
     }
-    table.note("Hold time 0. Without a client each, the tasks queue in the process first.");
+    table.note(
+        "Hold time 0, and each task wants the lock again at once. Without a client each, the tasks \
+         queue in the process first. Unfair polling looks fast here because one task keeps the \
+         lock to itself while the others sleep: see its P99 and its shares.",
+    );
     report.table(table);
     check(target, &rates, report);
     Ok(())
@@ -111,11 +115,15 @@ async fn store(common: &Common, target: &Target, report: &mut Report) -> Result<
 
 fn check(target: &Target, rates: &[(Way, f64, Option<f64>)], report: &mut Report) {
     let find = |way| rates.iter().find(|(of, ..)| *of == way);
-    let polls = [Way::PollFair, Way::PollUnfair].into_iter().filter_map(find).map(|found| found.1);
-    if let (Some(listening), Some(polling)) = (find(Way::Gate), polls.reduce(f64::max)) {
-        let ahead = listening.1 / polling;
+    // Only those who take turns can be compared: whoever polls unfairly, and wants the lock again
+    // at once, has it for himself.
+    if let (Some(listening), Some(polling)) = (find(Way::Gate), find(Way::PollFair)) {
+        let ahead = listening.1 / polling.1;
         report.check(
-            format!("{}: 64 tasks lock at least {AHEAD} x as often as by polling", target.label),
+            format!(
+                "{}: 64 tasks lock at least {AHEAD} x as often as by fair polling",
+                target.label
+            ),
             ratio(ahead),
             ahead >= AHEAD,
         );
@@ -142,10 +150,10 @@ async fn round(target: &Target, way: Way, time: Duration) -> Result<Outcome, Fai
 
 /// How often the store is asked for each lock. Counted apart, because counting costs time.
 async fn calls(target: &Target, way: Way, time: Duration) -> Result<f64, Failure> {
-    let (probe, counts) = Probe::new(target.open().await?.store().clone());
+    let (probe, counts) = Probe::new(target.open().await?.store().clone(), TASKS);
     let client = Client::new(probe);
     let name = fresh("calls");
-    let locks = (0..TASKS).map(|task| way.lock(&client, &name, task)).collect();
+    let locks: Vec<Mutex> = (0..TASKS).map(|task| way.lock(&client, &name, task)).collect();
     let outcome = compete(locks, time, Duration::ZERO).await?;
     client.settle().await;
     Ok(counts.calls() as f64 / outcome.locks.max(1) as f64)

@@ -146,6 +146,9 @@ impl Worker {
     /// Starts this program again with these arguments.
     pub(crate) fn start(args: &[String]) -> Result<Self, Failure> {
         let mut child = Command::new(std::env::current_exe()?)
+            // The C library's allocator gives large blocks back to the system when they are freed,
+            // so that what is resident is what is in use.
+            .env("MALLOC_MMAP_THRESHOLD_", "65536")
             .arg("worker")
             .args(args)
             .stdin(Stdio::piped())

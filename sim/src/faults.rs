@@ -116,8 +116,8 @@ impl World {
         self.note(format_args!("server {server}'s clock jumps {way} by {by:?}"));
     }
 
-    /// An operator looks who holds, and breaks that lock a little later. By then it may be another's:
-    /// it must not be that one which is broken.
+    /// An operator looks who holds, and breaks that lock a little later. By then it may be
+    /// another's: it must not be that one which is broken.
     fn plan_break(&mut self) {
         let lock = self.rng.below(self.plan.locks.len() as u64) as usize;
         if let Some(place) = self.server_of(lock).first(lock) {

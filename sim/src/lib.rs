@@ -1,10 +1,10 @@
 //! A seeded, deterministic simulation of holdline's clients, servers, clocks and faults.
 //!
-//! The world is made of the kernel's own parts: every server is a [`holdline_kernel::Line`] per name,
-//! every client runs real [`holdline_kernel::Claim`]s and [`holdline_kernel::Hold`]s, driven as the
-//! library's driver and keeper drive them. Between them is a network that delays, loses, doubles and
-//! reorders; each machine has a clock of its own; and true time, which nobody in the world can see,
-//! is what the invariants are judged by.
+//! The world is made of the kernel's own parts: every server is a [`holdline_kernel::Line`] per
+//! name, every client runs real [`holdline_kernel::Claim`]s and [`holdline_kernel::Hold`]s, driven
+//! as the library's driver and keeper drive them. Between them is a network that delays, loses,
+//! doubles and reorders; each machine has a clock of its own; and true time, which nobody in the
+//! world can see, is what the invariants are judged by.
 //!
 //! ```text
 //!   client.rs  (driver)  --+                       +-- server.rs (a Line per name)

@@ -1,4 +1,5 @@
-//! What happened, in words. Always hashed, so that two runs can be compared; kept only if asked for.
+//! What happened, in words. Always hashed, so that two runs can be compared; kept only if asked
+//! for.
 
 use std::fmt::{Arguments, Write as _};
 

@@ -66,10 +66,22 @@ impl Client {
     }
 
     fn ask(&self, request: &Request) -> io::Result<Reply> {
-        self.socket.send(&serde_json::to_vec(request)?)?;
+        let request = serde_json::to_vec(request)?;
         let mut buffer = [0; 1024];
-        let length = self.socket.recv(&mut buffer)?;
+        persist(|| self.socket.send(&request))?;
+        let length = persist(|| self.socket.recv(&mut buffer))?;
         Ok(serde_json::from_slice(&buffer[..length])?)
+    }
+}
+
+/// Goes on where a call was interrupted: a process that was stopped and let go on finds its calls
+/// with a time limit broken off. The answer still comes, and must not be taken for the next one's.
+fn persist<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 

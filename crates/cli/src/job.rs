@@ -1,5 +1,5 @@
-//! A command under a lock, from the first look at the flags to the exit code: what `run` and `elect`
-//! have in common.
+//! A command under a lock, from the first look at the flags to the exit code: what `run` and
+//! `elect` have in common.
 
 use crate::child::{self, Ended, OnLoss, Policy, Running};
 use crate::exit::{Exit, Failure};
@@ -93,9 +93,7 @@ impl Job {
         if let Some(program) = self.command.first() {
             child::lookup::check(program)?;
         }
-        let mut signals = Signals::new().map_err(|error| {
-            Failure::new(Exit::INTERNAL, "internal", format!("cannot watch signals: {error}"))
-        })?;
+        let mut signals = Signals::new()?;
         let limit = self.wait.wait;
         let client = unless_signalled(&mut signals, session.open(limit)).await?;
         let around = Around::read();
@@ -115,7 +113,7 @@ impl Job {
             (env::STORE, session.store.clone()),
             (env::HELD, around.with(&hold, &self.name)),
         ];
-        let ended = match Running::start(&self.command, &env, session.printer) {
+        let ended = match Running::start(&self.command, &env, &mut signals, session.printer) {
             Ok(running) => {
                 let policy = Policy { on_loss: self.hold.on_loss, grace };
                 running.supervise(&hold, &mut signals, policy, session.printer).await?
@@ -129,6 +127,8 @@ impl Job {
             Ended::Done(exit) => exit,
             Ended::Late(_) | Ended::Stopped => return Err(self.lost(&client, ended)),
         };
+        let message = format!("the command ended with {}", exit.0);
+        session.printer.say(When::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
         // What happens to the lock after this does not concern the command any more.
         let lingered = self.linger(since, &hold, &mut signals).await;
         if self.release(session, &client, hold).await || lingered {

@@ -3,6 +3,7 @@
 
 use crate::exit::Failure;
 use crate::stamp;
+use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, Write, stderr, stdout};
 
@@ -67,9 +68,11 @@ impl Printer {
         self.say(when, failure.event, &failure.message, json!({ "exit": failure.exit.0 }));
     }
 
-    /// Shows a line that the next one replaces.
+    /// Shows a line that the next one replaces, as much of it as fits the terminal.
     pub(crate) fn live(line: &str) {
-        let _ = write!(stderr(), "\r\x1b[K{}", redact(line));
+        let width = tcgetwinsize(stderr()).map_or(80, |size| usize::from(size.ws_col)).max(20);
+        let shown: String = redact(line).chars().take(width - 1).collect();
+        let _ = write!(stderr(), "\r\x1b[K{shown}");
         let _ = stderr().flush();
     }
 
@@ -90,35 +93,34 @@ pub(crate) fn redact(text: &str) -> String {
     let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (head, tail) = rest.split_at(at + 3);
-        out.push_str(head);
-        let end = tail.find(ends).unwrap_or(tail.len());
-        let (url, after) = tail.split_at(end);
-        out.push_str(&redact_url(url));
-        rest = after;
+    while !rest.is_empty() {
+        let (word, tail) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
+        out.push_str(&redact_word(word));
+        let next = tail.find(|c| !ends(c)).unwrap_or(tail.len());
+        out.push_str(&tail[..next]);
+        rest = &tail[next..];
     }
-    out.push_str(rest);
     out
 }
 
-/// The same, for what follows the `://`.
-fn redact_url(url: &str) -> String {
-    let mut url = url.to_owned();
-    // Every node of a list may have a password of its own; an `@` inside one only hides more.
-    if let Some(at) = url.rfind('@')
-        && let Some(colon) = url[..at].find(':')
+/// The same for one word, which may be a URL, or one without its scheme.
+fn redact_word(word: &str) -> String {
+    let mut word = word.to_owned();
+    let from = word.find("://").map_or(0, |at| at + 3);
+    // With several nodes, or an `@` in the password, it hides more than it must.
+    if let Some(at) = word.rfind('@')
+        && let Some(colon) = word[from..at.max(from)].find(':')
     {
-        url.replace_range(colon + 1..at, "***");
+        word.replace_range(from + colon + 1..at, "***");
     }
     for key in ["password=", "passwd=", "auth=", "pass="] {
-        if let Some(at) = url.find(key) {
+        if let Some(at) = word.find(key) {
             let from = at + key.len();
-            let to = url[from..].find('&').map_or(url.len(), |end| from + end);
-            url.replace_range(from..to, "***");
+            let to = word[from..].find('&').map_or(word.len(), |end| from + end);
+            word.replace_range(from..to, "***");
         }
     }
-    url
+    word
 }
 
 #[cfg(test)]
@@ -130,9 +132,10 @@ mod tests {
         for (text, shown) in [
             ("at redis://me:secret@host/0, so", "at redis://me:***@host/0, so"),
             ("\"redis://:se/cr@et@host\"", "\"redis://:***@host\""),
-            ("quorum:redis://:a@h,redis://:b@i x", "quorum:redis://:***@h,redis://:***@i x"),
+            ("quorum:redis://:a@h,redis://:b@i x", "quorum:redis://:***@i x"),
             ("postgres://h/db?password=secret&x=1", "postgres://h/db?password=***&x=1"),
-            ("plain me:secret@host", "plain me:secret@host"),
+            ("without a scheme: 'me:secret@host'", "without a scheme: 'me:***@host'"),
+            ("sqlite:x.db?password=secret", "sqlite:x.db?password=***"),
             ("etcd://host:2379 is gone", "etcd://host:2379 is gone"),
         ] {
             assert_eq!(redact(text), shown);

@@ -1,5 +1,6 @@
 //! The signals that the program takes part in.
 
+use crate::exit::{Exit, Failure};
 use rustix::process::Signal;
 use std::future::poll_fn;
 use std::task::Poll;
@@ -22,7 +23,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// Takes over the signals that would end the program; but not those that whoever started us
     /// wants ignored (as `nohup` does), so that the command ignores them as well.
-    pub(crate) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let mut signals = Signals { streams: Vec::new(), ignored: ignored() };
         for signal in PASSED_ON {
             signals.add(*signal)?;
@@ -32,17 +33,21 @@ impl Signals {
 
     /// Takes over those that a running command is to hear of, too. `stops` says whether a stop
     /// from the terminal is ours to pass on.
-    pub(crate) fn watch_command(&mut self, stops: bool) -> std::io::Result<()> {
+    pub(crate) fn watch_command(&mut self, stops: bool) -> Result<(), Failure> {
         for signal in FOR_COMMANDS.iter().filter(|signal| stops || **signal != Signal::TSTP) {
             self.add(*signal)?;
         }
         Ok(())
     }
 
-    fn add(&mut self, signal: Signal) -> std::io::Result<()> {
+    fn add(&mut self, signal: Signal) -> Result<(), Failure> {
         let number = signal.as_raw();
         if self.ignored & (1 << (number - 1)) == 0 {
-            self.streams.push((signal, unix::signal(SignalKind::from_raw(number))?));
+            let stream = unix::signal(SignalKind::from_raw(number)).map_err(|error| {
+                let message = format!("cannot watch {}: {error}", name(signal));
+                Failure::new(Exit::INTERNAL, "internal", message)
+            })?;
+            self.streams.push((signal, stream));
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! From asking for the lock to having it, or not: the wait, what is said during it, and how it ends.
+//! From asking for the lock to having it, or not: the wait, what is said during it, and how it
+//! ends.
 
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -40,8 +41,10 @@ pub(crate) async fn unless_signalled<T>(
     tokio::select! {
         biased;
         signal = signals.next() => {
-            let message = format!("{} ended the wait; the command was not run", signals::name(signal));
-            Err(Failure::new(Exit::signal(signal.as_raw()), "interrupted", message).expected())
+            let name = signals::name(signal);
+            let message = format!("{name} ended the wait; the command was not run");
+            let exit = Exit::signal(signal.as_raw());
+            Err(Failure::new(exit, "interrupted", message).expected())
         }
         result = work => result,
     }

@@ -1,6 +1,7 @@
 //! A leader that others can see, and what happens when it goes.
 //!
-//! `cargo run -p holdline --example leader` in two terminals; stop the first with Ctrl-C, or kill it.
+//! `cargo run -p holdline --example leader` in two terminals; stop the first with Ctrl-C, or kill
+//! it.
 
 use holdline::{Election, open};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A store together with what a process needs around it.
 
 use crate::clock;
-use crate::driver::{Pair, Want};
+use crate::driver::Want;
 use crate::error::Result;
 use crate::gate::{Gates, Handoff};
 use crate::guard::Guard;
@@ -9,7 +9,7 @@ use crate::keeper;
 use crate::names::Name;
 use crate::note::Note;
 use crate::observe::Waiting;
-use crate::store::{Promises, Seq, Store, TicketId, View};
+use crate::store::{Pair, Promises, Seq, Store, TicketId, View};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -29,7 +29,7 @@ pub struct Client {
 pub(crate) type Reentry = Arc<tokio::sync::Mutex<Weak<Guard>>>;
 
 struct Inner {
-    pair: Pair,
+    pair: Arc<Pair>,
     gates: Arc<Gates>,
     reentries: Mutex<HashMap<(Name, u128), Reentry>>,
 }
@@ -68,7 +68,7 @@ impl Client {
     /// A client of this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         store.alarm(Arc::new(keeper::doubt));
-        let pair = Pair { twin: store.twin(), store };
+        let pair = Arc::new(Pair { twin: store.twin(), store });
         let inner = Inner { pair, gates: Arc::default(), reentries: Mutex::default() };
         Client { inner: Arc::new(inner) }
     }
@@ -123,8 +123,8 @@ impl Client {
     ///
     /// Its guard is told, at the latest at its next renewal. The token returned is higher than the
     /// victim's and no higher than the next holder's: present it to whatever the lock guards, and
-    /// the victim is fenced even before the next holder comes. `None` means that nobody stands there
-    /// by that id any more.
+    /// the victim is fenced even before the next holder comes. `None` means that nobody stands
+    /// there by that id any more.
     ///
     /// # Cancel safety
     ///

@@ -25,14 +25,14 @@
 //! | one at a time to several things, all or none | [`Multi`] |
 //!
 //! Without async: [`blocking`]. Where a lock is not needed at all, because one process can be made
-//! responsible for each key, or a write can be refused when somebody else was faster, that is better
-//! than any lock.
+//! responsible for each key, or a write can be refused when somebody else was faster, that is
+//! better than any lock.
 //!
 //! # When the lock is lost
 //!
 //! A lease can run out: the process is stopped for longer than it lasts, or the store cannot be
-//! reached. [`Guard::is_valid`] turns false, and [`Guard::lost`] resolves, a margin *before* anybody
-//! else can be admitted. What then happens is your choice:
+//! reached. [`Guard::is_valid`] turns false, and [`Guard::lost`] resolves, a margin *before*
+//! anybody else can be admitted. What then happens is your choice:
 //!
 //! - [`Guard::protect`] stops the work and returns an error, so that the caller can roll back. This
 //!   is the default ([`OnLoss::Stop`]).

@@ -14,6 +14,8 @@ use std::sync::Arc;
 /// | `memory:` or `memory:NAME` | this process's memory; by name, shared within the process |
 /// | `sqlite:PATH` | a file, shared by the processes of this machine |
 /// | `redis://HOST` and others | Redis or Valkey: see the guide for Redis |
+/// | `etcd://HOST:PORT,HOST:PORT/PREFIX` or `etcds:` | etcd, shared with `etcdctl lock` and Go |
+/// | `quorum:URL,URL,URL` | a majority of three or more stores |
 ///
 /// # Errors
 ///
@@ -27,11 +29,23 @@ pub async fn open(url: &str) -> Result<Client> {
     Ok(Client::new(store(url).await?))
 }
 
-#[allow(clippy::unused_async, reason = "stores across a network connect here")]
 async fn store(url: &str) -> Result<Arc<dyn Store>> {
     if url.is_empty() {
         return default();
     }
+    if let Some(nodes) = url.strip_prefix("quorum:") {
+        let mut stores = Vec::new();
+        for url in split(nodes) {
+            stores.push(single(&url).await?);
+        }
+        return Ok(Arc::new(stores::quorum::Quorum::new(stores)?));
+    }
+    single(url).await
+}
+
+/// A store that is not made of others.
+#[allow(clippy::unused_async, reason = "stores across a network connect here")]
+async fn single(url: &str) -> Result<Arc<dyn Store>> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(unknown(None));
     };
@@ -46,6 +60,10 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
         | "rediss+cluster" | "redis+unix" => stores::redis::open(scheme, rest).await,
         #[cfg(not(feature = "redis"))]
         scheme if scheme.starts_with("redis") => Err(absent("the Redis store", "redis")),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => stores::etcd::open(scheme, rest),
+        #[cfg(not(feature = "etcd"))]
+        "etcd" | "etcds" => Err(absent("etcd", "etcd")),
         other => Err(unknown(Some(other))),
     }
 }
@@ -68,7 +86,8 @@ fn absent(what: &str, feature: &str) -> Error {
 
 /// The scheme alone is shown: the rest may hold a password.
 fn unknown(scheme: Option<&str>) -> Error {
-    let known = "known are memory:, sqlite:PATH and redis://HOST";
+    let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT and \
+                 quorum:URL,URL,URL";
     let message = match scheme {
         Some(scheme) => {
             let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();
@@ -77,4 +96,38 @@ fn unknown(scheme: Option<&str>) -> Error {
         None => format!("the store's URL has no scheme (the part before the colon); {known}"),
     };
     Error::new(ErrorKind::Invalid, message)
+}
+
+/// Splits what follows `quorum:` into the nodes' URLs. A comma counts only before a scheme, so that
+/// nodes' URLs may contain commas themselves.
+fn split(rest: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for part in rest.split(',') {
+        // A host with its port looks like a scheme, but for the slashes.
+        let begins = ["memory:", "sqlite:"].iter().any(|local| part.starts_with(local))
+            || part.split_once("://").is_some_and(|(scheme, _)| {
+                scheme.chars().all(|c| c.is_ascii_lowercase() || c == '+')
+            });
+        match urls.last_mut() {
+            Some(last) if !begins => {
+                last.push(',');
+                last.push_str(part);
+            }
+            _ => urls.push(part.to_owned()),
+        }
+    }
+    urls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn a_comma_parts_nodes_only_before_a_scheme() {
+        assert_eq!(split("memory:a,memory:b"), ["memory:a", "memory:b"]);
+        assert_eq!(split("etcd://a,b:1/x,sqlite:/c,d"), ["etcd://a,b:1/x", "sqlite:/c,d"]);
+        assert_eq!(split("redis+cluster://a,b,memory:"), ["redis+cluster://a,b", "memory:"]);
+        assert_eq!(split(""), [""]);
+    }
 }

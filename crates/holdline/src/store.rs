@@ -72,9 +72,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The names, beginning with `prefix`, of lines that somebody stands in, in order.
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>>;
 
-    /// Removes somebody else's place. Returns a token that is higher than any of that place's, and no
-    /// higher than that of anybody behind it (the next place's; a new one if it was the last), or
-    /// nothing if there is no such place. `reason` is for the store's log.
+    /// Removes somebody else's place. Returns a token that is higher than any of that place's, and
+    /// no higher than that of anybody behind it (the next place's; a new one if it was the last),
+    /// or nothing if there is no such place. `reason` is for the store's log.
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, reason: &'a str)
     -> Async<'a, Option<Seq>>;
 
@@ -197,4 +197,11 @@ pub(crate) fn check_lease(store: &dyn Store, lease: Duration) -> Result<()> {
         store.address()
     );
     Err(Error::new(ErrorKind::Invalid, message))
+}
+
+/// A store, and the same store for the keeper.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) twin: Arc<dyn Store>,
 }

@@ -1,9 +1,9 @@
-//! Every await point is safe to cancel: every acquire and every release of every recipe is dropped
-//! after one poll, after two, and so on, until it gets to its end. Each time nothing must be left
-//! behind, here or in the store, and whoever waits behind must get in.
+//! Every await point is safe to cancel (G6): every acquire and every release of every recipe is
+//! dropped after one poll, after two, and so on, until it gets to its end. Each time nothing must
+//! be left behind, here or in the store, and whoever waits behind must get in.
 //!
-//! The store is made to stutter, so that each of its calls has several points at which to be cut off.
-//! Nothing sleeps here: a future is polled when it asks to be, and others are waited for.
+//! The store is made to stutter, so that each of its calls has several points at which to be cut
+//! off. Nothing sleeps here: a future is polled when it asks to be, and others are waited for.
 
 use holdline::conformance::{Chaos, Fault, Op};
 use holdline::{

@@ -1,9 +1,10 @@
-//! Every store that is there, through every case of the suite. Without the standard harness, because
-//! this binary is started again as the suite's second process, and because what was not run must be
-//! told apart from what passed.
+//! Every store that is there, through every case of the suite. Without the standard harness,
+//! because this binary is started again as the suite's second process, and because what was not run
+//! must be told apart from what passed.
 //!
 //! Arguments as for any test binary: words that a test's name must contain, `--exact`, `--skip`,
-//! `--list`. A store on a server is run if its URL is in the environment; a missing one fails under CI.
+//! `--list`. A store on a server is run if its URL is in the environment; a missing one fails under
+//! CI.
 
 use futures_util::StreamExt;
 use holdline::conformance::{self, AT_ONCE, At, Case, Outcome, Subject, Verdict};
@@ -16,6 +17,11 @@ use std::time::Instant;
 enum Source {
     /// A space in this process.
     Memory,
+    /// A majority of three spaces in this process.
+    QuorumOfMemories,
+    /// A majority of three files in a temporary folder.
+    #[cfg(feature = "sqlite")]
+    QuorumOfFiles,
     /// A file in a temporary folder.
     #[cfg(feature = "sqlite")]
     File,
@@ -28,12 +34,21 @@ enum Source {
 fn stores() -> Vec<(&'static str, Source)> {
     vec![
         ("memory", Source::Memory),
+        ("quorum-memory", Source::QuorumOfMemories),
+        #[cfg(feature = "sqlite")]
+        ("quorum-sqlite", Source::QuorumOfFiles),
         #[cfg(feature = "sqlite")]
         ("sqlite", Source::File),
         #[cfg(feature = "redis")]
         ("redis", Source::Server("HOLDLINE_TEST_REDIS", "")),
         #[cfg(feature = "redis")]
         ("redis-string", Source::Server("HOLDLINE_TEST_REDIS", "?scheme=string&prefix=string:")),
+        #[cfg(feature = "redis")]
+        ("redis-quorum", Source::Server("HOLDLINE_TEST_REDIS_FIVE", "")),
+        #[cfg(feature = "redis")]
+        ("redis-cluster", Source::Server("HOLDLINE_TEST_REDIS_CLUSTER", "")),
+        #[cfg(feature = "etcd")]
+        ("etcd", Source::Server("HOLDLINE_TEST_ETCD", "")),
     ]
 }
 
@@ -43,6 +58,14 @@ impl Source {
     fn subject(&self, folder: &std::path::Path) -> Result<Arc<dyn Subject>, String> {
         match self {
             Source::Memory => Ok(At::new("memory:conformance")),
+            Source::QuorumOfMemories => {
+                Ok(At::new("quorum:memory:conform-a,memory:conform-b,memory:conform-c"))
+            }
+            #[cfg(feature = "sqlite")]
+            Source::QuorumOfFiles => {
+                let file = |name: &str| format!("sqlite:{}", folder.join(name).display());
+                Ok(At::shared(format!("quorum:{},{},{}", file("a"), file("b"), file("c"))))
+            }
             #[cfg(feature = "sqlite")]
             Source::File => Ok(At::shared(format!("sqlite:{}", folder.join("locks").display()))),
             Source::Server(variable, rest) => match std::env::var(variable) {

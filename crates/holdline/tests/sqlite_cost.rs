@@ -113,3 +113,36 @@ async fn a_short_life_costs_little() {
     println!("in all {all:.0} us; mean {mean:.0} us, worst {worst:.0} us");
     assert!(all < 1500.0, "{all} us");
 }
+
+/// Tasks of one process on several threads, each with a lock of its own: how much goes through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a benchmark, for release builds"]
+async fn many_tasks_share_one_store() {
+    for tasks in [1_u32, 4, 64] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = File::open(folder.path().join("locks.db")).unwrap();
+        let start = Instant::now();
+        let each = 20_000 / tasks;
+        let running: Vec<_> = (0..tasks)
+            .map(|task| {
+                let store = store.clone();
+                tokio::spawn(async move {
+                    let (line, note) = (Name::new(format!("job-{task}")).unwrap(), note());
+                    for round in 0..each {
+                        let ticket = ticket(u128::from(task) << 64 | u128::from(round), 1, 1);
+                        store.enter(&line, &ticket, &note, Enter::Queue).await.unwrap();
+                        assert!(store.leave(&line, ticket.id).await.unwrap());
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        for task in running {
+            task.await.unwrap();
+        }
+        let rate = 20_000.0 / start.elapsed().as_secs_f64();
+        let log = std::fs::metadata(folder.path().join("locks.db-wal")).unwrap().len();
+        println!("{tasks} tasks: {rate:.0} locks a second; the log has {} KiB", log / 1024);
+        assert!(log < 16 << 20, "the log grows without end");
+    }
+}

@@ -59,7 +59,8 @@ pub enum Action {
     Restart,
     /// It was not admitted within the time, or not at once. Leave the line.
     GiveUp,
-    /// The store failed too often in a row. Leave the line, and report the last error.
+    /// The store failed too often in a row, or for all of the time. Leave the line, and report the
+    /// last error.
     Fail,
 }
 
@@ -133,6 +134,10 @@ impl Claim {
 
     fn failed(&mut self, now: Time, random: u64) -> Action {
         self.failures += 1;
+        // One answer that the limit cut off is no news: the one before it was to wait.
+        if now >= self.limit && self.failures == 1 && self.looks > 0 {
+            return Action::GiveUp;
+        }
         if self.failures >= FAILURES || now >= self.limit {
             return Action::Fail;
         }

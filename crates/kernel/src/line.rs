@@ -42,8 +42,8 @@ pub struct Ticket {
     pub patience: Duration,
     /// How many tokens it reserves: its own, and those of the holders it will hand over to locally.
     pub span: u32,
-    /// A number that its token, and every later one of the line, must not be below. For a store that
-    /// is made of stores, whose own counters must not fall behind one another; 0 otherwise.
+    /// A number that its token, and every later one of the line, must not be below. For a store
+    /// that is made of stores, whose own counters must not fall behind one another; 0 otherwise.
     pub floor: u64,
 }
 

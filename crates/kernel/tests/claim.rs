@@ -182,7 +182,11 @@ fn no_wait_outlasts_the_limit() {
         assert_eq!(action, Action::GiveUp, "{manner:?}");
         let action = claim.step(ms(20), 0, reply(ms(19), Standing::Lost));
         assert_eq!(action, Action::GiveUp, "{manner:?}");
+        // It has been told to wait, and one answer that the limit cut off does not change that.
+        assert_eq!(claim.step(ms(20), 0, Event::Failed), Action::GiveUp, "{manner:?}");
         assert_eq!(claim.step(ms(20), 0, Event::Failed), Action::Fail, "{manner:?}");
+        let mut unheard = Claim::new(manner, LEASE, ms(20));
+        assert_eq!(unheard.step(ms(20), 0, Event::Failed), Action::Fail, "{manner:?}");
     }
 }
 

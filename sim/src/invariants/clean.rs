@@ -1,5 +1,5 @@
-//! Nothing is left behind: every place in a line is its client's present one, or one that the client
-//! has given up; and when all leases have lapsed, every line is empty.
+//! Nothing is left behind: every place in a line is its client's present one, or one that the
+//! client has given up; and when all leases have lapsed, every line is empty.
 
 use super::{Fact, Invariant};
 use holdline_kernel::TicketId;

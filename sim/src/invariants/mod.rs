@@ -67,7 +67,8 @@ pub(crate) enum Fact<'a> {
     Line { lock: Lock, capacity: u32, places: &'a [Spot] },
     /// The server let it in.
     Admitted { lock: Lock, seq: Seq },
-    /// The server keeps an admitted place at least until this true time, if its clock is left alone.
+    /// The server keeps an admitted place at least until this true time, if its clock is left
+    /// alone.
     Promised { id: TicketId, seq: Seq, until: u64 },
     /// The server has removed it.
     Removed { lock: Lock, id: TicketId, seq: Seq, cause: Cause },
@@ -84,8 +85,8 @@ pub(crate) trait Invariant {
 }
 
 /// The rules that hold under this class of faults. A server that forgets, or whose clock jumps, may
-/// let a rival in at any moment: then exclusion is not promised, nor any order between the grants as
-/// the clients see them, and a loss is announced by what *was* promised.
+/// let a rival in at any moment: then exclusion is not promised, nor any order between the grants
+/// as the clients see them, and a loss is announced by what *was* promised.
 pub(crate) fn all(class: Class, exclusion_anyway: bool) -> Vec<Box<dyn Invariant>> {
     let honest = class == Class::Faults;
     let mut rules: Vec<Box<dyn Invariant>> = vec![

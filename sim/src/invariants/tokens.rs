@@ -1,8 +1,8 @@
 //! Tokens rise strictly in the order in which the server lets holders in, for ever: across
 //! restarts, across the loss of its data, across evictions.
 //!
-//! Where the server is honest, they also rise in the order in which clients that exclude one another
-//! learn of their grants.
+//! Where the server is honest, they also rise in the order in which clients that exclude one
+//! another learn of their grants.
 
 use super::{Cause, Fact, Invariant, Lock};
 use holdline_kernel::{Seq, TicketId};

@@ -16,6 +16,9 @@ pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
             Look::Absent => Err(refuse(program, &Error::from(ErrorKind::NotFound))),
         };
     }
+    if program.is_empty() {
+        return Err(refuse(program, &Error::from(ErrorKind::NotFound)));
+    }
     // Without PATH, execvp has a default of its own.
     let Some(path) = std::env::var_os("PATH") else { return Ok(()) };
     let mut found_bad = false;

@@ -68,9 +68,11 @@ impl Running {
     pub(crate) fn start(
         argv: &[OsString],
         env: &[(&str, String)],
+        signals: &mut Signals,
         printer: Printer,
     ) -> Result<Self, Failure> {
         let grouped = !stdin().is_terminal();
+        signals.watch_command(grouped)?;
         let mut command = Command::from(launcher::command(argv, printer.json));
         command.envs(env.iter().map(|(key, value)| (key, value)));
         if grouped {
@@ -93,9 +95,6 @@ impl Running {
         policy: Policy,
         printer: Printer,
     ) -> Result<Ended, Failure> {
-        signals.watch_command(self.grouped).map_err(|error| {
-            Failure::new(Exit::INTERNAL, "internal", format!("cannot watch signals: {error}"))
-        })?;
         let mut lost = false;
         loop {
             // Looked at before anything else: we may have been stopped for longer than the lease.

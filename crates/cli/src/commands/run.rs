@@ -20,7 +20,7 @@ Examples:
 The command gets stdin and signals, and HOLDLINE_TOKEN: a number that is higher than that of every
 earlier holder. Whatever it writes to should refuse a lower one. When the lock is lost, the command
 gets TERM, the grace time, then KILL, before anybody else can hold the lock. Only a lock that was
-broken by force is free at once, and then the command is killed at once.
+broken by force is free at once, and then the command is killed as soon as that is known.
 ";
 
 /// Run a command while holding a lock

@@ -31,7 +31,8 @@ pub enum Op {
 /// What goes wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The request is lost: an error of kind [`Unavailable`](ErrorKind::Unavailable), and nothing done.
+    /// The request is lost: an error of kind [`Unavailable`](ErrorKind::Unavailable), and nothing
+    /// done.
     FailBefore,
     /// The reply is lost: it is done, and the same error.
     FailAfter,

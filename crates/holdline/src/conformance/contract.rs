@@ -1,4 +1,5 @@
-//! The contract of [`Store`](crate::store::Store), operation by operation, on the raw store.
+//! The contract of [`Store`](crate::store::Store), operation by operation, on the raw store
+//! (G7, G8, G12, G15, G16).
 
 use super::kit::{Raw, soon, step, ticket, until};
 use super::{Ctx, group};

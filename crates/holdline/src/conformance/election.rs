@@ -33,7 +33,7 @@ async fn the_leader_is_seen_with_its_value(ctx: Ctx) {
 
 async fn a_proclamation_is_seen_and_outlives_renewals(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
-    let election = Election::new(&one, &name).lease(ctx.lease).label("mine");
+    let election = Election::new(&one, &name).lease(ctx.lease * 2).label("mine");
     let leader = election.campaign("first").await.expect("the store is there");
     leader.proclaim("second").await.expect("it leads");
     let value = || async {
@@ -43,7 +43,7 @@ async fn a_proclamation_is_seen_and_outlives_renewals(ctx: Ctx) {
         seen.value
     };
     assert_eq!(value().await, "second");
-    crate::clock::pause(ctx.lease * 3 / 2).await; // longer than it lives without renewals
+    crate::clock::pause(ctx.lease * 3).await; // longer than it lives without renewals
     assert_eq!(value().await, "second");
     leader.resign().await.expect("it led");
 }

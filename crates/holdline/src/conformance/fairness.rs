@@ -1,4 +1,4 @@
-//! First come, first served, and nobody else woken.
+//! First come, first served (G9), nobody else woken (G10), and nobody forgotten (G13).
 
 use super::kit::{Recipe, line, soon, step, until};
 use super::{Ctx, Op, group};
@@ -27,7 +27,8 @@ async fn pollers_keep_their_places(ctx: Ctx) {
     in_order(ctx, Recipe::Poll(schedule)).await;
 }
 
-/// Waiters that came one after the other, each from a client of its own, get in one after the other.
+/// Waiters that came one after the other, each from a client of its own, get in one after the
+/// other.
 async fn in_order(ctx: Ctx, recipe: Recipe) {
     let (watcher, name) = (ctx.client().await, ctx.name("x"));
     let held = recipe.lock(&watcher, &name).await;
@@ -86,7 +87,9 @@ async fn a_release_wakes_only_whom_it_admits(ctx: Ctx) {
         let (client, name) = (chaos.client(), name.clone());
         let watched = name.clone();
         tasks.push(tokio::spawn(async move {
-            Recipe::Mutex.lock(&client, &name).await.unlock().await.expect("it was held");
+            let held = Recipe::Mutex.lock(&client, &name).await;
+            clock::pause(Duration::from_millis(30)).await; // for a herd to look
+            held.unlock().await.expect("it was held");
         }));
         line(&watcher, &watched, 1, waiters).await;
     }
@@ -140,7 +143,8 @@ async fn a_cancelled_waiter_lets_the_next_pass(ctx: Ctx) {
     soon("the last", last).await.expect("no task fails").unlock().await.expect("it was held");
 }
 
-/// One who wants all permits waits while a stream of others takes one each, and still gets its turn.
+/// One who wants all permits waits while a stream of others takes one each, and still gets its
+/// turn.
 async fn heavy_askers_are_not_starved(ctx: Ctx) {
     let (watcher, name) = (ctx.client().await, ctx.name("x"));
     let semaphore = Semaphore::new(&watcher, &name, 3);

@@ -1,10 +1,11 @@
-//! Lost requests, lost replies, silence, and requests that come late: at each operation in turn, the
-//! lock is never granted twice, and nothing is left behind.
+//! Lost requests, lost replies, silence, and requests that come late: at each operation in turn,
+//! the lock is never granted twice, and nothing is left behind (G1, G7).
 
 use super::kit::{How, Raw, Recipe, Terms, line, soon, ticket};
 use super::{Chaos, Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::store::{Enter, Standing, Ticket};
+use holdline_kernel::Schedule;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,9 +19,11 @@ group! { "faults":
     a_try_with_a_lost_reply_leaves_nothing,
     a_dead_store_is_an_error_in_bounded_time,
     a_time_limit_holds_when_the_store_is_silent,
+    a_time_limit_is_no_failure_of_the_store,
     a_late_entry_lapses,
     a_late_renewal_is_no_entry,
     a_late_departure_hits_nobody_else,
+    a_watch_that_fails_makes_nobody_spin needs Queues,
     doubled_requests_change_nothing needs Queues,
 }
 
@@ -130,6 +133,21 @@ async fn a_time_limit_holds_when_the_store_is_silent(ctx: Ctx) {
     assert!(took < Duration::from_secs(3), "it took {took:?}");
 }
 
+/// The lock is held, the store says so, and the last of many looks is cut off by the limit.
+async fn a_time_limit_is_no_failure_of_the_store(ctx: Ctx) {
+    let (one, name) = (ctx.client().await, ctx.name("x"));
+    let (chaos, two) = ctx.chaos().await;
+    let held = Recipe::Mutex.lock(&one, &name).await;
+    chaos.calls(Op::Enter, 1, u32::MAX, Fault::HangBefore);
+    let how = How::Within(Duration::from_millis(500));
+    for recipe in [Recipe::Poll(Schedule::fixed(Duration::from_millis(450))), Recipe::Mutex] {
+        let result = soon("the end", recipe.take(&two, &name, how, Terms::LONG)).await;
+        assert!(result.expect("the store is there").is_none(), "it is held");
+        chaos.heal();
+    }
+    held.unlock().await.expect("it was held");
+}
+
 /// A request that comes after its caller has given up takes a place that nobody keeps.
 async fn a_late_entry_lapses(ctx: Ctx) {
     let name = ctx.name("x");
@@ -171,6 +189,28 @@ async fn a_late_departure_hits_nobody_else(ctx: Ctx) {
     assert!(next.guard().is_valid());
     line(&client, &name, 1, 0).await;
     next.unlock().await.expect("it was held");
+}
+
+/// Without notices a waiter looks now and then, and no more often because it is told that there are
+/// none.
+async fn a_watch_that_fails_makes_nobody_spin(ctx: Ctx) {
+    let (one, name) = (ctx.client().await, ctx.name("x"));
+    let (chaos, two) = ctx.chaos().await;
+    chaos.always(Op::Watch, Fault::FailBefore);
+    let held = Recipe::Mutex.lock(&one, &name).await;
+    let waiter = {
+        let name = name.clone();
+        tokio::spawn(async move { Recipe::Mutex.lock(&two, &name).await })
+    };
+    line(&one, &name, 1, 1).await;
+    let start = crate::clock::now();
+    crate::clock::pause(Duration::from_secs(2)).await;
+    let (looks, waited) = (chaos.count(Op::Enter), start.until(crate::clock::now()));
+    let most = 5 * (usize::try_from(waited.as_secs()).expect("a short time") + 1);
+    assert!(looks <= most, "it looked {looks} times in {waited:?}");
+    held.unlock().await.expect("it was held");
+    let got = soon("the waiter", waiter).await.expect("no task fails");
+    got.unlock().await.expect("it was held");
 }
 
 /// Every request comes twice, in every state.

@@ -162,6 +162,12 @@ pub(super) struct Terms {
 }
 
 impl Terms {
+    /// For a lock that is to be kept by renewals: twice the lease, nearly all of it usable, so that
+    /// a store which hesitates on a busy machine is no loss.
+    pub(super) fn kept(lease: Duration) -> Self {
+        Terms { lease: lease * 2, margin: lease / 20 }
+    }
+
     pub(super) const LONG: Terms = Terms::of(Duration::from_secs(10));
 
     pub(super) const fn of(lease: Duration) -> Self {

@@ -1,4 +1,4 @@
-//! How long a lock lasts: renewal, fixed leases, extension, limits.
+//! How long a lock lasts: renewal (G14), fixed leases, extension, limits (G16).
 
 use super::kit::{How, Recipe, Terms, line, soon, until};
 use super::{Ctx, Fault, Op, group};
@@ -17,6 +17,7 @@ group! { "leases":
     extending_holds_without_renewal,
     extending_never_shortens,
     a_lost_lock_cannot_be_extended,
+    an_extension_that_comes_too_late_is_none,
     leases_outside_the_limits_are_refused,
     margins_that_eat_the_lease_are_refused,
     the_deadline_is_before_the_stores,
@@ -30,8 +31,9 @@ async fn renewal_survives_a_blocked_program(ctx: Ctx) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("the system gives a runtime").block_on(async {
             let client = own.client().await;
-            let guard = Recipe::Mutex.lock_for(&client, &own.name("x"), Terms::of(own.lease)).await;
-            std::thread::sleep(own.lease * 3); // this is the blockage
+            let terms = Terms::kept(own.lease);
+            let guard = Recipe::Mutex.lock_for(&client, &own.name("x"), terms).await;
+            std::thread::sleep(terms.lease * 3 / 2); // this is the blockage
             assert!(guard.guard().is_valid(), "it was lost while the program was busy");
             guard.unlock().await.expect("it was held to the end");
         });
@@ -53,9 +55,9 @@ async fn many_locks_are_renewed(ctx: Ctx) {
     let mut grips = Vec::new();
     for turn in 0..20 {
         let name = ctx.name(&format!("lock {turn}"));
-        grips.push(Recipe::Mutex.lock_for(&client, &name, Terms::of(ctx.lease * 2)).await);
+        grips.push(Recipe::Mutex.lock_for(&client, &name, Terms::kept(ctx.lease)).await);
     }
-    clock::pause(ctx.lease * 5).await;
+    clock::pause(ctx.lease * 3).await;
     for grip in grips {
         assert!(grip.guard().is_valid(), "it was lost: {:?}", grip.guard());
         grip.unlock().await.expect("it was held to the end");
@@ -84,6 +86,7 @@ async fn a_fixed_lease_ends(ctx: Ctx) {
     let next = Recipe::Mutex.lock(&two, &name).await;
     assert!(!guard.is_valid(), "two hold it");
     assert!(start.until(clock::now()) >= ctx.lease, "it ended early");
+    assert_eq!(guard.time_to_stop(), Duration::ZERO, "the rival came too early");
     soon("the loss", guard.lost()).await;
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(guard.unlock().await.expect_err("it ended").kind(), ErrorKind::Lost);
@@ -162,6 +165,24 @@ async fn a_lost_lock_cannot_be_extended(ctx: Ctx) {
     let error = guard.extend(ctx.lease).await.expect_err("it stays lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     line(&one, &name, 0, 0).await;
+}
+
+/// The store still has the lock when it is asked, but its holder has been told that it is lost.
+async fn an_extension_that_comes_too_late_is_none(ctx: Ctx) {
+    let (two, name) = (ctx.client().await, ctx.name("x"));
+    let (chaos, one) = ctx.chaos().await;
+    let lease = ctx.lease * 2;
+    let lock = Mutex::new(&one, &name).fixed_lease(lease).margin(ctx.lease);
+    let guard = lock.lock().await.expect("the store is there");
+    chaos.always(Op::Enter, Fault::Delay(guard.remaining() + ctx.lease / 4));
+    let error = soon("the answer", guard.extend(lease * 5)).await.expect_err("it is too late");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert!(!guard.is_valid(), "it came back to life");
+    let start = clock::now();
+    let next = Recipe::Mutex.lock(&two, &name).await;
+    let took = start.until(clock::now());
+    assert!(took < lease * 4, "what was extended in vain was kept for {took:?}");
+    next.unlock().await.expect("it was held");
 }
 
 async fn leases_outside_the_limits_are_refused(ctx: Ctx) {

@@ -1,4 +1,4 @@
-//! What a holder learns when the lock is no longer its own, and what happens to its work.
+//! What a holder learns when the lock is no longer its own, and what happens to its work (G4, G8).
 
 use super::kit::{Recipe, Terms, line, soon};
 use super::{Ctx, Fault, Op, group};

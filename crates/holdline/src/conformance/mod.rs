@@ -1,5 +1,5 @@
-//! The suite that every store passes: one list of cases, run against real servers, chosen by what the
-//! store [promises](crate::store::Promises).
+//! The suite that every store passes: one list of cases, run against real servers, chosen by what
+//! the store [promises](crate::store::Promises).
 //!
 //! A store's author says how to get clients of one shared space ([`Subject`]) and calls [`run`]:
 //!
@@ -15,8 +15,8 @@
 //!
 //! A case that the promises exclude is reported as not promised, and never as passed. Every recipe
 //! that can serve as a mutex also runs the whole mutex suite. Cases with other processes run if the
-//! subject has a URL that they can open; the binary that runs them must call [`taker`] first thing in
-//! its `main`, because it is started again as those processes.
+//! subject has a URL that they can open; the binary that runs them must call [`taker`] first thing
+//! in its `main`, because it is started again as those processes.
 //!
 //! Cases wait for things to happen, and not for time to pass, wherever time is not what they are
 //! about. Where it is, only a lower bound is exact.
@@ -24,6 +24,7 @@
 mod admin;
 mod chaos;
 mod contract;
+mod cost;
 mod election;
 mod fairness;
 mod faults;
@@ -59,8 +60,8 @@ pub trait Subject: Send + Sync + 'static {
     /// What to call the store in reports.
     fn name(&self) -> String;
 
-    /// A fresh client, as another process would have: with connections and a local queue of its own,
-    /// on the same space as all other clients of this subject.
+    /// A fresh client, as another process would have: with connections and a local queue of its
+    /// own, on the same space as all other clients of this subject.
     fn client(&self) -> Async<'_, Client>;
 
     /// A URL by which another process opens the same space, if it can.
@@ -265,6 +266,7 @@ pub fn cases() -> Vec<Case> {
     let groups = [
         contract::cases(),
         model::cases(),
+        cost::cases(),
         mutex::cases(),
         fairness::cases(),
         rwlock::cases(),
@@ -283,7 +285,8 @@ pub fn cases() -> Vec<Case> {
     groups.into_iter().flatten().collect()
 }
 
-/// Runs all cases whose name contains `filter`, some at a time, and returns how they ended, in order.
+/// Runs all cases whose name contains `filter`, some at a time, and returns how they ended, in
+/// order.
 ///
 /// # Cancel safety
 ///

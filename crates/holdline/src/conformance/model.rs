@@ -1,4 +1,5 @@
-//! The model: random operations on the real store and on the kernel's line, step by step, must agree.
+//! The model: random operations on the real store and on the kernel's line, step by step, must
+//! agree.
 
 use super::kit::{Raw, ticket};
 use super::{Ctx, group};

@@ -1,4 +1,4 @@
-//! What every mutex does, through every recipe that can serve as one.
+//! What every mutex does, through every recipe that can serve as one (G1, G2, G4, G6, G14, G19).
 
 use super::kit::{Grip, How, Recipe, Terms, line, soon, until};
 use super::{Case, Ctx, Fault, Need, Op};
@@ -71,12 +71,16 @@ async fn locks_and_unlocks(ctx: Ctx, recipe: Recipe) {
     assert!(recipe.try_lock(&two, &name).await.is_none(), "another client got it, too");
     let token = first.guard().token();
     first.unlock().await.expect("it was held");
-    let second = recipe.try_lock(&two, &name).await.expect("it is free");
+    let second = recipe.lock(&two, &name).await;
     if ctx.promises.fences {
         assert!(token < second.guard().token(), "tokens rise");
     }
     second.unlock().await.expect("it was held");
     line(&one, &name, 0, 0).await;
+    for client in [&one, &two] {
+        let third = recipe.try_lock(client, &name).await.expect("it is free");
+        third.unlock().await.expect("it was held");
+    }
 }
 
 async fn waits_in_time(ctx: Ctx, recipe: Recipe) {
@@ -179,14 +183,19 @@ async fn a_dropped_guard_releases(ctx: Ctx, recipe: Recipe) {
 async fn a_dropped_wait_is_over(ctx: Ctx, recipe: Recipe) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let held = recipe.lock(&one, &name).await;
-    for client in [&one, &two] {
-        let (client, name) = (client.clone(), name.clone());
-        let waiter = tokio::spawn(async move { recipe.lock(&client, &name).await });
+    let queues = ctx.promises.queues && recipe != Recipe::Unfair;
+    for (client, waiters) in [(&one, 0), (&two, usize::from(queues))] {
+        let (client, own) = (client.clone(), name.clone());
+        let waiter = tokio::spawn(async move { recipe.lock(&client, &own).await });
         tokio::task::yield_now().await;
+        line(&one, &name, 1, waiters).await;
         waiter.abort();
         assert!(waiter.await.is_err(), "it is held, and the wait was cut off");
+        let start = clock::now();
+        line(&one, &name, 1, 0).await;
+        let took = start.until(clock::now());
+        assert!(took < Duration::from_secs(2), "its place was not left, but lapsed after {took:?}");
     }
-    line(&one, &name, 1, 0).await;
     held.unlock().await.expect("it was held");
     for client in [&one, &two] {
         recipe.lock(client, &name).await.unlock().await.expect("it was held");
@@ -195,8 +204,9 @@ async fn a_dropped_wait_is_over(ctx: Ctx, recipe: Recipe) {
 
 async fn renewal_keeps_it(ctx: Ctx, recipe: Recipe) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
-    let held = recipe.lock_for(&one, &name, Terms::of(ctx.lease)).await;
-    let end = clock::now().after(ctx.lease * 5 / 2);
+    let terms = Terms::kept(ctx.lease);
+    let held = recipe.lock_for(&one, &name, terms).await;
+    let end = clock::now().after(terms.lease * 3 / 2);
     while clock::now() < end {
         clock::pause(ctx.lease / 10).await;
         assert!(held.guard().is_valid(), "it was lost: {:?}", held.guard());
@@ -223,6 +233,7 @@ async fn loss_comes_before_a_rival(ctx: Ctx, recipe: Recipe) {
     let rival = recipe.lock(&two, &name).await;
     let granted = clock::now();
     assert!(!held.guard().is_valid(), "two hold it");
+    assert_eq!(held.guard().time_to_stop(), Duration::ZERO, "the rival came too early");
     let told = soon("the holder is told", told).await.expect("no panic");
     assert!(told < granted, "the holder was told {:?} after the rival came", granted.until(told));
     if ctx.promises.fences {
@@ -238,7 +249,7 @@ async fn loss_comes_before_a_rival(ctx: Ctx, recipe: Recipe) {
 
 async fn a_broken_lock_is_lost(ctx: Ctx, recipe: Recipe) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
-    let held = recipe.lock_for(&one, &name, Terms::of(ctx.lease)).await;
+    let held = recipe.lock_for(&one, &name, Terms::kept(ctx.lease)).await;
     let id = line(&two, &name, 1, 0).await.holders[0].id;
     assert_eq!(id, held.guard().ticket());
     let token = two.force_unlock(&name, id, "a test").await.expect("the store is there");
@@ -246,6 +257,7 @@ async fn a_broken_lock_is_lost(ctx: Ctx, recipe: Recipe) {
     assert!(!ctx.promises.fences || held.guard().token() < token);
     soon("the holder is told", held.guard().lost()).await;
     assert!(!held.guard().is_valid());
+    assert_eq!(held.guard().time_to_stop(), Duration::ZERO, "somebody else may be in");
     let error = held.unlock().await.expect_err("it was lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     let next = recipe.lock(&two, &name).await;

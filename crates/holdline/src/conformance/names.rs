@@ -1,4 +1,4 @@
-//! Names: any that make sense, and no two that meet.
+//! Names: any that make sense, and no two that meet (G16).
 
 use super::kit::{Recipe, line};
 use super::{Ctx, group};

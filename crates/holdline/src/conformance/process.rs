@@ -1,4 +1,5 @@
-//! Other processes: this program, started again as a taker, and killed, stopped, or let be.
+//! Other processes: this program, started again as a taker, and killed (G11, G12), stopped (G5), or
+//! let be (G1).
 
 use super::kit::{PATIENT, Recipe, Terms, line, soon, until};
 use super::{Ctx, group};
@@ -243,7 +244,7 @@ async fn a_killed_holder_frees_it_at_once(ctx: Ctx) {
         let (client, name) = (client.clone(), name.clone());
         tokio::spawn(async move { Recipe::Mutex.lock(&client, &name).await })
     };
-    line(&client, &name, 1, 1).await;
+    line(&client, &name, 1, usize::from(ctx.promises.queues)).await;
     taker.kill();
     let held = soon("the waiter", waiter).await.expect("no task fails");
     assert!(!ctx.promises.fences || token < held.guard().token());

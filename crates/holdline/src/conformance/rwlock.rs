@@ -1,4 +1,4 @@
-//! Many readers or one writer.
+//! Many readers or one writer (G1, G9, G16).
 
 use super::kit::{Recipe, line, soon};
 use super::{Ctx, Fault, Op, group};

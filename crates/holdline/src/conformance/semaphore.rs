@@ -1,4 +1,4 @@
-//! A number of holders at a time.
+//! A number of holders at a time (G1, G16).
 
 use super::kit::{line, soon};
 use super::{Ctx, group};

@@ -1,4 +1,4 @@
-//! Fencing tokens rise, whatever happens.
+//! Fencing tokens rise, whatever happens (G2, G19, G20), and shut old holders out (G3).
 
 use super::kit::{Recipe, Terms, line, soon};
 use super::{Ctx, Fault, Op, group};

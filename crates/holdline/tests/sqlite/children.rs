@@ -210,6 +210,12 @@ async fn obey(store: &File, words: &[&str]) {
             let seq = lock(store, &name(words[1]), &ticket(number(2).into())).await;
             say(&format!("held {} {}", seq.0, clock::now().0));
         }
+        // permit LINE ID OF: one permit of so many
+        "permit" => {
+            let ticket = Ticket { capacity: words[3].parse().unwrap(), ..ticket(number(2).into()) };
+            let seq = lock(store, &name(words[1]), &ticket).await;
+            say(&format!("held {} {}", seq.0, clock::now().0));
+        }
         "leave" => {
             let before = clock::now();
             let there = store.leave(&name(words[1]), TicketId(number(2).into())).await.unwrap();

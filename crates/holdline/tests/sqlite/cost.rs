@@ -12,8 +12,8 @@ fn median(times: &mut [Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-/// The medians of: entering at the back, keeping a place at the back, leaving from the back, and the
-/// holder's leaving at the front.
+/// The medians of: entering at the back, keeping a place at the back, leaving from the back, and
+/// the holder's leaving at the front.
 async fn times(store: &File, places: usize, weight: u32) -> [Duration; 4] {
     let (line, note) = (name(&format!("line-{places}-{weight}")), note());
     let ticket = || Ticket { weight, capacity: RW, ..fresh() };

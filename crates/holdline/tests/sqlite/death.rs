@@ -82,6 +82,29 @@ fn a_killed_waiter_is_stepped_over() {
 }
 
 #[test]
+fn whoever_becomes_first_watches_all_holders() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let [mut one, mut two, mut three, mut four] = [(); 4].map(|()| Puppet::new(&file));
+    one.ask("permit job 1 2", "held");
+    two.ask("permit job 2 2", "held");
+    three.tell("permit job 3 2");
+    wait_for(&file, 3);
+    // It watches the one before it, who does not die.
+    four.tell("permit job 4 2");
+    wait_for(&file, 4);
+    one.ask("leave job 1", "left");
+    three.expect("held");
+    wait_for(&file, 3);
+    let killed = clock::now();
+    two.kill();
+    let at = Time(numbers(&four.expect("held"))[1]);
+    println!("another holder killed: the first waiter held after {:?}", killed.until(at));
+    assert!(killed.until(at) < Duration::from_millis(500), "{:?}", killed.until(at));
+}
+
+#[test]
 fn a_try_does_not_stop_at_the_dead() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
@@ -112,6 +135,7 @@ fn a_stopped_holder_loses_its_lock() {
     holder.ask(&format!("keep job 1 {seq}"), "lost");
 }
 
+// G22
 #[test]
 fn kills_at_any_instant_leave_the_database_whole() {
     let _together = together();
@@ -170,6 +194,7 @@ fn many_created_and_killed_at_once() {
     }
 }
 
+// G23
 #[test]
 fn a_process_stopped_in_a_write_gives_a_clear_error_in_time() {
     let _alone = alone();

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 const RW: u32 = 1 << 30;
 
+type LineOf<'a> = Line<'a, Deck<()>, &'a mut dyn FnMut(&Place<()>)>;
+
 /// The same line twice.
 struct Twins {
     stores: Vec<File>,
@@ -25,10 +27,7 @@ struct Twins {
 }
 
 impl Twins {
-    fn model<T>(
-        &mut self,
-        work: impl FnOnce(&mut Line<'_, Deck<()>, &mut dyn FnMut(&Place<()>)>) -> Result<T, Infallible>,
-    ) -> T {
+    fn model<T>(&mut self, work: impl FnOnce(&mut LineOf<'_>) -> Result<T, Infallible>) -> T {
         let mut wake = |_: &Place<()>| {};
         let mut line = Line {
             head: &mut self.head,

@@ -1,8 +1,8 @@
 //! The database file: finding it, making it, knowing it as ours, and opening it fast.
 //!
 //! A short-lived program opens a database that is there and has nothing to do in it, so that case
-//! runs no statement that writes or waits for the disk. Closing does not either: the write-ahead log
-//! stays where it is, and is emptied by whoever closes when it has grown.
+//! runs no statement that writes or waits for the disk. Closing does not either: the write-ahead
+//! log stays where it is, and is emptied by whoever closes when it has grown.
 
 use super::address::Address;
 use super::fault::{busy, explain, refused};
@@ -23,7 +23,7 @@ const APPLICATION: i32 = i32::from_be_bytes(*b"hold");
 const VERSION: i32 = 1;
 const SCHEMA: &str = include_str!("schema.sql");
 /// A log longer than this is emptied at closing, because the next program to open it reads it all.
-const LOG: u64 = 256 * 1024;
+const LOG: u64 = 512 * 1024;
 
 /// A database file that exists, and how to treat it.
 #[derive(Debug)]
@@ -213,9 +213,15 @@ pub(super) fn pause() {
     std::thread::sleep(Duration::from_micros(fastrand::u64(50..300)));
 }
 
+/// Both marks as they are at one instant: between two reads, another process may set both.
 fn marks(conn: &Connection) -> rusqlite::Result<(i32, i32)> {
     let read = |pragma| conn.pragma_query_value(None, pragma, |row| row.get(0));
-    Ok((read("application_id")?, read("user_version")?))
+    let instant = if conn.is_autocommit() { Some(conn.unchecked_transaction()?) } else { None };
+    let marks = (read("application_id")?, read("user_version")?);
+    if let Some(instant) = instant {
+        instant.commit()?;
+    }
+    Ok(marks)
 }
 
 fn stored_boot(conn: &Connection) -> rusqlite::Result<String> {

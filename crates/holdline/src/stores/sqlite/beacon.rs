@@ -118,8 +118,8 @@ impl Shore {
         let _ = rustix::fs::unlinkat(&self.folder, lock_name(process), AtFlags::empty());
     }
 
-    /// The processes that are dead and left their beacons behind; and those of which there is only a
-    /// socket, which may be alive.
+    /// The processes that are dead and left their beacons behind; and those of which there is only
+    /// a socket, which may be alive.
     pub(super) fn wrecks(&self) -> (Vec<Process>, Vec<Process>) {
         let (mut dead, mut flotsam) = (Vec::new(), Vec::new());
         let Ok(entries) = fs::read_dir(&self.path) else { return (dead, flotsam) };
@@ -136,8 +136,8 @@ impl Shore {
         (dead, flotsam)
     }
 
-    /// The address of a process's socket. By way of the open folder, because the address of a socket
-    /// may have only 108 bytes.
+    /// The address of a process's socket. By way of the open folder, because the address of a
+    /// socket may have only 108 bytes.
     pub(super) fn socket(&self, process: Process) -> PathBuf {
         let name = socket_name(process);
         if self.by_folder {

@@ -321,8 +321,8 @@ fn swept_last(conn: &Connection) -> Result<u64> {
     conn.prepare_cached("SELECT last FROM meta")?.query_row([], |row| number(row, 0))
 }
 
-/// Looks at the next few lines in order of name, and forgets those long idle. Their highest token is
-/// kept for all, so that no line's tokens ever go back.
+/// Looks at the next few lines in order of name, and forgets those long idle. Their highest token
+/// is kept for all, so that no line's tokens ever go back.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general")]
 fn sweep(conn: &Connection, notices: &mut Vec<Notice>) -> Result<()> {
     const NEXT: &str =

@@ -1,9 +1,10 @@
 //! `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
 //!
-//! - [`address`] reads the URL, [`base`] opens the database, [`fault`] words its errors.
-//! - [`rows`] keeps the kernel's places in tables, and [`book`] makes each operation a transaction.
-//! - [`desk`] carries transactions out, on the caller's thread or on a worker.
-//! - [`beacon`] tells the living from the dead, and [`tower`] waits, watches and wakes.
+//! - `address` reads the URL, `base` opens the database, `fault` words its errors.
+//! - `rows` keeps the kernel's places in tables, and `book` makes each operation a transaction.
+//! - `desk` carries transactions out, on the caller's thread or on a worker.
+//! - `beacon` tells the living from the dead, `tower` waits, watches and wakes, and `house` is what
+//!   handles and threads share.
 //!
 //! A process sends its notices directly to the sockets of those whom it admits. Nothing depends on
 //! their arrival: everything that is decided is decided in the database.
@@ -51,7 +52,7 @@ struct Handle {
 
 type Job = Box<dyn FnOnce(&House) + Send>;
 
-/// Waits of somebody without a socket to be woken by, and how long the others sleep at most.
+/// How long somebody sleeps at most who has no socket to be woken by.
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
 impl File {
@@ -59,9 +60,9 @@ impl File {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`] if the file cannot be written, [`ErrorKind::Corrupt`] if it is something
-    /// else than a lock database of this version, [`ErrorKind::Unsupported`] on a network file
-    /// system.
+    /// [`ErrorKind::Denied`] if the file cannot be written, [`ErrorKind::Corrupt`] if it is
+    /// something else than a lock database of this version, [`ErrorKind::Unsupported`] on a network
+    /// file system.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         File::at(Address::of(path.as_ref()))
     }

@@ -1,0 +1,118 @@
+//! Kinds of locks, and what a command gets.
+
+use super::common::{Place, finish};
+use std::time::{Duration, Instant};
+
+#[test]
+fn the_command_gets_name_token_store_and_stdin() {
+    let place = Place::new();
+    let script = "cat; echo \"$HOLDLINE_NAME|$HOLDLINE_TOKEN|$HOLDLINE_STORE\"";
+    let mut command = place.command(["run", "the name", "--", "sh", "-c", script]);
+    command.env("HOLDLINE_NAME", "old").env("HOLDLINE_TOKEN", "0");
+    let mut running = super::common::Running::start(&mut command);
+    running.tell("from stdin\n");
+    running.close_stdin();
+    let run = running.end();
+    assert_eq!(run.code, 0, "{run:?}");
+    let (first, second) = run.out.split_once('\n').unwrap();
+    assert_eq!(first, "from stdin");
+    let parts: Vec<&str> = second.trim().split('|').collect();
+    assert_eq!((parts[0], parts[2]), ("the name", place.url().as_str()));
+    assert!(parts[1].parse::<u64>().unwrap() > 0);
+}
+
+#[test]
+fn tokens_rise_from_run_to_run() {
+    let place = Place::new();
+    let mut last = 0;
+    for _ in 0..5 {
+        let run = place.run(["run", "x", "--", "sh", "-c", "echo $HOLDLINE_TOKEN"]);
+        let token: u64 = run.out.trim().parse().unwrap();
+        assert!(token > last);
+        last = token;
+    }
+}
+
+#[test]
+fn a_flag_is_stronger_than_the_environment() {
+    let place = Place::new();
+    let other = format!("sqlite:{}", place.path("other.db").display());
+    let args = ["run", "--store", &other, "x", "--", "sh", "-c", "echo $HOLDLINE_STORE"];
+    assert_eq!(place.run(args).out.trim(), other);
+}
+
+#[test]
+fn without_a_url_it_is_the_users_own_file() {
+    let place = Place::new();
+    let mut command = place.command(["run", "x", "--", "sh", "-c", "echo \"<$HOLDLINE_STORE>\""]);
+    command.env_remove("HOLDLINE_STORE").env("XDG_STATE_HOME", place.path("state"));
+    let run = finish(&mut command);
+    assert_eq!((run.code, run.out.as_str()), (0, "<>\n"), "{run:?}");
+    assert!(place.path("state/holdline/locks.db").exists());
+}
+
+#[test]
+fn permits_are_counted() {
+    let place = Place::new();
+    let two = place.hold(&["--permits", "2/3"], "s");
+    let one = place.hold(&["--permits", "1/3"], "s");
+    assert_eq!(place.run(["run", "-n", "--permits", "1/3", "s", "true"]).code, 75);
+    assert_eq!(place.run(["try", "--permits", "1/3", "s"]).code, 75);
+    drop(one);
+    assert_eq!(place.run(["run", "--permits", "1/3", "s", "true"]).code, 0);
+    assert_eq!(place.run(["run", "-n", "--permits", "2/3", "s", "true"]).code, 75);
+    let other = place.run(["run", "-n", "--permits", "1/4", "s", "true"]);
+    assert_eq!(other.code, 64, "{other:?}");
+    assert_eq!(place.run(["try", "s"]).code, 64, "a mutex is something else");
+    drop(two);
+}
+
+#[test]
+fn readers_share_and_writers_do_not() {
+    let place = Place::new();
+    let one = place.hold(&["--shared"], "t");
+    let two = place.hold(&["--shared"], "t");
+    assert_eq!(place.counts("t"), (2, 0));
+    assert_eq!(place.run(["run", "-n", "--exclusive", "t", "true"]).code, 75);
+    assert_eq!(place.run(["run", "-n", "t", "true"]).code, 64, "a mutex is something else");
+    drop((one, two));
+    let mut writer = place.hold(&["--exclusive"], "t");
+    assert_eq!(place.run(["run", "-n", "--shared", "t", "true"]).code, 75);
+    writer.tell("\n");
+    assert_eq!(writer.end().code, 0);
+    assert_eq!(place.run(["run", "-n", "--shared", "t", "true"]).code, 0);
+}
+
+#[test]
+fn a_lock_can_be_held_longer_than_the_command_runs() {
+    let place = Place::new();
+    let began = Instant::now();
+    let args = ["run", "--min-hold", "700ms", "x", "--", "sh", "-c", "echo in; exit 4"];
+    let mut running = place.start(args);
+    assert_eq!(running.line(), "in");
+    assert_eq!(place.run(["run", "-n", "x", "true"]).code, 75);
+    let run = running.end();
+    assert_eq!(run.code, 4);
+    assert!(began.elapsed() >= Duration::from_millis(700));
+    assert_eq!(place.run(["run", "-n", "x", "true"]).code, 0);
+}
+
+#[test]
+fn an_election_has_one_leader_and_a_value() {
+    let place = Place::new();
+    let mut leader = place.start(["elect", "e", "here:80"]);
+    assert!(leader.line().starts_with("leading \"e\" with token "));
+    assert_eq!(place.status("e")["holders"][0]["value"], "here:80");
+    let mut observer = place.start(["elect", "e", "--observe"]);
+    assert!(observer.line().starts_with("here:80\ttoken "));
+    let mut second = place.start(["elect", "e", "there:80", "--", "sh", "-c", "echo led; read x"]);
+    super::common::until("the second candidate waits", || place.counts("e") == (1, 1));
+    leader.signal(rustix::process::Signal::TERM);
+    assert_eq!(leader.end().code, 0);
+    assert_eq!(second.line(), "led");
+    assert!(observer.line().starts_with("there:80\ttoken "));
+    second.close_stdin();
+    assert_eq!(second.end().code, 1, "the code of `read` at the end of its input");
+    assert_eq!(observer.line(), "nobody leads");
+    assert_eq!(place.run(["elect", "-n", "e", "v", "--", "true"]).code, 0);
+}

@@ -1,0 +1,112 @@
+//! Looking at locks: `status`, `try`, `watch`, and what else prints.
+
+use super::common::{Place, until};
+
+#[test]
+fn status_shows_who_holds_and_who_waits() {
+    let place = Place::new();
+    let run = place.run(["status"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "nobody holds or waits for anything\n"));
+    let mut holder = place.hold(&["--label", "of \x1b[31mmine"], "x");
+    let mut waiter = place.start(["run", "--label", "next", "x", "--", "echo", "in"]);
+    until("it waits", || place.counts("x") == (1, 1));
+    let status = place.status("x");
+    let (held, waits) = (&status["holders"][0], &status["waiters"][0]);
+    assert_eq!(
+        (held["label"].as_str(), waits["label"].as_str()),
+        (Some("of \x1b[31mmine"), Some("next"))
+    );
+    assert_eq!(held["pid"].as_i64(), Some(holder.pid().as_raw_nonzero().get().into()));
+    assert_eq!(held["id"].as_str().map(str::len), Some(32));
+    assert!(held["since"].as_str() < held["until"].as_str());
+    let table = place.run(["status"]).out;
+    let rows: Vec<&str> = table.lines().collect();
+    assert!(rows[0].starts_with("NAME  STATE  ID") && rows.len() == 3, "{table}");
+    assert!(
+        rows[1].starts_with("x     holds  ") && rows[2].starts_with("x     waits  "),
+        "{table}"
+    );
+    assert!(!table.contains('\x1b'), "a label cannot drive the terminal");
+    holder.tell("\n");
+    assert_eq!(waiter.line(), "in");
+    assert_eq!((holder.end().code, waiter.end().code), (0, 0));
+    assert_eq!(place.counts("x"), (0, 0));
+}
+
+#[test]
+fn try_says_and_takes_nothing() {
+    let place = Place::new();
+    let free = place.run(["try", "x"]);
+    assert_eq!((free.code, free.out.as_str()), (0, "\"x\" is free\n"));
+    let _holder = place.hold(&["--label", "me"], "x");
+    let taken = place.run(["try", "x"]);
+    assert!(taken.code == 75 && taken.out.contains("(me)"), "{taken:?}");
+    let quiet = place.run(["try", "-q", "-E", "3", "x"]);
+    assert_eq!((quiet.code, quiet.out.as_str(), quiet.err.as_str()), (3, "", ""));
+    let json: serde_json::Value =
+        serde_json::from_str(&place.run(["try", "--json", "x"]).out).unwrap();
+    assert_eq!(json["free"], false);
+    assert_eq!(place.counts("x"), (1, 0));
+}
+
+#[test]
+fn watch_tells_each_change() {
+    let place = Place::new();
+    let mut watch = place.start(["watch", "--json", "--every", "20ms", "x"]);
+    let mut next = || {
+        let line: serde_json::Value = serde_json::from_str(&watch.line()).expect("JSON");
+        (line["event"].as_str().unwrap().to_owned(), line["party"]["label"].clone())
+    };
+    let mut holder = place.hold(&["--label", "one"], "x");
+    assert_eq!(next(), ("acquired".to_owned(), "one".into()));
+    let mut waiter =
+        place.start(["run", "--label", "two", "x", "--", "sh", "-c", "echo in; read x"]);
+    assert_eq!(next(), ("waiting".to_owned(), "two".into()));
+    holder.tell("\n");
+    assert_eq!(waiter.line(), "in");
+    assert_eq!(next(), ("released".to_owned(), "one".into()));
+    assert_eq!(next(), ("acquired".to_owned(), "two".into()));
+    waiter.tell("\n");
+    assert_eq!(next(), ("released".to_owned(), "two".into()));
+}
+
+#[test]
+fn break_wants_somebody_who_is_there() {
+    let place = Place::new();
+    let _holder = place.hold(&[], "x");
+    let nobody = place.run(["break", "x", "000000000000", "--reason", "r"]);
+    assert_eq!((nobody.code, nobody.out.as_str()), (1, ""), "{nobody:?}");
+    assert!(nobody.err.contains("nobody holds"), "{nobody:?}");
+    let json = place.status("x");
+    let id = json["holders"][0]["id"].as_str().unwrap();
+    let wrong_name = place.run(["break", "y", id, "--reason", "r"]);
+    assert_eq!(wrong_name.code, 1);
+    assert_eq!(place.counts("x"), (1, 0), "nobody's lock is broken by accident");
+}
+
+#[test]
+fn the_wait_is_explained() {
+    let place = Place::new();
+    let _holder = place.hold(&["--label", "big job"], "x");
+    let run = place.run(["run", "-v", "-w", "1500ms", "x", "--", "true"]);
+    assert_eq!(run.code, 75);
+    let first = run.err.lines().next().unwrap_or_default();
+    assert!(first.contains("waiting for lock \"x\"") && first.contains("big job"), "{run:?}");
+    assert!(first.contains("place 1 in line"), "{run:?}");
+    let silent = place.run(["run", "-q", "-w", "1500ms", "x", "--", "true"]);
+    assert_eq!((silent.code, silent.err.as_str()), (75, ""));
+}
+
+#[test]
+fn completions_and_manual_pages_are_printed() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let run = place.run(["completions", shell]);
+        assert!(run.code == 0 && run.out.contains("holdline"), "{shell}");
+    }
+    let page = place.run(["man"]);
+    assert!(page.code == 0 && page.out.contains(".TH holdline"), "{page:?}");
+    let page = place.run(["man", "run"]);
+    assert!(page.code == 0 && page.out.contains("min\\-hold"), "{page:?}");
+    assert_eq!(place.run(["man", "nothing"]).code, 64);
+}

@@ -1,0 +1,15 @@
+//! Whole runs of the real program: what it prints, what it leaves behind, and how it ends.
+//!
+//! Nothing here sleeps and hopes: commands under a lock say when they are there, and every wait for
+//! something has an end.
+
+mod codes;
+mod common;
+mod contend;
+mod kinds;
+mod look;
+mod loss;
+mod nested;
+mod signals;
+#[cfg(target_os = "linux")]
+mod terminal;

@@ -1,0 +1,155 @@
+//! At a terminal the command stays in the foreground, and hears from the terminal itself.
+
+use super::common::{HOLDLINE, LONG, Place};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+/// A terminal, with a program that has it as its own.
+struct Terminal {
+    master: File,
+    child: Child,
+    bytes: Receiver<u8>,
+    seen: String,
+}
+
+impl Terminal {
+    fn start(place: &Place, args: &[&str]) -> Self {
+        Terminal::with(place, &[&[HOLDLINE], args].concat())
+    }
+
+    fn with(place: &Place, argv: &[&str]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let size = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size).unwrap();
+        let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        // Otherwise Ctrl-C and Ctrl-Z throw away output that is on its way, also what is printed
+        // because of them.
+        let mut modes = tcgetattr(&slave).unwrap();
+        modes.local_modes |= LocalModes::NOFLSH;
+        tcsetattr(&slave, OptionalActions::Now, &modes).unwrap();
+        let mut command = Command::new("setsid");
+        command.arg("--ctty").args(argv);
+        command.env("HOLDLINE_STORE", place.url());
+        command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap());
+        let child = command.stderr(Stdio::from(slave)).spawn().expect("setsid is there");
+        let master = File::from(master);
+        let mut reader = master.try_clone().unwrap();
+        let (send, bytes) = channel();
+        std::thread::spawn(move || {
+            let mut byte = [0];
+            while reader.read_exact(&mut byte).is_ok() && send.send(byte[0]).is_ok() {}
+        });
+        Terminal { master, child, bytes, seen: String::new() }
+    }
+
+    /// Reads on until this is there.
+    fn expect(&mut self, text: &str) {
+        let start = Instant::now();
+        while !self.seen.contains(text) {
+            let left = LONG.saturating_sub(start.elapsed());
+            match self.bytes.recv_timeout(left) {
+                Ok(byte) => self.seen.push(byte.into()),
+                Err(error) => panic!("{error}: no {text:?} in {:?}", self.seen),
+            }
+        }
+        let end = self.seen.find(text).unwrap() + text.len();
+        self.seen.drain(..end);
+    }
+
+    fn write(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn code(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn ctrl_c_comes_once_and_the_terminal_can_be_read() {
+    let place = Place::new();
+    let script = "n=0; trap 'n=$((n + 1))' INT; echo ready; read a; read b; echo \"<$n$b>\"";
+    let mut terminal = Terminal::start(&place, &["run", "x", "--", "bash", "-c", script]);
+    terminal.expect("ready");
+    terminal.write("\x03");
+    terminal.expect("^C");
+    terminal.write("line\nline\n");
+    terminal.expect("<1line>");
+    assert_eq!(terminal.code(), Some(0));
+}
+
+#[test]
+fn ctrl_c_ends_a_command_that_does_not_catch_it() {
+    let place = Place::new();
+    let args = ["run", "x", "--", "sh", "-c", "echo ready; exec sleep 600"];
+    let mut terminal = Terminal::start(&place, &args);
+    terminal.expect("ready");
+    terminal.write("\x03");
+    assert_eq!(terminal.code(), Some(130));
+    assert_eq!(place.counts("x"), (0, 0));
+}
+
+#[test]
+fn the_wait_is_shown_in_place_and_ctrl_c_ends_it() {
+    let place = Place::new();
+    let _holder = place.hold(&["--label", "other"], "x");
+    let mut terminal = Terminal::start(&place, &["run", "-w", "60s", "x", "--", "echo", "ran"]);
+    terminal.expect("\r\x1b[Kholdline: waiting for lock \"x\"");
+    terminal.expect("(other)");
+    terminal.expect("place 1 in line");
+    terminal.expect("\r\x1b[K");
+    terminal.write("\x03");
+    terminal.expect("signal INT ended the wait");
+    assert_eq!(terminal.code(), Some(130));
+    assert_eq!(place.counts("x"), (1, 0));
+}
+
+#[test]
+fn a_loss_ends_all_processes_at_a_terminal_too() {
+    let place = Place::new();
+    let script = "trap '' TERM; sleep 600 & echo \"<$!>\"; wait; sleep 600";
+    let mut terminal = Terminal::start(&place, &["run", "x", "--", "sh", "-c", script]);
+    terminal.expect("<");
+    terminal.expect(">");
+    let id = place.status("x")["holders"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(place.run(["break", "x", &id, "--reason", "test"]).code, 0);
+    terminal.expect("was stopped");
+    assert_eq!(terminal.code(), Some(76));
+}
+
+#[test]
+fn a_shell_can_stop_it_and_bring_it_back() {
+    let place = Place::new();
+    let mut shell = Terminal::with(&place, &["bash", "--norc", "--noprofile", "-i"]);
+    shell.write("PS1='<$?>'; unset HOLDLINE_HELD\n");
+    shell.expect("<0>");
+    let run = format!("{HOLDLINE} run --lease 60s x -- sh -c 'echo re''ady; read x; exit 7'\n");
+    shell.write(&run);
+    shell.expect("ready");
+    shell.write("\x1a");
+    shell.expect("Stopped");
+    shell.expect("<148>");
+    assert_eq!(place.counts("x"), (1, 0));
+    shell.write("fg\n");
+    shell.expect("holdline run");
+    shell.write("\n");
+    shell.expect("<7>");
+    assert_eq!(place.counts("x"), (0, 0));
+    shell.write("exit\n");
+    assert_eq!(shell.code(), Some(7));
+}

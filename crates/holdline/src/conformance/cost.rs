@@ -1,0 +1,71 @@
+//! No operation grows with the number of waiters or holders of its line (G18).
+//!
+//! Times are compared with times of the same run, and the fastest of several with the fastest: a
+//! busy machine makes all of them slower, but a walk along the line cannot hide.
+
+use super::kit::{Raw, soon, ticket};
+use super::{Ctx, group};
+use crate::clock;
+use crate::store::{Enter, Standing, Ticket};
+use std::time::Duration;
+
+group! { "cost":
+    many_waiters_cost_nothing needs Queues,
+    many_holders_cost_nothing needs Weights,
+}
+
+/// So many stand in the long line.
+const MANY: usize = 2000;
+/// How much slower a long line may be, in all that is measured: a walk would be 100 times slower.
+const FACTOR: u32 = 8;
+
+async fn many_waiters_cost_nothing(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    raw.hold(&ticket(&ctx, 1, 1)).await;
+    compare(&ctx, &raw, 1).await;
+}
+
+async fn many_holders_cost_nothing(ctx: Ctx) {
+    compare(&ctx, &Raw::new(&ctx).await, 1 << 20).await;
+}
+
+async fn compare(ctx: &Ctx, raw: &Raw, capacity: u32) {
+    let mut standing = Vec::new();
+    let short = soon("a short line", fill(ctx, raw, capacity, 20, &mut standing)).await;
+    let long = soon("a long line", fill(ctx, raw, capacity, MANY, &mut standing)).await;
+    for ticket in &standing {
+        assert!(raw.leave(ticket).await);
+    }
+    // Below some time, what is measured is the machine.
+    let most = (short * FACTOR).max(Duration::from_micros(100));
+    assert!(long < most, "one round took {short:?} on a short line, and {long:?} on a long one");
+}
+
+/// Fills the line up, and measures a round of coming, asking and going there.
+async fn fill(
+    ctx: &Ctx,
+    raw: &Raw,
+    capacity: u32,
+    length: usize,
+    standing: &mut Vec<Ticket>,
+) -> Duration {
+    while standing.len() < length {
+        let next = ticket(ctx, 1, capacity);
+        raw.enter(&next, Enter::Queue).await;
+        standing.push(next);
+    }
+    let mut fastest = Duration::MAX;
+    for _ in 0..30 {
+        let start = clock::now();
+        let next = ticket(ctx, 1, capacity);
+        let (Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) =
+            raw.enter(&next, Enter::Queue).await
+        else {
+            panic!("it takes a place")
+        };
+        raw.keep(&next, seq).await;
+        raw.leave(&next).await;
+        fastest = fastest.min(start.until(clock::now()));
+    }
+    fastest
+}

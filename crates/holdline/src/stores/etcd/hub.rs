@@ -1,0 +1,221 @@
+//! Watches: all of them in one stream.
+//!
+//! A watch goes on from the revision after the last one seen, so nothing is missed when the stream
+//! breaks and another member takes over. If the history is no longer there (compaction), whoever
+//! watches is told that there is a gap, and looks for itself.
+
+use super::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
+use super::wire::Wire;
+use crate::clock;
+use holdline_kernel::Schedule;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+
+/// What a watch tells.
+#[derive(Debug)]
+pub(super) enum News<'a> {
+    /// Something happened to a key.
+    Event(&'a Event),
+    /// Some of what happened is not known.
+    Gap,
+}
+
+/// Told of news, on our own thread. It must not wait.
+pub(super) type Ear = Box<dyn Fn(News<'_>) + Send + Sync>;
+
+struct Entry {
+    key: Vec<u8>,
+    range_end: Vec<u8>,
+    /// The first revision not seen yet.
+    next: i64,
+    ear: Arc<Ear>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<i64, Entry>,
+    last: i64,
+    /// To the stream that is open.
+    out: Option<mpsc::UnboundedSender<proto::Watch>>,
+}
+
+/// All watches of a store.
+pub(super) struct Hub {
+    wire: Arc<Wire>,
+    state: Mutex<State>,
+    /// There is something to watch.
+    wanted: Notify,
+    /// The stream is not to be trusted any more.
+    restart: Notify,
+}
+
+/// One watch. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Watching {
+    hub: Weak<Hub>,
+    id: i64,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let Some(hub) = self.hub.upgrade() else { return };
+        let mut state = hub.state();
+        let ended = state.entries.remove(&self.id);
+        if let Some(out) = &state.out {
+            let cancel = WatchOp::Cancel(WatchCancel { watch_id: self.id });
+            let _ = out.send(proto::Watch { op: Some(cancel) });
+        }
+        drop(state);
+        drop(ended); // its ear may hold what must not be dropped under the mutex
+    }
+}
+
+impl Hub {
+    pub(super) fn new(wire: Arc<Wire>) -> Arc<Self> {
+        Arc::new(Hub {
+            wire,
+            state: Mutex::default(),
+            wanted: Notify::new(),
+            restart: Notify::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a key, or all keys up to an end, from a revision on.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        key: &[u8],
+        range_end: Vec<u8>,
+        from: i64,
+        ear: Ear,
+    ) -> Watching {
+        let mut state = self.state();
+        state.last += 1;
+        let id = state.last;
+        let entry = Entry { key: key.to_vec(), range_end, next: from, ear: Arc::new(ear) };
+        if let Some(out) = &state.out {
+            let _ = out.send(entry.create(id));
+        }
+        state.entries.insert(id, entry);
+        drop(state);
+        self.wanted.notify_one();
+        Watching { hub: Arc::downgrade(self), id }
+    }
+
+    /// Begins anew with the member that is chosen now.
+    pub(super) fn restart(&self) {
+        self.restart.notify_one();
+    }
+
+    /// Keeps the stream going while there is something to watch.
+    pub(super) async fn run(hub: Weak<Hub>) {
+        let mut failures = 0;
+        loop {
+            let Some(this) = hub.upgrade() else { return };
+            if this.state().entries.is_empty() {
+                // Look now and then whether anybody is left who could want something.
+                let wait = this.wanted.notified();
+                let _ = tokio::time::timeout(Duration::from_secs(1), wait).await;
+                continue;
+            }
+            let (member, began) = (this.wire.chosen(), clock::now());
+            let broke = this.listen(member).await;
+            this.state().out = None;
+            let Err(status) = broke else { continue };
+            tracing::debug!(%status, "the watch stream broke");
+            if status.code() == tonic::Code::Unauthenticated {
+                this.wire.forget_token();
+            } else {
+                this.wire.avoid(member);
+            }
+            let lasted = began.until(clock::now());
+            failures = if lasted > Duration::from_secs(5) { 0 } else { failures + 1 };
+            let backoff =
+                Schedule::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
+            tokio::time::sleep(backoff.pause(failures, fastrand::u64(..))).await;
+        }
+    }
+
+    /// One stream, until it breaks, is not trusted any more, or has nothing to do.
+    async fn listen(&self, member: usize) -> Result<(), tonic::Status> {
+        let (out, mut requests) = mpsc::unbounded_channel();
+        {
+            let mut state = self.state();
+            for (id, entry) in &state.entries {
+                let _ = out.send(entry.create(*id));
+            }
+            state.out = Some(out);
+        }
+        let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+        let open = self.wire.stream(proto::WATCH, requests, member);
+        let opened = tokio::time::timeout(Duration::from_secs(2), open).await;
+        let mut answers = opened.unwrap_or_else(|_| {
+            Err(tonic::Status::deadline_exceeded("the watch stream did not open in time"))
+        })?;
+        loop {
+            tokio::select! {
+                answer = answers.message() => match answer? {
+                    Some(answer) => if self.take(&answer)? {
+                        return Ok(());
+                    },
+                    None => return Err(tonic::Status::unavailable("the watch stream ended")),
+                },
+                () = self.restart.notified() => return Ok(()),
+                () = tokio::time::sleep(Duration::from_secs(30)) => {
+                    if self.state().entries.is_empty() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes an answer on. Says whether the stream is to be begun anew.
+    fn take(&self, answer: &WatchAnswer) -> Result<bool, tonic::Status> {
+        if answer.canceled && answer.compact_revision == 0 {
+            // The member's fault, or our login's, and not the history's. Those that we ended
+            // ourselves are not in the table any more.
+            let ours = answer.watch_id < 0 || self.state().entries.contains_key(&answer.watch_id);
+            let status = || tonic::Status::unauthenticated(answer.cancel_reason.clone());
+            return if ours { Err(status()) } else { Ok(false) };
+        }
+        let mut state = self.state();
+        let Some(entry) = state.entries.get_mut(&answer.watch_id) else { return Ok(false) };
+        let seen = answer.events.iter().filter_map(|event| event.kv.as_ref());
+        if let Some(last) = seen.map(|kv| kv.mod_revision).max() {
+            entry.next = entry.next.max(last + 1);
+        }
+        entry.next = entry.next.max(answer.compact_revision);
+        let ear = Arc::clone(&entry.ear);
+        drop(state);
+        if answer.canceled {
+            ear(News::Gap);
+        }
+        answer.events.iter().for_each(|event| ear(News::Event(event)));
+        Ok(answer.canceled)
+    }
+}
+
+impl Entry {
+    fn create(&self, id: i64) -> proto::Watch {
+        proto::Watch {
+            op: Some(WatchOp::Create(WatchCreate {
+                key: self.key.clone(),
+                range_end: self.range_end.clone(),
+                start_revision: self.next,
+                watch_id: id,
+            })),
+        }
+    }
+}
+
+impl std::fmt::Debug for Hub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hub").field("watches", &self.state().entries.len()).finish_non_exhaustive()
+    }
+}

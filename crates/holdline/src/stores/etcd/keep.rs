@@ -1,0 +1,190 @@
+//! Keeping a place that is there: polling and renewing.
+//!
+//! Most of this is answered without asking the server. That a lock is still held follows from two
+//! things that are known here anyway: the lease lasts (the session's signs of life), and nobody has
+//! deleted the key (the watch over it).
+
+use super::enter::{Request, revision, token};
+use super::fault;
+use super::house::House;
+use super::line;
+use super::proto::{self, Op, Put, Txn, TxnAnswer};
+use super::record::{Place, Record};
+use super::session::seconds_for;
+use crate::error::Result;
+use crate::store::{Enter, Refusal, Standing, Ticket, refuse};
+use holdline_kernel::Time;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A waiter that dies delays those behind it by no more than this, and a tenth, and a second.
+const WAITERS: Duration = Duration::from_secs(10);
+
+impl House {
+    pub(super) async fn keep(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        request: &Request<'_>,
+        began: Time,
+    ) -> Result<Standing> {
+        let ticket = request.ticket;
+        {
+            let place = record.place();
+            let moved = matches!(request.how, Enter::Keep(seq) if seq != token(place.create));
+            if moved || place.gone || place.leaving || began >= place.due {
+                return Ok(Standing::Lost);
+            }
+            if ticket.capacity != record.capacity {
+                let refusal = Refusal::Capacity { line: record.capacity };
+                return Err(refuse(request.line, ticket, refusal));
+            }
+            if ticket.weight > place.weight {
+                return Err(refuse(request.line, ticket, Refusal::Weight));
+            }
+        }
+        if !self.update(record, request).await? {
+            record.lose(&self.alarm.0);
+            return Ok(Standing::Lost);
+        }
+        let (admitted, unsure) = {
+            let mut place = record.place();
+            // Somebody wants to know, or nothing would have told us yet.
+            let asks = place.lease != ticket.lease || place.watched == 0;
+            place.lease = ticket.lease;
+            (place.admitted, place.unsure || asks)
+        };
+        if admitted && unsure {
+            self.check(record, request).await?;
+        } else if !admitted {
+            self.ask_again(record, request).await?;
+        }
+        self.standing(record, request, began).await
+    }
+
+    /// Writes what has changed about a place, and moves it to the lease that it belongs to. False
+    /// if it is not there any more.
+    pub(super) async fn update(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        request: &Request<'_>,
+    ) -> Result<bool> {
+        let ticket = request.ticket;
+        let (lease, key, create, old) = {
+            let place = record.place();
+            let lease = fitting(&place, ticket);
+            let same = place.weight == ticket.weight && *place.note == **request.note;
+            if lease.is_none() && same && place.noted {
+                return Ok(true);
+            }
+            (lease, place.key.clone(), place.create, Arc::clone(&place.session))
+        };
+        let session = match lease {
+            Some(lease) => self.session(lease, request.limit()).await?,
+            None => old,
+        };
+        let mut success = Vec::new();
+        let mut put = |key, value| {
+            success.push(Op::Put(Put { key, value, lease: session.lease }).into());
+        };
+        put(key.clone(), line::value(ticket, request.note));
+        if line::word(ticket, request.note).is_some() {
+            put(line::note_key(&key), request.note.as_bytes().to_vec());
+        }
+        let compare = vec![line::created_at(&key, Vec::new(), create)];
+        let txn = Txn { compare, success, failure: Vec::new() };
+        let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &txn, request.limit()).await;
+        let answer = match answer {
+            Ok(answer) => answer.body,
+            Err(error) if fault::is_lease_gone(&error) => {
+                if session.lose() {
+                    self.evicted(session.lease);
+                }
+                return if lease.is_some() { Err(error) } else { Ok(false) };
+            }
+            Err(error) => return Err(error),
+        };
+        if answer.succeeded {
+            let mut place = record.place();
+            place.session = session;
+            place.weight = ticket.weight;
+            place.note = Arc::clone(request.note);
+            place.noted = true;
+        }
+        Ok(answer.succeeded)
+    }
+
+    /// Makes sure that a held key is still there.
+    async fn check(&self, record: &Record, request: &Request<'_>) -> Result<()> {
+        let (key, create) = record.key();
+        let own = line::one(&key);
+        let answer =
+            self.wire.call::<_, proto::RangeAnswer>(proto::RANGE, &own, request.limit()).await?;
+        if answer.body.kvs.first().is_some_and(|kv| kv.create_revision == create) {
+            record.place().unsure = false;
+        } else {
+            record.lose(&self.alarm.0);
+        }
+        Ok(())
+    }
+
+    /// Asks how a waiting ticket stands, unless the watch has told already.
+    async fn ask_again(&self, record: &Record, request: &Request<'_>) -> Result<()> {
+        let (key, create, nearest) = {
+            let place = record.place();
+            if place.fits(record.capacity) && place.all && !place.unsure {
+                return Ok(());
+            }
+            let nearest = place.ahead.keys().next().cloned();
+            (place.key.clone(), place.create, nearest)
+        };
+        if record.capacity > 1 {
+            return self.look_ahead(request, record).await.map(drop);
+        }
+        // Whether the nearest is still there can be told without looking through the line.
+        let mut success = vec![Op::Range(line::one(&key)).into()];
+        let mut failure = success.clone();
+        let before = line::newest(&record.prefix, create, 2);
+        failure.push(Op::Range(proto::Range { keys_only: true, ..before }).into());
+        let compare = vec![match &nearest {
+            Some(nearest) => proto::Compare {
+                result: proto::GREATER,
+                ..line::created_at(nearest, Vec::new(), 0)
+            },
+            None => line::created_at(&key, Vec::new(), 0),
+        }];
+        success.truncate(1);
+        let txn = Txn { compare, success, failure };
+        let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &txn, request.limit()).await?.body;
+        let (revision, same) = (revision(&answer), answer.succeeded);
+        let mut ranges = answer.ranges();
+        let own = ranges.next().unwrap_or_default();
+        if own.first().is_none_or(|kv| kv.create_revision != create) {
+            record.lose(&self.alarm.0);
+            return Ok(());
+        }
+        if same {
+            record.place().unsure = false;
+            return Ok(());
+        }
+        let found = ranges.next().unwrap_or_default();
+        let members = line::members(&record.prefix, &found);
+        if members.len() < found.len() {
+            return self.look_ahead(request, record).await.map(drop);
+        }
+        let nearest = members.first().map(|member| (member.key.clone(), 1));
+        let nearest: HashMap<_, _> = nearest.into_iter().collect();
+        record.place().see(revision, nearest, members.len() < 2);
+        Ok(())
+    }
+}
+
+/// The lease of the session that a place should be on, if not the one that it is on. A waiter is
+/// not on a long one, so that others need not wait long for it if it dies.
+fn fitting(place: &Place, ticket: &Ticket) -> Option<Duration> {
+    if place.admitted {
+        return (!place.session.suits(ticket.lease)).then_some(ticket.lease);
+    }
+    let lease = ticket.lease.min(ticket.patience.max(WAITERS));
+    (place.session.seconds > seconds_for(lease)).then_some(lease)
+}

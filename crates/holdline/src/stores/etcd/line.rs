@@ -1,0 +1,288 @@
+//! How a line looks in etcd: keys, values, and the rule over them.
+//!
+//! A ticket's key is `NAME/LEASE-TICKET`, both in hexadecimal. Go's `concurrency` package, and so
+//! `etcdctl lock`, writes `NAME/LEASE`, and takes whatever key under `NAME/` was created first for
+//! the owner, so that both respect one another. What lies deeper (`NAME/x/y`) belongs to another
+//! name, and what has no lease is nobody's place: neither can ever stand in our way, as they can in
+//! Go's.
+
+use super::proto::{self, KeyValue};
+use crate::names::Name;
+use crate::store::{Ticket, TicketId};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What our values begin with; whatever else a key of ours holds is a leader's word, as it is.
+const OURS: &str = "{\"holdline\":";
+
+/// The value of a key of ours.
+#[derive(Debug, Serialize, Deserialize)]
+struct Value<'a> {
+    holdline: u8,
+    weight: u32,
+    capacity: u32,
+    #[serde(borrow)]
+    note: std::borrow::Cow<'a, str>,
+}
+
+/// The part of a note that a leader's followers read.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Word {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+}
+
+/// What begins all keys of a line.
+pub(super) fn prefix(root: &str, line: &Name) -> Vec<u8> {
+    format!("{root}{line}/").into_bytes()
+}
+
+/// The key of a ticket's place.
+pub(super) fn key(prefix: &[u8], lease: i64, id: TicketId) -> Vec<u8> {
+    let mut key = prefix.to_vec();
+    key.extend_from_slice(format!("{lease:x}-{:032x}", id.0).as_bytes());
+    key
+}
+
+/// The first key behind all that begin with these bytes.
+pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0] // to the end of everything
+}
+
+/// What a ticket's key holds. A leader's word is kept bare, so that Go's followers can read it; its
+/// note then gets a key of its own.
+pub(super) fn value(ticket: &Ticket, note: &str) -> Vec<u8> {
+    let Ticket { weight, capacity, .. } = *ticket;
+    word(ticket, note).map_or_else(
+        || {
+            let value = Value { holdline: 1, weight, capacity, note: note.into() };
+            serde_json::to_vec(&value).unwrap_or_default()
+        },
+        String::into_bytes,
+    )
+}
+
+/// What a leader says, if the ticket is to be one.
+pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
+    if ticket.capacity != 1 || !note.contains("\"value\"") {
+        return None;
+    }
+    let word = serde_json::from_str::<Word>(note).ok()?.value?;
+    (!word.starts_with(OURS)).then_some(word)
+}
+
+/// The key of a leader's note. It is made after the place, and goes with it.
+pub(super) fn note_key(key: &[u8]) -> Vec<u8> {
+    [key, b"/note"].concat()
+}
+
+/// Deletes a place, and its note.
+pub(super) fn delete(key: &[u8]) -> proto::Delete {
+    proto::Delete { key: key.to_vec(), range_end: [key, b"0"].concat() }
+}
+
+/// One place in a line.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) id: TicketId,
+    pub(super) key: Vec<u8>,
+    pub(super) create: i64,
+    pub(super) lease: i64,
+    /// Not known if it is not ours: then it takes everything.
+    pub(super) weights: Option<(u32, u32)>,
+    pub(super) note: Arc<str>,
+}
+
+impl Member {
+    /// Reads a key of a line, unless it is not a place of that line.
+    pub(super) fn read(prefix: &[u8], kv: &KeyValue) -> Option<Member> {
+        let child = std::str::from_utf8(kv.key.strip_prefix(prefix)?).ok()?;
+        if child.contains('/') || kv.lease == 0 {
+            return None;
+        }
+        let ours = ticket_of(child);
+        let text = String::from_utf8_lossy(&kv.value);
+        let value = serde_json::from_str::<Value<'_>>(&text).ok();
+        let value = value.filter(|_| ours.is_some() && text.starts_with(OURS));
+        let (weights, note) = match (value, ours) {
+            (Some(value), _) => (Some((value.weight, value.capacity)), value.note.into()),
+            (None, Some(_)) => (Some((1, 1)), spoken(&text)),
+            (None, None) => (None, spoken(&text)),
+        };
+        // Nobody else's key has a ticket: one is made up that fits no other key, now or later.
+        let foreign = (kv.create_revision.unsigned_abs(), kv.lease.unsigned_abs());
+        let foreign = TicketId(u128::from(foreign.0) << 64 | u128::from(foreign.1));
+        Some(Member {
+            id: ours.unwrap_or(foreign),
+            key: kv.key.clone(),
+            create: kv.create_revision,
+            lease: kv.lease,
+            weights,
+            note,
+        })
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.weights.map_or(1, |(_, capacity)| capacity)
+    }
+
+    /// How much it takes of so much.
+    pub(super) fn weight(&self, capacity: u32) -> u32 {
+        self.weights.map_or(capacity, |(weight, _)| weight.min(capacity))
+    }
+}
+
+/// A note that says what a bare value says.
+fn spoken(text: &str) -> Arc<str> {
+    if text.is_empty() {
+        return Arc::from("");
+    }
+    let word = Word { value: Some(text.to_owned()) };
+    serde_json::to_string(&word).unwrap_or_default().into()
+}
+
+fn ticket_of(child: &str) -> Option<TicketId> {
+    let (lease, id) = child.split_once('-')?;
+    let is_hex = |text: &str| text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let fits = !lease.is_empty() && is_hex(lease) && id.len() == 32 && is_hex(id);
+    fits.then(|| u128::from_str_radix(id, 16).ok().map(TicketId))?
+}
+
+/// The name of the line whose place this key is; none if it is no place.
+pub(super) fn name_of(root: &str, kv: &KeyValue) -> Option<Name> {
+    let key = std::str::from_utf8(&kv.key).ok()?.strip_prefix(root)?;
+    let (name, child) = key.rsplit_once('/')?;
+    let hex = !child.is_empty() && i64::from_str_radix(child, 16).is_ok();
+    if kv.lease == 0 || !(hex || ticket_of(child).is_some()) {
+        return None;
+    }
+    Name::new(name).ok()
+}
+
+/// The places of a line in order, out of the keys under its prefix, which are in order of creation.
+pub(super) fn members(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
+    let mut members: Vec<Member> = kvs.iter().filter_map(|kv| Member::read(prefix, kv)).collect();
+    for kv in kvs {
+        let Some(key) = kv.key.strip_suffix(b"/note") else { continue };
+        if let Some(leader) = members.iter_mut().find(|member| member.key == key) {
+            leader.note = String::from_utf8_lossy(&kv.value).into();
+        }
+    }
+    members
+}
+
+/// All keys under a prefix, in order of creation.
+pub(super) fn all(prefix: &[u8]) -> proto::Range {
+    proto::Range {
+        key: prefix.to_vec(),
+        range_end: end(prefix),
+        sort_order: proto::ASCEND,
+        sort_target: proto::BY_CREATE,
+        ..proto::Range::default()
+    }
+}
+
+/// The newest so many keys under a prefix that were created before a revision (0: of all).
+pub(super) fn newest(prefix: &[u8], before: i64, limit: i64) -> proto::Range {
+    proto::Range {
+        limit,
+        sort_order: proto::DESCEND,
+        max_create_revision: if before > 0 { before - 1 } else { 0 },
+        ..all(prefix)
+    }
+}
+
+/// One key.
+pub(super) fn one(key: &[u8]) -> proto::Range {
+    proto::Range { key: key.to_vec(), keys_only: true, ..proto::Range::default() }
+}
+
+/// True if no such key is there; with an end, if there is none in the whole range.
+pub(super) fn absent(key: &[u8], range_end: Vec<u8>) -> proto::Compare {
+    created_at(key, range_end, 0)
+}
+
+/// True if the key is there, and was created then.
+pub(super) fn created_at(key: &[u8], range_end: Vec<u8>, revision: i64) -> proto::Compare {
+    proto::Compare {
+        result: proto::EQUAL,
+        target: proto::CREATE,
+        key: key.to_vec(),
+        against: Some(proto::Against::CreateRevision(revision)),
+        range_end,
+    }
+}
+
+/// True if nothing under the prefix was written after that revision.
+pub(super) fn unchanged_since(prefix: &[u8], revision: i64) -> proto::Compare {
+    proto::Compare {
+        result: proto::LESS,
+        target: proto::MOD,
+        key: prefix.to_vec(),
+        against: Some(proto::Against::ModRevision(revision + 1)),
+        range_end: end(prefix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn kv(key: &str, value: &[u8], lease: i64) -> KeyValue {
+        KeyValue {
+            key: key.as_bytes().to_vec(),
+            value: value.to_vec(),
+            lease,
+            create_revision: 7,
+            mod_revision: 7,
+        }
+    }
+
+    fn ticket(weight: u32, capacity: u32) -> Ticket {
+        let lease = Duration::from_secs(1);
+        Ticket { id: TicketId(5), weight, capacity, lease, patience: lease, span: 1, floor: 0 }
+    }
+
+    #[test]
+    fn a_place_is_read_as_it_was_written() {
+        let name = Name::new("a/b").expect("good");
+        let prefix = prefix("team/", &name);
+        let key = String::from_utf8(key(&prefix, 0x1f, TicketId(5))).expect("text");
+        assert_eq!(key, "team/a/b/1f-00000000000000000000000000000005");
+        let read = |value: &[u8]| Member::read(&prefix, &kv(&key, value, 0x1f)).expect("a place");
+        let member = read(&value(&ticket(2, 3), "{\"host\":\"é\\\"\"}"));
+        assert_eq!((member.id, member.weights), (TicketId(5), Some((2, 3))));
+        assert_eq!(&*member.note, "{\"host\":\"é\\\"\"}");
+        let leader = value(&ticket(1, 1), "{\"host\":\"h\",\"value\":\"10.0.0.1\"}");
+        assert_eq!(leader, b"10.0.0.1");
+        assert_eq!(&*read(&leader).note, "{\"value\":\"10.0.0.1\"}");
+        assert_eq!(name_of("team/", &kv(&key, b"", 0x1f)), Some(name));
+    }
+
+    #[test]
+    fn others_are_read_for_what_they_are() {
+        let prefix = b"a/";
+        let go = Member::read(prefix, &kv("a/1f", b"", 0x1f)).expect("Go's place");
+        assert_eq!((go.weights, go.weight(9)), (None, 9));
+        assert!(Member::read(prefix, &kv("a/b/1f", b"", 0x1f)).is_none(), "of the name a/b");
+        assert!(Member::read(prefix, &kv("a/config", b"", 0)).is_none(), "no lease");
+        assert_eq!(name_of("", &kv("a/1f", b"", 3)), Name::new("a").ok());
+        assert_eq!(name_of("", &kv("a/config", b"", 3)), None);
+    }
+
+    #[test]
+    fn an_end_is_behind_its_prefix() {
+        assert_eq!(end(b"a/"), b"a0");
+        assert_eq!(end(b"a\xff"), b"b");
+        assert_eq!(end(b""), [0]);
+    }
+}

@@ -1,0 +1,223 @@
+//! What this process knows about one of its tickets.
+
+use super::hub::{News, Watching};
+use super::line::{self, Member};
+use super::proto;
+use super::session::Session;
+use crate::names::Name;
+use crate::store::{Alarm, Ticket, TicketId};
+use holdline_kernel::Time;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// One ticket of this process, from before its key is written until after it is deleted.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) id: TicketId,
+    pub(super) line: Name,
+    /// What begins the keys of its line.
+    pub(super) prefix: Vec<u8>,
+    pub(super) capacity: u32,
+    place: Mutex<Place>,
+    /// Its standing may have changed.
+    pub(super) news: Notify,
+}
+
+/// What changes about it.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) session: Arc<Session>,
+    pub(super) key: Vec<u8>,
+    /// When its key was created: its place in the line. 0 as long as that is not known.
+    pub(super) create: i64,
+    pub(super) weight: u32,
+    pub(super) lease: Duration,
+    pub(super) note: Arc<str>,
+    /// The note is as it should be, in the place where it should be.
+    pub(super) noted: bool,
+    pub(super) admitted: bool,
+    /// It is gone from the store, or must be taken for that.
+    pub(super) gone: bool,
+    /// We are giving it up ourselves.
+    pub(super) leaving: bool,
+    /// Some request about it went out whose outcome nobody knows: it may still be on its way.
+    pub(super) doubtful: bool,
+    /// Something about it was missed: ask the store.
+    pub(super) unsure: bool,
+    /// Nobody has said since then that it is still wanted: it lapses.
+    pub(super) due: Time,
+    /// The revision at which the following was so.
+    pub(super) seen: i64,
+    /// Those ahead of it that were there, and their weights. A mutex keeps only the nearest.
+    pub(super) ahead: HashMap<Vec<u8>, u32>,
+    /// Whether those are all who were ahead.
+    pub(super) all: bool,
+    pub(super) watches: Vec<Watching>,
+    /// What the watches are for: 0 nothing, 1 its own key, 2 those ahead too.
+    pub(super) watched: u8,
+}
+
+impl Record {
+    pub(super) fn new(
+        line: &Name,
+        prefix: Vec<u8>,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        session: Arc<Session>,
+        due: Time,
+    ) -> Self {
+        let key = line::key(&prefix, session.lease, ticket.id);
+        let place = Place {
+            session,
+            key,
+            create: 0,
+            weight: ticket.weight,
+            lease: ticket.lease,
+            noted: line::word(ticket, note).is_none(),
+            note: Arc::clone(note),
+            admitted: false,
+            gone: false,
+            leaving: false,
+            doubtful: false,
+            unsure: false,
+            due,
+            seen: 0,
+            ahead: HashMap::new(),
+            all: false,
+            watches: Vec::new(),
+            watched: 0,
+        };
+        Record {
+            id: ticket.id,
+            line: line.clone(),
+            prefix,
+            capacity: ticket.capacity,
+            place: Mutex::new(place),
+            news: Notify::new(),
+        }
+    }
+
+    pub(super) fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its key, and when that was created.
+    pub(super) fn key(&self) -> (Vec<u8>, i64) {
+        let place = self.place();
+        (place.key.clone(), place.create)
+    }
+
+    /// It is gone, and whoever cares is told, unless we are giving it up ourselves.
+    pub(super) fn lose(&self, alarm: &OnceLock<Alarm>) {
+        let held = {
+            let mut place = self.place();
+            // While we are giving it up, the answer to that says whether it was there.
+            if place.gone || place.leaving {
+                return;
+            }
+            place.gone = true;
+            place.admitted
+        };
+        self.news.notify_one();
+        if held && let Some(alarm) = alarm.get() {
+            alarm(self.id);
+        }
+    }
+
+    /// Takes in what a watch says.
+    pub(super) fn hear(&self, news: &News<'_>, alarm: &OnceLock<Alarm>) {
+        let News::Event(proto::Event { kind, kv: Some(kv) }) = news else {
+            self.miss(alarm);
+            return;
+        };
+        let deleted = *kind == proto::DELETED;
+        let mut place = self.place();
+        if deleted && kv.key == place.key {
+            drop(place);
+            self.lose(alarm);
+            return;
+        }
+        if kv.mod_revision <= place.seen {
+            return; // of before we last looked
+        }
+        if deleted {
+            if place.ahead.remove(&kv.key).is_none() {
+                return;
+            }
+        } else {
+            let Some(weight) = place.ahead.get_mut(&kv.key) else { return };
+            let Some(member) = Member::read(&self.prefix, kv) else { return };
+            *weight = (*weight).min(member.weight(self.capacity));
+        }
+        let admitted = place.fits(self.capacity);
+        drop(place);
+        if admitted {
+            self.news.notify_one();
+        }
+    }
+
+    /// Something may have been missed.
+    fn miss(&self, alarm: &OnceLock<Alarm>) {
+        let mut place = self.place();
+        place.unsure = true;
+        let held = place.admitted;
+        drop(place);
+        self.news.notify_one();
+        if held && let Some(alarm) = alarm.get() {
+            alarm(self.id);
+        }
+    }
+}
+
+impl Place {
+    /// The rule, by those who are known to be ahead.
+    pub(super) fn fits(&self, capacity: u32) -> bool {
+        let ahead: u64 = self.ahead.values().map(|weight| u64::from(*weight)).sum();
+        ahead + u64::from(self.weight) <= u64::from(capacity)
+    }
+
+    /// Takes in who is ahead, all or only the nearest.
+    pub(super) fn see(&mut self, revision: i64, ahead: HashMap<Vec<u8>, u32>, all: bool) {
+        // What was watched for was others.
+        let same = ahead.keys().all(|key| self.ahead.contains_key(key));
+        if self.watched == 2 && !same {
+            self.watched = 0;
+        }
+        self.seen = revision;
+        self.ahead = ahead;
+        self.all = all;
+        self.unsure = false;
+    }
+
+    pub(super) fn admit(&mut self) {
+        self.admitted = true;
+        self.ahead = HashMap::new();
+    }
+}
+
+/// Marks a place doubtful unless the answer comes.
+pub(super) struct Doubt<'a> {
+    record: &'a Record,
+    settled: bool,
+}
+
+impl<'a> Doubt<'a> {
+    pub(super) fn new(record: &'a Record) -> Self {
+        Doubt { record, settled: false }
+    }
+
+    /// The answer is here; `repeated` if an earlier try may be on its way.
+    pub(super) fn settle(mut self, repeated: bool) {
+        self.settled = !repeated;
+    }
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.record.place().doubtful = true;
+        }
+    }
+}

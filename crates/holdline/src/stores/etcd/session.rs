@@ -1,0 +1,252 @@
+//! One lease in etcd, which all locks of the process with the same length of lease share.
+//!
+//! The server is asked for a little more than the lease, and is told often enough that we live
+//! that, at any moment, what is left is no less than the lease. So entering and keeping a lock say
+//! nothing about time to the server: both are answered from the last sign of life that it
+//! confirmed, and if that is too old, await the next, which everybody who waits shares.
+
+use super::fault;
+use super::proto::{self, AliveAnswer, Grant, GrantAnswer, LeaseId, RevokeAnswer};
+use super::wire::Wire;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use holdline_kernel::{Schedule, Time};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, watch};
+
+/// How it goes with a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// The last sign of life that was confirmed was sent then.
+    Alive(Time),
+    /// The server does not know it any more.
+    Lost,
+}
+
+/// A lease.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) lease: i64,
+    /// The seconds that the server was asked for.
+    pub(super) seconds: u64,
+    /// How long the server keeps it after a sign of life.
+    ttl: Duration,
+    life: watch::Sender<Life>,
+    wanted: Notify,
+    /// Nobody needs it any more.
+    over: watch::Sender<bool>,
+}
+
+/// How a stream of signs of life ended.
+enum End {
+    Lost,
+    Over,
+    Broken(String),
+}
+
+/// How many whole seconds to ask of the server for a lease.
+pub(super) fn seconds_for(lease: Duration) -> u64 {
+    let slack = (lease / 10).max(Duration::from_millis(500));
+    let length = lease + slack;
+    (length.as_secs() + u64::from(length.subsec_nanos() > 0)).max(2)
+}
+
+impl Session {
+    /// A new lease.
+    pub(super) async fn grant(wire: &Wire, seconds: u64, limit: Duration) -> Result<Self> {
+        // Our own number, so that asking again after a lost answer makes no second lease.
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).map_err(|error| {
+            let message = "the system gave no random numbers, without which no lock is safe";
+            Error::because(ErrorKind::Denied, message, error)
+        })?;
+        let id = (i64::from_be_bytes(bytes) & i64::MAX).max(1);
+        let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
+        let sent = clock::now();
+        let ttl = match wire.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
+            Ok(answer) => answer.body.ttl,
+            Err(error) if fault::is_lease_there(&error) => grant.ttl,
+            Err(error) => return Err(error),
+        };
+        Ok(Session {
+            lease: id,
+            seconds,
+            ttl: Duration::from_secs(u64::try_from(ttl).unwrap_or(0)),
+            life: watch::Sender::new(Life::Alive(sent)),
+            wanted: Notify::new(),
+            over: watch::Sender::new(false),
+        })
+    }
+
+    /// Whether the server has said that it is gone.
+    pub(super) fn is_lost(&self) -> bool {
+        *self.life.borrow() == Life::Lost
+    }
+
+    /// Makes a lease known to be gone. Says whether that is news.
+    pub(super) fn lose(&self) -> bool {
+        self.life.send_replace(Life::Lost) != Life::Lost
+    }
+
+    /// Nobody will use it any more.
+    pub(super) fn end(&self) {
+        self.over.send_replace(true);
+    }
+
+    /// Whether the server keeps it for as long as a lock of this lease needs, at its best.
+    pub(super) fn suits(&self, lease: Duration) -> bool {
+        lease <= self.ttl
+    }
+
+    /// Until when the server keeps it, by what it has confirmed.
+    pub(super) fn good_until(&self) -> Option<Time> {
+        match *self.life.borrow() {
+            Life::Alive(sent) => Some(sent.after(self.ttl)),
+            Life::Lost => None,
+        }
+    }
+
+    /// Asks for a sign of life if the next lock would have to wait for one.
+    pub(super) fn refresh(&self, until: Time) {
+        if self.good_until().is_some_and(|good| good < until) {
+            self.wanted.notify_one();
+        }
+    }
+
+    /// Waits until the server is sure to keep it until then. False if it is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub(super) async fn good_for(&self, until: Time) -> bool {
+        let mut life = self.life.subscribe();
+        loop {
+            match self.good_until() {
+                None => return false,
+                Some(good) if good >= until => return true,
+                Some(_) => self.wanted.notify_one(),
+            }
+            if life.changed().await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// How long after a sign of life the next one is due.
+    fn pause(&self, busy: bool) -> Duration {
+        if busy { self.ttl / 22 } else { self.ttl / 5 }
+            .clamp(Duration::from_millis(200), Duration::from_secs(30))
+    }
+
+    /// How long to wait for the confirmation of a sign of life before asking another member.
+    fn limit(&self) -> Duration {
+        (self.ttl / 8).clamp(Duration::from_millis(300), Duration::from_secs(1))
+    }
+
+    /// Gives signs of life until it is lost or over; then gives it back. `turned` is called when
+    /// another member is chosen.
+    pub(super) async fn run(self: Arc<Self>, wire: Arc<Wire>, turned: impl Fn(), lost: impl Fn()) {
+        let mut failures = 0;
+        let backoff =
+            Schedule::exponential(Duration::from_millis(10), Duration::from_millis(500)).jitter(50);
+        loop {
+            let member = wire.chosen();
+            let before = self.good_until();
+            match self.stream(&wire, member).await {
+                End::Lost => {
+                    self.lose();
+                    lost();
+                    return;
+                }
+                End::Over => break,
+                End::Broken(why) => {
+                    tracing::debug!(why, lease = self.lease, "the keep-alive stream broke");
+                    wire.avoid(member);
+                    turned();
+                    failures = if before == self.good_until() { failures + 1 } else { 0 };
+                }
+            }
+            if *self.over.borrow() {
+                break;
+            }
+            tokio::time::sleep(backoff.pause(failures, fastrand::u64(..))).await;
+        }
+        let id = LeaseId { id: self.lease };
+        let revoked = wire.call::<_, RevokeAnswer>(proto::REVOKE, &id, self.limit()).await;
+        if let Err(error) = revoked {
+            tracing::debug!(%error, lease = self.lease, "a lease was left to run out");
+        }
+    }
+
+    /// Gives signs of life to one member.
+    async fn stream(self: &Arc<Self>, wire: &Wire, member: usize) -> End {
+        let (out, mut requests) = mpsc::unbounded_channel();
+        let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+        // etcd answers the stream's beginning only together with the first request.
+        let mut sent = clock::now();
+        let _ = out.send(LeaseId { id: self.lease });
+        let open = wire.stream::<_, _, AliveAnswer>(proto::KEEP_ALIVE, requests, member);
+        let mut answers = match tokio::time::timeout(self.limit(), open).await {
+            Ok(Ok(answers)) => answers,
+            Ok(Err(status)) if fault::judge(&status) == fault::Verdict::Login => {
+                wire.forget_token();
+                return End::Broken(status.to_string());
+            }
+            Ok(Err(status)) => return End::Broken(status.to_string()),
+            Err(_) => return End::Broken("it did not open in time".to_owned()),
+        };
+        let mut over = self.over.subscribe();
+        loop {
+            let answer = match tokio::time::timeout(self.limit(), answers.message()).await {
+                Ok(Ok(Some(answer))) => answer,
+                Ok(Ok(None)) => return End::Broken("it ended".to_owned()),
+                Ok(Err(status)) => return End::Broken(status.to_string()),
+                Err(_) => return End::Broken("no answer in time".to_owned()),
+            };
+            if !wire.is_current(answer.header.unwrap_or_default()) {
+                return End::Broken("the answer of a leader of the past".to_owned());
+            }
+            if answer.ttl <= 0 {
+                return End::Lost;
+            }
+            self.confirm(sent);
+            if self.is_lost() {
+                return End::Lost;
+            }
+            // The owner's table and this task have it; whoever else does uses it.
+            let busy = Arc::strong_count(self) > 2;
+            tokio::select! {
+                _ = over.wait_for(|over| *over) => return End::Over,
+                () = tokio::time::sleep(self.pause(busy)) => {}
+                () = self.wanted.notified() => {}
+            }
+            sent = clock::now();
+            let _ = out.send(LeaseId { id: self.lease });
+        }
+    }
+
+    fn confirm(&self, at: Time) {
+        self.life.send_if_modified(|life| match life {
+            Life::Alive(sent) if *sent < at => {
+                *sent = at;
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds_for;
+    use std::time::Duration;
+
+    #[test]
+    fn the_server_is_asked_for_a_little_more() {
+        let table = [(1000, 2), (1500, 2), (1501, 3), (2000, 3), (10_000, 11), (60_000, 66)];
+        for (lease, seconds) in table {
+            assert_eq!(seconds_for(Duration::from_millis(lease)), seconds, "{lease} ms");
+        }
+    }
+}

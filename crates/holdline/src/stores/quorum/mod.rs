@@ -1,0 +1,341 @@
+//! `quorum:URL,URL,...`: a store made of stores (Redlock). A lock is held when a majority of the
+//! nodes say so in time; any two majorities share a node, and that node admits one holder.
+//!
+//! The nodes know nothing of each other. A ticket is tried on all of them at once; if a majority
+//! does not admit it, it leaves them all, and the caller tries again after a random pause. There is
+//! no queue: places taken on some nodes in one order and on others in another would wait for each
+//! other.
+//!
+//! # Tokens
+//!
+//! Every node counts for itself, so the highest number of a majority would not rise by itself: a
+//! later majority may leave out the node that was ahead. Before it says "admitted", the quorum
+//! therefore lifts the counters of a majority to the token ([`Ticket::floor`]). A later majority
+//! shares a node with that one, and gets a higher number there. The proof is in
+//! `docs/decisions/0007-quorum-tokens.md`. To need no second round, a ticket asks from the start
+//! for a number a little ahead of all nodes' clocks; what "ahead" means is learnt from their
+//! answers.
+
+mod grant;
+mod round;
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{
+    Alarm, Async, Enter, Promises, Seq, Standee, Standing, Store, Ticket, TicketId, View,
+};
+use grant::{Grant, Seat};
+use holdline_kernel::{Tally, Vote};
+use round::{Round, detail};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A store made of stores.
+#[derive(Clone, Debug)]
+pub struct Quorum {
+    nodes: Arc<[Arc<dyn Store>]>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The tickets that hold.
+    held: Mutex<HashMap<TicketId, Grant>>,
+    /// How far the nodes' numbers are ahead of this machine's clock, in microseconds; [`UNKNOWN`]
+    /// before the first answer. Only ever a guess that saves a round.
+    ahead: AtomicI64,
+}
+
+const UNKNOWN: i64 = i64::MIN;
+
+/// How far a ticket's number is to lie beyond the newest that is known, to be ahead of all nodes.
+const LEAD_MICROS: i64 = 20_000;
+
+impl Quorum {
+    /// A store made of these.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with fewer than three nodes, or with one of them twice;
+    /// [`ErrorKind::Unsupported`] with a node that does not let its numbers be chosen.
+    pub fn new(nodes: impl IntoIterator<Item = Arc<dyn Store>>) -> Result<Self> {
+        let nodes: Arc<[Arc<dyn Store>]> = nodes.into_iter().collect();
+        if nodes.len() < 3 {
+            let message = format!(
+                "a quorum of {} makes no sense: it takes three nodes to survive one",
+                nodes.len()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if let Some(node) = nodes.iter().find(|node| !node.promises().spans) {
+            let message = format!("{} cannot be a node of a quorum", node.address());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let shared = Shared { held: Mutex::default(), ahead: AtomicI64::new(UNKNOWN) };
+        Ok(Quorum { nodes, shared: Arc::new(shared) })
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<TicketId, Grant>> {
+        self.shared.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tally(&self) -> Tally {
+        Tally::new(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX))
+    }
+
+    /// How long one node may take: much less than the lease, so that a dead one costs little of it.
+    fn patience(lease: Duration) -> Duration {
+        (lease / 10).clamp(Duration::from_millis(50), Duration::from_millis(500))
+    }
+
+    /// A number ahead of all nodes' clocks, as far as is known.
+    fn lead(&self) -> u64 {
+        let ahead = self.shared.ahead.load(Ordering::Relaxed);
+        match ahead {
+            UNKNOWN => 0,
+            ahead => clock::wall_micros().saturating_add_signed(ahead + LEAD_MICROS),
+        }
+    }
+
+    /// Learns from a node's number that was not asked for.
+    fn learn(&self, floor: u64, seq: Seq) {
+        if seq.0 != floor {
+            let ahead = i64::try_from(seq.0).unwrap_or(i64::MAX)
+                - i64::try_from(clock::wall_micros()).unwrap_or(i64::MAX);
+            // One that was asked for tells nothing new; one from the clock or a counter does.
+            let _ = self.shared.ahead.fetch_max(ahead, Ordering::Relaxed);
+        }
+    }
+
+    /// A new ticket: on all nodes at once, or on none.
+    async fn try_all(&self, line: &Name, ticket: &Ticket, note: &Arc<str>) -> Result<Standing> {
+        let sent = clock::now();
+        let ticket = &Ticket { floor: self.lead(), ..*ticket };
+        let mut round = Round::new(self.tally(), Self::patience(ticket.lease));
+        for node in self.nodes.iter() {
+            round.ask(Box::pin(async move {
+                node.enter(line, ticket, note, Enter::Try).await.map(|standing| match standing {
+                    Standing::Admitted(seq) => (Vote::Yes, Some(seq)),
+                    Standing::Waiting { .. } | Standing::Lost => (Vote::No, None),
+                })
+            }));
+        }
+        let outcome = round.run(sent).await;
+        let seqs: Vec<Option<Seq>> = outcome.answers(|answer| answer.1);
+        seqs.iter().flatten().for_each(|seq| self.learn(ticket.floor, *seq));
+        if outcome.met() {
+            let token = seqs.iter().flatten().copied().max().unwrap_or(Seq(0));
+            match self.lift(line, ticket, note, seqs, token).await {
+                Ok(standing) => return Ok(standing),
+                Err(error) => {
+                    self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
+                    return Err(error);
+                }
+            }
+        }
+        // Whoever did not answer may have admitted it as well.
+        self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
+        if outcome.hopeless_by_no() {
+            let again = Duration::from_millis(fastrand::u64(5..50));
+            return Ok(Standing::Waiting { seq: None, again });
+        }
+        Err(self.unavailable(line, &outcome.failures()))
+    }
+
+    /// Makes sure that a majority will give out no number up to the token any more.
+    async fn lift(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        seqs: Vec<Option<Seq>>,
+        token: Seq,
+    ) -> Result<Standing> {
+        let sent = clock::now();
+        let ticket = &Ticket { floor: token.0, ..*ticket };
+        let mut round = Round::new(self.tally(), Self::patience(ticket.lease));
+        for (node, seq) in self.nodes.iter().zip(&seqs) {
+            match *seq {
+                Some(seq) if seq == token => round.answered((Vote::Yes, Some(seq))),
+                Some(seq) => round.ask(Box::pin(async move {
+                    let standing = node.enter(line, ticket, note, Enter::Keep(seq)).await?;
+                    let kept = matches!(standing, Standing::Admitted(_));
+                    Ok((if kept { Vote::Yes } else { Vote::No }, kept.then_some(seq)))
+                })),
+                // It has not answered; the renewal will bring it in.
+                None => round.answered((Vote::No, None)),
+            }
+        }
+        let outcome = round.run(sent).await;
+        if !outcome.met() {
+            return Err(self.unavailable(line, &outcome.failures()));
+        }
+        let seats = seqs.into_iter().map(|seq| seq.map_or(Seat::Missing(sent), Seat::Taken));
+        self.held().insert(ticket.id, Grant { token, seats: seats.collect() });
+        Ok(Standing::Admitted(token))
+    }
+
+    async fn leave_all(&self, line: &Name, id: TicketId, patience: Duration) -> Result<bool> {
+        self.held().remove(&id);
+        let sent = clock::now();
+        let mut round = Round::new(self.tally(), patience);
+        for node in self.nodes.iter() {
+            round.ask(Box::pin(async move {
+                node.leave(line, id).await.map(|there| (Vote::Yes, there))
+            }));
+        }
+        // Every node is asked; a majority of answers is enough to know that it is over.
+        let outcome = round.run(sent).await;
+        if outcome.met() {
+            return Ok(outcome.answers(|answer| answer.1).into_iter().any(|there| there));
+        }
+        Err(self.unavailable(line, &outcome.failures()))
+    }
+
+    fn unavailable(&self, line: &Name, failures: &[Option<String>]) -> Error {
+        let message = format!(
+            "too few of the {} nodes answered in time about lock \"{line}\": {}",
+            self.nodes.len(),
+            detail(&self.nodes, failures)
+        );
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    /// Asks all nodes something that changes nothing, and takes what a majority says.
+    async fn survey<'a, T: Send + 'a>(
+        &'a self,
+        line: &Name,
+        question: impl Fn(&'a dyn Store) -> Async<'a, T>,
+    ) -> Result<Vec<T>> {
+        let mut round = Round::new(self.tally(), Duration::from_secs(1));
+        for node in self.nodes.iter() {
+            let answer = question(&**node);
+            round.ask(Box::pin(async move { Ok((Vote::Yes, Some(answer.await?))) }));
+        }
+        let outcome = round.run_all(clock::now()).await;
+        if !outcome.met() {
+            return Err(self.unavailable(line, &outcome.failures()));
+        }
+        Ok(outcome.into_answers().filter_map(|(_, answer)| answer).collect())
+    }
+}
+
+impl Store for Quorum {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(async move {
+            if ticket.capacity != 1 {
+                let message = "a quorum keeps mutexes only, not semaphores or read-write locks";
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            match how {
+                Enter::Keep(token) => self.keep(line, ticket, note, token).await,
+                Enter::Try | Enter::Queue => {
+                    // Asked again, it has the token that it had; nodes that were late must not raise it.
+                    let known = self.held().get(&ticket.id).map(|grant| grant.token);
+                    if let Some(token) = known
+                        && let kept @ Standing::Admitted(_) =
+                            self.keep(line, ticket, note, token).await?
+                    {
+                        return Ok(kept);
+                    }
+                    self.try_all(line, ticket, note).await
+                }
+            }
+        })
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        Box::pin(self.leave_all(line, id, Duration::from_millis(500)))
+    }
+
+    fn watch<'a>(&'a self, _line: &'a Name, _id: TicketId) -> Async<'a, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+        Box::pin(async move {
+            let views = self.survey(line, |node| node.look(line)).await?;
+            let majority = self.tally().majority() as usize;
+            let mut all: BTreeMap<TicketId, (usize, Standee)> = BTreeMap::new();
+            for place in views.into_iter().flat_map(|view| view.places) {
+                let entry = all.entry(place.id).or_insert_with(|| (0, place.clone()));
+                entry.0 += usize::from(place.admitted);
+                entry.1.seq = entry.1.seq.max(place.seq);
+                entry.1.expires_in = entry.1.expires_in.max(place.expires_in);
+            }
+            let mut places: Vec<Standee> = all
+                .into_values()
+                .map(|(yes, place)| Standee { admitted: yes >= majority, ..place })
+                .filter(|place| place.admitted) // others have it on a few nodes, for a moment
+                .collect();
+            places.sort_by_key(|place| place.seq);
+            Ok(View { capacity: u32::from(!places.is_empty()), places })
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        Box::pin(async move {
+            let any = Name::new(if prefix.is_empty() { "*" } else { prefix })?;
+            let lists = self.survey(&any, |node| node.list(prefix)).await?;
+            let names: BTreeSet<Name> = lists.into_iter().flatten().collect();
+            Ok(names.into_iter().collect())
+        })
+    }
+
+    fn evict<'a>(
+        &'a self,
+        line: &'a Name,
+        id: TicketId,
+        reason: &'a str,
+    ) -> Async<'a, Option<Seq>> {
+        Box::pin(async move {
+            // A majority has counters at or above the victim's token, and shares a node with this
+            // one.
+            let tokens = self.survey(line, |node| node.evict(line, id, reason)).await?;
+            Ok(tokens.into_iter().flatten().max())
+        })
+    }
+
+    fn promises(&self) -> Promises {
+        let all = |promise: fn(&Promises) -> bool| {
+            self.nodes.iter().all(|node| promise(&node.promises()))
+        };
+        let lease =
+            |pick: fn(Promises) -> Duration| self.nodes.iter().map(move |n| pick(n.promises()));
+        Promises {
+            queues: false,
+            fences: all(|promises| promises.fences),
+            wakes: false,
+            weights: false,
+            spans: true,
+            crash_release: all(|promises| promises.crash_release),
+            survives_failover: true,
+            survives_restart: all(|promises| promises.survives_restart),
+            lease_min: lease(|promises| promises.lease_min).max().unwrap_or_default(),
+            lease_max: lease(|promises| promises.lease_max).min().unwrap_or_default(),
+        }
+    }
+
+    fn twin(&self) -> Arc<dyn Store> {
+        let nodes = self.nodes.iter().map(|node| node.twin()).collect();
+        Arc::new(Quorum { nodes, shared: Arc::clone(&self.shared) })
+    }
+
+    fn alarm(&self, alarm: Alarm) {
+        self.nodes.iter().for_each(|node| node.alarm(Arc::clone(&alarm)));
+    }
+
+    fn address(&self) -> String {
+        let nodes: Vec<String> = self.nodes.iter().map(|node| node.address()).collect();
+        format!("quorum:{}", nodes.join(","))
+    }
+}

@@ -1,0 +1,106 @@
+//! The client processes: starting, stopping, killing, and ending them.
+
+use crate::client::{ROLE, Role};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, so that a hang is told from slowness.
+const LIMIT: Duration = Duration::from_secs(40);
+/// How often to look whether something has happened.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// One client process, killed when it is dropped.
+pub(crate) struct Member {
+    role: Role,
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Member {
+    pub(crate) fn start(role: Role) -> Self {
+        let text = serde_json::to_string(&role).unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "client::client", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(ROLE, text)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take();
+        Member { role, child, input }
+    }
+
+    /// Its name in the history.
+    pub(crate) fn name(&self) -> &str {
+        &self.role.process
+    }
+
+    /// Where it writes its history.
+    pub(crate) fn history(&self) -> &Path {
+        &self.role.history
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Stops it, and returns when it stands still.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let stands = || waitid(WaitId::Pid(pid), options).unwrap().is_some();
+        assert!(soon(stands), "{} does not stop", self.name());
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it, and returns when it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again, under a new name.
+    pub(crate) fn replace(&mut self, serial: u64) {
+        let first = self.name().split('.').next().unwrap();
+        let process = format!("{first}.{serial}");
+        let seed = self.role.seed.wrapping_add(serial << 20);
+        *self = Member::start(Role { process, serial, seed, ..self.role.clone() });
+    }
+
+    /// Asks it to end: it finishes what it does, and takes on nothing more.
+    pub(crate) fn dismiss(&mut self) {
+        self.input = None;
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn ended(&mut self) {
+        assert!(soon(|| self.child.try_wait().unwrap().is_some()), "{} does not end", self.name());
+        assert!(self.child.wait().unwrap().success(), "{} failed", self.name());
+    }
+}
+
+fn soon(mut done: impl FnMut() -> bool) -> bool {
+    let limit = Instant::now() + LIMIT;
+    while !done() {
+        if Instant::now() > limit {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,202 @@
+//! The faults: what is done to clients and to the store, and how it is written down.
+//!
+//! A process is stopped before it is killed, and the kill is written down in between: then nothing
+//! that it did can be later in the history, and nothing that others do because of its death
+//! earlier.
+
+use crate::crew::Member;
+use crate::errand::{Temper, locks};
+use crate::run::Run;
+use fastrand::Rng;
+use holdline::{Client, Info, Party};
+use holdline_checker::{Event, FaultKind, Op, Phase, Writer};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// The name of the fault that takes a lock away from its holder.
+pub(crate) const FORCE: &str = "force_unlock";
+
+/// Something that breaks the store for everybody, for a while.
+pub(crate) trait Breakage: Send + Sync {
+    /// What it is called in the history.
+    fn kind(&self) -> FaultKind;
+    /// Breaks it for as long as the answer is kept.
+    fn start(&self) -> Box<dyn std::any::Any>;
+}
+
+/// What is done, again and again, at random moments.
+#[derive(Clone)]
+pub(crate) enum Fault {
+    /// SIGSTOP a client for a while.
+    Pause,
+    /// Kill a client with SIGKILL, and start another a little later.
+    Kill,
+    /// Break the lock of somebody who holds it.
+    Force,
+    /// Break the store for up to a lease.
+    Store(Arc<dyn Breakage>),
+}
+
+impl Fault {
+    /// What it is called in the history.
+    pub(crate) fn kind(&self) -> FaultKind {
+        match self {
+            Fault::Pause => FaultKind::Pause,
+            Fault::Kill => FaultKind::Kill,
+            Fault::Force => FaultKind::Other(FORCE.to_owned()),
+            Fault::Store(breakage) => breakage.kind(),
+        }
+    }
+}
+
+/// All that those who break things need.
+pub(crate) struct Arena {
+    pub(crate) run: Run,
+    /// The name of the run, with which all its locks begin.
+    pub(crate) name: String,
+    pub(crate) pen: Writer,
+    pub(crate) client: Client,
+    pub(crate) runtime: Runtime,
+    pub(crate) crew: Vec<Mutex<Member>>,
+    pub(crate) serial: AtomicU64,
+    /// When no more faults begin.
+    pub(crate) over: Instant,
+}
+
+impl Arena {
+    fn write(&self, event: Event) {
+        self.pen.write(event).unwrap();
+    }
+
+    fn share_of_lease(&self, dice: &mut Rng, from: f64, to: f64) -> Duration {
+        self.run.lease.mul_f64(from + dice.f64() * (to - from))
+    }
+
+    /// Does one kind of fault again and again.
+    pub(crate) fn lane(&self, fault: &Fault, seed: u64) {
+        let mut dice = Rng::with_seed(seed);
+        loop {
+            let gap = Duration::from_millis(dice.u64(50..=self.run.gap_ms));
+            if Instant::now() + gap >= self.over {
+                return;
+            }
+            std::thread::sleep(gap);
+            match fault {
+                Fault::Pause => self.pause(&mut dice),
+                Fault::Kill => self.kill(&mut dice),
+                Fault::Force => self.force(&mut dice),
+                Fault::Store(breakage) => self.break_store(&**breakage, &mut dice),
+            }
+        }
+    }
+
+    fn fault(n: u64, ph: Phase, kind: &FaultKind, target: &str) -> Event {
+        Event::new(Op::Fault, ph, n).fault(kind.clone()).target(target)
+    }
+
+    fn pause(&self, dice: &mut Rng) {
+        let time = self.share_of_lease(dice, self.run.pause.0, self.run.pause.1);
+        let at = self.victim(dice);
+        let Ok(member) = self.crew[at].try_lock() else { return };
+        let (n, kind) = (self.pen.next_n(), FaultKind::Pause);
+        self.write(Self::fault(n, Phase::Invoke, &kind, member.name()));
+        member.stop();
+        self.write(Self::fault(n, Phase::Ok, &kind, member.name()));
+        std::thread::sleep(time);
+        member.go_on();
+        self.write(Event::new(Op::Heal, Phase::Ok, n).target(member.name()));
+    }
+
+    fn kill(&self, dice: &mut Rng) {
+        let time = Duration::from_millis(dice.u64(..500));
+        let at = self.victim(dice);
+        let Ok(mut member) = self.crew[at].try_lock() else { return };
+        let (n, kind) = (self.pen.next_n(), FaultKind::Kill);
+        self.write(Self::fault(n, Phase::Invoke, &kind, member.name()));
+        member.stop();
+        self.write(Self::fault(n, Phase::Ok, &kind, member.name()));
+        member.kill();
+        std::thread::sleep(time);
+        member.replace(self.serial.fetch_add(1, Ordering::Relaxed));
+    }
+
+    /// Takes a lock away from a holder. Who is gone before it comes to that was no victim.
+    fn force(&self, dice: &mut Rng) {
+        let Some((lock, party)) = self.holder(dice) else { return };
+        let Some(target) = party.note.label.as_deref() else { return };
+        let (n, kind) = (self.pen.next_n(), FaultKind::Other(FORCE.to_owned()));
+        let owner = party.id.0.to_string();
+        let event = |ph| Self::fault(n, ph, &kind, target).lock(&lock).owner(&owner);
+        self.write(event(Phase::Info));
+        let asked = self.client.force_unlock(&lock, party.id, "fault run");
+        match self.runtime.block_on(asked) {
+            Ok(Some(token)) => {
+                self.write(event(Phase::Invoke));
+                self.write(event(Phase::Ok).fence(token));
+                self.write(Event::new(Op::Heal, Phase::Ok, n).target(target));
+            }
+            Ok(None) => {}
+            Err(error) => assert!(error.retryable(), "{error:?}"),
+        }
+    }
+
+    fn break_store(&self, breakage: &dyn Breakage, dice: &mut Rng) {
+        let (n, kind) = (self.pen.next_n(), breakage.kind());
+        let event = |ph| Event::new(Op::Fault, ph, n).fault(kind.clone());
+        self.write(event(Phase::Invoke));
+        // From here on it may be felt.
+        self.write(event(Phase::Ok));
+        let broken = breakage.start();
+        std::thread::sleep(self.share_of_lease(dice, 0.1, 1.0));
+        drop(broken);
+        self.write(Event::new(Op::Heal, Phase::Ok, n));
+    }
+
+    /// A client to be hit: as often one that holds something as any other; of the deaf, who are
+    /// there to do harm, always a holder.
+    fn victim(&self, dice: &mut Rng) -> usize {
+        let any = dice.usize(..self.crew.len());
+        if self.run.temper != Temper::Deaf && dice.bool() {
+            return any;
+        }
+        let label = self.holder(dice).and_then(|(_, party)| party.note.label);
+        // Names are c0, c1, ..., and c1.9 after a restart.
+        let at = label.and_then(|l| l.trim_start_matches('c').split('.').next()?.parse().ok());
+        at.unwrap_or(any)
+    }
+
+    /// Somebody who holds a lock now.
+    fn holder(&self, dice: &mut Rng) -> Option<(String, Party)> {
+        let mut all = locks(&self.name, self.client.promises().weights);
+        dice.shuffle(&mut all);
+        for (lock, _) in all {
+            let mut holders = self.look(&lock)?.holders;
+            if !holders.is_empty() {
+                return Some((lock, holders.swap_remove(dice.usize(..holders.len()))));
+            }
+        }
+        None
+    }
+
+    /// Looks who is in the store, and writes it down.
+    pub(crate) fn look(&self, lock: &str) -> Option<Info> {
+        let event = |n, ph| Event::new(Op::StoreDump, ph, n).lock(lock);
+        let n = self.pen.next_n();
+        self.write(event(n, Phase::Invoke));
+        match self.runtime.block_on(self.client.inspect(lock)) {
+            Ok(info) => {
+                let all = info.holders.iter().chain(&info.waiters);
+                let owners: Vec<String> = all.map(|party| party.id.0.to_string()).collect();
+                self.write(event(n, Phase::Ok).owners(owners));
+                Some(info)
+            }
+            Err(error) => {
+                assert!(error.retryable(), "{error:?}");
+                self.write(event(n, Phase::Info));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! One fault run, from its plan to the verdict. It knows no store: a URL says which.
+
+use crate::client::Role;
+use crate::crew::Member;
+use crate::errand::{Temper, locks};
+use crate::inject::{Arena, Fault};
+use crate::judge::{Folder, Outcome, judge};
+use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
+use holdline_checker::resource::{Client as ResourceClient, Server};
+use holdline_checker::{Event, Expect, Op, Phase, Writer};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The plan of a run.
+#[derive(Clone)]
+pub(crate) struct Run {
+    /// What the run is called in reports; also the name of the test, to replay it.
+    pub(crate) title: &'static str,
+    pub(crate) url: String,
+    pub(crate) lease: Duration,
+    pub(crate) clients: usize,
+    /// How long a section takes, on average.
+    pub(crate) work: Duration,
+    /// How the clients behave; if well, the last of them only ever tries.
+    pub(crate) temper: Temper,
+    /// Each is done again and again; one that is named twice is done twice at a time.
+    pub(crate) faults: Vec<Fault>,
+    /// The shortest and the longest time for which a client is stopped, in leases.
+    pub(crate) pause: (f64, f64),
+    /// The longest pause between two faults of one kind, in milliseconds.
+    pub(crate) gap_ms: u64,
+    pub(crate) time: Duration,
+    pub(crate) seed: u64,
+    pub(crate) expect: Expect,
+}
+
+impl Run {
+    /// A run of eight clients without faults. The time and the seed may be set from outside.
+    pub(crate) fn new(title: &'static str, url: String, expect: Expect) -> Self {
+        Run {
+            title,
+            url,
+            lease: Duration::from_secs(2),
+            clients: 8,
+            work: Duration::from_millis(10),
+            temper: Temper::Good,
+            faults: Vec::new(),
+            pause: (0.1, 3.0),
+            gap_ms: 400,
+            time: Duration::from_secs(seconds()),
+            seed: number("HOLDLINE_FAULT_SEED").unwrap_or(1),
+            expect,
+        }
+    }
+
+    fn lease_ns(&self) -> u64 {
+        u64::try_from(self.lease.as_nanos()).unwrap()
+    }
+
+    /// What follows for the checker from the lease and the faults; the rest is up to the store.
+    fn fitted(&self, run: &str, weights: bool) -> Expect {
+        let mut expect = self.expect.clone();
+        for (lock, capacity) in locks(run, weights) {
+            expect.capacities.insert(lock, capacity.into());
+        }
+        expect.calm = self.faults.is_empty();
+        expect.resource = true;
+        if self.temper == Temper::Good {
+            expect.min_acquires = expect.min_acquires.max(20 * self.time.as_secs() as usize);
+        }
+        // A deadline is written down a little after each renewal, and clients share two cores.
+        expect.loss_slack_ns = self.lease_ns() / 2;
+        expect
+    }
+
+    /// Does it. Runs take turns, so that they do not starve each other.
+    pub(crate) fn go(self) -> Outcome {
+        let _turn = turn();
+        let folder = Folder::new();
+        let name = format!("{}-{}-{}", self.title, self.seed, std::process::id());
+        let history = folder.path().join("history.jsonl");
+        let socket = folder.path().join("resource");
+        let server = Server::bind(&socket).unwrap();
+        let witness = Writer::open(&history, &name, "resource").unwrap();
+        let serving = std::thread::spawn(move || server.run(&witness).unwrap());
+        let arena = self.prepare(name, &folder, &socket);
+        arena.play();
+        ResourceClient::connect(&socket).unwrap().stop().unwrap();
+        serving.join().unwrap();
+        let expect = arena.run.fitted(&arena.name, arena.client.promises().weights);
+        judge(&arena.run, folder, &expect)
+    }
+
+    fn prepare(self, name: String, folder: &Folder, socket: &Path) -> Arena {
+        let history = folder.path().join("history.jsonl");
+        let pen = Writer::open(&history, &name, "injector").unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let client = runtime.block_on(holdline::open(&self.url)).unwrap();
+        let temper = |at| match self.temper {
+            Temper::Good if at + 1 == self.clients => Temper::TryOnly,
+            temper => temper,
+        };
+        let role = |at: usize| Role {
+            url: self.url.clone(),
+            run: name.clone(),
+            process: format!("c{at}"),
+            serial: at as u64,
+            seed: self.seed.wrapping_mul(1000).wrapping_add(at as u64),
+            temper: temper(at),
+            lease_ms: u64::try_from(self.lease.as_millis()).unwrap(),
+            work_ms: u64::try_from(self.work.as_millis()).unwrap(),
+            history: history.clone(),
+            resource: socket.to_owned(),
+        };
+        let crew = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
+        let serial = AtomicU64::new(self.clients as u64);
+        // The last quarter is for those who were started again: they have to show themselves too.
+        let over = Instant::now() + self.time.mul_f64(0.75);
+        Arena { run: self, name, pen, client, runtime, crew, serial, over }
+    }
+}
+
+impl Arena {
+    /// Lets clients and faults loose, and looks after the last of them whether all is well.
+    fn play(&self) {
+        let end = Instant::now() + self.run.time;
+        std::thread::scope(|scope| {
+            for (seed, fault) in (self.run.seed << 8..).zip(&self.run.faults) {
+                scope.spawn(move || self.lane(fault, seed));
+            }
+        });
+        std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        let members = || self.crew.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
+        members().for_each(|mut member| member.dismiss());
+        members().for_each(|mut member| member.ended());
+        let probe = Writer::open(&self.history(), &self.name, "probe").unwrap();
+        self.runtime.block_on(self.probe(&probe));
+        self.dump();
+    }
+
+    fn history(&self) -> std::path::PathBuf {
+        let role = self.crew[0].lock().unwrap_or_else(PoisonError::into_inner);
+        role.history().to_owned()
+    }
+
+    /// A fresh client takes every lock.
+    async fn probe(&self, pen: &Writer) {
+        let client = holdline::open(&self.run.url).await.unwrap();
+        for (lock, capacity) in locks(&self.name, client.promises().weights) {
+            let event = Event::new(Op::Probe, Phase::Invoke, pen.next_n()).lock(&lock);
+            let n = event.n;
+            pen.write(event.weight(capacity.into())).unwrap();
+            match self.whole(&client, &lock, capacity).await.unwrap() {
+                Some(guard) => {
+                    let granted = Event::new(Op::Probe, Phase::Ok, n).lock(&lock);
+                    pen.write(granted.fence(guard.token())).unwrap();
+                    pen.write(Event::new(Op::Release, Phase::Invoke, n).lock(&lock)).unwrap();
+                    guard.unlock().await.unwrap();
+                    pen.write(Event::new(Op::Release, Phase::Ok, n).lock(&lock)).unwrap();
+                }
+                None => _ = pen.write(Event::new(Op::Probe, Phase::Info, n)).unwrap(),
+            }
+        }
+    }
+
+    /// The whole of a lock, whichever recipe it belongs to.
+    async fn whole(
+        &self,
+        client: &holdline::Client,
+        lock: &str,
+        capacity: u32,
+    ) -> Result<Option<Guard>> {
+        let wait = Duration::from_secs(20);
+        match capacity {
+            1 => HoldMutex::new(client, lock).lock_within(wait).await,
+            crate::errand::ALL => {
+                let Some(writer) = RwLock::new(client, lock).write_within(wait).await? else {
+                    return Ok(None);
+                };
+                Ok(Some(writer.downgrade().await.map_err(|(_, error)| error)?))
+            }
+            all => Semaphore::new(client, lock, all).acquire_within(all, wait).await,
+        }
+    }
+
+    /// When everything that anybody may have left has run out, writes down what is still there.
+    fn dump(&self) {
+        let expect = &self.run.expect;
+        let late = Duration::from_nanos(expect.late_ns + expect.grace_ns + expect.lock_delay_ns);
+        std::thread::sleep(self.run.lease + late + Duration::from_millis(100));
+        for (lock, _) in locks(&self.name, self.client.promises().weights) {
+            assert!(self.look(&lock).is_some(), "the store is well again");
+        }
+    }
+}
+
+/// How long runs last, unless they say otherwise.
+pub(crate) fn seconds() -> u64 {
+    number("HOLDLINE_FAULT_SECONDS").unwrap_or(8)
+}
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is \"{text}\", which is no number")))
+}
+
+/// The right to be the only run of this process.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}

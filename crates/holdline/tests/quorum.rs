@@ -1,0 +1,165 @@
+//! A quorum with nodes that fail, forget and lag behind. (The conformance suite runs it healthy.)
+#![cfg(feature = "conformance")]
+
+use holdline::conformance::{Chaos, Fault, Op};
+use holdline::store::Store;
+use holdline::stores::memory::Memory;
+use holdline::stores::quorum::Quorum;
+use holdline::{Client, ErrorKind, Mutex, open};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// `n` nodes that can be made to fail, and a client over them.
+fn nodes(n: usize) -> (Vec<Arc<Chaos>>, Client) {
+    let nodes: Vec<_> = (0..n).map(|_| Arc::new(Chaos::new(Arc::new(Memory::new())))).collect();
+    let client = client(&nodes);
+    (nodes, client)
+}
+
+fn client(nodes: &[Arc<Chaos>]) -> Client {
+    let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
+    Client::new(Arc::new(Quorum::new(stores).expect("enough nodes")))
+}
+
+fn break_down(node: &Chaos) {
+    for op in [Op::Enter, Op::Leave, Op::Look, Op::Evict] {
+        node.always(op, Fault::FailBefore);
+    }
+}
+
+#[tokio::test]
+async fn a_minority_may_fail_and_a_majority_may_not() {
+    let (nodes, client) = nodes(5);
+    let lock = Mutex::new(&client, "x");
+    break_down(&nodes[0]);
+    break_down(&nodes[3]);
+    let guard = lock.lock().await.expect("three of five are enough");
+    guard.unlock().await.expect("held to the end");
+    break_down(&nodes[4]);
+    let error = lock.try_lock().await.expect_err("two of five are not");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let words = error.to_string();
+    assert_eq!(words.matches("was made to fail").count(), 3, "each node's own words: {words}");
+    for node in &nodes {
+        node.heal();
+    }
+    client.settle().await;
+    let guard = lock.lock().await.expect("healed");
+    guard.unlock().await.expect("nothing was left behind");
+}
+
+#[tokio::test]
+async fn a_silent_node_costs_a_part_of_the_lease_and_no_more() {
+    let (nodes, client) = nodes(3);
+    nodes[1].always(Op::Enter, Fault::HangBefore);
+    nodes[1].always(Op::Leave, Fault::HangBefore);
+    let start = std::time::Instant::now();
+    let guard = Mutex::new(&client, "x").lock().await.expect("two of three are enough");
+    guard.unlock().await.expect("held to the end");
+    assert!(start.elapsed() < Duration::from_secs(1), "it took {:?}", start.elapsed());
+}
+
+/// Gives every node a turn at being left out, so that each majority has somebody who lags behind.
+#[tokio::test]
+async fn tokens_rise_through_majorities_that_lag() {
+    let (nodes, client) = nodes(5);
+    let mut last = 0;
+    for turn in 0..200_usize {
+        // Clients come and go: what one has learnt, the next does not know.
+        let fresh = self::client(&nodes);
+        let client = if turn % 3 == 0 { &fresh } else { &client };
+        for away in [turn % 5, (turn * 7 + 2) % 5] {
+            break_down(&nodes[away]);
+        }
+        let guard = Mutex::new(client, "x").lock().await.expect("a majority is there");
+        assert!(guard.token() > last, "turn {turn}: {} after {last}", guard.token());
+        last = guard.token();
+        guard.unlock().await.expect("held to the end");
+        for node in &nodes {
+            node.heal();
+        }
+        // What the absent ones were not told ends with its lease; do not wait for it here.
+        for node in &nodes {
+            let view = node.look(&holdline::Name::new("x").expect("fine")).await.expect("healed");
+            for place in view.places {
+                let name = holdline::Name::new("x").expect("fine");
+                node.leave(&name, place.id).await.expect("healed");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() {
+    let (nodes, client) = nodes(3);
+    let name = holdline::Name::new("x").expect("fine");
+    let lock = Mutex::new(&client, "x").lease(Duration::from_millis(600));
+    let guard = lock.lock().await.expect("works");
+    let id = guard.ticket();
+    let holds = |node: Arc<Chaos>| {
+        let name = name.clone();
+        async move { node.look(&name).await.expect("works").holders().count() == 1 }
+    };
+
+    nodes[1].leave(&name, id).await.expect("works"); // it restarts without its data
+    while !holds(nodes[1].clone()).await {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(guard.is_valid());
+
+    nodes[0].leave(&name, id).await.expect("works");
+    nodes[2].leave(&name, id).await.expect("works");
+    tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
+    assert!(!guard.is_valid());
+}
+
+#[tokio::test]
+async fn an_acquisition_is_one_round_once_the_clocks_are_known() {
+    let (nodes, client) = nodes(3);
+    let lock = Mutex::new(&client, "x");
+    lock.lock().await.expect("works").unlock().await.expect("held");
+    let count = || nodes.iter().map(|node| node.count(Op::Enter)).sum::<usize>();
+    let before = count();
+    for _ in 0..20 {
+        lock.lock().await.expect("works").unlock().await.expect("held");
+    }
+    assert_eq!(count() - before, 20 * 3, "each node was asked once for each lock");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rivals_end_their_ties_and_never_overlap() {
+    let (nodes, _) = nodes(5);
+    let inside = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let last = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let rivals = (0..6).map(|_| {
+        let lock = Mutex::new(&client(&nodes), "x"); // each as a process of its own
+        let (inside, last) = (inside.clone(), last.clone());
+        tokio::spawn(async move {
+            for _ in 0..15 {
+                let guard = lock.lock().await.expect("works");
+                assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                let before = last.swap(guard.token(), std::sync::atomic::Ordering::SeqCst);
+                assert!(before < guard.token());
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                guard.unlock().await.expect("held to the end");
+            }
+        })
+    });
+    for rival in rivals.collect::<Vec<_>>() {
+        let end = tokio::time::timeout(Duration::from_secs(60), rival).await;
+        end.expect("ties end").expect("no rival fails");
+    }
+}
+
+#[tokio::test]
+async fn nonsense_is_refused() {
+    for url in ["quorum:", "quorum:memory:a", "quorum:memory:a,memory:b"] {
+        let error = open(url).await.expect_err(url);
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    let client = open("quorum:memory:qa,memory:qb,memory:qc").await.expect("three nodes");
+    assert_eq!(client.address(), "quorum:memory:qa,memory:qb,memory:qc");
+    let error = holdline::RwLock::new(&client, "x").read().await.expect_err("mutexes only");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
