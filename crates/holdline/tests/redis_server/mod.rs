@@ -55,11 +55,11 @@ fn launch(test: &str, args: &[&str], sentinel: Option<String>) -> Option<Server>
         server.port = free_port();
         server.url = format!("redis://127.0.0.1:{}", server.port);
         match server.spawn(folder.path()) {
-            Some(child) if server.answers(folder.path()) => {
-                server.own = Some((child, folder));
-                return Some(server);
-            }
             Some(mut child) => {
+                if server.answers(folder.path(), &mut child) {
+                    server.own = Some((child, folder));
+                    return Some(server);
+                }
                 let _ = child.kill();
                 let _ = child.wait();
             }
@@ -131,10 +131,10 @@ impl Server {
     }
 
     /// Waits until it takes connections: not until it lets anybody in, for it may want a password.
-    fn answers(&self, folder: &std::path::Path) -> bool {
+    fn answers(&self, folder: &std::path::Path, child: &mut Child) -> bool {
         let until = Instant::now() + Duration::from_secs(10);
         let mut bound = false;
-        while Instant::now() < until {
+        while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
             // It makes the socket after it got the port: so it is no other server that answers.
             if !bound && !folder.join("socket").exists() {
                 std::thread::sleep(Duration::from_millis(5));
@@ -189,9 +189,10 @@ impl Server {
     pub fn restart(&mut self) {
         let folder = self.own.as_ref().expect("a private server").1.path().to_owned();
         let _ = std::fs::remove_file(folder.join("socket"));
-        let child = self.spawn(&folder).expect("it starts");
+        let mut child = self.spawn(&folder).expect("it starts");
+        let answers = self.answers(&folder, &mut child);
         self.own.as_mut().expect("a private server").0 = child;
-        assert!(self.answers(&folder), "it starts again");
+        assert!(answers, "it starts again");
     }
 }
 

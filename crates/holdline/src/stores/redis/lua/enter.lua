@@ -28,7 +28,7 @@ local function keep()
     advance(id)
     if not admitted and s < front then e = math.max(e, now + lease) end
   end
-  write(id, place(weight, s, e, ARGV[3]), s, e)
+  write(id, place(weight, s, e, ARGV[3]), nil, e)
   return standing(s)
 end
 

@@ -5,7 +5,6 @@
 local token = false
 if record then
   local w, s, _, channel = parse(record)
-  check(order)
   local behind = call('ZRANGEBYSCORE', order, s + 1, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   remove(id, w, s)
   advance()
@@ -16,6 +15,6 @@ if record then
   end
   redis.pcall('PUBLISH', channel, 'a' .. id)
 end
-if changed or kind == 1 then save() end
+if changed or (kind == 1 and count > 0) then save() end
 announce()
 return token

@@ -14,8 +14,9 @@ end
 local NEVER = math.huge
 local places, order, expiry, barred = line .. ':p', line .. ':q', line .. ':e', line .. ':x'
 -- If a cluster is about to move the keys, this fails, and nothing has been changed.
-call('EXISTS', places, order, expiry, barred)
-local count, front, far = 0, NEVER, 0
+local there = call('EXISTS', places, order, expiry)
+-- far: nobody's lease is longer; till: until when the keys are kept.
+local count, front, far, till = 0, NEVER, 0, 0
 local record, changed, wakes = false, false, nil
 
 local function parse(text)
@@ -27,25 +28,34 @@ local function place(w, s, e, tail)
   return string.format('%.0f %.0f %.0f ', w, s, e) .. tail
 end
 
--- Until the keys may go, in the milliseconds that PEXPIRE wants (0 would delete them): a while
--- after every lease, and after the clock has passed the last token, so that tokens go on rising.
-local function life()
-  return math.max(1, math.ceil((math.max(now, far, last) + idle - now) / 1000))
+-- When the keys may go: a while after every lease, and after the clock has passed the last token,
+-- so that tokens go on rising.
+local function horizon()
+  return math.max(now, far, last, bar) + idle
+end
+
+-- Until then, in milliseconds; it must never be 0, which would delete a key.
+local function life(instant)
+  return math.max(1, math.ceil((instant - now) / 1000))
+end
+
+-- Makes the keys outlive the line. Most calls need not: there is some time to spare.
+local function outlive()
+  local enough = horizon()
+  if till >= enough - idle / 2 then return end
+  till = enough
+  for _, key in ipairs({places, order, expiry}) do call('PEXPIRE', key, life(till)) end
 end
 
 local function write(ticket, text, s, e)
   call('HSET', places, ticket, text)
-  call('ZADD', order, s, ticket)
+  if s then call('ZADD', order, s, ticket) end
   call('ZADD', expiry, e, ticket)
-  local ms = life()
-  call('PEXPIRE', places, ms)
-  call('PEXPIRE', order, ms)
-  call('PEXPIRE', expiry, ms)
+  outlive()
 end
 
 -- Sorts the places anew, if somebody (or an eviction) has removed what sorts them.
-local function check(index)
-  if call('ZCARD', index) == count then return end
+local function rebuild()
   call('DEL', order, expiry)
   local all = call('HGETALL', places)
   for i = 1, #all, 2 do
@@ -53,14 +63,12 @@ local function check(index)
     call('ZADD', order, s, all[i])
     call('ZADD', expiry, e, all[i])
   end
-  local ms = life()
-  call('PEXPIRE', order, ms)
-  call('PEXPIRE', expiry, ms)
+  till = 0
+  outlive()
 end
 
 -- Moves the front past everybody who fits now, and tells them; the asker learns by the answer.
 local function advance(asker)
-  if front ~= NEVER then check(order) end
   while front ~= NEVER do
     local next = call('ZRANGEBYSCORE', order, front, '+inf', 'LIMIT', 0, 1)[1]
     if not next then
@@ -89,14 +97,13 @@ local function remove(ticket, w, s)
   if ticket == id then record = false end
   changed, count = true, count - 1
   if s < front then held = held - w end
-  if count == 0 then due, far = NEVER, 0 end
+  if count == 0 then due, far, till = NEVER, 0, 0 end
 end
 
 -- Removes all that has lapsed, before it lets anybody in: whoever lapsed as well is not told.
 local function lapse()
   if now < due then return end
   changed = true
-  check(expiry)
   while true do
     local lapsed = call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, 100)
     if #lapsed == 0 then break end
@@ -115,9 +122,10 @@ local function save()
   if count == 0 then
     packed = struct.pack('<Bddddddd', 1, last, bar, 0, 0, 0, 0, 0)
   else
-    packed = struct.pack('<Bdddddddd', 2, last, bar, capacity, held, count, front, due, far)
+    packed = struct.pack('<Bddddddddd', 2, last, bar, capacity, held, count, front, due, far,
+      till)
   end
-  call('SET', line, packed, 'PX', life())
+  call('SET', line, packed, 'PX', life(horizon()))
 end
 
 -- Tells each process which of its tickets were admitted. If that is not allowed, they look by
@@ -131,14 +139,17 @@ end
 
 if kind == 2 then
   local _
-  _, last, bar, capacity, held, count, front, due, far = struct.unpack('<Bdddddddd', head)
-  if call('HLEN', places) ~= count then -- somebody has removed them: nobody stands here any more
+  _, last, bar, capacity, held, count, front, due, far, till =
+    struct.unpack('<Bddddddddd', head)
+  if there < 3 and call('HLEN', places) == count then
+    rebuild()
+  elseif there < 3 then -- somebody has removed the places: nobody stands here any more
     call('DEL', places, order, expiry)
     held, count, front, due, far, changed = 0, 0, NEVER, NEVER, 0, true
   end
   record = call('HGET', places, id)
 else
-  call('DEL', places, order, expiry)
+  if there > 0 then call('DEL', places, order, expiry) end -- of a line that was removed
   if now < expires then
     local only = string.sub(head, 58, 89)
     count, far = 1, expires
