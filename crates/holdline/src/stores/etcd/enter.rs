@@ -1,9 +1,10 @@
 //! Entering and keeping a place.
 
+use super::ahead::{self, Sight};
 use super::fault;
 use super::house::House;
-use super::line::{self, Member};
-use super::proto::{self, KeyValue, Op, Put, Range, Txn, TxnAnswer};
+use super::line;
+use super::proto::{self, Op, Put, Txn, TxnAnswer};
 use super::record::{Doubt, Record};
 use super::wire::Answer;
 use crate::clock;
@@ -48,7 +49,7 @@ impl Request<'_> {
         limit(self.ticket.lease)
     }
 
-    fn refuse(&self, refusal: Refusal) -> crate::Error {
+    pub(super) fn refuse(&self, refusal: Refusal) -> crate::Error {
         refuse(self.line, self.ticket, refusal)
     }
 
@@ -84,11 +85,9 @@ impl House {
         loop {
             tries += 1;
             let record = self.record(request, began).await?;
-            let entered = match (request.ticket.capacity, request.how) {
-                (1, Enter::Try) => self.try_one(request, &record).await,
-                (1, _) => self.queue_one(request, &record).await,
-                (_, Enter::Try) => self.try_many(request, &record).await,
-                (_, _) => self.queue_many(request, &record).await,
+            let entered = match request.how {
+                Enter::Try => self.try_now(request, &record).await,
+                Enter::Queue | Enter::Keep(_) => self.queue(request, &record).await,
             };
             match entered {
                 Ok(Entered::There) => {
@@ -140,7 +139,7 @@ impl House {
     }
 
     /// Forgets a ticket for which nothing was written, unless that is in doubt.
-    fn drop_unwritten(&self, record: &Record) {
+    pub(super) fn drop_unwritten(&self, record: &Record) {
         if !record.place().doubtful {
             self.forget(record);
         }
@@ -163,189 +162,74 @@ impl House {
         }
     }
 
-    /// A mutex: the key is written, and the two before it are told. One round trip.
-    async fn queue_one(&self, request: &Request<'_>, record: &Record) -> Result<Entered> {
+    /// The key is written, and who is ahead of it is told. One round trip.
+    async fn queue(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+    ) -> Result<Entered> {
         let (key, put) = put(request, record);
-        let before = line::newest(&record.prefix, 0, 2);
+        let asked = ahead::ranges(record, request.ticket.weight, 0);
+        let mut success: Vec<_> =
+            asked.iter().map(|range| Op::Range(range.clone()).into()).collect();
+        success.push(put);
         let txn = Txn {
             compare: vec![line::absent(&key, Vec::new())],
-            success: vec![Op::Range(before).into(), put],
+            success,
             failure: vec![Op::Range(line::one(&key)).into()],
         };
         let answer = self.write(request, record, txn).await?;
         let (revision, written) = (revision(&answer), answer.succeeded);
-        let found = answer.ranges().next().unwrap_or_default();
-        if !written {
-            // An earlier try of ours did it. Who is ahead is to be asked.
-            let own = found.first().map_or(0, |kv| kv.create_revision);
-            record.place().create = own;
-            return self.look_ahead(request, record).await;
-        }
-        record.place().create = revision;
-        self.take_nearest(request, record, revision, &found).await
-    }
-
-    /// A mutex, at once or not at all. Writes nothing unless it is admitted.
-    async fn try_one(&self, request: &Request<'_>, record: &Record) -> Result<Entered> {
-        let (key, put) = put(request, record);
-        let first = Range { limit: 1, ..line::all(&record.prefix) };
-        let txn = Txn {
-            compare: vec![line::absent(&record.prefix, line::end(&record.prefix))],
-            success: vec![put],
-            failure: vec![Op::Range(line::one(&key)).into(), Op::Range(first).into()],
-        };
-        let answer = self.write(request, record, txn).await?;
-        let (revision, written) = (revision(&answer), answer.succeeded);
+        let found = ahead::found(answer);
         if written {
-            let mut place = record.place();
-            place.create = revision;
-            place.see(revision, HashMap::new(), true);
-            return Ok(Entered::There);
+            record.place().create = revision;
+            let sight = Sight::new(record, revision, &asked, &found);
+            return self.take(request, record, sight).await;
         }
-        let mut ranges = answer.ranges();
-        let (own, first) = (ranges.next().unwrap_or_default(), ranges.next().unwrap_or_default());
-        if let Some(own) = own.first() {
-            record.place().create = own.create_revision;
-            return self.look_ahead(request, record).await;
-        }
-        match first.first().map(|kv| Member::read(&record.prefix, kv)) {
-            Some(Some(member)) if member.capacity() != 1 => {
-                self.drop_unwritten(record);
-                Err(request.refuse(Refusal::Capacity { line: member.capacity() }))
-            }
-            Some(Some(_)) => Ok(Entered::Not),
-            // Something lies there that is nobody's place.
-            _ => self.try_many(request, record).await,
-        }
+        // An earlier try of ours did it. Who is ahead is to be asked.
+        let own = found.first().and_then(|range| range.kvs.first());
+        record.place().create = own.map_or(0, |kv| kv.create_revision);
+        self.look_ahead(request, record).await
     }
 
-    /// Weights: the key is written, and the whole line is told. One round trip.
-    async fn queue_many(&self, request: &Request<'_>, record: &Record) -> Result<Entered> {
+    /// At once or not at all. Writes nothing unless it is admitted: if nobody is there, in one round
+    /// trip; if there is room beside others, in a second one, unless somebody comes in between.
+    async fn try_now(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+    ) -> Result<Entered> {
         let (key, put) = put(request, record);
-        let all = Op::Range(line::all(&record.prefix));
-        let txn = Txn {
-            compare: vec![line::absent(&key, Vec::new())],
-            success: vec![put, all.clone().into()],
-            failure: vec![all.into()],
-        };
-        let answer = self.write(request, record, txn).await?;
-        let revision = revision(&answer);
-        let found = answer.ranges().next().unwrap_or_default();
-        self.take_line(request, record, revision, &found).await
-    }
-
-    /// Weights, at once or not at all: looks first, and writes only if nobody came since.
-    async fn try_many(&self, request: &Request<'_>, record: &Record) -> Result<Entered> {
-        let (key, put) = put(request, record);
-        let all = Op::Range(line::all(&record.prefix));
+        let asked = ahead::ranges(record, request.ticket.weight, 0);
+        let mut failure = vec![Op::Range(line::one(&key)).into()];
+        failure.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
         let mut compare = line::absent(&record.prefix, line::end(&record.prefix));
         for _ in 0..TRIES {
             let txn = Txn {
                 compare: vec![compare, line::absent(&key, Vec::new())],
-                success: vec![put.clone(), all.clone().into()],
-                failure: vec![all.clone().into()],
+                success: vec![put.clone()],
+                failure: failure.clone(),
             };
             let answer = self.write(request, record, txn).await?;
             let (revision, written) = (revision(&answer), answer.succeeded);
-            let found = answer.ranges().next().unwrap_or_default();
-            if written || found.iter().any(|kv| kv.key == key) {
-                return self.take_line(request, record, revision, &found).await;
+            let found = ahead::found(answer);
+            if written {
+                let mut place = record.place();
+                place.create = revision;
+                place.see(revision, HashMap::new(), true);
+                return Ok(Entered::There);
             }
-            let members = line::members(&record.prefix, &found);
-            if let Err(error) = check_capacity(request, record, &members) {
-                self.drop_unwritten(record);
-                return Err(error);
+            if let Some(own) = found.first().and_then(|range| range.kvs.first()) {
+                record.place().create = own.create_revision;
+                return self.look_ahead(request, record).await;
             }
-            let held: u64 = members.iter().map(|m| weight_of(m, record)).sum();
-            if held + u64::from(request.ticket.weight) > u64::from(record.capacity) {
+            let sight = Sight::new(record, revision, &asked, found.get(1..).unwrap_or_default());
+            if !self.has_room(request, record, sight).await? {
                 return Ok(Entered::Not);
             }
             compare = line::unchanged_since(&record.prefix, revision);
         }
         Ok(Entered::Again)
-    }
-
-    /// Takes in the nearest keys before a mutex's own.
-    async fn take_nearest(
-        &self,
-        request: &Request<'_>,
-        record: &Record,
-        revision: i64,
-        found: &[KeyValue],
-    ) -> Result<Entered> {
-        let members = line::members(&record.prefix, found);
-        if members.len() < found.len() {
-            // Something is in between that is nobody's place: only the whole line tells.
-            return self.look_ahead(request, record).await;
-        }
-        if let Err(error) = check_capacity(request, record, &members) {
-            self.take_back(request, record).await?;
-            return Err(error);
-        }
-        let nearest = members.first().map(|member| (member.key.clone(), record.capacity));
-        record.place().see(revision, nearest.into_iter().collect(), members.len() < 2);
-        Ok(Entered::There)
-    }
-
-    /// Takes in the whole line, with the own key in it.
-    async fn take_line(
-        &self,
-        request: &Request<'_>,
-        record: &Record,
-        revision: i64,
-        found: &[KeyValue],
-    ) -> Result<Entered> {
-        let mut members = line::members(&record.prefix, found);
-        let key = record.place().key.clone();
-        let Some(own) = members.iter().position(|member| member.key == key) else {
-            record.lose(&self.alarm.0);
-            return Ok(Entered::There);
-        };
-        record.place().create = members[own].create;
-        members.truncate(own);
-        if let Err(error) = check_capacity(request, record, &members) {
-            self.take_back(request, record).await?;
-            return Err(error);
-        }
-        let mut ahead: HashMap<_, _> = members
-            .iter()
-            .map(|member| (member.key.clone(), member.weight(record.capacity)))
-            .collect();
-        let mut all = true;
-        if record.capacity == 1
-            && let Some(nearest) = members.last()
-        {
-            all = members.len() == 1;
-            ahead.retain(|key, _| *key == nearest.key);
-        }
-        record.place().see(revision, ahead, all);
-        Ok(Entered::There)
-    }
-
-    /// Asks who is ahead of a key that is there.
-    pub(super) async fn look_ahead(
-        &self,
-        request: &Request<'_>,
-        record: &Record,
-    ) -> Result<Entered> {
-        let all = line::all(&record.prefix);
-        let answer =
-            self.wire.call::<_, proto::RangeAnswer>(proto::RANGE, &all, request.limit()).await?;
-        let revision = answer.body.header.unwrap_or_default().revision;
-        self.take_line(request, record, revision, &answer.body.kvs).await
-    }
-
-    /// Deletes a key that should not have been written.
-    async fn take_back(&self, request: &Request<'_>, record: &Record) -> Result<()> {
-        let delete = line::delete(&record.key().0);
-        record.place().leaving = true;
-        let answer: Result<Answer<proto::DeleteAnswer>> =
-            self.wire.call(proto::DELETE, &delete, request.limit()).await;
-        match answer {
-            Ok(_) => self.forget(record),
-            Err(_) => record.place().leaving = false, // it lapses
-        }
-        answer.map(drop)
     }
 
     /// What the record says, once the lease is sure to last.
@@ -361,8 +245,7 @@ impl House {
             if place.gone {
                 return Ok(Standing::Lost);
             }
-            if !place.admitted && place.fits(record.capacity) && (place.all || record.capacity > 1)
-            {
+            if !place.admitted && place.all && place.fits(record.capacity) {
                 place.admit();
             }
             let time = if place.admitted { ticket.lease } else { ticket.patience };
@@ -384,21 +267,8 @@ impl House {
     }
 }
 
-/// All users of a name must agree on its capacity.
-fn check_capacity(request: &Request<'_>, record: &Record, others: &[Member]) -> Result<()> {
-    let known = others.iter().filter(|member| member.weights.is_some());
-    match known.map(Member::capacity).find(|capacity| *capacity != record.capacity) {
-        None => Ok(()),
-        Some(line) => Err(request.refuse(Refusal::Capacity { line })),
-    }
-}
-
 pub(super) fn revision(answer: &TxnAnswer) -> i64 {
     answer.header.unwrap_or_default().revision
-}
-
-fn weight_of(member: &Member, record: &Record) -> u64 {
-    u64::from(member.weight(record.capacity))
 }
 
 /// The ticket's key, and the request that writes it.

@@ -52,6 +52,8 @@ struct Lodging {
 
 /// How often tickets are looked after.
 const ROUND: Duration = Duration::from_millis(200);
+/// So many keys are watched one by one.
+const FEW: usize = 4;
 /// How long a lease that nobody uses is kept for the next who needs one.
 const IDLE: Duration = Duration::from_secs(20);
 /// So many ghosts are watched for.
@@ -230,15 +232,16 @@ impl House {
                 return;
             }
             place.watched = 2;
-            let ahead: Vec<_> = place.ahead.keys().take(2).cloned().collect();
+            let ahead: Vec<_> = place.ahead.keys().take(FEW + 1).cloned().collect();
             (place.key.clone(), ahead, place.seen + 1)
         };
         let watch = |key: &[u8], end| self.hub.watch(key, end, from, self.ear(record));
-        let watches = match &ahead[..] {
-            [] => vec![watch(&own, Vec::new())],
-            [only] => vec![watch(only, Vec::new()), watch(&own, Vec::new())],
+        let watches = if ahead.len() > FEW {
             // The whole line at once, with itself in it.
-            _ => vec![watch(&record.prefix, line::end(&record.prefix))],
+            vec![watch(&record.prefix, line::end(&record.prefix))]
+        } else {
+            let keys = ahead.iter().chain([&own]);
+            keys.map(|key| watch(key, Vec::new())).collect()
         };
         let ended = std::mem::replace(&mut record.place().watches, watches);
         drop(ended);

@@ -4,6 +4,7 @@
 //! things that are known here anyway: the lease lasts (the session's signs of life), and nobody has
 //! deleted the key (the watch over it).
 
+use super::ahead;
 use super::enter::{Request, revision, token};
 use super::fault;
 use super::house::House;
@@ -14,7 +15,6 @@ use super::session::seconds_for;
 use crate::error::Result;
 use crate::store::{Enter, Refusal, Standing, Ticket, refuse};
 use holdline_kernel::Time;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -128,56 +128,53 @@ impl House {
         Ok(())
     }
 
-    /// Asks how a waiting ticket stands, unless the watch has told already.
-    async fn ask_again(&self, record: &Record, request: &Request<'_>) -> Result<()> {
-        let (key, create, nearest) = {
+    /// Asks how a waiting ticket stands, unless the watch has told already. As long as those who
+    /// keep it out are as they were, nobody looks through the line.
+    async fn ask_again(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        request: &Request<'_>,
+    ) -> Result<()> {
+        let (key, seen, ahead) = {
             let place = record.place();
-            if place.fits(record.capacity) && place.all && !place.unsure {
+            let fits = place.fits(record.capacity);
+            if fits && place.all && !place.unsure {
                 return Ok(());
             }
-            let nearest = place.ahead.keys().next().cloned();
-            (place.key.clone(), place.create, nearest)
+            // Nothing to compare with: an absent key is never "as it was".
+            let none = fits || place.ahead.len() > MOST;
+            let ahead: Vec<_> =
+                if none { Vec::new() } else { place.ahead.keys().cloned().collect() };
+            (place.key.clone(), place.seen, ahead)
         };
-        if record.capacity > 1 {
+        if ahead.is_empty() {
             return self.look_ahead(request, record).await.map(drop);
         }
-        // Whether the nearest is still there can be told without looking through the line.
-        let mut success = vec![Op::Range(line::one(&key)).into()];
-        let mut failure = success.clone();
-        let before = line::newest(&record.prefix, create, 2);
-        failure.push(Op::Range(proto::Range { keys_only: true, ..before }).into());
-        let compare = vec![match &nearest {
-            Some(nearest) => proto::Compare {
-                result: proto::GREATER,
-                ..line::created_at(nearest, Vec::new(), 0)
-            },
-            None => line::created_at(&key, Vec::new(), 0),
-        }];
-        success.truncate(1);
-        let txn = Txn { compare, success, failure };
+        let (_, create) = record.key();
+        let own = Op::Range(line::one(&key));
+        let asked = ahead::ranges(record, request.ticket.weight, create);
+        let mut failure = vec![own.clone().into()];
+        failure.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
+        let compare = ahead.iter().flat_map(|key| line::is_as_at(key, seen)).collect();
+        let txn = Txn { compare, success: vec![own.into()], failure };
         let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &txn, request.limit()).await?.body;
         let (revision, same) = (revision(&answer), answer.succeeded);
-        let mut ranges = answer.ranges();
-        let own = ranges.next().unwrap_or_default();
-        if own.first().is_none_or(|kv| kv.create_revision != create) {
-            record.lose(&self.alarm.0);
-            return Ok(());
+        let found = ahead::found(answer);
+        if !same {
+            return self.compare(request, record, revision, &asked, &found).await.map(drop);
         }
-        if same {
+        let own = found.first().and_then(|range| range.kvs.first());
+        if own.is_some_and(|kv| kv.create_revision == create) {
             record.place().unsure = false;
-            return Ok(());
+        } else {
+            record.lose(&self.alarm.0);
         }
-        let found = ranges.next().unwrap_or_default();
-        let members = line::members(&record.prefix, &found);
-        if members.len() < found.len() {
-            return self.look_ahead(request, record).await.map(drop);
-        }
-        let nearest = members.first().map(|member| (member.key.clone(), 1));
-        let nearest: HashMap<_, _> = nearest.into_iter().collect();
-        record.place().see(revision, nearest, members.len() < 2);
         Ok(())
     }
 }
+
+/// So many keys are compared one by one.
+const MOST: usize = 16;
 
 /// The lease of the session that a place should be on, if not the one that it is on. A waiter is
 /// not on a long one, so that others need not wait long for it if it dies.

@@ -39,10 +39,16 @@ pub(super) fn prefix(root: &str, line: &Name) -> Vec<u8> {
 }
 
 /// The key of a ticket's place.
-pub(super) fn key(prefix: &[u8], lease: i64, id: TicketId) -> Vec<u8> {
-    let mut key = prefix.to_vec();
-    key.extend_from_slice(format!("{lease:x}-{:032x}", id.0).as_bytes());
+pub(super) fn key(prefix: &[u8], lease: i64, ticket: &Ticket) -> Vec<u8> {
+    let is_light = ticket.weight == 1 && ticket.capacity > 1;
+    let mut key = if is_light { light(prefix) } else { prefix.to_vec() };
+    key.extend_from_slice(format!("{lease:x}-{:032x}", ticket.id.0).as_bytes());
     key
+}
+
+/// What begins the keys of the light tickets of a line. It is behind all other keys of places.
+pub(super) fn light(prefix: &[u8]) -> Vec<u8> {
+    [prefix, b"~"].concat()
 }
 
 /// The first key behind all that begin with these bytes.
@@ -150,6 +156,7 @@ fn spoken(text: &str) -> Arc<str> {
 }
 
 fn ticket_of(child: &str) -> Option<TicketId> {
+    let child = child.strip_prefix('~').unwrap_or(child);
     let (lease, id) = child.split_once('-')?;
     let is_hex = |text: &str| text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let fits = !lease.is_empty() && is_hex(lease) && id.len() == 32 && is_hex(id);
@@ -221,6 +228,13 @@ pub(super) fn created_at(key: &[u8], range_end: Vec<u8>, revision: i64) -> proto
     }
 }
 
+/// True if the key is there, and is as it was at that revision.
+pub(super) fn is_as_at(key: &[u8], revision: i64) -> [proto::Compare; 2] {
+    let there = proto::Compare { result: proto::GREATER, ..absent(key, Vec::new()) };
+    let same = proto::Compare { range_end: Vec::new(), ..unchanged_since(key, revision) };
+    [there, same]
+}
+
 /// True if nothing under the prefix was written after that revision.
 pub(super) fn unchanged_since(prefix: &[u8], revision: i64) -> proto::Compare {
     proto::Compare {
@@ -256,7 +270,7 @@ mod tests {
     fn a_place_is_read_as_it_was_written() {
         let name = Name::new("a/b").expect("good");
         let prefix = prefix("team/", &name);
-        let key = String::from_utf8(key(&prefix, 0x1f, TicketId(5))).expect("text");
+        let key = String::from_utf8(key(&prefix, 0x1f, &ticket(2, 3))).expect("text");
         assert_eq!(key, "team/a/b/1f-00000000000000000000000000000005");
         let read = |value: &[u8]| Member::read(&prefix, &kv(&key, value, 0x1f)).expect("a place");
         let member = read(&value(&ticket(2, 3), "{\"host\":\"é\\\"\"}"));

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! mod.rs --> enter.rs keep.rs leave.rs   what is asked of the line
+//!                 |  ahead.rs                who is ahead, without walking the line
 //!                 |  line.rs record.rs       how it looks there, and what is known of it here
 //!                 v
 //!            house.rs                    sessions, tickets and watches, and who looks after them
@@ -15,6 +16,7 @@
 //! ```
 
 mod address;
+mod ahead;
 mod enter;
 mod fault;
 mod house;

@@ -106,6 +106,8 @@ pub(super) struct RangeAnswer {
     pub(super) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
     pub(super) more: bool,
+    #[prost(int64, tag = "4")]
+    pub(super) count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -215,16 +217,6 @@ pub(super) struct TxnAnswer {
     pub(super) succeeded: bool,
     #[prost(message, repeated, tag = "3")]
     pub(super) responses: Vec<ResponseOp>,
-}
-
-impl TxnAnswer {
-    /// What its ranges found, in their order.
-    pub(super) fn ranges(self) -> impl Iterator<Item = Vec<KeyValue>> {
-        self.responses.into_iter().filter_map(|response| match response.done {
-            Some(Done::Range(range)) => Some(range.kvs),
-            _ => None,
-        })
-    }
 }
 
 #[derive(Clone, PartialEq, Message)]

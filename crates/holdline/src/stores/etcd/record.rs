@@ -50,9 +50,9 @@ pub(super) struct Place {
     pub(super) due: Time,
     /// The revision at which the following was so.
     pub(super) seen: i64,
-    /// Those ahead of it that were there, and their weights. A mutex keeps only the nearest.
+    /// Those who keep it out, and their weights: the nearest, as many as it takes.
     pub(super) ahead: HashMap<Vec<u8>, u32>,
-    /// Whether those are all who were ahead.
+    /// Whether those are all who were ahead at all.
     pub(super) all: bool,
     pub(super) watches: Vec<Watching>,
     /// What the watches are for: 0 nothing, 1 its own key, 2 those ahead too.
@@ -68,7 +68,7 @@ impl Record {
         session: Arc<Session>,
         due: Time,
     ) -> Self {
-        let key = line::key(&prefix, session.lease, ticket.id);
+        let key = line::key(&prefix, session.lease, ticket);
         let place = Place {
             session,
             key,

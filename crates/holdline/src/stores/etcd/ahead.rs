@@ -1,0 +1,238 @@
+//! Who is ahead, without walking the line.
+//!
+//! Tickets of weight 1 in lines of a larger capacity (readers, single permits) have keys in a range
+//! of their own, behind all others, which can be counted. So a look at a line is a look at the
+//! newest few of either range, and a count. From those, nearest first, a ticket takes as many as are
+//! needed to keep it out: as long as all of these stay, it need not look again, and when one goes it
+//! does. Only if the few do not tell is the whole line read.
+
+use super::enter::{Entered, Request, revision};
+use super::house::House;
+use super::line::{self, Member};
+use super::proto::{self, Done, Op, Range, RangeAnswer, Txn, TxnAnswer};
+use super::record::Record;
+use super::wire::Answer;
+use crate::error::Result;
+use crate::store::Refusal;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// So many of the newest keys that are not light are looked at.
+const HEAVY: i64 = 16;
+/// So many light ones at most: more, and their count has to do.
+const LIGHT: u32 = 1024;
+
+/// What a look at a line shows.
+pub(super) struct Sight {
+    revision: i64,
+    /// Newest first.
+    members: Vec<Member>,
+    /// Whether that is everybody.
+    complete: bool,
+    /// The most that they can weigh, if that is known.
+    most: Option<u64>,
+}
+
+/// The ranges to look at, for whoever was created before that revision (0: everybody).
+pub(super) fn ranges(record: &Record, weight: u32, before: i64) -> Vec<Range> {
+    let prefix = &record.prefix;
+    if record.capacity == 1 {
+        return vec![line::newest(prefix, before, 2)];
+    }
+    let light = line::light(prefix);
+    let heavy = Range { range_end: light.clone(), ..line::newest(prefix, before, HEAVY) };
+    // With fewer than these none could keep it out; if they are too many, others must.
+    let needed = record.capacity - weight + 1;
+    let limit = if needed > LIGHT { 1 } else { i64::from(needed) };
+    let light = Range { range_end: line::end(prefix), ..line::newest(&light, before, limit) };
+    vec![heavy, light]
+}
+
+impl Sight {
+    /// Takes in what [`ranges`] found.
+    pub(super) fn new(
+        record: &Record,
+        revision: i64,
+        asked: &[Range],
+        found: &[RangeAnswer],
+    ) -> Self {
+        let mut members = Vec::new();
+        let (mut complete, mut most) = (true, Some(0));
+        for (at, (asked, found)) in asked.iter().zip(found).enumerate() {
+            let these = line::members(&record.prefix, &found.kvs);
+            let all = i64::try_from(found.kvs.len()).is_ok_and(|count| count < asked.limit);
+            complete &= all;
+            let weight = if all {
+                Some(these.iter().map(|member| weight_of(member, record)).sum())
+            } else if at == 1 {
+                u64::try_from(found.count).ok() // of weight 1 each, some of them behind us
+            } else {
+                None
+            };
+            most = most.zip(weight).map(|(most, weight)| most + weight);
+            members.extend(these);
+        }
+        members.sort_by_key(|member| std::cmp::Reverse(member.create));
+        Sight { revision, members, complete, most }
+    }
+
+    /// Takes in a whole line, as far as it is ahead. Oldest first.
+    fn whole(record: &Record, revision: i64, mut members: Vec<Member>) -> Self {
+        members.reverse();
+        let most = Some(members.iter().map(|member| weight_of(member, record)).sum());
+        Sight { revision, members, complete: true, most }
+    }
+
+    /// Writes down who keeps the ticket out, or that nobody does. False if that is not clear.
+    fn tell(self, record: &Record) -> bool {
+        let mut place = record.place();
+        let room = u64::from(record.capacity).saturating_sub(u64::from(place.weight));
+        let (count, mut weight) = (self.members.len(), 0);
+        let mut ahead = HashMap::new();
+        for member in self.members {
+            weight += weight_of(&member, record);
+            let part = member.weight(record.capacity);
+            ahead.insert(member.key, part);
+            if weight > room {
+                break;
+            }
+        }
+        if weight > room || self.complete {
+            let all = self.complete && ahead.len() == count;
+            place.see(self.revision, ahead, all);
+            true
+        } else if self.most.is_some_and(|most| most <= room) {
+            place.see(self.revision, HashMap::new(), true);
+            true
+        } else {
+            false
+        }
+    }
+}
+
+/// All users of a name must agree on its capacity.
+pub(super) fn check_capacity(
+    request: &Request<'_>,
+    record: &Record,
+    others: &[Member],
+) -> Result<()> {
+    let known = others.iter().filter(|member| member.weights.is_some());
+    match known.map(Member::capacity).find(|capacity| *capacity != record.capacity) {
+        None => Ok(()),
+        Some(line) => Err(request.refuse(Refusal::Capacity { line })),
+    }
+}
+
+fn weight_of(member: &Member, record: &Record) -> u64 {
+    u64::from(member.weight(record.capacity))
+}
+
+/// The ranges of a transaction's answer.
+pub(super) fn found(answer: TxnAnswer) -> Vec<RangeAnswer> {
+    let ranges = answer.responses.into_iter().filter_map(|response| match response.done {
+        Some(Done::Range(range)) => Some(range),
+        _ => None,
+    });
+    ranges.collect()
+}
+
+impl House {
+    /// Takes in who is ahead of a key that is written.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+        sight: Sight,
+    ) -> Result<Entered> {
+        if let Err(error) = check_capacity(request, record, &sight.members) {
+            self.take_back(request, record).await?;
+            return Err(error);
+        }
+        if sight.tell(record) {
+            return Ok(Entered::There);
+        }
+        let all = line::all(&record.prefix);
+        let answer: Answer<RangeAnswer> =
+            self.wire.call(proto::RANGE, &all, request.limit()).await?;
+        let revision = answer.body.header.unwrap_or_default().revision;
+        let (_, create) = record.key();
+        let mut members = line::members(&record.prefix, &answer.body.kvs);
+        members.retain(|member| member.create < create);
+        Sight::whole(record, revision, members).tell(record);
+        Ok(Entered::There)
+    }
+
+    /// Whether a ticket that is not there would be admitted at once.
+    pub(super) async fn has_room(
+        &self,
+        request: &Request<'_>,
+        record: &Record,
+        sight: Sight,
+    ) -> Result<bool> {
+        if let Err(error) = check_capacity(request, record, &sight.members) {
+            self.drop_unwritten(record);
+            return Err(error);
+        }
+        let ticket = request.ticket;
+        let room = u64::from(ticket.capacity) - u64::from(ticket.weight);
+        let seen: u64 = sight.members.iter().map(|member| weight_of(member, record)).sum();
+        if sight.complete || seen > room || sight.most.is_some_and(|most| most <= room) {
+            return Ok(seen <= room);
+        }
+        let all = line::all(&record.prefix);
+        let answer: Answer<RangeAnswer> =
+            self.wire.call(proto::RANGE, &all, request.limit()).await?;
+        let members = line::members(&record.prefix, &answer.body.kvs);
+        let all: u64 = members.iter().map(|member| weight_of(member, record)).sum();
+        Ok(all <= room)
+    }
+
+    /// Asks who is ahead of a key that is there, and whether it is.
+    pub(super) async fn look_ahead(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+    ) -> Result<Entered> {
+        let ((key, create), weight) = (record.key(), request.ticket.weight);
+        let asked = ranges(record, weight, create);
+        let mut success = vec![Op::Range(line::one(&key)).into()];
+        success.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
+        let txn = Txn { success, ..Txn::default() };
+        let answer: Answer<TxnAnswer> = self.wire.call(proto::TXN, &txn, request.limit()).await?;
+        let revision = revision(&answer.body);
+        let found = found(answer.body);
+        self.compare(request, record, revision, &asked, &found).await
+    }
+
+    /// Takes in the answer to a question for the own key, and for those ahead.
+    pub(super) async fn compare(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+        revision: i64,
+        asked: &[Range],
+        found: &[RangeAnswer],
+    ) -> Result<Entered> {
+        let (_, create) = record.key();
+        let own = found.first().and_then(|range| range.kvs.first());
+        if own.is_none_or(|own| own.create_revision != create) || found.len() <= asked.len() {
+            record.lose(&self.alarm.0);
+            return Ok(Entered::There);
+        }
+        let sight = Sight::new(record, revision, asked, &found[1..]);
+        self.take(request, record, sight).await
+    }
+
+    /// Deletes a key that should not have been written.
+    async fn take_back(&self, request: &Request<'_>, record: &Record) -> Result<()> {
+        let delete = line::delete(&record.key().0);
+        record.place().leaving = true;
+        let answer: Result<Answer<proto::DeleteAnswer>> =
+            self.wire.call(proto::DELETE, &delete, request.limit()).await;
+        match answer {
+            Ok(_) => self.forget(record),
+            Err(_) => record.place().leaving = false, // it lapses
+        }
+        answer.map(drop)
+    }
+}
