@@ -37,7 +37,8 @@ pub(crate) struct Leave {
     pub(crate) then: Option<Box<dyn Any + Send>>,
 }
 
-/// A held lock, and when to see to it. Ordered by time; the address tells apart what is due at once.
+/// A held lock, and when to see to it. Ordered by time; the address tells apart what is due at
+/// once.
 struct Entry {
     due: Time,
     held: Arc<Held>,

@@ -1,5 +1,5 @@
-//! A Redis server for a test: the one of `HOLDLINE_TEST_REDIS`, or a private one on a free port, with
-//! its data in a temporary folder, that ends with the test.
+//! A Redis server for a test: the one of `HOLDLINE_TEST_REDIS`, or a private one on a free port,
+//! with its data in a temporary folder, that ends with the test.
 //!
 //! Without either, the test says that it was not run; under CI that is a failure.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]

@@ -2,9 +2,9 @@
 //!
 //! Tickets of weight 1 in lines of a larger capacity (readers, single permits) have keys in a range
 //! of their own, behind all others, which can be counted. So a look at a line is a look at the
-//! newest few of either range, and a count. From those, nearest first, a ticket takes as many as are
-//! needed to keep it out: as long as all of these stay, it need not look again, and when one goes it
-//! does. Only if the few do not tell is the whole line read.
+//! newest few of either range, and a count. From those, nearest first, a ticket takes as many as
+//! are needed to keep it out: as long as all of these stay, it need not look again, and when one
+//! goes it does. Only if the few do not tell is the whole line read.
 
 use super::enter::{Entered, Request, revision};
 use super::house::House;

@@ -192,8 +192,9 @@ impl House {
         self.look_ahead(request, record).await
     }
 
-    /// At once or not at all. Writes nothing unless it is admitted: if nobody is there, in one round
-    /// trip; if there is room beside others, in a second one, unless somebody comes in between.
+    /// At once or not at all. Writes nothing unless it is admitted: if nobody is there, in one
+    /// round trip; if there is room beside others, in a second one, unless somebody comes in
+    /// between.
     async fn try_now(
         self: &Arc<Self>,
         request: &Request<'_>,
