@@ -58,6 +58,7 @@ impl Sight {
     ) -> Self {
         let mut members = Vec::new();
         let (mut complete, mut most) = (true, Some(0));
+        // With nothing found, nobody is there at all.
         for (at, (asked, found)) in asked.iter().zip(found).enumerate() {
             let these = line::members(&record.prefix, &found.kvs);
             let all = i64::try_from(found.kvs.len()).is_ok_and(|count| count < asked.limit);

@@ -6,6 +6,7 @@ use super::house::House;
 use super::line;
 use super::proto::{self, Op, Put, Txn, TxnAnswer};
 use super::record::{Doubt, Record};
+use super::session::{Session, seconds_for};
 use super::wire::Answer;
 use crate::clock;
 use crate::error::Result;
@@ -105,10 +106,7 @@ impl House {
                 }
                 Err(error) if fault::is_lease_gone(&error) && tries < TRIES => {
                     // Lost since it was last used: whatever was on it is gone.
-                    let session = Arc::clone(&record.place().session);
-                    if session.lose() {
-                        self.evicted(session.lease);
-                    }
+                    self.find_out().await;
                     self.forget(&record);
                 }
                 Err(error) => return Err(error),
@@ -163,38 +161,72 @@ impl House {
     }
 
     /// The key is written, and who is ahead of it is told. One round trip.
+    ///
+    /// Whoever has to wait does so on a short lease (see [`waiting_lease`]). If the lock's own is
+    /// long, the key goes to the one if nobody is there, and to the other if somebody is.
     async fn queue(
         self: &Arc<Self>,
         request: &Request<'_>,
         record: &Arc<Record>,
     ) -> Result<Entered> {
         let (key, put) = put(request, record);
+        let own = Op::Range(line::one(&key));
         let asked = ahead::ranges(record, request.ticket.weight, 0);
-        let mut success: Vec<_> =
-            asked.iter().map(|range| Op::Range(range.clone()).into()).collect();
-        success.push(put);
-        let txn = Txn {
-            compare: vec![line::absent(&key, Vec::new())],
-            success,
-            failure: vec![Op::Range(line::one(&key)).into()],
+        let looks = asked.iter().map(|range| Op::Range(range.clone()).into());
+        let waiting = self.waiting_session(request, record).await?;
+        let txn = match &waiting {
+            None => Txn {
+                compare: vec![line::absent(&key, Vec::new())],
+                success: looks.chain([put]).collect(),
+                failure: vec![own.into()],
+            },
+            Some(session) => Txn {
+                compare: vec![line::absent(&record.prefix, line::end(&record.prefix))],
+                success: vec![put.clone()],
+                failure: [own.into()]
+                    .into_iter()
+                    .chain(looks)
+                    .chain([moved(put, session)])
+                    .collect(),
+            },
         };
         let answer = self.write(request, record, txn).await?;
-        let (revision, written) = (revision(&answer), answer.succeeded);
-        let found = ahead::found(answer);
-        if written {
+        let (revision, succeeded) = (revision(&answer), answer.succeeded);
+        let mut found = ahead::found(answer);
+        let looked = match waiting {
+            None => succeeded.then_some(found.as_slice()),
+            Some(_) if succeeded => Some(&[][..]),
+            Some(session) => {
+                record.place().session = session;
+                found[0].kvs.is_empty().then(|| &found[1..])
+            }
+        };
+        if let Some(looked) = looked {
             record.place().create = revision;
-            let sight = Sight::new(record, revision, &asked, &found);
+            let sight = Sight::new(record, revision, &asked, looked);
             return self.take(request, record, sight).await;
         }
         // An earlier try of ours did it. Who is ahead is to be asked.
-        let own = found.first().and_then(|range| range.kvs.first());
+        let own = found.swap_remove(0).kvs.pop();
         record.place().create = own.map_or(0, |kv| kv.create_revision);
         self.look_ahead(request, record).await
     }
 
+    /// The session to wait on, if that is not the ticket's own.
+    async fn waiting_session(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Record,
+    ) -> Result<Option<Arc<Session>>> {
+        let lease = waiting_lease(request.ticket);
+        if record.place().session.seconds <= seconds_for(lease) {
+            return Ok(None);
+        }
+        self.session(lease, request.limit()).await.map(Some)
+    }
+
     /// At once or not at all. Writes nothing unless it is admitted: if nobody is there, in one
-    /// round trip; if there is room beside others, in a second one, unless somebody comes in
-    /// between.
+    /// round trip; if there is room beside others, in a second, unless somebody comes in between.
     async fn try_now(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -281,4 +313,20 @@ fn put(request: &Request<'_>, record: &Record) -> (Vec<u8>, proto::RequestOp) {
         lease: place.session.lease,
     };
     (put.key.clone(), Op::Put(put).into())
+}
+
+/// The same request on another lease.
+fn moved(put: proto::RequestOp, session: &Session) -> proto::RequestOp {
+    match put.op {
+        Some(Op::Put(put)) => Op::Put(Put { lease: session.lease, ..put }).into(),
+        op => proto::RequestOp { op },
+    }
+}
+
+/// A waiter that dies delays those behind it by no more than this, a tenth, and a second.
+const WAITERS: Duration = Duration::from_secs(10);
+
+/// The lease that a ticket waits on: not a long one, so that others need not wait long if it dies.
+pub(super) fn waiting_lease(ticket: &Ticket) -> Duration {
+    ticket.lease.min(ticket.patience.max(WAITERS))
 }

@@ -173,6 +173,17 @@ impl House {
         Some(Arc::clone(&lodging.session))
     }
 
+    /// Finds out which leases are gone, after the server has said that one is.
+    pub(super) async fn find_out(&self) {
+        let all: Vec<_> =
+            self.sessions().values().map(|lodging| Arc::clone(&lodging.session)).collect();
+        for session in all {
+            if !session.is_alive().await {
+                self.evicted(session.lease);
+            }
+        }
+    }
+
     /// A lease is gone, and with it all places that were on it.
     pub(super) fn evicted(&self, lease: i64) {
         self.sessions().retain(|_, lodging| lodging.session.lease != lease);
@@ -183,9 +194,9 @@ impl House {
 
     /// Watches over a key that was given up while a request to write it may still be on its way
     /// (in a member that was stopped, say), and deletes it if it comes.
-    pub(super) fn haunt(self: &Arc<Self>, key: Vec<u8>, from: i64) {
+    pub(super) fn haunt(self: &Arc<Self>, key: &[u8], from: i64) {
         let house = Arc::downgrade(self);
-        let ghost = key.clone();
+        let ghost = key.to_vec();
         let ear = move |news: News<'_>| {
             let came = match news {
                 News::Event(event) => event.kind != proto::DELETED,
@@ -201,7 +212,7 @@ impl House {
                 });
             }
         };
-        let watching = self.hub.watch(&key, Vec::new(), from, Box::new(ear));
+        let watching = self.hub.watch(key, Vec::new(), from, Box::new(ear));
         let mut ghosts = self.ghosts.lock().unwrap_or_else(PoisonError::into_inner);
         ghosts.push_back(watching);
         let oldest = (ghosts.len() > GHOSTS).then(|| ghosts.pop_front());
@@ -304,7 +315,7 @@ impl House {
         match self.wire.call::<_, DeleteAnswer>(proto::DELETE, &delete, limit).await {
             Ok(answer) => {
                 if doubtful {
-                    self.haunt(key, answer.body.header.unwrap_or_default().revision + 1);
+                    self.haunt(&key, answer.body.header.unwrap_or_default().revision + 1);
                 }
                 self.forget(&record);
             }

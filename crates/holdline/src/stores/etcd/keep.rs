@@ -5,7 +5,7 @@
 //! deleted the key (the watch over it).
 
 use super::ahead;
-use super::enter::{Request, revision, token};
+use super::enter::{Request, revision, token, waiting_lease};
 use super::fault;
 use super::house::House;
 use super::line;
@@ -17,9 +17,6 @@ use crate::store::{Enter, Refusal, Standing, Ticket, refuse};
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A waiter that dies delays those behind it by no more than this, and a tenth, and a second.
-const WAITERS: Duration = Duration::from_secs(10);
 
 impl House {
     pub(super) async fn keep(
@@ -97,9 +94,7 @@ impl House {
         let answer = match answer {
             Ok(answer) => answer.body,
             Err(error) if fault::is_lease_gone(&error) => {
-                if session.lose() {
-                    self.evicted(session.lease);
-                }
+                self.find_out().await;
                 return if lease.is_some() { Err(error) } else { Ok(false) };
             }
             Err(error) => return Err(error),
@@ -176,12 +171,11 @@ impl House {
 /// So many keys are compared one by one.
 const MOST: usize = 16;
 
-/// The lease of the session that a place should be on, if not the one that it is on. A waiter is
-/// not on a long one, so that others need not wait long for it if it dies.
+/// The lease of the session that a place should be on, if not the one that it is on.
 fn fitting(place: &Place, ticket: &Ticket) -> Option<Duration> {
     if place.admitted {
         return (!place.session.suits(ticket.lease)).then_some(ticket.lease);
     }
-    let lease = ticket.lease.min(ticket.patience.max(WAITERS));
+    let lease = waiting_lease(ticket);
     (place.session.seconds > seconds_for(lease)).then_some(lease)
 }

@@ -36,13 +36,13 @@ impl House {
         let mut back = Back { record: &record, left: false };
         let (time, doubtful) = {
             let place = record.place();
-            (limit(place.due.until(place.due.after(LIMIT)).max(LIMIT)), place.doubtful)
+            (limit(place.lease), place.doubtful)
         };
         let delete = line::delete(&key);
         let answer = self.wire.call::<_, DeleteAnswer>(proto::DELETE, &delete, time).await?;
         back.left = true;
         if doubtful || record.place().doubtful {
-            self.haunt(key, answer.body.header.unwrap_or_default().revision + 1);
+            self.haunt(&key, answer.body.header.unwrap_or_default().revision + 1);
         }
         let was_there = {
             let place = record.place();

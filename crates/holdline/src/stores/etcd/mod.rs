@@ -1,5 +1,5 @@
-//! `etcd:` locks in etcd (3.4 and later), shared with Go's `concurrency` package and `etcdctl
-//! lock`.
+//! `etcd:` locks in etcd (3.4 and later), shared with Go's `concurrency` package and with
+//! `etcdctl lock`.
 //!
 //! One lease per process, one key per ticket, in order of creation; the key's create revision is
 //! the place and the fencing token. Entering is one transaction, a failed try writes nothing,

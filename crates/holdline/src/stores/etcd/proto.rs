@@ -3,6 +3,8 @@
 //! Written by hand, so that nobody who builds this needs a protocol compiler, and so that what is
 //! sent is what is listed here. Unknown fields in answers are skipped, as the format asks.
 
+#![allow(clippy::struct_field_names, reason = "the fields have the names that etcd gives them")]
+
 use prost::{Message, Oneof};
 
 pub(super) const RANGE: &str = "/etcdserverpb.KV/Range";

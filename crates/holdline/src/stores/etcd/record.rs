@@ -27,6 +27,7 @@ pub(super) struct Record {
 
 /// What changes about it.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one fact, and most may be so together")]
 pub(super) struct Place {
     pub(super) session: Arc<Session>,
     pub(super) key: Vec<u8>,

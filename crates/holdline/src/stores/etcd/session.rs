@@ -133,6 +133,12 @@ impl Session {
         }
     }
 
+    /// Asks the server whether it is there.
+    pub(super) async fn is_alive(&self) -> bool {
+        // Only a sign of life sent from now on is good for that long.
+        self.good_for(clock::now().after(self.ttl)).await
+    }
+
     /// How long after a sign of life the next one is due.
     fn pause(&self, busy: bool) -> Duration {
         if busy { self.ttl / 22 } else { self.ttl / 5 }

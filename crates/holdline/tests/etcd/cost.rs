@@ -1,0 +1,92 @@
+//! What things cost, by the server's own count.
+
+use crate::server::{Calls, soon, start, until};
+use holdline::{Mutex, Semaphore};
+
+#[tokio::test]
+async fn a_lock_is_one_call_an_unlock_one_a_failed_try_one_that_writes_nothing() {
+    let Some(servers) = start(1) else { return };
+    let (one, two) = (servers.client().await, servers.client().await);
+    for client in [&one, &two] {
+        let warm = Mutex::new(client, "warm").lock().await.expect("it is there");
+        warm.unlock().await.expect("held");
+    }
+    let before = servers.all_calls();
+    let guard = Mutex::new(&one, "x").lock().await.expect("it is there");
+    let locked = servers.all_calls();
+    assert_eq!(locked.since(before), Calls { txn: 1, range: 0, delete: 0, put: 0, grant: 0 });
+    let (keys, revision) = (servers.keys(), revision(&servers));
+    let asked = servers.all_calls();
+    assert!(Mutex::new(&two, "x").try_lock().await.expect("it is there").is_none());
+    let tried = servers.all_calls();
+    assert_eq!(tried.since(asked), Calls { txn: 1, range: 0, delete: 0, put: 0, grant: 0 });
+    assert_eq!((servers.keys(), self::revision(&servers)), (keys, revision));
+    let before = servers.all_calls();
+    guard.unlock().await.expect("held");
+    let unlocked = servers.all_calls();
+    assert_eq!(unlocked.since(before), Calls { txn: 0, range: 0, delete: 1, put: 0, grant: 0 });
+}
+
+fn revision(servers: &crate::server::Servers) -> String {
+    let text = servers.say(&["get", "nothing", "-w", "json"]);
+    text.split("\"revision\":")
+        .nth(1)
+        .and_then(|rest| rest.split(',').next())
+        .expect("it")
+        .to_owned()
+}
+
+/// Txn, watch, and at most one call after the wake.
+#[tokio::test]
+async fn a_contended_lock_is_three_calls_at_most() {
+    let Some(servers) = start(1) else { return };
+    let (one, two) = (servers.client().await, servers.client().await);
+    for client in [&one, &two] {
+        let warm = Mutex::new(client, "warm").lock().await.expect("it is there");
+        warm.unlock().await.expect("held");
+    }
+    let guard = Mutex::new(&one, "x").lock().await.expect("it is there");
+    let (before, watches) = (servers.all_calls(), servers.calls("Watch"));
+    let second = tokio::spawn(async move { Mutex::new(&two, "x").lock().await });
+    until("the watch", async || servers.calls("Watch") > watches).await;
+    guard.unlock().await.expect("held");
+    let guard = soon("the lock", second).await.expect("no panic").expect("it is there");
+    let cost = servers.all_calls().since(before);
+    // Without the deletion, which is the first holder's.
+    assert!(cost.delete == 1 && cost.sum() - 1 < 3, "{cost:?} and a watch");
+    guard.unlock().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_thousand_locks_are_one_lease_and_no_traffic() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let mut guards = Vec::new();
+    for number in 0..1000 {
+        let lock = Mutex::new(&client, format!("lock {number}"));
+        guards.push(lock.lock().await.expect("it is there"));
+    }
+    assert_eq!(servers.leases().len(), 1);
+    // Watches over the own keys are begun once, on the one stream.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let (before, streams) = (servers.all_calls(), servers.calls("Watch"));
+    let alive = servers.calls("LeaseKeepAlive");
+    tokio::time::sleep(std::time::Duration::from_secs(12)).await; // more than a lease
+    assert_eq!(servers.all_calls().since(before).sum(), 0);
+    assert_eq!((servers.calls("Watch"), servers.calls("LeaseKeepAlive")), (streams, alive));
+    assert!(guards.iter().all(holdline::Guard::is_valid));
+}
+
+/// As long as there is room, a permit is one call, too.
+#[tokio::test]
+async fn a_permit_is_one_call() {
+    let Some(servers) = start(1) else { return };
+    let (one, two) = (servers.client().await, servers.client().await);
+    let first = Semaphore::new(&one, "s", 3).acquire(1).await.expect("it is there");
+    let warm = Mutex::new(&two, "warm").lock().await.expect("it is there");
+    warm.unlock().await.expect("held");
+    let before = servers.all_calls();
+    let second = Semaphore::new(&two, "s", 3).acquire(1).await.expect("it is there");
+    assert_eq!(servers.all_calls().since(before).sum(), 1);
+    drop((first, second));
+}

@@ -1,0 +1,116 @@
+//! Members that die and freeze.
+
+use crate::server::{soon, start, until};
+use holdline::Mutex;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+/// Each member in turn, among them the leader and the one that we talk to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_is_killed_while_one_holds_and_one_waits() {
+    let Some(mut servers) = start(3) else { return };
+    let (one, two) = (servers.client().await, servers.client().await);
+    let mut last = 0;
+    for at in 0..3 {
+        let guard = soon("the lock", Mutex::new(&one, "x").lock()).await.expect("it is there");
+        assert!(guard.token() > last);
+        let waiting = Mutex::new(&two, "x");
+        let waiter = tokio::spawn(async move { waiting.lock().await });
+        until("a waiter", async || {
+            one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
+        })
+        .await;
+        servers.kill(at);
+        tokio::time::sleep(Duration::from_secs(3)).await; // an election, and some renewals
+        assert!(guard.is_valid(), "member {at} took the lock along");
+        assert!(!waiter.is_finished());
+        last = guard.token();
+        soon("the release", guard.unlock()).await.expect("held");
+        let next = soon("the next", waiter).await.expect("no panic").expect("it is there");
+        assert!(next.token() > last);
+        last = next.token();
+        // A dead member is not asked again and again.
+        for _ in 0..50 {
+            let guard = Mutex::new(&one, "y").lock().await.expect("the others are there");
+            guard.unlock().await.expect("held");
+        }
+        next.unlock().await.expect("held");
+        servers.restart(at);
+    }
+}
+
+/// The leader is frozen, and everybody who talks to it is cut off without a word. Whoever holds
+/// goes on holding over the others; and if not, it knows before a rival gets in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_leader_lets_nobody_in_twice() {
+    let Some(servers) = start(3) else { return };
+    let (one, two) = (servers.client().await, servers.client().await);
+    for _ in 0..3 {
+        let lock = Mutex::new(&one, "x").lease(Duration::from_secs(3));
+        let guard = soon("the lock", lock.lock()).await.expect("it is there");
+        let rival = Mutex::new(&two, "x").lease(Duration::from_secs(3));
+        let rival = tokio::spawn(async move { (rival.lock().await, Instant::now()) });
+        let leader = servers.leader();
+        servers.signal(leader, Signal::STOP);
+        let until = Instant::now() + Duration::from_secs(6);
+        let mut lost = None;
+        while Instant::now() < until && !rival.is_finished() {
+            if !guard.is_valid() && lost.is_none() {
+                lost = Some(Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        servers.signal(leader, Signal::CONT);
+        if rival.is_finished() {
+            assert!(!guard.is_valid(), "two hold it");
+        }
+        println!("lost: {}", lost.is_some());
+        drop(guard);
+        let (next, at) = soon("the rival", rival).await.expect("no panic");
+        assert!(lost.is_none_or(|lost| lost < at), "the rival was in before the loss was known");
+        drop(next.expect("it is there"));
+        one.settle().await;
+        two.settle().await;
+    }
+}
+
+/// The only member: nobody can be told, so the deadline must do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_store_is_loss_in_time() {
+    let Some(servers) = start(1) else { return };
+    let (one, two) = (servers.client().await, servers.client().await);
+    let lock = Mutex::new(&one, "x").lease(Duration::from_secs(2));
+    let guard = lock.lock().await.expect("it is there");
+    let rival = tokio::spawn(async move {
+        let lock = Mutex::new(&two, "x").lease(Duration::from_secs(2));
+        loop {
+            if let Ok(guard) = lock.lock().await {
+                return guard;
+            }
+        }
+    });
+    servers.signal(0, Signal::STOP);
+    let stopped = Instant::now();
+    soon("the loss", guard.lost()).await;
+    assert!(stopped.elapsed() < Duration::from_secs(3), "{:?}", stopped.elapsed());
+    assert!(!rival.is_finished());
+    servers.signal(0, Signal::CONT);
+    let next = soon("the rival", rival).await.expect("no panic");
+    assert!(next.token() > guard.token() && !guard.is_valid());
+    assert!(guard.unlock().await.expect_err("lost").is_lost());
+    next.unlock().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_survive_a_restart_of_the_store() {
+    let Some(mut servers) = start(1) else { return };
+    let client = servers.client().await;
+    let lock = Mutex::new(&client, "x").lease(Duration::from_secs(20));
+    let guard = lock.lock().await.expect("it is there");
+    servers.kill(0);
+    servers.restart(0);
+    let other = servers.client().await;
+    let inside = Mutex::new(&other, "x").try_lock().await.expect("it is there");
+    assert!(inside.is_none() && guard.is_valid());
+    guard.unlock().await.expect("held all the time");
+}
