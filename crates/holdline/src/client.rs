@@ -1,7 +1,7 @@
 //! A store together with what a process needs around it.
 
 use crate::clock;
-use crate::driver::{Pair, Want};
+use crate::driver::Want;
 use crate::error::Result;
 use crate::gate::{Gates, Handoff};
 use crate::guard::Guard;
@@ -9,7 +9,7 @@ use crate::keeper;
 use crate::names::Name;
 use crate::note::Note;
 use crate::observe::Waiting;
-use crate::store::{Promises, Seq, Store, TicketId, View};
+use crate::store::{Pair, Promises, Seq, Store, TicketId, View};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -29,7 +29,7 @@ pub struct Client {
 pub(crate) type Reentry = Arc<tokio::sync::Mutex<Weak<Guard>>>;
 
 struct Inner {
-    pair: Pair,
+    pair: Arc<Pair>,
     gates: Arc<Gates>,
     reentries: Mutex<HashMap<(Name, u128), Reentry>>,
 }
@@ -68,7 +68,7 @@ impl Client {
     /// A client of this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         store.alarm(Arc::new(keeper::doubt));
-        let pair = Pair { twin: store.twin(), store };
+        let pair = Arc::new(Pair { twin: store.twin(), store });
         let inner = Inner { pair, gates: Arc::default(), reentries: Mutex::default() };
         Client { inner: Arc::new(inner) }
     }

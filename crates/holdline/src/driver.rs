@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::held::Held;
 use crate::keeper;
 use crate::names::Name;
-use crate::store::{Seq, Store, Ticket, TicketId};
+use crate::store::{Pair, Seq, Ticket, TicketId};
 use holdline_kernel::{Action, Claim, Event, Hold, Lease, Manner, Time};
 use std::future::pending;
 use std::sync::Arc;
@@ -31,19 +31,12 @@ pub(crate) struct Want {
     pub(crate) limit: Time,
 }
 
-/// A store, and the same store for the keeper.
-#[derive(Clone, Debug)]
-pub(crate) struct Pair {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) twin: Arc<dyn Store>,
-}
-
 /// Acquires, or says that it was not to be had in the time given.
 ///
 /// # Cancel safety
 ///
 /// Dropping the future at any point leaves no lasting place in the line.
-pub(crate) async fn acquire(pair: &Pair, want: &Want) -> Result<Option<Arc<Held>>> {
+pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<Held>>> {
     let mut claim = Claim::new(want.manner, want.lease, want.limit);
     let mut action = claim.restart();
     let mut abandon = Abandon { pair, want, id: None };
@@ -103,10 +96,10 @@ async fn notice(pair: &Pair, want: &Want, ticket: &Ticket, listen: bool) {
     pending::<()>().await;
 }
 
-fn grant(pair: &Pair, want: &Want, ticket: Ticket, seq: Seq, sent: Time) -> Arc<Held> {
+fn grant(pair: &Arc<Pair>, want: &Want, ticket: Ticket, seq: Seq, sent: Time) -> Arc<Held> {
     let hold = Hold::new(want.lease, sent, want.renew);
-    let (twin, note) = (Arc::clone(&pair.twin), Arc::clone(&want.note));
-    let held = Arc::new(Held::new(twin, want.line.clone(), ticket, note, seq, hold));
+    let (pair, note) = (Arc::clone(pair), Arc::clone(&want.note));
+    let held = Arc::new(Held::new(pair, want.line.clone(), ticket, note, seq, hold));
     keeper::keep(&held);
     held
 }

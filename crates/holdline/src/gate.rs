@@ -10,19 +10,19 @@
 //! such handoffs are bounded, so that other processes get their turn.
 
 use crate::clock;
-use crate::driver::{self, Pair, Want};
+use crate::driver::{self, Want};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Pass};
 use crate::held::Held;
 use crate::names::Name;
 use crate::observe;
-use crate::store::{Refusal, Seq, refuse};
+use crate::store::{Pair, Refusal, Seq, refuse};
 use holdline_kernel::{Manner, Time};
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Bounds of local handoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +41,13 @@ pub(crate) struct Gates(Mutex<HashMap<Name, Entry>>);
 struct Entry {
     gate: Arc<Gate>,
     capacity: u32,
-    users: usize,
+    users: u32,
 }
 
 #[derive(Debug)]
 struct Gate {
     /// Fair, weighted, and safe to cancel: the rule, as tokio implements it.
-    seats: Arc<Semaphore>,
+    seats: Semaphore,
     state: Mutex<State>,
 }
 
@@ -55,7 +55,7 @@ struct Gate {
 struct State {
     waiting: usize,
     /// A lock that its holder has left for the next task. If none comes, dropping it releases it.
-    spare: Option<Spare>,
+    spare: Option<Box<Spare>>,
 }
 
 #[derive(Debug)]
@@ -89,35 +89,29 @@ impl Gates {
     /// Dropping the future at any point leaves no lasting place, here or in the store.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
-        pair: &Pair,
+        pair: &Arc<Pair>,
         want: &Want,
         handoff: Option<Handoff>,
     ) -> Result<Option<Guard>> {
-        let mut visit = self.enter(want)?;
-        let seats = Arc::clone(&visit.gate.seats);
-        let permit = if want.manner == Manner::Try {
-            seats.try_acquire_many_owned(want.weight).ok()
-        } else {
-            let seat = seats.acquire_many_owned(want.weight);
-            clock::within(want.limit, seat).await.transpose().ok().flatten()
-        };
-        let Some(permit) = permit else { return Ok(None) };
-        let spare = visit.seated();
-        let budget = handoff
+        let visit = self.enter(want)?;
+        if !visit.pass(want).await {
+            return Ok(None);
+        }
+        let mut seat = Seat { weight: want.weight, visit, budget: None };
+        seat.budget = handoff
             .map(|bounds| Budget { left: bounds.most - 1, until: clock::now().after(bounds.time) });
-        let mut seat = Seat { visit, permit, pair: pair.clone(), budget };
-        if let Some(Spare { guard, budget }) = spare
-            && guard.is_valid()
+        if let Some(spare) = seat.visit.seated()
+            && spare.guard.is_valid()
         {
-            let (held, token) = guard.into_parts();
+            let (held, token) = spare.guard.into_parts();
             observe::handed_over();
-            seat.budget = seat.budget.and(Some(budget));
+            seat.budget = seat.budget.and(Some(spare.budget));
             let token = Seq(token.0 + 1);
-            return Ok(Some(Guard::new(held, pair.store.clone(), token, Some(Box::new(seat)))));
+            return Ok(Some(Guard::new(held, token, Some(Box::new(seat)))));
         }
         let Some(held) = driver::acquire(pair, want).await? else { return Ok(None) };
         let token = held.seq;
-        Ok(Some(Guard::new(held, pair.store.clone(), token, Some(Box::new(seat)))))
+        Ok(Some(Guard::new(held, token, Some(Box::new(seat)))))
     }
 
     fn enter(self: &Arc<Self>, want: &Want) -> Result<Visit> {
@@ -130,7 +124,7 @@ impl Gates {
         }
         let mut map = self.map();
         let entry = map.entry(want.line.clone()).or_insert_with(|| {
-            let seats = Arc::new(Semaphore::new(want.capacity as usize));
+            let seats = Semaphore::new(want.capacity as usize);
             let gate = Arc::new(Gate { seats, state: Mutex::default() });
             Entry { gate, capacity: want.capacity, users: 0 }
         });
@@ -155,8 +149,21 @@ struct Visit {
 }
 
 impl Visit {
+    /// Waits for its turn, and says whether it came in time. Its permits are then the caller's, to
+    /// give back by a [`Seat`].
+    async fn pass(&self, want: &Want) -> bool {
+        let seats = &self.gate.seats;
+        let permit = if want.manner == Manner::Try {
+            seats.try_acquire_many(want.weight).ok()
+        } else {
+            let seat = seats.acquire_many(want.weight);
+            clock::within(want.limit, seat).await.and_then(Result::ok)
+        };
+        permit.map(SemaphorePermit::forget).is_some()
+    }
+
     /// Ends the wait, and takes what the last holder may have left.
-    fn seated(&mut self) -> Option<Spare> {
+    fn seated(&mut self) -> Option<Box<Spare>> {
         self.waiting = false;
         let mut state = self.gate.state();
         state.waiting -= 1;
@@ -186,10 +193,8 @@ impl Drop for Visit {
 
 /// A place inside the gate. Dropping it lets the next task pass.
 struct Seat {
-    // Dropped in this order: the next task may pass before the visit ends.
-    permit: OwnedSemaphorePermit,
+    weight: u32,
     visit: Visit,
-    pair: Pair,
     budget: Option<Budget>,
 }
 
@@ -203,13 +208,21 @@ impl Pass for Seat {
         if state.waiting == 0 {
             return false;
         }
-        let guard = Guard::new(Arc::clone(held), self.pair.store.clone(), token, None);
-        state.spare = Some(Spare { guard, budget: Budget { left: budget.left - 1, ..budget } });
+        let guard = Guard::new(Arc::clone(held), token, None);
+        let budget = Budget { left: budget.left - 1, ..budget };
+        state.spare = Some(Box::new(Spare { guard, budget }));
         true
     }
 
     fn lighten(&mut self, weight: u32) {
-        let surplus = self.permit.num_permits().saturating_sub(weight as usize);
-        drop(self.permit.split(surplus));
+        let surplus = self.weight.saturating_sub(weight);
+        self.weight -= surplus;
+        self.visit.gate.seats.add_permits(surplus as usize);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.visit.gate.seats.add_permits(self.weight as usize);
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::held::Held;
 use crate::keeper;
 use crate::names::Name;
-use crate::store::{Seq, Store, check_lease};
+use crate::store::{Seq, check_lease};
 use holdline_kernel::Lease;
 use std::future::Future;
 use std::future::poll_fn;
@@ -43,8 +43,6 @@ pub(crate) trait Pass: Send + Sync {
 #[must_use = "dropping the guard at once releases the lock at once"]
 pub struct Guard {
     held: Arc<Held>,
-    /// The store, over the caller's connections.
-    store: Arc<dyn Store>,
     token: Seq,
     pass: Option<Box<dyn Pass>>,
     on_loss: OnLoss,
@@ -53,13 +51,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(
-        held: Arc<Held>,
-        store: Arc<dyn Store>,
-        token: Seq,
-        pass: Option<Box<dyn Pass>>,
-    ) -> Self {
-        Guard { held, store, token, pass, on_loss: OnLoss::Stop, empty: false }
+    pub(crate) fn new(held: Arc<Held>, token: Seq, pass: Option<Box<dyn Pass>>) -> Self {
+        Guard { held, token, pass, on_loss: OnLoss::Stop, empty: false }
     }
 
     pub(crate) fn on_loss(mut self, on_loss: OnLoss) -> Self {
@@ -167,8 +160,8 @@ impl Guard {
         // The drift allowance is a part of the lease, and what is added for it needs one too.
         let drift = lease.drift() + lease.drift() / 50;
         let lease = Lease { length: lease.length.saturating_add(drift), ..lease };
-        check_lease(&*self.store, lease.length)?;
-        self.held.renew(&*self.store, Some(lease)).await?;
+        check_lease(&*self.held.pair.store, lease.length)?;
+        self.held.renew(&*self.held.pair.store, Some(lease)).await?;
         if self.is_valid() { Ok(()) } else { Err(self.loss()) }
     }
 
@@ -191,7 +184,7 @@ impl Guard {
         let was_valid = held.release();
         let limit =
             (held.ticket().lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
-        let call = self.store.leave(&held.line, held.ticket().id);
+        let call = self.held.pair.store.leave(&held.line, held.ticket().id);
         let left = clock::within(clock::now().after(limit), call).await;
         match left {
             Some(Ok(there)) => {
@@ -215,7 +208,7 @@ impl Guard {
     /// Lowers the weight, and tells the store.
     pub(crate) async fn lighten(&mut self, weight: u32) -> Result<()> {
         self.held.change(Some(weight), None);
-        self.held.renew(&*self.store, None).await?;
+        self.held.renew(&*self.held.pair.store, None).await?;
         if !self.is_valid() {
             return Err(self.loss());
         }
@@ -228,7 +221,7 @@ impl Guard {
     /// Replaces what others see about this holder.
     pub(crate) async fn annotate(&self, note: Arc<str>) -> Result<()> {
         self.held.change(None, Some(note));
-        self.held.renew(&*self.store, None).await?;
+        self.held.renew(&*self.held.pair.store, None).await?;
         if self.is_valid() { Ok(()) } else { Err(self.loss()) }
     }
 
@@ -242,7 +235,7 @@ impl Guard {
         let message = format!(
             "{} did not confirm the release of lock \"{}\"; it is being retried in the background, \
              and ends with its lease in any case",
-            self.held.store.address(),
+            self.held.pair.store.address(),
             self.name()
         );
         match cause {
@@ -281,7 +274,7 @@ impl Drop for Guard {
         self.held.release();
         let ticket = self.held.ticket();
         keeper::leave(keeper::Leave {
-            store: Arc::clone(&self.held.store),
+            store: Arc::clone(&self.held.pair.twin),
             line: self.held.line.clone(),
             id: ticket.id,
             until: clock::now().after(ticket.lease),

@@ -7,7 +7,7 @@
 use crate::clock;
 use crate::names::Name;
 use crate::observe;
-use crate::store::{Enter, Seq, Standing, Store, Ticket};
+use crate::store::{Enter, Pair, Seq, Standing, Store, Ticket};
 use holdline_kernel::{Hold, Lease, Next, Time};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -21,8 +21,7 @@ const RELEASED: u8 = 2;
 
 /// What is left of one acquisition once it is granted.
 pub(crate) struct Held {
-    /// The store, over the keeper's connections.
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) pair: Arc<Pair>,
     pub(crate) line: Name,
     pub(crate) seq: Seq,
     pub(crate) since: Time,
@@ -39,14 +38,13 @@ struct Changing {
     hold: Hold,
     ticket: Ticket,
     note: Arc<str>,
-    /// Where the keeper's schedule has it.
-    due: Option<Time>,
-    why: String,
+    /// Where the keeper's schedule has it; [`Time::NEVER`] if it does not.
+    due: Time,
 }
 
 impl Held {
     pub(crate) fn new(
-        store: Arc<dyn Store>,
+        pair: Arc<Pair>,
         line: Name,
         ticket: Ticket,
         note: Arc<str>,
@@ -55,14 +53,14 @@ impl Held {
     ) -> Self {
         observe::held(1.0);
         Held {
-            store,
+            pair,
             line,
             seq,
             since: clock::now(),
             state: AtomicU8::new(HELD),
             until: AtomicU64::new(hold.until().0),
             gone: AtomicBool::new(false),
-            changing: Mutex::new(Changing { hold, ticket, note, due: None, why: String::new() }),
+            changing: Mutex::new(Changing { hold, ticket, note, due: Time::NEVER }),
             loss: Notify::new(),
         }
     }
@@ -103,9 +101,12 @@ impl Held {
     }
 
     /// Why it was lost, in words.
-    pub(crate) fn why(&self) -> String {
-        let why = self.changing().why.clone();
-        if why.is_empty() { "its lease ran out".to_owned() } else { why }
+    pub(crate) fn why(&self) -> &'static str {
+        if self.gone.load(Ordering::Acquire) {
+            "the store no longer has it: it lapsed, or somebody broke the lock"
+        } else {
+            "its lease ran out before a renewal was confirmed"
+        }
     }
 
     /// Resolves when the lock is lost (or released).
@@ -131,19 +132,12 @@ impl Held {
     }
 
     /// Marks it lost. Says whether it was held before.
-    pub(crate) fn lose(&self, why: &str) -> bool {
-        // The reason comes first, so that whoever sees the loss can say why.
-        {
-            let mut changing = self.changing();
-            if changing.why.is_empty() {
-                why.clone_into(&mut changing.why);
-            }
-        }
+    pub(crate) fn lose(&self) -> bool {
         let was_held =
             self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if was_held {
             observe::lost(clock::now(), self.since);
-            tracing::warn!(name = %self.line, token = self.seq.0, why, "lock lost");
+            tracing::warn!(name = %self.line, token = self.seq.0, why = self.why(), "lock lost");
         }
         self.loss.notify_waiters();
         was_held
@@ -166,7 +160,7 @@ impl Held {
     }
 
     /// Where the keeper's schedule has this lock; kept here so that a release finds it.
-    pub(crate) fn set_due(&self, due: Option<Time>) -> Option<Time> {
+    pub(crate) fn set_due(&self, due: Time) -> Time {
         std::mem::replace(&mut self.changing().due, due)
     }
 
@@ -205,8 +199,9 @@ impl Held {
                 }
             }
             Standing::Lost | Standing::Waiting { .. } => {
+                // The reason comes first, so that whoever sees the loss can say why.
                 self.gone.store(true, Ordering::Release);
-                self.lose("the store no longer has it: it lapsed, or somebody broke the lock");
+                self.lose();
             }
         }
         Ok(())

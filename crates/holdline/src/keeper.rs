@@ -16,7 +16,8 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use holdline_kernel::{Next, Schedule, Time};
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -36,11 +37,36 @@ pub(crate) struct Leave {
     pub(crate) then: Option<Box<dyn Any + Send>>,
 }
 
-/// Renewals and departures, in order of time. The address tells apart what is due at once.
-type Entries = BTreeMap<(Time, usize), Arc<Held>>;
+/// A held lock, and when to see to it. Ordered by time; the address tells apart what is due at
+/// once.
+struct Entry {
+    due: Time,
+    held: Arc<Held>,
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |entry: &Self| (entry.due, Arc::as_ptr(&entry.held).addr());
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Entry {}
 
 struct Plan {
-    entries: Entries,
+    entries: BTreeSet<Entry>,
     /// When the keeper will look next by itself. Whoever adds something earlier wakes it.
     planned: Time,
 }
@@ -58,7 +84,7 @@ fn keeper() -> &'static Keeper {
     static KEEPER: OnceLock<&'static Keeper> = OnceLock::new();
     KEEPER.get_or_init(|| {
         let (jobs, inbox) = mpsc::unbounded_channel();
-        let plan = Plan { entries: Entries::new(), planned: Time::NEVER };
+        let plan = Plan { entries: BTreeSet::new(), planned: Time::NEVER };
         let keeper: &'static Keeper = Box::leak(Box::new(Keeper {
             plan: Mutex::new(plan),
             nudge: Notify::new(),
@@ -84,8 +110,8 @@ pub(crate) fn keep(held: &Arc<Held>) {
     let keeper = keeper();
     let (_, due) = held.next(held.since);
     let mut plan = keeper.plan();
-    held.set_due(Some(due));
-    plan.entries.insert((due, address(held)), Arc::clone(held));
+    held.set_due(due);
+    plan.entries.insert(Entry { due, held: Arc::clone(held) });
     let early = due < plan.planned;
     drop(plan);
     if early {
@@ -96,9 +122,8 @@ pub(crate) fn keep(held: &Arc<Held>) {
 /// Stops renewing a lock.
 pub(crate) fn forget(held: &Arc<Held>) {
     let mut plan = keeper().plan();
-    if let Some(due) = held.set_due(None) {
-        plan.entries.remove(&(due, address(held)));
-    }
+    let due = held.set_due(Time::NEVER);
+    plan.entries.remove(&Entry { due, held: Arc::clone(held) });
 }
 
 /// Gives a place up in the background, trying until it is done or has lapsed.
@@ -115,11 +140,12 @@ pub(crate) fn doubt(id: TicketId) {
     let keeper = keeper();
     let now = clock::now();
     let mut plan = keeper.plan();
-    let found = plan.entries.iter().find(|(_, held)| held.ticket().id == id).map(|(key, _)| *key);
-    if let Some(held) = found.and_then(|key| plan.entries.remove(&key)) {
+    let found = plan.entries.iter().find(|entry| entry.held.ticket().id == id);
+    if let Some(held) = found.map(|entry| Arc::clone(&entry.held)) {
         held.doubt(now);
-        held.set_due(Some(now));
-        plan.entries.insert((now, address(&held)), held);
+        let due = held.set_due(now);
+        plan.entries.remove(&Entry { due, held: Arc::clone(&held) });
+        plan.entries.insert(Entry { due: now, held });
         keeper.nudge.notify_one();
     }
 }
@@ -128,10 +154,6 @@ pub(crate) fn doubt(id: TicketId) {
 pub(crate) async fn settle() {
     // The sender lives as long as the process: this cannot fail.
     let _ = keeper().undone.subscribe().wait_for(|undone| *undone == 0).await;
-}
-
-fn address(held: &Arc<Held>) -> usize {
-    Arc::as_ptr(held).addr()
 }
 
 impl Keeper {
@@ -168,12 +190,9 @@ impl Keeper {
         let now = clock::now();
         let (mut renewals, mut losses) = (Vec::new(), Vec::new());
         let mut plan = self.plan();
-        while let Some(first) = plan.entries.first_entry() {
-            if first.key().0 > now {
-                break;
-            }
-            let held = first.remove();
-            held.set_due(None);
+        while plan.entries.first().is_some_and(|first| first.due <= now) {
+            let Some(Entry { held, .. }) = plan.entries.pop_first() else { break };
+            held.set_due(Time::NEVER);
             if held.is_over() {
                 continue;
             }
@@ -182,13 +201,13 @@ impl Keeper {
                 losses.push(held);
                 continue;
             }
-            held.set_due(Some(again));
-            plan.entries.insert((again, address(&held)), Arc::clone(&held));
+            held.set_due(again);
+            plan.entries.insert(Entry { due: again, held: Arc::clone(&held) });
             if next == Next::Renew {
                 renewals.push(held);
             }
         }
-        plan.planned = plan.entries.first_key_value().map_or(Time::NEVER, |(key, _)| key.0);
+        plan.planned = plan.entries.first().map_or(Time::NEVER, |first| first.due);
         (renewals, losses)
     }
 
@@ -196,12 +215,12 @@ impl Keeper {
     /// once: the margin is the holder's, to stop its work in, and nobody is to be let in before it
     /// is over. By then the lease is over as well, unless a renewal came through unconfirmed.
     async fn lapse(&'static self, held: Arc<Held>) {
-        if held.lose("its lease ran out before a renewal was confirmed") {
+        if held.lose() {
             clock::sleep_until(held.lapses()).await;
             let (line, id) = (held.line.clone(), held.ticket().id);
             let until = clock::now().after(held.ticket().lease);
             self.undone.send_modify(|undone| *undone += 1);
-            let store = Arc::clone(&held.store);
+            let store = Arc::clone(&held.pair.twin);
             self.finish(Leave { store, line, id, until, then: None }).await;
         }
     }
@@ -254,7 +273,7 @@ async fn start(task: impl Future<Output = ()> + Send + 'static, work: &mut Futur
 async fn renew(held: Arc<Held>) {
     let beat = held.until().0.saturating_sub(clock::now().0);
     let limit = Duration::from_nanos(beat).min(held.ticket().lease / 4);
-    let outcome = tokio::time::timeout(limit, held.renew(&*held.store, None)).await;
+    let outcome = tokio::time::timeout(limit, held.renew(&*held.pair.twin, None)).await;
     observe::renewed(matches!(outcome, Ok(Ok(()))));
     match outcome {
         Ok(Ok(())) => {

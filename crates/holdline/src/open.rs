@@ -13,6 +13,7 @@ use std::sync::Arc;
 /// | --- | --- |
 /// | `memory:` or `memory:NAME` | this process's memory; by name, shared within the process |
 /// | `sqlite:PATH` | a file, shared by the processes of this machine |
+/// | `redis://HOST` and others | Redis or Valkey: see the guide for Redis |
 /// | `etcd://HOST:PORT,HOST:PORT/PREFIX` or `etcds:` | etcd, shared with `etcdctl lock` and Go |
 /// | `quorum:URL,URL,URL` | a majority of three or more stores |
 ///
@@ -54,6 +55,11 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
         "sqlite" => stores::sqlite::open(rest),
         #[cfg(not(feature = "sqlite"))]
         "sqlite" => Err(absent("sqlite", "sqlite")),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" | "redis+unix" => stores::redis::open(scheme, rest).await,
+        #[cfg(not(feature = "redis"))]
+        scheme if scheme.starts_with("redis") => Err(absent("the Redis store", "redis")),
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => stores::etcd::open(scheme, rest),
         #[cfg(not(feature = "etcd"))]
@@ -80,7 +86,8 @@ fn absent(what: &str, feature: &str) -> Error {
 
 /// The scheme alone is shown: the rest may hold a password.
 fn unknown(scheme: Option<&str>) -> Error {
-    let known = "known are memory:, sqlite:PATH, quorum:URL,URL,URL and etcd://HOST";
+    let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT and \
+                 quorum:URL,URL,URL";
     let message = match scheme {
         Some(scheme) => {
             let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();

@@ -95,7 +95,8 @@ impl Settings {
             weight,
             capacity,
             lease,
-            patience: PATIENCE.clamp(promises.lease_min, promises.lease_max),
+            // A place keeps what it had as a waiter when it is admitted: no more than a holder's.
+            patience: PATIENCE.min(self.lease),
             renew: self.renew,
             span: self.handoff.map_or(1, |handoff| handoff.most),
             note,

@@ -198,3 +198,10 @@ pub(crate) fn check_lease(store: &dyn Store, lease: Duration) -> Result<()> {
     );
     Err(Error::new(ErrorKind::Invalid, message))
 }
+
+/// A store, and the same store for the keeper.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) twin: Arc<dyn Store>,
+}

@@ -25,9 +25,9 @@ enum Source {
     /// A file in a temporary folder.
     #[cfg(feature = "sqlite")]
     File,
-    /// This variable of the environment.
-    #[allow(dead_code, reason = "the stores on servers are yet to come")]
-    Server(&'static str),
+    /// This variable of the environment, and what to add to it.
+    #[allow(dead_code, reason = "a build may have no store on a server")]
+    Server(&'static str, &'static str),
 }
 
 /// Every store of this build.
@@ -39,13 +39,22 @@ fn stores() -> Vec<(&'static str, Source)> {
         ("quorum-sqlite", Source::QuorumOfFiles),
         #[cfg(feature = "sqlite")]
         ("sqlite", Source::File),
+        #[cfg(feature = "redis")]
+        ("redis", Source::Server("HOLDLINE_TEST_REDIS", "")),
+        #[cfg(feature = "redis")]
+        ("redis-string", Source::Server("HOLDLINE_TEST_REDIS", "?scheme=string&prefix=string:")),
+        #[cfg(feature = "redis")]
+        ("redis-quorum", Source::Server("HOLDLINE_TEST_REDIS_FIVE", "")),
+        #[cfg(feature = "redis")]
+        ("redis-cluster", Source::Server("HOLDLINE_TEST_REDIS_CLUSTER", "")),
         #[cfg(feature = "etcd")]
-        ("etcd", Source::Server("HOLDLINE_TEST_ETCD")),
+        ("etcd", Source::Server("HOLDLINE_TEST_ETCD", "")),
     ]
 }
 
 impl Source {
     /// The store, or what is missing.
+    #[allow(unused_variables, reason = "a build may have no store in a file")]
     fn subject(&self, folder: &std::path::Path) -> Result<Arc<dyn Subject>, String> {
         match self {
             Source::Memory => Ok(At::new("memory:conformance")),
@@ -59,8 +68,8 @@ impl Source {
             }
             #[cfg(feature = "sqlite")]
             Source::File => Ok(At::shared(format!("sqlite:{}", folder.join("locks").display()))),
-            Source::Server(variable) => match std::env::var(variable) {
-                Ok(url) => Ok(At::shared(url)),
+            Source::Server(variable, rest) => match std::env::var(variable) {
+                Ok(url) => Ok(At::shared(url + rest)),
                 Err(_) => Err(format!("{variable} is not set")),
             },
         }

@@ -55,7 +55,7 @@ pub enum Action {
         /// When the request that gave it was sent.
         sent: Time,
     },
-    /// The place is gone. Begin again with a new ticket, by [`Claim::restart`].
+    /// The ticket has no place. Begin again with a new one, by [`Claim::restart`].
     Restart,
     /// It was not admitted within the time, or not at once. Leave the line.
     GiveUp,
@@ -73,6 +73,8 @@ pub struct Claim {
     seq: Option<Seq>,
     looks: u32,
     failures: u32,
+    /// The last request was answered, so that its ticket is settled.
+    settled: bool,
 }
 
 /// So many failures in a row, and a claim gives up on the store.
@@ -81,12 +83,13 @@ const FAILURES: u32 = 5;
 impl Claim {
     /// A claim that must be admitted before `limit` (perhaps [`Time::NEVER`]).
     pub fn new(manner: Manner, lease: Lease, limit: Time) -> Self {
-        Claim { manner, lease, limit, seq: None, looks: 0, failures: 0 }
+        Claim { manner, lease, limit, seq: None, looks: 0, failures: 0, settled: false }
     }
 
     /// The first thing to do, also with a new ticket after [`Action::Restart`].
     pub fn restart(&mut self) -> Action {
         self.seq = None;
+        self.settled = false;
         Action::Send(self.verb())
     }
 
@@ -95,10 +98,15 @@ impl Claim {
         match event {
             Event::Reply { sent, standing } => {
                 self.failures = 0;
+                self.settled = true;
                 self.reply(now, random, sent, standing)
             }
             Event::Failed => self.failed(now, random),
             Event::Woken if now >= self.limit => Action::GiveUp,
+            // Who keeps no place comes back as somebody new: a ticket is for one attempt.
+            Event::Woken if matches!(self.manner, Manner::Barge(_)) && self.settled => {
+                Action::Restart
+            }
             Event::Woken => Action::Send(self.verb()),
         }
     }
@@ -134,6 +142,7 @@ impl Claim {
 
     fn failed(&mut self, now: Time, random: u64) -> Action {
         self.failures += 1;
+        self.settled = false;
         // One answer that the limit cut off is no news: the one before it was to wait.
         if now >= self.limit && self.failures == 1 && self.looks > 0 {
             return Action::GiveUp;

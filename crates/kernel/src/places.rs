@@ -17,10 +17,23 @@ const SCAN: usize = 16;
 /// The places of one line, in memory.
 #[derive(Clone, Debug)]
 pub struct Deck<D> {
-    places: VecDeque<(Seq, Option<Place<D>>)>,
+    places: VecDeque<Slot<D>>,
     gaps: usize,
     #[allow(clippy::box_collection, reason = "a short line must not pay for the map's header")]
     index: Option<Box<BTreeMap<TicketId, Seq>>>,
+}
+
+/// A place, or the gap that it left.
+#[derive(Clone, Debug)]
+struct Slot<D> {
+    place: Place<D>,
+    gap: bool,
+}
+
+impl<D> Slot<D> {
+    fn place(&self) -> Option<&Place<D>> {
+        (!self.gap).then_some(&self.place)
+    }
 }
 
 impl<D> Default for Deck<D> {
@@ -32,34 +45,34 @@ impl<D> Default for Deck<D> {
 impl<D> Deck<D> {
     /// All places, front first.
     pub fn iter(&self) -> impl Iterator<Item = &Place<D>> {
-        self.places.iter().filter_map(|(_, place)| place.as_ref())
+        self.places.iter().filter_map(Slot::place)
     }
 
     fn position(&self, seq: Seq) -> Result<usize, usize> {
-        self.places.binary_search_by_key(&seq, |(seq, _)| *seq)
+        self.places.binary_search_by_key(&seq, |slot| slot.place.seq)
     }
 
     fn find(&self, id: TicketId) -> Option<&Place<D>> {
         match &self.index {
             Some(index) => {
                 let at = self.position(*index.get(&id)?).ok()?;
-                self.places[at].1.as_ref()
+                self.places[at].place()
             }
             None => self.iter().find(|place| place.id == id),
         }
     }
 
     fn tidy(&mut self) {
-        while matches!(self.places.front(), Some((_, None))) {
+        while self.places.front().is_some_and(|slot| slot.gap) {
             self.places.pop_front();
             self.gaps -= 1;
         }
-        while matches!(self.places.back(), Some((_, None))) {
+        while self.places.back().is_some_and(|slot| slot.gap) {
             self.places.pop_back();
             self.gaps -= 1;
         }
         if self.gaps > SCAN && self.gaps > self.places.len() / 2 {
-            self.places.retain(|(_, place)| place.is_some());
+            self.places.retain(|slot| !slot.gap);
             self.gaps = 0;
         }
         if self.places.is_empty() {
@@ -79,11 +92,14 @@ impl<D: Clone> Places for Deck<D> {
 
     fn first_from(&mut self, seq: Seq) -> Result<Option<Place<D>>, Infallible> {
         let (Ok(start) | Err(start)) = self.position(seq);
-        Ok(self.places.range(start..).find_map(|(_, place)| place.clone()))
+        Ok(self.places.range(start..).find_map(Slot::place).cloned())
     }
 
     fn push(&mut self, place: &Place<D>) -> Result<(), Infallible> {
-        self.places.push_back((place.seq, Some(place.clone())));
+        if self.places.capacity() == 0 {
+            self.places.reserve_exact(1); // most lines never have more
+        }
+        self.places.push_back(Slot { place: place.clone(), gap: false });
         if let Some(index) = &mut self.index {
             index.insert(place.id, place.seq);
         } else if self.places.len() > SCAN {
@@ -94,18 +110,19 @@ impl<D: Clone> Places for Deck<D> {
 
     fn update(&mut self, place: &Place<D>) -> Result<(), Infallible> {
         if let Ok(at) = self.position(place.seq) {
-            self.places[at].1 = Some(place.clone());
+            self.places[at].place = place.clone();
         }
         Ok(())
     }
 
     fn remove(&mut self, seq: Seq) -> Result<(), Infallible> {
         if let Ok(at) = self.position(seq)
-            && let Some(place) = self.places[at].1.take()
+            && !self.places[at].gap
         {
+            self.places[at].gap = true;
             self.gaps += 1;
             if let Some(index) = &mut self.index {
-                index.remove(&place.id);
+                index.remove(&self.places[at].place.id);
             }
             self.tidy();
         }

@@ -98,13 +98,19 @@ fn a_poller_waits_by_its_schedule_but_never_longer_than_its_place_lasts() {
     }
 }
 
-/// A barger has no place to lose, so it waits by its schedule alone, and asks to enter at once.
+/// A barger has no place to lose, so it waits by its schedule alone, and asks to enter at once, as
+/// somebody new: its last ticket has been answered. One that was not answered is asked about again.
 #[test]
 fn a_barger_keeps_no_place() {
     let mut claim = claim(Manner::Barge(Schedule::fixed(Duration::from_secs(5))));
     let action = claim.step(ms(0), 0, reply(ms(0), waiting(None)));
     assert_eq!(action, Action::Wait { until: ms(5_000), seq: None });
-    assert_eq!(claim.step(ms(5_000), 0, Event::Woken), Action::Send(Enter::Try));
+    assert_eq!(claim.step(ms(5_000), 0, Event::Woken), Action::Restart);
+    assert_eq!(claim.restart(), Action::Send(Enter::Try));
+    let Action::Wait { until, .. } = claim.step(ms(5_000), 0, Event::Failed) else {
+        panic!("a failure is retried")
+    };
+    assert_eq!(claim.step(until, 0, Event::Woken), Action::Send(Enter::Try));
 }
 
 /// Whatever happens to a try, it never asks for a place in the line.

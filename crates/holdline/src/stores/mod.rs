@@ -4,6 +4,8 @@
 pub mod etcd;
 pub mod memory;
 pub mod quorum;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub(crate) mod wakes;

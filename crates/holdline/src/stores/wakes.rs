@@ -38,6 +38,14 @@ impl Wakes {
         slots.entry(id).or_default().notify.notify_one();
     }
 
+    /// Wakes everybody who waits now: notices may have been lost.
+    #[cfg(feature = "redis")]
+    pub(crate) fn wake_all(&self) {
+        for slot in self.slots().values().filter(|slot| slot.waiting > 0) {
+            slot.notify.notify_one();
+        }
+    }
+
     /// Waits for a notice to this ticket.
     pub(crate) async fn wait(&self, id: TicketId) {
         let waiter = Waiter::new(self, id);

@@ -263,7 +263,7 @@ mod tests {
 
     fn ticket(weight: u32, capacity: u32) -> Ticket {
         let lease = Duration::from_secs(1);
-        Ticket { id: TicketId(5), weight, capacity, lease, patience: lease, span: 1 }
+        Ticket { id: TicketId(5), weight, capacity, lease, patience: lease, span: 1, floor: 0 }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::store::{
 use grant::{Grant, Seat};
 use holdline_kernel::{Tally, Vote};
 use round::{Round, detail};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -123,25 +123,22 @@ impl Quorum {
                 })
             }));
         }
-        let outcome = round.run(sent).await;
+        // Who does not know the nodes' clocks yet waits for all answers, to learn from them.
+        let outcome =
+            if ticket.floor == 0 { round.run_all(sent).await } else { round.run(sent).await };
         let seqs: Vec<Option<Seq>> = outcome.answers(|answer| answer.1);
         seqs.iter().flatten().for_each(|seq| self.learn(ticket.floor, *seq));
         if outcome.met() {
             let token = seqs.iter().flatten().copied().max().unwrap_or(Seq(0));
-            match self.lift(line, ticket, note, seqs, token).await {
-                Ok(standing) => return Ok(standing),
-                Err(error) => {
-                    self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
-                    return Err(error);
-                }
-            }
+            return self.lift(line, ticket, note, seqs, token).await;
         }
-        // Whoever did not answer may have admitted it as well.
-        self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
         if outcome.hopeless_by_no() {
+            // Whoever did not answer may have admitted it as well.
+            self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
             let again = Duration::from_millis(fastrand::u64(5..50));
             return Ok(Standing::Waiting { seq: None, again });
         }
+        // Nothing is certain: asked again by the same ticket, the nodes answer the same way.
         Err(self.unavailable(line, &outcome.failures()))
     }
 
@@ -204,6 +201,14 @@ impl Quorum {
         Error::new(ErrorKind::Unavailable, message)
     }
 
+    /// On how many of so many nodes that answered a lock must be seen to be held: it is on a
+    /// majority of all, of which some may not have answered. On fewer, somebody tries, or is just
+    /// leaving.
+    fn enough(&self, answered: usize) -> usize {
+        let silent = self.nodes.len() - answered.min(self.nodes.len());
+        (self.tally().majority() as usize).saturating_sub(silent).max(1)
+    }
+
     /// Asks all nodes something that changes nothing, and takes what a majority says.
     async fn survey<'a, T: Send + 'a>(
         &'a self,
@@ -239,7 +244,8 @@ impl Store for Quorum {
             match how {
                 Enter::Keep(token) => self.keep(line, ticket, note, token).await,
                 Enter::Try | Enter::Queue => {
-                    // Asked again, it has the token that it had; nodes that were late must not raise it.
+                    // Asked again, it has the token that it had; nodes that were late must not
+                    // raise it.
                     let known = self.held().get(&ticket.id).map(|grant| grant.token);
                     if let Some(token) = known
                         && let kept @ Standing::Admitted(_) =
@@ -264,7 +270,7 @@ impl Store for Quorum {
     fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
         Box::pin(async move {
             let views = self.survey(line, |node| node.look(line)).await?;
-            let majority = self.tally().majority() as usize;
+            let enough = self.enough(views.len());
             let mut all: BTreeMap<TicketId, (usize, Standee)> = BTreeMap::new();
             for place in views.into_iter().flat_map(|view| view.places) {
                 let entry = all.entry(place.id).or_insert_with(|| (0, place.clone()));
@@ -274,7 +280,7 @@ impl Store for Quorum {
             }
             let mut places: Vec<Standee> = all
                 .into_values()
-                .map(|(yes, place)| Standee { admitted: yes >= majority, ..place })
+                .map(|(yes, place)| Standee { admitted: yes >= enough, ..place })
                 .filter(|place| place.admitted) // others have it on a few nodes, for a moment
                 .collect();
             places.sort_by_key(|place| place.seq);
@@ -286,8 +292,12 @@ impl Store for Quorum {
         Box::pin(async move {
             let any = Name::new(if prefix.is_empty() { "*" } else { prefix })?;
             let lists = self.survey(&any, |node| node.list(prefix)).await?;
-            let names: BTreeSet<Name> = lists.into_iter().flatten().collect();
-            Ok(names.into_iter().collect())
+            let enough = self.enough(lists.len());
+            let mut names: BTreeMap<Name, usize> = BTreeMap::new();
+            for name in lists.into_iter().flatten() {
+                *names.entry(name).or_default() += 1;
+            }
+            Ok(names.into_iter().filter(|(_, on)| *on >= enough).map(|(name, _)| name).collect())
         })
     }
 

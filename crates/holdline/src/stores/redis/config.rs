@@ -1,0 +1,326 @@
+//! What a `redis:` URL says.
+//!
+//! ```text
+//! redis[s]://[user[:password]@]host[:port][/db]
+//! redis[s]+sentinel://[user[:password]@]host[:port],host[:port]/service[/db]
+//! redis[s]+cluster://[user[:password]@]host[:port],host[:port]
+//! redis+unix:///path/of/the/socket
+//! ```
+//!
+//! The password is kept in a type that does not show it.
+
+use crate::error::{Error, ErrorKind, Result};
+use std::fmt;
+use std::time::Duration;
+
+/// Everything about a store's servers, and how it uses them.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    pub(super) kind: Kind,
+    pub(super) hosts: Vec<(String, u16)>,
+    pub(super) tls: bool,
+    pub(super) ca_file: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<Secret>,
+    pub(super) sentinel_user: Option<String>,
+    pub(super) sentinel_password: Option<Secret>,
+    pub(super) db: u32,
+    /// What all keys and channels begin with.
+    pub(super) prefix: String,
+    /// How long one call may take, with connecting and all.
+    pub(super) timeout: Duration,
+    /// How long the token counter of an idle line is kept, at least.
+    pub(super) idle: Duration,
+    pub(super) layout: Layout,
+}
+
+/// How the servers are organised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Single,
+    Unix(String),
+    /// The sentinels know the address of this service's primary.
+    Sentinel(String),
+    Cluster,
+}
+
+/// What a lock looks like in the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// A line with places: see `lua/enter_one.lua`.
+    Line,
+    /// A string with an expiry, as the common Redis lock libraries have it.
+    String,
+}
+
+/// A password. Not shown, whatever prints it.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Secret(pub(super) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+const KNOWN: &str = "prefix, timeout, idle, scheme, password_file, password_env, ca_file, \
+    sentinel_user, sentinel_password_file, sentinel_password_env";
+
+impl Config {
+    /// Reads what follows the first colon of a URL of this scheme.
+    pub(super) fn read(scheme: &str, rest: &str) -> Result<Config> {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if rest.contains('#') || query.contains('#') {
+            return Err(invalid("has a part after #; write # in a password as %23"));
+        }
+        let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let (base, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let mut config = Config {
+            kind: Kind::Single,
+            hosts: Vec::new(),
+            tls: base == "rediss",
+            ca_file: None,
+            user: some(decode(user)?),
+            password: some(decode(password)?).map(Secret),
+            sentinel_user: None,
+            sentinel_password: None,
+            db: 0,
+            prefix: String::new(),
+            timeout: Duration::from_secs(2),
+            idle: Duration::from_secs(600),
+            layout: Layout::Line,
+        };
+        let port = if kind == "sentinel" { 26379 } else { 6379 };
+        if kind != "unix" {
+            config.hosts = hosts.split(',').map(|h| host(h, port)).collect::<Result<_>>()?;
+        }
+        config.place(kind, path)?;
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            config.set(key, &decode(value)?)?;
+        }
+        if config.layout == Layout::Line && config.prefix.is_empty() {
+            "holdline:".clone_into(&mut config.prefix);
+        }
+        Ok(config)
+    }
+
+    /// Takes in the path, which means something else for each kind.
+    fn place(&mut self, kind: &str, path: &str) -> Result<()> {
+        let db = |text: &str| match text {
+            "" => Ok(0),
+            text => text.parse().map_err(|_| invalid("has a database that is no number")),
+        };
+        match kind {
+            "" if self.hosts.len() > 1 => {
+                return Err(invalid(
+                    "has several hosts; use redis+sentinel: or redis+cluster:, or quorum: with \
+                     one URL for each",
+                ));
+            }
+            "" => self.db = db(path)?,
+            "unix" => self.kind = Kind::Unix(format!("/{}", decode(path)?)),
+            "cluster" if path.is_empty() || path == "0" => self.kind = Kind::Cluster,
+            "cluster" => return Err(invalid("has a database, but a cluster has only number 0")),
+            "sentinel" => {
+                let (service, number) = path.split_once('/').unwrap_or((path, ""));
+                if service.is_empty() {
+                    return Err(invalid("lacks the service's name, as in redis+sentinel://h/name"));
+                }
+                self.kind = Kind::Sentinel(decode(service)?);
+                self.db = db(number)?;
+            }
+            _ => return Err(invalid("has an unknown scheme")),
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "prefix" if value.contains(['{', '}']) || value.chars().any(char::is_whitespace) => {
+                return Err(invalid("has a prefix with braces or spaces"));
+            }
+            "prefix" => value.clone_into(&mut self.prefix),
+            "timeout" => self.timeout = duration(value)?,
+            "idle" => self.idle = duration(value)?,
+            "scheme" => {
+                self.layout = match value {
+                    "line" => Layout::Line,
+                    "string" => Layout::String,
+                    _ => {
+                        let message = "a Redis store has the schemes \"line\" and \"string\"; no \
+                            other is supported";
+                        return Err(Error::new(ErrorKind::Unsupported, message));
+                    }
+                }
+            }
+            "password_file" => self.password = Some(from_file(value)?),
+            "password_env" => self.password = Some(from_env(value)?),
+            "ca_file" => self.ca_file = Some(value.to_owned()),
+            "db" => self.db = value.parse().map_err(|_| invalid("has a db that is no number"))?,
+            "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
+            "sentinel_password_file" => self.sentinel_password = Some(from_file(value)?),
+            "sentinel_password_env" => self.sentinel_password = Some(from_env(value)?),
+            _ => return Err(invalid(&format!("has an unknown option; known are {KNOWN}"))),
+        }
+        Ok(())
+    }
+
+    /// The URL for messages: without the password, and without options.
+    pub(super) fn address(&self) -> String {
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        let user = self.user.as_deref().map_or(String::new(), |user| format!("{user}@"));
+        let hosts: Vec<String> = self.hosts.iter().map(|(h, p)| join(h, *p)).collect();
+        let hosts = hosts.join(",");
+        let db = if self.db == 0 { String::new() } else { format!("/{}", self.db) };
+        match &self.kind {
+            Kind::Single => format!("{scheme}://{user}{hosts}{db}"),
+            Kind::Unix(path) => format!("redis+unix://{user}{path}"),
+            Kind::Sentinel(service) => format!("{scheme}+sentinel://{user}{hosts}/{service}{db}"),
+            Kind::Cluster => format!("{scheme}+cluster://{user}{hosts}"),
+        }
+    }
+}
+
+fn join(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// The URL itself is not shown: it may hold a password in a place where nobody expects it.
+fn invalid(problem: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("the Redis store's URL {problem}"))
+}
+
+fn host(text: &str, port: u16) -> Result<(String, u16)> {
+    let (host, after) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        Some((host, after)) => (host, after),
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let port = match after.strip_prefix(':') {
+        None if after.is_empty() => port,
+        Some(digits) => match digits.parse() {
+            Ok(port) if port > 0 => port,
+            _ => return Err(invalid("has a port that is no number from 1 to 65535")),
+        },
+        None => return Err(invalid("has a host that makes no sense")),
+    };
+    let host = if host.is_empty() { "127.0.0.1" } else { host };
+    Ok((decode(host)?, port))
+}
+
+/// Undoes percent-encoding.
+fn decode(text: &str) -> Result<String> {
+    let bad = || invalid("has a % that is not followed by two hexadecimal digits of UTF-8");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        bytes.push(digits.and_then(|d| u8::from_str_radix(d, 16).ok()).ok_or_else(bad)?);
+        rest = &tail[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| bad())
+}
+
+/// `500ms`, `2s`, `10m`, `1h`.
+fn duration(text: &str) -> Result<Duration> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => 0,
+    };
+    match number.parse::<u64>() {
+        Ok(number) if (10..=7 * 86_400_000).contains(&number.saturating_mul(unit)) => {
+            Ok(Duration::from_millis(number * unit))
+        }
+        _ => Err(invalid("has a time that is not like 500ms, 2s, 10m or 1h, from 10ms to 168h")),
+    }
+}
+
+fn from_file(path: &str) -> Result<Secret> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let message = format!("the password file {path} of the Redis store cannot be read");
+        Error::because(ErrorKind::Invalid, message, error)
+    })?;
+    Ok(Secret(text.trim_end_matches(['\r', '\n']).to_owned()))
+}
+
+fn from_env(name: &str) -> Result<Secret> {
+    std::env::var(name).map(Secret).map_err(|_| {
+        let message = format!("the Redis store's password is to be in ${name}, which is not set");
+        Error::new(ErrorKind::Invalid, message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<Config> {
+        let (scheme, rest) = url.split_once(':').expect("a colon");
+        Config::read(scheme, rest)
+    }
+
+    #[test]
+    fn urls_that_make_sense() {
+        let plain = read("redis://localhost").expect("good");
+        assert_eq!(plain.hosts, [("localhost".to_owned(), 6379)]);
+        assert_eq!((plain.db, plain.prefix.as_str(), plain.tls), (0, "holdline:", false));
+        let full = read("rediss://al:p%40ss%3a@[::1]:7/3?prefix=app:&timeout=500ms").expect("good");
+        assert_eq!(full.hosts, [("::1".to_owned(), 7)]);
+        assert_eq!(full.password, Some(Secret("p@ss:".to_owned())));
+        assert_eq!((full.db, full.prefix.as_str(), full.tls), (3, "app:", true));
+        assert_eq!(full.timeout, Duration::from_millis(500));
+        assert_eq!(full.address(), "rediss://al@[::1]:7/3");
+        assert!(!format!("{full:?}").contains("p@ss"));
+        let sentinel = read("redis+sentinel://a,b:2/main/1").expect("good");
+        assert_eq!(sentinel.kind, Kind::Sentinel("main".to_owned()));
+        assert_eq!(sentinel.address(), "redis+sentinel://a:26379,b:2/main/1");
+        assert_eq!(read("redis+cluster://a:1,b:2").expect("good").kind, Kind::Cluster);
+        let unix = read("redis+unix:///run/redis.sock").expect("good");
+        assert_eq!(unix.kind, Kind::Unix("/run/redis.sock".to_owned()));
+    }
+
+    #[test]
+    fn urls_that_do_not() {
+        for url in [
+            "redis:localhost",
+            "redis://h:0",
+            "redis://h:x",
+            "redis://[::1",
+            "redis://a,b",
+            "redis://h/x",
+            "redis://u:canary%zz@h",
+            "redis://u:canary@h#x",
+            "redis://u:canary@h?x=1",
+            "redis://h?timeout=5",
+            "redis://h?prefix={a}",
+            "redis+cluster://h/1",
+            "redis+sentinel://h",
+            "redis+proxy://h",
+            "redis://h?password_env=HOLDLINE_NOT_SET",
+            "redis://h?password_file=/nonexistent",
+        ] {
+            let error = read(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        }
+        let error = read("redis://h?scheme=redisson").expect_err("no such scheme");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+}

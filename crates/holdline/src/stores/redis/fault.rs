@@ -1,0 +1,151 @@
+//! What went wrong with a call, and so what to do about it.
+
+use crate::error::{Error, ErrorKind};
+use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
+use std::fmt::Write;
+
+/// A call that failed.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// No answer in time.
+    Silence,
+    /// No connection, or it broke. With `true`, nothing had been sent.
+    Broken(RedisError, bool),
+    /// The server's answer is an error.
+    Refused(RedisError),
+    /// Found out here.
+    Ours(Error),
+}
+
+impl Fault {
+    /// Whether the connection that gave it is of no more use.
+    pub(super) fn breaks(&self) -> bool {
+        match self {
+            Fault::Broken(..) => true,
+            // A primary that has become a replica: find the new one.
+            Fault::Refused(error) => says(error, "READONLY") || says(error, "MASTERDOWN"),
+            Fault::Silence | Fault::Ours(_) => false,
+        }
+    }
+
+    /// Whether the server may have done what it was asked for, or may yet do it.
+    pub(super) fn in_doubt(&self) -> bool {
+        matches!(self, Fault::Silence | Fault::Broken(_, false))
+    }
+
+    /// The error for the user. `what` is the key or the like that the call was about.
+    pub(super) fn explain(self, address: &str, what: &str) -> Error {
+        match self {
+            Fault::Silence => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "{address} did not answer in time; check that it runs and can be reached, and \
+                     that nothing blocks it"
+                ),
+            ),
+            Fault::Broken(error, _) => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "the connection to {address} failed; check that it runs and can be reached: {}",
+                    clean(&error)
+                ),
+            ),
+            Fault::Refused(error) => refused(&error, address, what),
+            Fault::Ours(error) => error,
+        }
+    }
+}
+
+impl From<RedisError> for Fault {
+    fn from(error: RedisError) -> Self {
+        match error.kind() {
+            Kind::Io | Kind::ClusterConnectionNotFound => Fault::Broken(error, false),
+            _ if error.is_connection_dropped() || error.is_timeout() => Fault::Broken(error, false),
+            _ => Fault::Refused(error),
+        }
+    }
+}
+
+/// Whether the script is not in the server's cache: nothing was done.
+pub(super) fn no_script(error: &RedisError) -> bool {
+    error.kind() == Kind::Server(ServerErrorKind::NoScript)
+}
+
+/// Error codes inside a script come wrapped in words that differ between versions.
+pub(super) fn says(error: &RedisError, code: &str) -> bool {
+    error.code() == Some(code) || error.detail().is_some_and(|detail| detail.contains(code))
+}
+
+/// The server's words, without what might be a password: an old server repeats the arguments of a
+/// command that it does not know.
+fn clean(error: &RedisError) -> String {
+    let mut text = error.to_string();
+    if let Some(at) = text.find("args beginning with") {
+        text.truncate(at);
+    }
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
+}
+
+/// Codes of errors that may pass.
+const PASSING: [&str; 12] = [
+    "LOADING",
+    "READONLY",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "MASTERDOWN",
+    "Redis is busy",
+    "NOREPLICAS",
+    "max number of clients",
+    "Busy loading",
+    "UNKILLABLE",
+    "non local key",
+    "NOGOODSLAVE",
+];
+
+fn refused(error: &RedisError, address: &str, what: &str) -> Error {
+    let is = |code: &str| says(error, code);
+    let mut message = String::new();
+    let (kind, advice) = if error.kind() == Kind::AuthenticationFailed
+        || is("NOAUTH")
+        || is("WRONGPASS")
+        || is("invalid password")
+        || is("without any password")
+    {
+        (ErrorKind::Denied, "refuses the user or password; check both")
+    } else if is("NOPERM") || is("no permissions") || is("can't run this command") {
+        (ErrorKind::Denied, "denies a permission; see the minimal ACL in the guide for Redis")
+    } else if is("WRONGTYPE") {
+        let _ = write!(
+            message,
+            "{address}: the key of {what} holds something else, which was not \
+             written by this library; choose another prefix, or remove that key"
+        );
+        return Error::new(ErrorKind::Corrupt, message);
+    } else if is("HOLDLINE") || is("data string too short") {
+        let _ = write!(
+            message,
+            "{address}: {what} is kept in a form that this version of holdline \
+             does not know"
+        );
+        return Error::new(ErrorKind::Corrupt, message);
+    } else if is("OOM") || is("MISCONF") {
+        (ErrorKind::Denied, "has no room, in memory or on disk; give it more")
+    } else if (is("MOVED") || error.code() == Some("ASK")) && !address.contains("+cluster:") {
+        (ErrorKind::Invalid, "is part of a cluster; use a URL that begins with redis+cluster:")
+    } else if is("unknown command") || is("NOPROTO") {
+        (ErrorKind::Unsupported, "lacks a command; Redis 6.2 or later, or Valkey, is needed")
+    } else if PASSING.iter().any(|code| is(code)) || error.is_cluster_error() {
+        (ErrorKind::Unavailable, "cannot serve at the moment")
+    } else if matches!(
+        error.kind(),
+        Kind::MasterNameNotFoundBySentinel | Kind::NoValidReplicasFoundBySentinel
+    ) {
+        (ErrorKind::Unavailable, "has sentinels that know no primary")
+    } else if error.kind() == Kind::InvalidClientConfig {
+        (ErrorKind::Invalid, "cannot be used so")
+    } else {
+        (ErrorKind::Corrupt, "gave an answer that makes no sense here")
+    };
+    let _ = write!(message, "{address} {advice}: {}", clean(error));
+    Error::new(kind, message)
+}

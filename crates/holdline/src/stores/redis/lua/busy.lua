@@ -1,0 +1,11 @@
+-- Whether anybody stands in the line. KEYS[1]: the line.
+local head = redis.call('GET', KEYS[1])
+if not head then return 0 end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+if string.byte(head) == 1 then
+  local _, _, _, _, _, _, expires = struct.unpack('<Bddddddd', head)
+  return now < expires and 1 or 0
+end
+local latest = redis.call('ZRANGE', KEYS[1] .. ':e', -1, -1, 'WITHSCORES')[2]
+return latest and tonumber(latest) > now and 1 or 0

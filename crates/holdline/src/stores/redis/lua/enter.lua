@@ -1,0 +1,64 @@
+-- The second part of entering: a line of many places, or one that now gets a second.
+local function standing(s)
+  if s < front then return s end
+  -- Only the first in the line looks again when somebody may have lapsed.
+  local first = s == front and due ~= NEVER
+  return {1, s == NEVER and 0 or s, first and math.max(0, due - now) or -1}
+end
+
+local function fits()
+  return front == NEVER and held + weight <= wanted
+end
+
+local function keep()
+  local before, s, e, _ = parse(record)
+  if how >= 0 and s ~= how then return {2} end
+  if weight > before then return {4} end
+  if floor > 0 then
+    local spent = floor + (math.max(span, 1) - 1)
+    if spent > MOST then return {5} end
+    last = math.max(last, spent)
+  end
+  local admitted = s < front
+  far, changed = math.max(far, now + lease), true
+  e = math.max(e, now + (admitted and lease or patience))
+  if before > weight then
+    call('HSET', places, id, place(weight, s, e, ARGV[3])) -- advance reads it
+    if admitted then held = held - (before - weight) end
+    advance(id)
+    if not admitted and s < front then e = math.max(e, now + lease) end
+  end
+  write(id, place(weight, s, e, ARGV[3]), nil, e)
+  return standing(s)
+end
+
+local function join()
+  if now < bar and call('ZSCORE', barred, id) then return {2} end
+  local s = math.max(last + 1, now, floor)
+  local spent = s + (math.max(span, 1) - 1)
+  if spent > MOST then return {5} end
+  local admitted = fits()
+  local e = now + (admitted and lease or patience)
+  capacity, last, count, changed = wanted, spent, count + 1, true
+  due, far = math.min(due, e), math.max(far, now + lease)
+  write(id, place(weight, s, e, ARGV[3]), s, e)
+  if admitted then
+    held = held + weight
+  else
+    front = math.min(front, s)
+  end
+  return standing(s)
+end
+
+local function enter()
+  if count > 0 and capacity ~= wanted then return {3, capacity} end
+  if record then return keep() end
+  if how >= 0 then return {2} end
+  if how == -1 and not fits() then return standing(NEVER) end
+  return join()
+end
+
+local answer = enter()
+if changed then save() end
+announce()
+return answer

@@ -1,0 +1,20 @@
+-- Removes somebody's place by force, and tells its process. ARGV as in leave_one.lua, but ARGV[3]
+-- is 0. Answers a token that is higher than any of the place's own, and no higher than that of
+-- anybody behind it: the next place's, or a new one if it was the last. Nil if there is no such
+-- place.
+local token = false
+if record then
+  local w, s, _, channel = parse(record)
+  local behind = call('ZRANGEBYSCORE', order, s + 1, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  remove(id, w, s)
+  advance()
+  token = tonumber(behind[2])
+  if not token then
+    last = math.min(math.max(last + 1, now), 9007199254740991)
+    token = last
+  end
+  redis.pcall('PUBLISH', channel, 'a' .. id)
+end
+if changed or (kind == 1 and count > 0) then save() end
+announce()
+return token

@@ -1,0 +1,19 @@
+-- The second part of leaving: a line of many places, or a ticket to be barred.
+--
+-- A ticket is barred when an enter of it may still be under way on another connection: so that it
+-- cannot take a place that nobody would ever give up.
+if ARGV[3] then
+  bar, changed = math.max(bar, now + ARGV[3]), true
+  call('ZREMRANGEBYSCORE', barred, '-inf', now)
+  call('ZADD', barred, now + ARGV[3], id)
+  call('PEXPIRE', barred, life(bar))
+end
+local found = record and 1 or 0
+if record then
+  local w, s = parse(record)
+  remove(id, w, s)
+  advance()
+end
+if changed or (kind == 1 and count > 0) then save() end
+announce()
+return found

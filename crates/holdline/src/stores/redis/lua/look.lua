@@ -1,0 +1,2 @@
+-- The time, and the line as it is kept, lapsed places and all. KEYS[1]: the line.
+return {redis.call('TIME'), redis.call('GET', KEYS[1]), redis.call('HGETALL', KEYS[1] .. ':p')}

@@ -1,0 +1,105 @@
+//! `?scheme=string` beside the clients that it shares locks with, as their commands.
+#![cfg(feature = "redis")]
+
+mod redis_server;
+
+use holdline::store::{Enter, Standing, Ticket, TicketId};
+use holdline::{ErrorKind, Mutex, Name, Schedule, Semaphore, open};
+use redis_server::{Server, private};
+use std::sync::Arc;
+use std::time::Duration;
+
+const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
+    return redis.call('DEL', KEYS[1]) else return 0 end";
+const EXTEND: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
+    return redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end";
+
+/// What redsync, node-redlock and redis-py do to take a lock.
+fn take(server: &Server, key: &str, value: &str) -> bool {
+    server.query::<Option<String>>(&["SET", key, value, "NX", "PX", "10000"]).is_some()
+}
+
+fn url(server: &Server) -> String {
+    format!("{}?scheme=string", server.url())
+}
+
+#[tokio::test]
+async fn they_hold_while_we_wait() {
+    let Some(server) = private("string_they", &[]) else { return };
+    let client = open(&url(&server)).await.expect("opens");
+    assert!(take(&server, "jobs", "their value"));
+    assert!(Mutex::new(&client, "jobs").try_lock().await.expect("works").is_none());
+    let info = client.inspect("jobs").await.expect("works");
+    assert_eq!(info.holders[0].note.label.as_deref(), Some("their value"));
+    let lock = Mutex::new(&client, "jobs").poll(Schedule::fixed(Duration::from_millis(20)));
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    assert_eq!(server.query::<i64>(&["EVAL", EXTEND, "1", "jobs", "their value", "20000"]), 1);
+    assert_eq!(server.query::<i64>(&["EVAL", DELETE, "1", "jobs", "their value"]), 1);
+    let guard = waiting.await.expect("no panic").expect("works");
+    guard.unlock().await.expect("held");
+    assert_eq!(server.query::<i64>(&["EXISTS", "jobs"]), 0);
+}
+
+#[tokio::test]
+async fn we_hold_while_they_wait() {
+    let Some(server) = private("string_we", &[]) else { return };
+    let client = open(&(url(&server) + "&prefix=app:")).await.expect("opens");
+    let lock = Mutex::new(&client, "jobs").lease(Duration::from_millis(400));
+    let guard = lock.lock().await.expect("works");
+    tokio::time::sleep(Duration::from_secs(1)).await; // renewed meanwhile
+    assert!(!take(&server, "app:jobs", "theirs"));
+    assert_eq!(server.query::<i64>(&["EVAL", DELETE, "1", "app:jobs", "theirs"]), 0);
+    assert!(guard.is_valid());
+    guard.unlock().await.expect("held");
+    assert!(take(&server, "app:jobs", "theirs"));
+}
+
+#[tokio::test]
+async fn a_lock_taken_by_others_is_lost() {
+    let Some(server) = private("string_lost", &[]) else { return };
+    let client = open(&url(&server)).await.expect("opens");
+    let lock = Mutex::new(&client, "jobs").lease(Duration::from_millis(600));
+    let guard = lock.lock().await.expect("works");
+    let _: i64 = server.query(&["DEL", "jobs"]);
+    assert!(take(&server, "jobs", "theirs"));
+    tokio::time::timeout(Duration::from_secs(1), guard.lost()).await.expect("told");
+    assert!(guard.unlock().await.expect_err("lost").is_lost());
+    assert_eq!(server.query::<String>(&["GET", "jobs"]), "theirs");
+    let theirs = client.inspect("jobs").await.expect("works").holders.remove(0);
+    assert!(client.force_unlock("jobs", TicketId(1), "test").await.expect("works").is_none());
+    assert!(client.force_unlock("jobs", theirs.id, "test").await.expect("works").is_some());
+    assert_eq!(server.query::<i64>(&["EXISTS", "jobs"]), 0);
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_is_settled_by_asking_again() {
+    let Some(server) = private("string_settled", &[]) else { return };
+    let client = open(&url(&server)).await.expect("opens");
+    let (store, line, note) = (client.store(), Name::new("x").expect("good"), Arc::from("note"));
+    let ticket = |id| Ticket {
+        id: TicketId(id),
+        weight: 1,
+        capacity: 1,
+        lease: Duration::from_secs(10),
+        patience: Duration::from_secs(3),
+        span: 1,
+        floor: 0,
+    };
+    let enter = async |id| store.enter(&line, &ticket(id), &note, Enter::Try).await.expect("works");
+    assert!(matches!(enter(1).await, Standing::Admitted(_)));
+    assert!(matches!(enter(1).await, Standing::Admitted(_)), "it is ours");
+    assert!(matches!(enter(2).await, Standing::Waiting { .. }), "it is somebody else's");
+    assert!(store.leave(&line, TicketId(1)).await.expect("works"));
+    assert!(matches!(enter(2).await, Standing::Admitted(_)), "it is nobody's");
+}
+
+#[tokio::test]
+async fn what_it_cannot_do_it_says() {
+    let Some(server) = private("string_cannot", &[]) else { return };
+    let client = open(&url(&server)).await.expect("opens");
+    let error = Semaphore::new(&client, "s", 2).acquire(1).await.expect_err("no weights");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let _: i64 = server.query(&["LPUSH", "list", "x"]);
+    let error = Mutex::new(&client, "list").try_lock().await.expect_err("it is a list");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+}

@@ -1,0 +1,206 @@
+//! The line store behind sentinels, in a cluster, over a socket, and in another database.
+#![cfg(feature = "redis")]
+
+mod redis_server;
+
+use holdline::{Client, ErrorKind, Mutex, RwLock, open};
+use redis_server::{Server, private, sentinel};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(30);
+    while !so().await {
+        assert!(Instant::now() < limit, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// One holds, one waits, and is woken; some names, so that a cluster uses all of its nodes.
+async fn serves(one: &Client, two: &Client) {
+    for n in 0..12 {
+        let name = format!("name {n}");
+        let guard = Mutex::new(one, &name).lock().await.expect("works");
+        let lock = Mutex::new(two, &name);
+        let waiting = tokio::spawn(async move { lock.lock().await });
+        until("it waits", async || {
+            one.inspect(&name).await.is_ok_and(|info| info.waiters.len() == 1)
+        })
+        .await;
+        let (start, token) = (Instant::now(), guard.token());
+        guard.unlock().await.expect("held");
+        let next = waiting.await.expect("no panic").expect("works");
+        assert!(start.elapsed() < Duration::from_millis(500), "woken: {:?}", start.elapsed());
+        assert!(next.token() > token);
+        let names = two.list("name").await.expect("works");
+        assert_eq!(names.iter().map(holdline::Name::as_str).collect::<Vec<_>>(), [&name]);
+        next.unlock().await.expect("held");
+    }
+    let table = RwLock::new(one, "table");
+    let (first, second) = (table.read().await.expect("works"), table.read().await.expect("works"));
+    assert!(RwLock::new(two, "table").try_write().await.expect("works").is_none());
+    drop((first, second));
+}
+
+#[tokio::test]
+async fn a_database_of_its_own_and_a_socket() {
+    let Some(server) = private("database", &[]) else { return };
+    let zero = open(server.url()).await.expect("opens");
+    let one = open(&format!("{}/1", server.url())).await.expect("opens");
+    let guard = Mutex::new(&zero, "x").lock().await.expect("works");
+    assert!(Mutex::new(&one, "x").try_lock().await.expect("works").is_some());
+    let socket = open(&format!("redis+unix://{}", server.socket().display())).await;
+    let socket = socket.expect("opens");
+    assert!(Mutex::new(&socket, "x").try_lock().await.expect("works").is_none());
+    guard.unlock().await.expect("held");
+    serves(&zero, &socket).await;
+    let error = open(&format!("{}/99", server.url())).await.expect_err("there are 16");
+    assert!(!error.retryable(), "{error:?}");
+}
+
+/// A cluster of three primaries.
+fn cluster() -> Option<Vec<Server>> {
+    let args = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(private("cluster", &args)?);
+    }
+    let addresses = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port()));
+    let made = Command::new("redis-cli")
+        .args(["--cluster", "create"])
+        .args(addresses)
+        .args(["--cluster-replicas", "0", "--cluster-yes"])
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    assert!(made, "redis-cli makes the cluster");
+    Some(nodes)
+}
+
+#[tokio::test]
+async fn a_cluster() {
+    let Some(nodes) = cluster() else { return };
+    until("the cluster serves", async || {
+        nodes
+            .iter()
+            .all(|node| node.query::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+    })
+    .await;
+    let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let url = format!("redis+cluster://{}", hosts.join(","));
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    serves(&one, &two).await;
+    // One that was told of a single node finds the others.
+    let three = open(&format!("redis+cluster://{}", hosts[0])).await.expect("opens");
+    serves(&three, &one).await;
+    // A plain URL works only by chance, and says what to do instead.
+    let plain = open(nodes[0].url()).await.expect("opens");
+    let mut kinds = Vec::new();
+    for n in 0..20 {
+        if let Err(error) = Mutex::new(&plain, format!("{n}")).try_lock().await {
+            assert!(error.to_string().contains("redis+cluster:"), "{error}");
+            kinds.push(error.kind());
+        }
+    }
+    assert!(kinds.contains(&ErrorKind::Invalid), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_and_a_node_that_dies() {
+    let Some(mut nodes) = cluster() else { return };
+    until("the cluster serves", async || {
+        nodes
+            .iter()
+            .all(|node| node.query::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+    })
+    .await;
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port());
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    let lease = Duration::from_secs(2);
+    let held = Mutex::new(&one, "a").lease(lease).lock().await.expect("works");
+    let slot: u64 = nodes[0].query(&["CLUSTER", "KEYSLOT", "holdline:{a}"]);
+    let slot = slot.to_string();
+    let owner = nodes
+        .iter()
+        .position(|node| node.query::<i64>(&["CLUSTER", "COUNTKEYSINSLOT", &slot]) == 1);
+    let owner = owner.expect("somebody has the key");
+    let other = (owner + 1) % 3;
+    let ids: Vec<String> = nodes.iter().map(|node| node.query(&["CLUSTER", "MYID"])).collect();
+    let _: () = nodes[other].query(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[owner]]);
+    let _: () = nodes[owner].query(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[other]]);
+    // Halfway, what is there is renewed.
+    held.extend(Duration::from_secs(3)).await.expect("renewed");
+    let port = nodes[other].port().to_string();
+    let keys: Vec<String> = nodes[owner].query(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]);
+    for key in &keys {
+        let _: () = nodes[owner].query(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+    }
+    // Its key has moved, but the slot has not.
+    held.extend(Duration::from_secs(4)).await.expect("renewed");
+    for node in [other, owner] {
+        let _: () = nodes[node].query(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[other]]);
+    }
+    assert!(Mutex::new(&two, "a").try_lock().await.expect("works").is_none());
+    held.unlock().await.expect("held all the time");
+    // A node dies: what it kept cannot be had, which is said in time.
+    nodes[other].kill();
+    let start = Instant::now();
+    let error = Mutex::new(&two, "a").lock_within(Duration::from_secs(1)).await.expect_err("dead");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    nodes[other].restart();
+    until("it works again", async || {
+        matches!(Mutex::new(&two, "a").lock_within(Duration::from_secs(1)).await, Ok(Some(_)))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sentinels_and_a_failover() {
+    let Some(mut primary) = private("primary", &[]) else { return };
+    let of = ["--replicaof", "127.0.0.1", &primary.port().to_string()];
+    let Some(replica) = private("replica", &of) else { return };
+    until("the replica follows", async || {
+        replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+    })
+    .await;
+    let watchers: Option<Vec<_>> =
+        (0..3).map(|_| sentinel("sentinel", primary.port(), 2)).collect();
+    let Some(watchers) = watchers else { return };
+    let hosts: Vec<_> = watchers.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
+    let url = format!("redis+sentinel://{}/main", hosts.join(","));
+    until("the sentinels know one another", async || {
+        watchers.iter().all(|one| {
+            let text: Vec<Vec<String>> = one.query(&["SENTINEL", "SENTINELS", "main"]);
+            let replicas: Vec<Vec<String>> = one.query(&["SENTINEL", "REPLICAS", "main"]);
+            text.len() == 2 && replicas.len() == 1
+        })
+    })
+    .await;
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    serves(&one, &two).await;
+    let lease = Duration::from_secs(20);
+    let guard = Mutex::new(&one, "x").lease(lease).lock().await.expect("works");
+    until("the replica has it", async || replica.query::<i64>(&["EXISTS", "holdline:{x}"]) == 1)
+        .await;
+    let lock = Mutex::new(&two, "x");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    until("it waits", async || one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1))
+        .await;
+    primary.kill();
+    until("the replica is the primary", async || {
+        one.inspect("x").await.is_ok_and(|info| info.holders.len() == 1)
+    })
+    .await;
+    // What had been replicated is kept; whoever waits may have lost patience, or an error in hand.
+    assert!(guard.is_valid());
+    let token = guard.token();
+    guard.unlock().await.expect("held through the failover");
+    match waiting.await.expect("no panic") {
+        Ok(next) => assert!(next.token() > token),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}"),
+    }
+    assert!(Mutex::new(&two, "x").lock().await.expect("works again").token() > token);
+    let error = open(&format!("redis+sentinel://{}/other", hosts[0])).await.expect_err("unknown");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
