@@ -14,14 +14,31 @@ struct Member {
     process: Child,
 }
 
+/// How a member is reached by clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Plain,
+    Tls,
+}
+
 /// A cluster of one or three. It is gone when this is dropped.
 pub(crate) struct Servers {
     members: Vec<Member>,
     folder: tempfile::TempDir,
+    reach: Reach,
 }
 
 /// A cluster of so many members, or nothing (with a word about it) if there is no etcd here.
 pub(crate) fn start(count: usize) -> Option<Servers> {
+    start_as(count, Reach::Plain)
+}
+
+/// One member that speaks only TLS, with the certificate in [`Servers::certificate`].
+pub(crate) fn start_tls() -> Option<Servers> {
+    start_as(1, Reach::Tls)
+}
+
+fn start_as(count: usize, reach: Reach) -> Option<Servers> {
     let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
         println!("not run: there is no etcd in the path");
@@ -32,22 +49,25 @@ pub(crate) fn start(count: usize) -> Option<Servers> {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("there is room for a folder");
+    if reach == Reach::Tls {
+        certify(folder.path());
+    }
     let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
     let members = (0..count)
         .map(|at| Member {
             client: ports[at].0,
             peer: ports[at].1,
-            process: run(&folder, &ports, at),
+            process: run(&folder, &ports, at, reach),
         })
         .collect();
-    let servers = Servers { members, folder };
+    let servers = Servers { members, folder, reach };
     for at in 0..count {
         servers.wait(at);
     }
     Some(servers)
 }
 
-fn run(folder: &tempfile::TempDir, ports: &[(u16, u16)], at: usize) -> Child {
+fn run(folder: &tempfile::TempDir, ports: &[(u16, u16)], at: usize, reach: Reach) -> Child {
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     let name = |at: usize| format!("m{at}");
     let peers: Vec<String> = ports
@@ -58,10 +78,21 @@ fn run(folder: &tempfile::TempDir, ports: &[(u16, u16)], at: usize) -> Child {
     let (client, peer) = ports[at];
     let log =
         std::fs::File::create(folder.path().join(format!("{}.log", name(at)))).expect("a log");
-    Command::new("etcd")
+    let mut command = Command::new("etcd");
+    let mut address = url(client);
+    if reach == Reach::Tls {
+        // Health is asked for where it is not encrypted.
+        let metrics = url(free_port());
+        std::fs::write(folder.path().join("metrics"), &metrics).expect("there is room");
+        command.args(["--listen-metrics-urls", &metrics]);
+        command.arg("--cert-file").arg(folder.path().join("cert.pem"));
+        command.arg("--key-file").arg(folder.path().join("key.pem"));
+        address = address.replace("http:", "https:");
+    }
+    command
         .args(["--name", &name(at), "--data-dir"])
         .arg(folder.path().join(name(at)))
-        .args(["--listen-client-urls", &url(client), "--advertise-client-urls", &url(client)])
+        .args(["--listen-client-urls", &address, "--advertise-client-urls", &address])
         .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)])
         .args(["--initial-cluster", &peers.join(","), "--initial-cluster-state", "new"])
         .args(["--logger", "zap", "--heartbeat-interval", "50", "--election-timeout", "500"])
@@ -69,6 +100,19 @@ fn run(folder: &tempfile::TempDir, ports: &[(u16, u16)], at: usize) -> Child {
         .stderr(log)
         .spawn()
         .expect("etcd starts")
+}
+
+/// A certificate for 127.0.0.1 that vouches for itself.
+fn certify(folder: &Path) {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=etcd"])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-keyout", &file("key.pem"), "-out", &file("cert.pem")])
+        .output()
+        .expect("openssl runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 fn free_port() -> u16 {
@@ -88,6 +132,12 @@ impl Servers {
         open(&self.url()).await.expect("a good URL")
     }
 
+    /// The certificate to trust.
+    #[cfg(feature = "etcd-tls")]
+    pub(crate) fn certificate(&self) -> String {
+        self.folder.path().join("cert.pem").display().to_string()
+    }
+
     /// Waits until a member is healthy.
     fn wait(&self, at: usize) {
         let limit = Instant::now() + Duration::from_secs(30);
@@ -98,7 +148,14 @@ impl Servers {
     }
 
     fn get(&self, at: usize, path: &str) -> String {
-        let port = self.members[at].client;
+        let port = match self.reach {
+            Reach::Plain => self.members[at].client,
+            Reach::Tls => {
+                let url = std::fs::read_to_string(self.folder.path().join("metrics"));
+                let url = url.expect("it was written");
+                url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+            }
+        };
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return String::new() };
         let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
         let _ = write!(stream, "GET {path} HTTP/1.0\r\n\r\n");
@@ -176,7 +233,7 @@ impl Servers {
     pub(crate) fn restart(&mut self, at: usize) {
         let ports: Vec<_> =
             self.members.iter().map(|member| (member.client, member.peer)).collect();
-        self.members[at].process = run(&self.folder, &ports, at);
+        self.members[at].process = run(&self.folder, &ports, at, self.reach);
         self.wait(at);
     }
 

@@ -1,6 +1,6 @@
-//! Users, passwords, and tokens that run out.
+//! Users, passwords, tokens that are not good any more; and TLS.
 
-use crate::server::{soon, start};
+use crate::server::{soon, start, start_tls};
 use holdline::{ErrorKind, Mutex, open};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,4 +45,27 @@ async fn users_and_their_passwords() {
     guard.unlock().await.expect("held");
     let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("allowed");
     guard.unlock().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_is_used_where_it_is_asked_for() {
+    let Some(servers) = start_tls() else { return };
+    let url = servers.url().replace("etcd://", "etcds://");
+    #[cfg(feature = "etcd-tls")]
+    {
+        let good = open(&format!("{url}?ca_file={}", servers.certificate())).await.expect("good");
+        let guard = soon("the lock", Mutex::new(&good, "x").lock()).await.expect("trusted");
+        guard.unlock().await.expect("held");
+        let stranger = open(&url).await.expect("a good URL");
+        let error = soon("no", Mutex::new(&stranger, "x").lock()).await.expect_err("not trusted");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    }
+    #[cfg(not(feature = "etcd-tls"))]
+    {
+        let error = open(&url).await.expect_err("not in this build");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    }
+    let plain = open(&servers.url()).await.expect("a good URL");
+    let error = soon("no", Mutex::new(&plain, "x").lock()).await.expect_err("it speaks only TLS");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
 }
