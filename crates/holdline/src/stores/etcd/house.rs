@@ -201,6 +201,7 @@ impl House {
             let came = match news {
                 News::Event(event) => event.kind != proto::DELETED,
                 News::Gap => true,
+                News::From(_) => false,
             };
             if let Some(house) = house.upgrade().filter(|_| came) {
                 let delete = line::delete(&ghost);
@@ -237,22 +238,22 @@ impl House {
 
     /// Watches a ticket's own key and those ahead of it.
     pub(super) fn listen(&self, record: &Arc<Record>) {
-        let (own, ahead, from) = {
+        let (own, create, ahead) = {
             let mut place = record.place();
             if place.watched == 2 || place.create == 0 || place.gone || place.admitted {
                 return;
             }
             place.watched = 2;
             let ahead: Vec<_> = place.ahead.keys().take(FEW + 1).cloned().collect();
-            (place.key.clone(), ahead, place.seen + 1)
+            (place.key.clone(), place.create, ahead)
         };
-        let watch = |key: &[u8], end| self.hub.watch(key, end, from, self.ear(record));
+        let watch = |key: &[u8], end| self.hub.watch(key, end, 0, self.ear(record));
         let watches = if ahead.len() > FEW {
             // The whole line at once, with itself in it.
             vec![watch(&record.prefix, line::end(&record.prefix))]
         } else {
-            let keys = ahead.iter().chain([&own]);
-            keys.map(|key| watch(key, Vec::new())).collect()
+            let own = self.hub.watch(&own, Vec::new(), create + 1, self.ear(record));
+            ahead.iter().map(|key| watch(key, Vec::new())).chain([own]).collect()
         };
         let ended = std::mem::replace(&mut record.place().watches, watches);
         drop(ended);

@@ -20,6 +20,8 @@ pub(super) enum News<'a> {
     Event(&'a Event),
     /// Some of what happened is not known.
     Gap,
+    /// It begins behind this revision.
+    From(i64),
 }
 
 /// Told of news, on our own thread. It must not wait.
@@ -28,7 +30,7 @@ pub(super) type Ear = Box<dyn Fn(News<'_>) + Send + Sync>;
 struct Entry {
     key: Vec<u8>,
     range_end: Vec<u8>,
-    /// The first revision not seen yet.
+    /// The first revision not seen yet; 0 as long as it has not begun.
     next: i64,
     ear: Arc<Ear>,
 }
@@ -86,7 +88,8 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches a key, or all keys up to an end, from a revision on.
+    /// Watches a key, or all keys up to an end, from a revision on; or from now (0), which is told.
+    /// etcd lets watches of the past wait for up to 100 ms, but not those that begin now.
     pub(super) fn watch(
         self: &Arc<Self>,
         key: &[u8],
@@ -191,8 +194,16 @@ impl Hub {
             entry.next = entry.next.max(last + 1);
         }
         entry.next = entry.next.max(answer.compact_revision);
+        let begins = (answer.created && entry.next == 0).then(|| {
+            let at = answer.header.unwrap_or_default().revision;
+            entry.next = at + 1;
+            at
+        });
         let ear = Arc::clone(&entry.ear);
         drop(state);
+        if let Some(at) = begins {
+            ear(News::From(at));
+        }
         if answer.canceled {
             ear(News::Gap);
         }

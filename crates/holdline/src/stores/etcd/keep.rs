@@ -160,7 +160,7 @@ impl House {
         }
         let own = found.first().and_then(|range| range.kvs.first());
         if own.is_some_and(|kv| kv.create_revision == create) {
-            record.place().unsure = false;
+            record.place().unchanged_at(revision);
         } else {
             record.lose(&self.alarm.0);
         }

@@ -267,6 +267,8 @@ pub(super) struct WatchAnswer {
     pub(super) header: Option<Header>,
     #[prost(int64, tag = "2")]
     pub(super) watch_id: i64,
+    #[prost(bool, tag = "3")]
+    pub(super) created: bool,
     #[prost(bool, tag = "4")]
     pub(super) canceled: bool,
     #[prost(int64, tag = "5")]

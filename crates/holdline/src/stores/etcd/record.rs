@@ -51,6 +51,8 @@ pub(super) struct Place {
     pub(super) due: Time,
     /// The revision at which the following was so.
     pub(super) seen: i64,
+    /// The revision at which the watch over the following began.
+    pub(super) begun: i64,
     /// Those who keep it out, and their weights: the nearest, as many as it takes.
     pub(super) ahead: HashMap<Vec<u8>, u32>,
     /// Whether those are all who were ahead at all.
@@ -85,6 +87,7 @@ impl Record {
             unsure: false,
             due,
             seen: 0,
+            begun: 0,
             ahead: HashMap::new(),
             all: false,
             watches: Vec::new(),
@@ -129,9 +132,23 @@ impl Record {
 
     /// Takes in what a watch says.
     pub(super) fn hear(&self, news: &News<'_>, alarm: &OnceLock<Alarm>) {
-        let News::Event(proto::Event { kind, kv: Some(kv) }) = news else {
-            self.miss(alarm);
-            return;
+        let (kind, kv) = match news {
+            News::Event(proto::Event { kind, kv: Some(kv) }) => (kind, kv),
+            News::From(revision) => {
+                let missed = {
+                    let mut place = self.place();
+                    place.begun = *revision;
+                    place.seen < *revision
+                };
+                if missed {
+                    self.miss(alarm);
+                }
+                return;
+            }
+            News::Event(_) | News::Gap => {
+                self.miss(alarm);
+                return;
+            }
         };
         let deleted = *kind == proto::DELETED;
         let mut place = self.place();
@@ -186,10 +203,16 @@ impl Place {
         if self.watched == 2 && !same {
             self.watched = 0;
         }
-        self.seen = revision;
         self.ahead = ahead;
         self.all = all;
-        self.unsure = false;
+        self.unchanged_at(revision);
+    }
+
+    /// Those ahead are as they were.
+    pub(super) fn unchanged_at(&mut self, revision: i64) {
+        self.seen = self.seen.max(revision);
+        // What came between this and the beginning of the watch is not known.
+        self.unsure = self.watched == 2 && revision < self.begun;
     }
 
     pub(super) fn admit(&mut self) {
