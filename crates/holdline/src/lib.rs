@@ -42,6 +42,25 @@
 //! No lock with a lease can do better on its own; what is and is not promised is numbered in
 //! `GUARANTEES.md`.
 //!
+//! # What can be observed
+//!
+//! Metrics go through the [`metrics`](https://docs.rs/metrics) facade, and cost next to nothing until
+//! the program installs a recorder:
+//!
+//! | name | kind | meaning |
+//! | --- | --- | --- |
+//! | `holdline_waiting` | gauge | acquisitions under way |
+//! | `holdline_held` | gauge | locks held |
+//! | `holdline_acquire_seconds` | histogram | from asking to holding |
+//! | `holdline_hold_seconds` | histogram | from holding to release or loss |
+//! | `holdline_renewals_total` | counter | renewals, by `outcome`: `ok`, `failed` |
+//! | `holdline_losses_total` | counter | locks lost while held |
+//! | `holdline_handoffs_total` | counter | local handoffs, which the store never saw |
+//!
+//! Spans and events go through [`tracing`](https://docs.rs/tracing): a span `acquire` (fields `name`
+//! and `token`) around each acquisition, warnings `lock lost` and `renewal failed`, and what the
+//! stores have to say about their servers.
+//!
 //! # Stores
 //!
 //! A store is chosen by the URL given to [`open()`]. What it promises is data

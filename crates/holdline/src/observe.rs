@@ -1,20 +1,6 @@
 //! What can be observed from outside: the names of metrics and the values they get.
 //!
-//! Metrics go through the [`metrics`](https://docs.rs/metrics) facade and cost next to nothing
-//! until the program installs a recorder.
-//!
-//! | name | kind | meaning |
-//! | --- | --- | --- |
-//! | `holdline_waiting` | gauge | acquisitions under way |
-//! | `holdline_held` | gauge | locks held |
-//! | `holdline_acquire_seconds` | histogram | from asking to holding |
-//! | `holdline_hold_seconds` | histogram | from holding to release or loss |
-//! | `holdline_renewals_total` | counter | renewals, by `outcome`: `ok`, `failed` |
-//! | `holdline_losses_total` | counter | locks lost while held |
-//! | `holdline_handoffs_total` | counter | local handoffs, which the store never saw |
-//!
-//! Spans and events go through [`tracing`](https://docs.rs/tracing): the span `acquire` (fields
-//! `name`, `token`) around each acquisition, warnings `lock lost` and `renewal failed`.
+//! They are documented in the crate's front page, for users.
 
 use holdline_kernel::Time;
 use metrics::{counter, gauge, histogram};

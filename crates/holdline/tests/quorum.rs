@@ -113,6 +113,27 @@ async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() 
     assert!(!guard.is_valid());
 }
 
+/// What no quorum can prevent (see GUARANTEES.md): a majority that restarts without its data, or whose
+/// clocks jump past the lease, lets a second holder in. G3: the token tells the resource who is newer.
+#[tokio::test]
+async fn a_majority_that_forgets_lets_two_in_and_the_token_tells_them_apart() {
+    let (nodes, client) = nodes(3);
+    let name = holdline::Name::new("x").expect("fine");
+    let guard = Mutex::new(&client, "x").lock().await.expect("works");
+    let fence = holdline::Fence::default();
+    fence.check(guard.token()).expect("the first");
+    for node in &nodes[..2] {
+        assert!(node.leave(&name, guard.ticket()).await.expect("works"));
+    }
+    let elsewhere = self::client(&nodes);
+    let rival = Mutex::new(&elsewhere, "x").lock().await.expect("a majority is free");
+    assert!(guard.is_valid() && rival.is_valid(), "the first learns of it when it renews");
+    fence.check(rival.token()).expect("the newer");
+    fence.check(guard.token()).expect_err("the older is refused");
+    tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
+    assert!(rival.is_valid());
+}
+
 #[tokio::test]
 async fn an_acquisition_is_one_round_once_the_clocks_are_known() {
     let (nodes, client) = nodes(3);

@@ -197,8 +197,8 @@ impl Link {
         let policy = of("maxmemory_policy").unwrap_or("noeviction");
         if policy != "noeviction" {
             tracing::warn!(
-                "{address} has maxmemory-policy {policy}: when it runs out of memory it drops locks, \
-                 and lets others in; set it to noeviction"
+                "{address} has maxmemory-policy {policy}: when it runs out of memory it drops \
+                 locks, and lets others in; set it to noeviction"
             );
         }
         Ok(())
