@@ -1,6 +1,6 @@
 //! The watchtower: one thread for each store, from the first time that anybody has to wait.
 //!
-//! It receives the notices that other processes send, and every 25 ms, while somebody here waits,
+//! It receives the notices that other processes send, and every 50 ms, while somebody here waits,
 //! it looks at the beacons of those who stand in the way. A process that died is buried: its places
 //! are removed, which admits and wakes the next.
 
@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How often to look at the beacons.
-const TICK: Duration = Duration::from_millis(25);
+const TICK: Duration = Duration::from_millis(50);
 /// So many ticks without anybody waiting, and the thread sleeps until it is called.
-const IDLE_TICKS: u32 = 40;
+const IDLE_TICKS: u32 = 20;
 /// So many tickets go into one message.
 const BATCH: usize = 1024;
 
