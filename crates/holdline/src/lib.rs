@@ -44,8 +44,8 @@
 //!
 //! # What can be observed
 //!
-//! Metrics go through the [`metrics`](https://docs.rs/metrics) facade, and cost next to nothing until
-//! the program installs a recorder:
+//! Metrics go through the [`metrics`](https://docs.rs/metrics) facade, and cost next to nothing
+//! until the program installs a recorder:
 //!
 //! | name | kind | meaning |
 //! | --- | --- | --- |
@@ -57,9 +57,9 @@
 //! | `holdline_losses_total` | counter | locks lost while held |
 //! | `holdline_handoffs_total` | counter | local handoffs, which the store never saw |
 //!
-//! Spans and events go through [`tracing`](https://docs.rs/tracing): a span `acquire` (fields `name`
-//! and `token`) around each acquisition, warnings `lock lost` and `renewal failed`, and what the
-//! stores have to say about their servers.
+//! Spans and events go through [`tracing`](https://docs.rs/tracing): a span `acquire` (fields
+//! `name` and `token`) around each acquisition, warnings `lock lost` and `renewal failed`, and what
+//! the stores have to say about their servers.
 //!
 //! # Stores
 //!

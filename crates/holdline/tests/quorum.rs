@@ -113,8 +113,9 @@ async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() 
     assert!(!guard.is_valid());
 }
 
-/// What no quorum can prevent (see GUARANTEES.md): a majority that restarts without its data, or whose
-/// clocks jump past the lease, lets a second holder in. G3: the token tells the resource who is newer.
+/// What no quorum can prevent (see GUARANTEES.md): a majority that restarts without its data, or
+/// whose clocks jump past the lease, lets a second holder in. G3: the token tells the resource who
+/// is newer.
 #[tokio::test]
 async fn a_majority_that_forgets_lets_two_in_and_the_token_tells_them_apart() {
     let (nodes, client) = nodes(3);

@@ -100,8 +100,8 @@ fn a_waiting_process_costs_next_to_nothing() {
     let used = cpu(waiter.pid()).unwrap().saturating_sub(before);
     let share = used.as_secs_f64() / time.as_secs_f64() * 100.0;
     println!("a waiting process uses {share:.3} % of a core");
-    // What must hold is 0.5 % of a release build, which the benchmark `startup` checks. A debug build
-    // on a machine that does much else needs several times as long for the same few wakes.
+    // What must hold is 0.5 % of a release build, which the benchmark `startup` checks. A debug
+    // build on a machine that does much else needs several times as long for the same few wakes.
     let most = if cfg!(debug_assertions) { 2.0 } else { 0.5 };
     assert!(share < most, "{share} %");
     holder.ask("leave job 1", "left");
