@@ -1,7 +1,8 @@
 //! How long a free lock stays free: from the release in one process, or its kill -9, to the
 //! acquisition in another.
 
-use crate::report::{Cell, Report, Table, time};
+use crate::redis;
+use crate::report::{Cell, Report, Table, ratio, time};
 use crate::stats::{Spread, Waits, seconds};
 use crate::target::{Target, Targets, fresh};
 use crate::worker::{Grant, Worker, args, crew};
@@ -11,13 +12,16 @@ use std::time::{Duration, Instant};
 
 /// The median from release to acquisition on the file store.
 const RELEASE: f64 = 0.001;
+/// On Redis: the median in round trips of that link; and the 99th percentile.
+const TRIPS: f64 = 2.0;
+const SLOW: f64 = 0.01;
 /// From kill -9 to acquisition on the file store.
 const KILL: f64 = 0.1;
 /// How many locks each of two processes takes in a round.
 const LOCKS: usize = 200;
 
 pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Result<(), Failure> {
-    let columns = ["store", "mean", "P50", "P90", "P99", "handoffs"];
+    let columns = ["store", "mean", "P50", "P90", "P99", "handoffs", "round trip", "P50 in those"];
     let mut table = Table::new("From release in one process to acquisition in another", &columns);
     for target in targets.between_processes() {
         table.row(release(common, target, report)?);
@@ -39,9 +43,10 @@ pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Re
 fn release(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Cell>, Failure> {
     let locks = (common.seconds(LOCKS as f64) as usize).max(50);
     let more = [("--locks", locks.to_string()), ("--hold-us", "2000".to_owned())];
-    let mut rounds = Vec::new();
+    let (mut rounds, mut trips) = (Vec::new(), Vec::new());
     for _ in 0..common.rounds() {
         let name = fresh("handoff");
+        trips.extend(round_trip(target)?);
         rounds.push(latencies(&crew(2, &args("compete", &target.url, &name, &more))?));
     }
     let of = |what: &dyn Fn(&Waits) -> f64| Cell::times(rounds.iter().map(what));
@@ -54,6 +59,19 @@ fn release(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<
             median < RELEASE,
         );
     }
+    let in_trips: Vec<f64> =
+        rounds.iter().zip(&trips).map(|(round, trip)| round.percentile(50.0) / trip).collect();
+    if let Some(spread) = Spread::of(in_trips.iter().copied()) {
+        report.check(
+            format!("{}: handed over: median at most {TRIPS} round trips", target.label),
+            ratio(spread.median),
+            spread.median <= TRIPS,
+        );
+        let slow = Spread::of(rounds.iter().map(|round| round.percentile(99.0)));
+        let slow = slow.unwrap_or_default().median;
+        let what = format!("{}: handed over: 99 of 100 within 10 ms", target.label);
+        report.check(what, time(slow), slow <= SLOW);
+    }
     Ok(vec![
         target.label.as_str().into(),
         of(&Waits::mean),
@@ -61,7 +79,20 @@ fn release(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<
         of(&|round| round.percentile(90.0)),
         of(&|round| round.percentile(99.0)),
         rounds.iter().map(Waits::count).sum::<usize>().into(),
+        Cell::times(trips),
+        Cell::ratios(in_trips),
     ])
+}
+
+/// How long one request takes on this link, in a process with one thread as the others are.
+fn round_trip(target: &Target) -> Result<Option<f64>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match redis::Bare::beside(target).await? {
+            Some(mut bare) => bare.round_trip().await.map(Some),
+            None => Ok(None),
+        }
+    })
 }
 
 /// The times between a release and the next acquisition, if that was by the other process, and it
@@ -136,7 +167,7 @@ mod tests {
 
     #[test]
     fn only_handoffs_to_somebody_who_waits_count() {
-        let grant = |token, asked, got, left| Grant { token, asked, got, left, count: 0 };
+        let grant = |token, asked, got, left| Grant { token, asked, got, left, count: 0, task: 0 };
         let first = vec![grant(1, 0, 1, 100), grant(4, 700, 800, 900)];
         let second = vec![grant(2, 50, 150, 200), grant(3, 300, 350, 600)];
         // 1 -> 2 counts; 2 -> 3 stays in one process; for 4 nobody waited at the release.

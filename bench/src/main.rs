@@ -8,14 +8,17 @@
 mod all;
 mod chart;
 mod compete;
+mod etcd;
 mod handoff;
 mod kernel;
 mod machine;
 mod models;
 mod probe;
 mod processes;
+mod redis;
 mod renewals;
 mod report;
+mod row;
 mod startup;
 mod stats;
 mod target;
@@ -27,6 +30,7 @@ use clap::{Args, Parser, Subcommand};
 use report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use target::Targets;
 
 /// Why a run ended early.
@@ -45,9 +49,13 @@ struct Cli {
 /// What every subcommand takes.
 #[derive(Clone, Debug, Args)]
 struct Common {
-    /// A store to measure, by URL; may be given several times. Default: memory and a new file.
+    /// A store to measure, by URL; may be given several times. Default: memory, a new file, and
+    /// the Redis server of HOLDLINE_TEST_REDIS.
     #[arg(long = "store", global = true, value_name = "URL")]
     stores: Vec<String>,
+    /// Makes a round trip to a Redis server so much longer: a number and ms, as in 2ms.
+    #[arg(long, global = true, value_name = "TIME", value_parser = milliseconds)]
+    link: Option<Duration>,
     /// Writes all figures to this file as well.
     #[arg(long, global = true, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -89,6 +97,8 @@ enum What {
     Renewals(renewals::Options),
     /// Polling against listening, fair against unfair.
     Models(models::Options),
+    /// Against Go's locks on the same etcd: one of our own, unless `--store` names one.
+    EtcdGo,
     /// All of it, quickly, with the list of what must hold.
     All(startup::Options),
     /// One process of a measurement, started by the others.
@@ -114,7 +124,7 @@ fn run(cli: Cli) -> Result<bool, Failure> {
         What::Worker(options) => return worker::run(&options).map(|()| true),
         what => what,
     };
-    let targets = Targets::new(&common.stores)?;
+    let targets = Targets::new(&common.stores, common.link)?;
     let about = machine::about();
     machine::print(&about);
     let mut report = Report::default();
@@ -127,6 +137,7 @@ fn run(cli: Cli) -> Result<bool, Failure> {
         What::Startup(options) => startup::run(&common, &targets, options, &mut report)?,
         What::Renewals(options) => renewals::run(&common, options, &mut report)?,
         What::Models(options) => models::run(&common, &targets, options, &mut report)?,
+        What::EtcdGo => etcd::run(&common, &mut report)?,
         What::All(options) => all::run(&common, &targets, options, &mut report)?,
         What::Worker(_) => {}
     }
@@ -137,6 +148,12 @@ fn run(cli: Cli) -> Result<bool, Failure> {
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     Ok(holds)
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix("ms").and_then(|number| number.trim().parse::<f64>().ok());
+    let number = number.filter(|number| (0.0..60_000.0).contains(number));
+    number.map(|ms| Duration::from_secs_f64(ms / 1e3)).ok_or("a number and ms, as in 2ms".into())
 }
 
 /// A runtime like a service's: as many threads as cores.

@@ -95,7 +95,7 @@ impl Store for Probe {
         self.inner.leave(line, id)
     }
 
-    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, ()> {
+    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         self.inner.watch(line, id)
     }
 

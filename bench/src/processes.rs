@@ -13,6 +13,11 @@ const PROCESSES: usize = 8;
 const RAISES: usize = 1_000;
 /// The largest share over the smallest.
 const FAIR: f64 = 1.5;
+/// The same of 64 tasks of 8 processes on Redis.
+const FAIR_REDIS: f64 = 1.2;
+/// How many tasks each of those has, and for how long they compete: for some 18 turns each.
+const TASKS: usize = 8;
+const CROWD: f64 = 14.0;
 
 pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Result<(), Failure> {
     let columns =
@@ -24,6 +29,13 @@ pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Re
         }
     }
     table.note("Shares are counted while all of the processes compete.");
+    report.table(table);
+    let columns = ["store", "locks", "of tasks", "of processes"];
+    let title = "8 processes x 8 tasks on one name, held for 10 ms: largest/smallest share";
+    let mut table = Table::new(title, &columns);
+    for target in targets.between_processes() {
+        table.row(crowd(common, target, report)?);
+    }
     report.table(table);
     let columns = ["store", "counter", "tokens", "rounds", "wait P99", "largest/smallest share"];
     let mut table = Table::new("8 processes x 1,000 times read, add one, write", &columns);
@@ -55,6 +67,38 @@ fn compete(common: &Common, target: &Target, hold_ms: u64) -> Result<Vec<Cell>, 
         waits(90.0),
         waits(99.0),
         Cell::shares(rounds.iter().map(|round| round.shares)),
+    ])
+}
+
+fn crowd(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Cell>, Failure> {
+    let more = [
+        ("--seconds", common.seconds(CROWD).max(CROWD / 2.0).to_string()),
+        ("--hold-us", "10000".to_owned()),
+        ("--tasks", TASKS.to_string()),
+    ];
+    let crew = crew(PROCESSES, &args("compete", &target.url, &fresh("crowd"), &more))?;
+    let of_task = |task| {
+        move |of: &Vec<Grant>| -> Vec<Grant> {
+            of.iter().filter(|grant| grant.task == task).copied().collect()
+        }
+    };
+    let tasks: Vec<_> = (0..TASKS).flat_map(|task| crew.iter().map(of_task(task))).collect();
+    let (by_task, by_process) = (Together::of(&tasks), Together::of(&crew));
+    if target.is_redis() {
+        report.check(
+            format!(
+                "{}: 8 processes x 8 tasks: largest/smallest share under {FAIR_REDIS}",
+                target.label
+            ),
+            ratio(by_task.shares.ratio()),
+            by_task.shares.ratio() < FAIR_REDIS,
+        );
+    }
+    Ok(vec![
+        target.label.as_str().into(),
+        Cell::rates([by_process.rate]),
+        Cell::shares([by_task.shares]),
+        Cell::shares([by_process.shares]),
     ])
 }
 
@@ -131,7 +175,7 @@ mod tests {
     use super::*;
 
     fn grant(token: u64, got: u64, count: u64) -> Grant {
-        Grant { token, asked: 0, got, left: got, count }
+        Grant { token, asked: 0, got, left: got, count, task: 0 }
     }
 
     #[test]

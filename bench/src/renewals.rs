@@ -2,8 +2,8 @@
 
 use crate::machine::{cpu_of_thread, resident};
 use crate::probe::{Burst, Counts, Probe};
-use crate::report::{Cell, Report, Table};
-use crate::stats::seconds;
+use crate::report::{Cell, Report, Table, time};
+use crate::stats::{Spread, seconds};
 use crate::target::{Target, fresh};
 use crate::worker::{self, Worker, args};
 use crate::{Common, Failure};
@@ -16,6 +16,8 @@ use tokio::task::JoinSet;
 
 /// The most that a held lock may cost.
 const BYTES: f64 = 1024.0;
+/// How long renewing all of them may take on Redis.
+const REDIS: f64 = 0.1;
 /// How many are acquired at once.
 const AT_ONCE: usize = 64;
 
@@ -68,9 +70,12 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
     ];
     let title = format!("Held locks, lease {} s, for {} leases", options.lease, options.leases);
     let mut table = Table::new(title, &columns);
-    let memory = ["memory:".to_owned()];
-    let urls = if common.stores.is_empty() { &memory[..] } else { &common.stores };
-    for target in &crate::target::Targets::new(urls)?.list {
+    let mut urls = common.stores.clone();
+    if urls.is_empty() {
+        urls.push("memory:".to_owned());
+        urls.extend(crate::target::redis());
+    }
+    for target in &crate::target::Targets::new(&urls, common.link)?.list {
         let usual = if target.is_memory() { 100_000 } else { 10_000 };
         let locks = options.locks.unwrap_or(usual);
         let found = in_a_process(target, options, locks)?;
@@ -104,6 +109,14 @@ fn check(target: &Target, locks: usize, found: &Found, report: &mut Report) {
         format!("{} of {locks}", found.valid),
         found.valid == locks,
     );
+    if target.is_redis() {
+        let median = Spread::of(found.all_at_once.iter().copied()).map(|spread| spread.median);
+        report.check(
+            format!("{label}: {locks} held locks renewed within 100 ms"),
+            median.map_or_else(|| "never all at once".to_owned(), time),
+            median.is_some_and(|median| median < REDIS),
+        );
+    }
     if !target.is_memory() {
         return;
     }
@@ -222,8 +235,10 @@ mod tests {
             hold_us: 0,
             lease_ms: 1_000,
             locks: 100,
+            tasks: 1,
             seconds: 1.0,
             counter: None,
+            waiters: 1,
         };
         let runtime = crate::runtime().unwrap();
         let found = runtime.block_on(hold(&options)).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::compete::{Outcome, compete};
 use crate::probe::Probe;
+use crate::redis;
 use crate::report::{Cell, Report, Table, ratio};
 use crate::stats::Spread;
 use crate::target::{Target, Targets, fresh};
@@ -12,6 +13,8 @@ use std::time::Duration;
 const TASKS: usize = 64;
 /// Listening must bring this many times the locks of polling every 50 ms.
 const AHEAD: f64 = 10.0;
+/// So much of the bare idiom's throughput must be left on Redis, with a name for each task.
+const OF_BARE: f64 = 0.8;
 /// Commands to the store for every lock, through the gate and with local handoff.
 const CALLS: f64 = 2.0;
 const CALLS_HANDED: f64 = 0.1;
@@ -110,6 +113,30 @@ async fn store(common: &Common, target: &Target, report: &mut Report) -> Result<
     );
     report.table(table);
     check(target, &rates, report);
+    beside_bare(common, target, report).await
+}
+
+/// 64 names on Redis, in turns with the bare idiom.
+async fn beside_bare(common: &Common, target: &Target, report: &mut Report) -> Result<(), Failure> {
+    let Some(bare) = redis::Bare::beside(target).await? else { return Ok(()) };
+    let time = Duration::from_secs_f64(common.seconds(1.0));
+    let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..common.rounds() {
+        theirs.push(bare.rate(TASKS, time).await?);
+        ours.push(round(target, Way::Names, time).await?.rate);
+        ratios.extend(ours.last().zip(theirs.last()).map(|(ours, theirs)| ours / theirs));
+    }
+    let of_bare = Spread::of(ratios.iter().copied()).unwrap_or_default().median;
+    report.check(
+        format!("{}: 64 tasks on 64 names: at least {OF_BARE} of the bare idiom", target.label),
+        ratio(of_bare),
+        of_bare >= OF_BARE,
+    );
+    let columns = ["store", "locks", "bare idiom", "ratio"];
+    let mut table = Table::new("64 tasks on 64 names, beside the bare idiom", &columns);
+    let label = target.label.as_str().into();
+    table.row([label, Cell::rates(ours), Cell::rates(theirs), Cell::ratios(ratios)]);
+    report.table(table);
     Ok(())
 }
 

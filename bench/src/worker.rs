@@ -3,14 +3,15 @@
 //! A worker says `ready`, waits for a line, does its work, and prints what it saw as one line of
 //! JSON. Times are by the library's clock, which all processes of a machine share.
 
-use crate::{Failure, renewals};
+use crate::{Failure, renewals, row};
 use clap::{Args, ValueEnum};
-use holdline::{Mutex, clock};
+use holdline::{Client, Mutex, clock};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
@@ -20,6 +21,10 @@ pub(crate) enum Role {
     Hold,
     /// Holds many locks for several leases.
     Renew,
+    /// Locks and unlocks with nobody else there.
+    Alone,
+    /// Takes the lock once in each of several tasks.
+    Wait,
 }
 
 /// What a worker is told.
@@ -38,12 +43,18 @@ pub(crate) struct Options {
     /// Ends after so many locks,
     #[arg(long, default_value_t = usize::MAX)]
     pub(crate) locks: usize,
+    /// Each of so many tasks by itself.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) tasks: usize,
     /// or after this time.
     #[arg(long, default_value_t = 3600.0)]
     pub(crate) seconds: f64,
     /// A file with a number, to read, raise and write under the lock.
     #[arg(long)]
     pub(crate) counter: Option<PathBuf>,
+    /// How many tasks wait.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) waiters: usize,
 }
 
 /// One lock, as its holder saw it.
@@ -55,6 +66,8 @@ pub(crate) struct Grant {
     pub(crate) left: u64,
     /// What the counter said before.
     pub(crate) count: u64,
+    /// Which of the process's tasks.
+    pub(crate) task: usize,
 }
 
 impl Grant {
@@ -72,30 +85,46 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
         Role::Hold => runtime.block_on(hold(options)),
         Role::Renew => say(&serde_json::to_string(&runtime.block_on(renewals::hold(options))?)?),
+        Role::Alone => row::alone(options),
+        Role::Wait => row::wait(options),
     }
 }
 
 /// Prints a line, so that it is read at once.
-fn say(line: &str) -> Result<(), Failure> {
+pub(crate) fn say(line: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-fn await_line() -> Result<(), Failure> {
-    stdin().lock().read_line(&mut String::new())?;
-    Ok(())
+/// Waits for a line of the input; says whether there was one.
+pub(crate) fn await_line() -> Result<bool, Failure> {
+    Ok(stdin().lock().read_line(&mut String::new())? > 0)
 }
 
-fn lock(options: &Options, client: &holdline::Client) -> Mutex {
+fn lock(options: &Options, client: &Client) -> Mutex {
     Mutex::new(client, &options.name).lease(Duration::from_millis(options.lease_ms))
 }
 
 async fn compete(options: &Options) -> Result<Vec<Grant>, Failure> {
     let client = holdline::open(&options.url).await?;
-    let lock = lock(options, &client);
     say("ready")?;
     await_line()?;
+    let mut tasks = JoinSet::new();
+    for task in 0..options.tasks {
+        tasks.spawn(one(options.clone(), client.clone(), task));
+    }
+    let mut grants = Vec::new();
+    while let Some(task) = tasks.join_next().await {
+        grants.extend(task??);
+    }
+    client.settle().await;
+    grants.sort_by_key(|grant: &Grant| grant.got);
+    Ok(grants)
+}
+
+async fn one(options: Options, client: Client, task: usize) -> Result<Vec<Grant>, Failure> {
+    let lock = lock(&options, &client);
     let end = clock::now().after(Duration::from_secs_f64(options.seconds));
     let hold = Duration::from_micros(options.hold_us);
     let mut grants = Vec::new();
@@ -112,9 +141,8 @@ async fn compete(options: &Options) -> Result<Vec<Grant>, Failure> {
         }
         let (token, left) = (guard.token(), clock::now().0);
         guard.unlock().await?;
-        grants.push(Grant { token, asked: asked.0, got, left, count });
+        grants.push(Grant { token, asked: asked.0, got, left, count, task });
     }
-    client.settle().await;
     Ok(grants)
 }
 
@@ -145,15 +173,16 @@ pub(crate) struct Worker {
 impl Worker {
     /// Starts this program again with these arguments.
     pub(crate) fn start(args: &[String]) -> Result<Self, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
-            // The C library's allocator gives large blocks back to the system when they are freed,
-            // so that what is resident is what is in use.
-            .env("MALLOC_MMAP_THRESHOLD_", "65536")
-            .arg("worker")
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        // The C library's allocator gives large blocks back to the system when they are freed,
+        // so that what is resident is what is in use.
+        command.env("MALLOC_MMAP_THRESHOLD_", "65536").arg("worker").args(args);
+        Worker::spawn(&mut command)
+    }
+
+    /// Starts a program that behaves like one of ours.
+    pub(crate) fn spawn(command: &mut Command) -> Result<Self, Failure> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = BufReader::new(child.stdout.take().ok_or("a worker has no output")?);
         let input = child.stdin.take();
         Ok(Worker { child, input, output })

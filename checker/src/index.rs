@@ -226,6 +226,9 @@ impl<'h> Cx<'h> {
         }
         let Some(attempt) = by_key.get(&id).map(|i| &mut self.attempts[*i]) else { return };
         match event.op {
+            // Before the grant, a ticket of the attempt was proved once more, and perhaps given up
+            // for another one: that is no renewal of what was granted in the end.
+            Op::Renew if attempt.invoke.ph == Phase::Invoke && attempt.outcome.is_none() => {}
             Op::Renew => pair(&mut attempt.renews, event),
             Op::Claim => pair(&mut attempt.claims, event),
             Op::Release => {

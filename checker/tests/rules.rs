@@ -109,6 +109,14 @@ fn r1_a_claim_ends_at_its_deadline_unless_it_was_renewed() {
 }
 
 #[test]
+fn r1_what_was_refused_before_the_grant_does_not_end_the_claim() {
+    let refused = vec![event(0, "a", Op::Renew, Phase::Fail, 1).reason(Reason::NotHeld)];
+    let grant = held("a", 1, 0, 10, 1);
+    let events = [grant[..1].to_vec(), refused, grant[1..].to_vec(), held("b", 1, 5, 30, 2)];
+    fails(Rule::R1, &events, &Expect::small());
+}
+
+#[test]
 fn r1_weights_fill_a_capacity() {
     let weigh = |events: Vec<Event>, w| events.into_iter().map(|e| e.weight(w)).collect::<Vec<_>>();
     let expect = Expect { capacities: [("L".to_owned(), 3)].into(), ..Expect::small() };
@@ -375,6 +383,9 @@ fn r12_a_live_holder_keeps_its_lock() {
     let lost = || vec![event(99, "a", Op::Lost, Phase::Info, 1)];
     passes(Rule::R12, &[held("a", 1, 0, 70, 1)], &keeps);
     fails(Rule::R12, &[grant("a", 1, 0, 1), lost()], &keeps);
+    let refused = |t| vec![event(t, "a", Op::Renew, Phase::Fail, 1).reason(Reason::NotHeld)];
+    passes(Rule::R12, &[held("a", 1, 0, 70, 1), refused(71)], &keeps);
+    fails(Rule::R12, &[held("a", 1, 0, 70, 1), refused(69)], &keeps);
     let fault = event(50, "f", Op::Fault, Phase::Ok, 1).fault(FaultKind::Partition).target("a");
     passes(Rule::R12, &[grant("a", 1, 0, 1), lost(), vec![fault]], &keeps);
 }

@@ -3,11 +3,12 @@
 use crate::clock::Clock;
 use crate::invariants::{Fact, Lock, Settled};
 use crate::keeper::{Holding, Leaving};
-use crate::plan::{Bug, LEASES, LONGEST_WORK, PATIENCES};
+use crate::plan::{Bug, LEASES, LONGEST_WORK, PATIENCES, Plan};
+use crate::quorum::End;
 use crate::server::{Answer, Request};
 use crate::world::{Event, Letter, World};
 use holdline_kernel::{
-    Action, Claim, Event as Happened, Lease, Manner, Schedule, Seq, Ticket, TicketId, Time,
+    Action, Claim, Event as Happened, Hold, Lease, Manner, Schedule, Seq, Ticket, TicketId, Time,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub(crate) enum Alarm {
     Done { attempt: u64 },
     /// The caller wants it no longer.
     Cancel { attempt: u64 },
+    /// Something at the quorum has a time limit.
+    Look,
     /// A leave was not answered.
     LeaveAgain { id: TicketId },
 }
@@ -42,8 +45,9 @@ pub(crate) struct Claiming {
     call: Option<(u64, Time)>,
     /// The timer of the wait, if it waits.
     turn: Option<u64>,
-    /// A notice came while a request was out.
+    /// A notice came while a request was out; and of which place's admission the last one was.
     noticed: bool,
+    told: Option<Seq>,
 }
 
 /// What a client is doing.
@@ -59,6 +63,8 @@ pub(crate) enum State {
 pub(crate) struct Client {
     pub(crate) clock: Clock,
     pub(crate) asleep_until: u64,
+    /// Its end of the quorum, if locks are kept by one.
+    pub(crate) end: Option<End>,
     pub(crate) state: State,
     pub(crate) leaving: BTreeMap<TicketId, Leaving>,
     /// How many locks it will still want once the faults have stopped.
@@ -70,9 +76,10 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(plan: &Plan, client: usize) -> Self {
         Client {
-            clock,
+            clock: plan.clients[client],
+            end: plan.class.is_quorum().then(|| End::new(plan.servers.len())),
             asleep_until: 0,
             state: State::Idle,
             leaving: BTreeMap::new(),
@@ -106,8 +113,11 @@ impl World {
     pub(crate) fn call(&mut self, client: usize, lock: Lock, request: Request) -> u64 {
         let call = self.fresh(client);
         self.note(format_args!("client {client} calls {call}: {request} in line {lock}"));
-        let server = self.plan.locks[lock].server;
-        self.post(client, server, Event::Arrives(Letter { client, call, lock, request }));
+        if self.clients[client].end.is_some() {
+            self.ask_quorum(client, call, lock, request);
+        } else if let Some(line) = self.plan.lines(lock).next() {
+            self.post(client, line.1, Event::Arrives(Letter { client, call, line, request }));
+        }
         call
     }
 
@@ -124,6 +134,7 @@ impl World {
                 self.cancel(client);
             }
             Alarm::Done { .. } | Alarm::Cancel { .. } => {}
+            Alarm::Look => self.look(client),
             Alarm::LeaveAgain { id } => self.leave_again(client, id),
         }
     }
@@ -137,6 +148,8 @@ impl World {
         ]);
         match self.rng.below(10) {
             0 => Manner::Try,
+            // It has no queue.
+            _ if self.plan.class.is_quorum() => Manner::Barge(schedule),
             1 | 2 => Manner::Poll(schedule),
             3 => Manner::Barge(schedule),
             _ => Manner::Listen,
@@ -168,15 +181,23 @@ impl World {
         let limit = self.rng.millis(20, 3_000);
         let limit = if limited { self.local(client).after(limit) } else { Time::NEVER };
         let lease = Lease { length, margin };
-        let mut claim = Claim::new(manner, lease, limit);
+        let mut claim = Claim::new(manner, lease, limit).trusting(ticket.patience);
         let action = claim.restart();
         self.clients[client].attempt += 1;
         self.clients[client].began = self.now;
         self.note(format_args!("client {client} wants line {lock}: {manner:?}"));
         self.tell(&Fact::Began { client, patient: !limited && manner != Manner::Try });
         self.tell(&Fact::Goes { client, id: ticket.id });
-        let claiming =
-            Claiming { lock, ticket, lease, claim, call: None, turn: None, noticed: false };
+        let claiming = Claiming {
+            lock,
+            ticket,
+            lease,
+            claim,
+            call: None,
+            turn: None,
+            noticed: false,
+            told: None,
+        };
         self.clients[client].state = State::Claiming(Box::new(claiming));
         if !self.is_calm() && self.rng.chance(100) {
             let wait = self.rng.millis(0, 2_000);
@@ -210,7 +231,7 @@ impl World {
                     return;
                 };
                 let call = self.call(client, lock, Request::Enter(ticket, how));
-                let time = lease.beat().min(Duration::from_millis(500));
+                let time = (lease.length / 3).max(Duration::from_millis(250));
                 self.alarm(client, now.after(time), Alarm::Due { call });
                 if let Some(claiming) = self.claiming(client) {
                     claiming.call = Some((call, now));
@@ -224,7 +245,13 @@ impl World {
                 let at = if std::mem::take(&mut claiming.noticed) { now } else { until };
                 self.alarm(client, at, Alarm::Wake { turn });
             }
-            Action::Grant { seq, sent } => self.granted(client, seq, sent),
+            Action::Grant { seq, sent } => {
+                let renewed = !self.rng.chance(100);
+                self.granted(client, seq, |lease| Hold::new(lease, sent, renewed));
+            }
+            Action::Trust { seq, until } => {
+                self.granted(client, seq, |lease| Hold::trusted(lease, now, until));
+            }
             Action::Restart => {
                 self.new_ticket(client, true);
                 if let Some(claiming) = self.claiming(client) {
@@ -241,14 +268,14 @@ impl World {
         let id = TicketId(self.rng.id());
         let Some(claiming) = self.claiming(client) else { return };
         let old = std::mem::replace(&mut claiming.ticket.id, id);
-        claiming.noticed = false;
+        (claiming.noticed, claiming.told) = (false, None);
         if disown {
             self.tell(&Fact::Disowned { id: old });
         }
         self.tell(&Fact::Goes { client, id });
     }
 
-    fn granted(&mut self, client: usize, seq: Seq, sent: Time) {
+    fn granted(&mut self, client: usize, seq: Seq, hold: impl FnOnce(Lease) -> Hold) {
         let state = std::mem::replace(&mut self.clients[client].state, State::Idle);
         let State::Claiming(claiming) = state else { return };
         self.stats.grants += 1;
@@ -262,7 +289,8 @@ impl World {
         let work = self.rng.millis(0, most);
         let attempt = self.clients[client].attempt;
         self.after(work, Event::Rings { client, alarm: Alarm::Done { attempt } });
-        self.hold(client, &claiming, seq, sent);
+        let hold = hold(claiming.lease);
+        self.hold(client, &claiming, seq, hold);
     }
 
     fn settled(&mut self, client: usize, how: Settled) {
@@ -277,6 +305,9 @@ impl World {
         let state = std::mem::replace(&mut self.clients[client].state, State::Idle);
         let State::Claiming(claiming) = state else { return };
         self.note(format_args!("client {client} ends its claim: {how:?}"));
+        if let Some((call, _)) = claiming.call {
+            self.drop_call(client, call);
+        }
         self.settled(client, how);
         self.leave(client, claiming.lock, claiming.ticket.id);
         self.rest(client);
@@ -302,8 +333,10 @@ impl World {
         if let Some(claiming) = self.claiming(client)
             && let Some((out, sent)) = claiming.call
             && out == call
-            && let Answer::Stands(standing) = answer
         {
+            let Answer::Stands(standing) = answer else {
+                return self.step(client, Happened::Failed);
+            };
             let sent = if self.config.bug == Some(Bug::ValidFromReply) { now } else { sent };
             match standing {
                 Ok(standing) => self.step(client, Happened::Reply { sent, standing }),
@@ -320,6 +353,7 @@ impl World {
         let out = self.claiming(client).and_then(|claiming| claiming.call);
         if out.is_some_and(|(out, _)| out == call) {
             self.note(format_args!("client {client}: no answer to call {call}"));
+            self.drop_call(client, call);
             if self.config.bug == Some(Bug::RetryWithNewId) {
                 self.new_ticket(client, false);
             }
@@ -328,12 +362,14 @@ impl World {
     }
 
     fn wake(&mut self, client: usize, turn: u64) {
-        if self.claiming(client).is_some_and(|claiming| claiming.turn == Some(turn)) {
-            self.step(client, Happened::Woken);
-        }
+        let claiming = self.claiming(client).filter(|claiming| claiming.turn == Some(turn));
+        let Some(claiming) = claiming else { return };
+        let told = claiming.told.take();
+        self.step(client, told.map_or(Happened::Woken, Happened::Told));
     }
 
-    pub(crate) fn noticed(&mut self, client: usize, id: TicketId, seq: Seq) {
+    /// A notice about a place: that it was admitted, or else removed by force.
+    pub(crate) fn noticed(&mut self, client: usize, id: TicketId, seq: Seq, admitted: bool) {
         let now = self.local(client);
         let blind = self.config.bug == Some(Bug::NoProofAfterWait);
         self.doubt(client, id);
@@ -342,11 +378,11 @@ impl World {
             return;
         }
         if blind {
-            self.granted(client, seq, now);
+            self.granted(client, seq, |lease| Hold::new(lease, now, true));
         } else if claiming.turn.is_some() {
-            self.step(client, Happened::Woken);
+            self.step(client, if admitted { Happened::Told(seq) } else { Happened::Woken });
         } else {
-            claiming.noticed = true;
+            (claiming.noticed, claiming.told) = (true, admitted.then_some(seq));
         }
     }
 }

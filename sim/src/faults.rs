@@ -1,6 +1,6 @@
 //! What goes wrong, and when.
 
-use crate::invariants::{Cause, Fact, Lock};
+use crate::invariants::{Cause, Fact, Line};
 use crate::plan::Class;
 use crate::server::Request;
 use crate::world::{Event, World};
@@ -13,7 +13,7 @@ pub(crate) enum Fault {
     /// Choose one, do it, and plan the next choice.
     Next,
     /// Somebody who looked at a line's holder removes it by force.
-    Break { lock: Lock, id: TicketId },
+    Break { line: Line, id: TicketId },
     /// No more.
     Calm,
 }
@@ -22,7 +22,7 @@ impl World {
     pub(crate) fn fault(&mut self, fault: Fault) {
         match fault {
             Fault::Calm => self.calm(),
-            Fault::Break { lock, id } => self.break_lock(lock, id),
+            Fault::Break { line, id } => self.break_lock(line, id),
             Fault::Next if self.is_calm() => {}
             Fault::Next => {
                 self.one_fault();
@@ -36,8 +36,13 @@ impl World {
         self.stats.faults += 1;
         let special = self.rng.chance(300);
         match self.plan.class {
-            Class::Wipes if special => return self.wipe(),
-            Class::Jumps if special => return self.jump(),
+            Class::Wipes | Class::QuorumWipes if special => return self.wipe(),
+            Class::Jumps | Class::QuorumJumps if special => {
+                let forward = self.rng.chance(500);
+                return self.jump(forward);
+            }
+            // Set back, a clock only makes leases longer.
+            Class::Quorum if special => return self.jump(false),
             _ => {}
         }
         match self.rng.below(10) {
@@ -56,6 +61,10 @@ impl World {
 
     fn any_client(&mut self) -> usize {
         self.rng.below(self.clients.len() as u64) as usize
+    }
+
+    fn bad_server(&mut self) -> usize {
+        self.rng.below(self.plan.bad as u64) as usize
     }
 
     fn any_server(&mut self) -> usize {
@@ -87,24 +96,26 @@ impl World {
     }
 
     fn wipe(&mut self) {
-        let server = self.any_server();
+        let server = self.bad_server();
         self.stats.wipes += 1;
         self.note(format_args!("server {server} restarts WITHOUT its data"));
-        self.servers[server].down = self.soon(1, 300);
+        // A node of a quorum stays away until the clocks of all have passed what it had given.
+        let least = if self.plan.class == Class::QuorumWipes { 100 } else { 1 };
+        self.servers[server].down = self.soon(least, least + 300);
         let lines = std::mem::take(&mut self.servers[server].lines);
         for (lock, (head, deck)) in lines {
             for place in deck.iter() {
                 let (id, seq) = (place.id, place.seq);
-                self.tell(&Fact::Removed { lock, id, seq, cause: Cause::Wiped });
+                self.tell(&Fact::Removed { line: (lock, server), id, seq, cause: Cause::Wiped });
             }
-            self.tell(&Fact::Line { lock, capacity: head.capacity, places: &[] });
+            let line = (lock, server);
+            self.tell(&Fact::Line { line, capacity: head.capacity, places: &[] });
         }
     }
 
-    fn jump(&mut self) {
-        let server = self.any_server();
+    fn jump(&mut self, forward: bool) {
+        let server = self.bad_server();
         let by = self.rng.millis(100, 4_000);
-        let forward = self.rng.chance(500);
         let clock = &mut self.servers[server].clock;
         if forward {
             clock.offset += by.as_nanos() as u64;
@@ -119,25 +130,26 @@ impl World {
     /// An operator looks who holds, and breaks that lock a little later. By then it may be
     /// another's: it must not be that one which is broken.
     fn plan_break(&mut self) {
-        let lock = self.rng.below(self.plan.locks.len() as u64) as usize;
-        if let Some(place) = self.server_of(lock).first(lock) {
+        let lines = self.lines();
+        let line = lines[self.rng.below(lines.len() as u64) as usize];
+        if let Some(place) = self.servers[line.1].first(line.0) {
             let id = place.id;
             let wait = self.rng.millis(0, 200);
-            self.after(wait, Event::Goes(Fault::Break { lock, id }));
+            self.after(wait, Event::Goes(Fault::Break { line, id }));
         }
     }
 
-    fn break_lock(&mut self, lock: Lock, id: TicketId) {
-        let server = self.plan.locks[lock].server;
-        if self.is_calm() || self.servers[server].down > self.now {
+    fn break_lock(&mut self, line: Line, id: TicketId) {
+        if self.is_calm() {
             return;
         }
-        let (_, deck) = self.servers[server].lines.entry(lock).or_default();
-        let Some(place) = deck.iter().find(|place| place.id == id) else { return };
-        let (client, seq) = (place.data, place.seq);
-        self.stats.evictions += 1;
-        self.note(format_args!("line {lock}: {seq:?} of client {client} is broken by force"));
-        self.operate(lock, usize::MAX, Request::Evict(id));
-        self.post(client, server, Event::Noticed { client, id, seq });
+        if self.plan.class.is_quorum() {
+            let operator = self.any_client();
+            if self.clients[operator].asleep_until <= self.now {
+                self.call(operator, line.0, Request::Evict(id));
+            }
+        } else if self.servers[line.1].down <= self.now {
+            self.operate(line, usize::MAX, Request::Evict(id));
+        }
     }
 }

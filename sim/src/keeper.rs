@@ -42,9 +42,7 @@ impl World {
     }
 
     /// A claim was granted: keep it.
-    pub(crate) fn hold(&mut self, client: usize, claiming: &Claiming, seq: Seq, sent: Time) {
-        let renewed = !self.rng.chance(100);
-        let hold = Hold::new(claiming.lease, sent, renewed);
+    pub(crate) fn hold(&mut self, client: usize, claiming: &Claiming, seq: Seq, hold: Hold) {
         let &Claiming { lock, ticket, .. } = claiming;
         let until = self.clients[client].clock.when(hold.until());
         let holding = Holding { lock, ticket, seq, hold, turn: 0, calls: BTreeMap::new() };
@@ -122,7 +120,11 @@ impl World {
             }
             Answer::Stands(Ok(_)) => self.lose(client, "the server does not know it"),
             // A renewal with the weight before it was lowered, overtaken by the one after.
-            Answer::Stands(Err(_)) | Answer::Left => {}
+            Answer::Stands(Err(_))
+            | Answer::Left(_)
+            | Answer::Evicted(_)
+            | Answer::Holder(_)
+            | Answer::Failed => {}
         }
     }
 

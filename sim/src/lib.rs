@@ -21,6 +21,7 @@ mod invariants;
 mod keeper;
 mod network;
 mod plan;
+mod quorum;
 mod rng;
 mod server;
 mod trace;
@@ -42,6 +43,8 @@ pub struct Config {
     pub bug: Option<Bug>,
     /// Demand exclusion even under faults that break it.
     pub exclusion_anyway: bool,
+    /// How many servers forget or jump, if the seed is not to choose it.
+    pub bad: Option<usize>,
     /// Judge by this invariant alone.
     pub only: Option<&'static str>,
     /// Keep the story, not only its hash.

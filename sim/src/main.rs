@@ -12,9 +12,11 @@ holdline-sim: seeded simulation of locks under faults
   --from S         begin with this seed (0)
   --seed S         run this seed only
   --verbose        print the whole story of each seed
-  --class NAME     Faults, Wipes or Jumps, instead of what the seed chooses
+  --class NAME     Faults, Wipes, Jumps, Quorum, QuorumWipes or QuorumJumps, instead of what the
+                   seed chooses
   --bug NAME       plant a mistake: see README.md
   --exclusion      demand exclusion also where it is not promised
+  --bad N          let so many servers forget or jump, instead of what the seed chooses
   --only RULE      judge by one invariant alone
   --table          print how many seeds each invariant needs for each planted mistake";
 
@@ -60,10 +62,10 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 let found = INVARIANTS.iter().find(|name| **name == rule);
                 options.config.only = Some(found.ok_or(format!("no invariant {rule:?}"))?);
             }
+            "--bad" => options.config.bad = Some(number(args.next())? as usize),
             "--bug" => options.config.bug = Some(named(args.next(), &Bug::ALL)?),
             "--class" => {
-                let all = [Class::Faults, Class::Wipes, Class::Jumps];
-                options.config.class = Some(named(args.next(), &all)?);
+                options.config.class = Some(named(args.next(), &Class::ALL)?);
             }
             _ => return Err(USAGE.to_owned()),
         }
@@ -87,10 +89,11 @@ fn tell(config: Config, report: &Report, verbose: bool) {
     let class = config.class.map_or(String::new(), |class| format!(" --class {class:?}"));
     let bug = config.bug.map_or(String::new(), |bug| format!(" --bug {bug:?}"));
     let exclusion = if config.exclusion_anyway { " --exclusion" } else { "" };
+    let bad = config.bad.map_or(String::new(), |bad| format!(" --bad {bad}"));
     let only = config.only.map_or(String::new(), |only| format!(" --only {only}"));
     say!(
         "replay it exactly: cargo run --release -p holdline-sim -- \
-         --seed {seed}{class}{bug}{exclusion}{only} --verbose"
+         --seed {seed}{class}{bug}{bad}{exclusion}{only} --verbose"
     );
     if again.trace_hash != report.trace_hash {
         say!("THE REPLAY DIFFERS, which is a bug of the simulation itself");

@@ -1,7 +1,7 @@
 //! A server: the kernel's line for each name, on a clock of its own.
 
 use crate::clock::Clock;
-use crate::invariants::{Cause, Fact, Lock, Spot};
+use crate::invariants::{Cause, Fact, Line as At, Lock, Spot};
 use crate::plan::Bug;
 use crate::world::{Event, Letter, World};
 use holdline_kernel::{
@@ -17,6 +17,8 @@ pub(crate) enum Request {
     Leave(TicketId),
     /// Remove this place by force.
     Evict(TicketId),
+    /// Who holds?
+    Look,
     /// Nobody asked: remove what has lapsed.
     Sweep,
 }
@@ -30,6 +32,7 @@ impl Display for Request {
             }
             Request::Leave(id) => write!(f, "Leave {id:?}"),
             Request::Evict(id) => write!(f, "Evict {id:?}"),
+            Request::Look => write!(f, "Look"),
             Request::Sweep => write!(f, "Sweep"),
         }
     }
@@ -40,16 +43,23 @@ impl Display for Answer {
         match self {
             Answer::Stands(Ok(standing)) => write!(f, "{standing:?}"),
             Answer::Stands(Err(refusal)) => write!(f, "refused: {refusal:?}"),
-            Answer::Left => write!(f, "left"),
+            Answer::Left(there) => write!(f, "left, there: {there}"),
+            Answer::Evicted(seq) => write!(f, "evicted: {seq:?}"),
+            Answer::Holder(id) => write!(f, "holds: {id:?}"),
+            Answer::Failed => write!(f, "failed"),
         }
     }
 }
 
 /// What it answers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Stands(Result<Standing, Refusal>),
-    Left,
+    Left(bool),
+    Evicted(Option<Seq>),
+    Holder(Option<TicketId>),
+    /// A quorum could not find out.
+    Failed,
 }
 
 /// One server, with the lines that it keeps.
@@ -123,7 +133,10 @@ impl Server {
         let wake = |place: &Place<usize>| woken.push((place.data, place.id, place.seq));
         let mut line = Line { head, places, now, stamp, wake };
         let answer = match request {
-            Request::Enter(ticket, mut how) => {
+            Request::Enter(mut ticket, mut how) => {
+                if bug == Some(Bug::FloorIgnored) && matches!(how, Enter::Keep(_)) {
+                    ticket.floor = 0;
+                }
                 if bug == Some(Bug::TryOvertakes) && how == Enter::Try {
                     line.head.front = Seq::END;
                 }
@@ -136,16 +149,17 @@ impl Server {
             }
             Request::Leave(id) => {
                 let id = if bug == Some(Bug::LeaveByName) { first.unwrap_or(id) } else { id };
-                let Ok(_) = line.leave(id);
-                Answer::Left
+                let Ok(there) = line.leave(id);
+                Answer::Left(there)
             }
             Request::Evict(id) => {
-                let Ok(_) = line.evict(id);
-                Answer::Left
+                let Ok(seq) = line.evict(id);
+                Answer::Evicted(seq)
             }
+            Request::Look => Answer::Holder(first),
             Request::Sweep => {
                 let Ok(()) = line.expire();
-                Answer::Left
+                Answer::Left(false)
             }
         };
         (answer, woken)
@@ -155,39 +169,50 @@ impl Server {
 impl World {
     /// A request arrives.
     pub(crate) fn serve(&mut self, letter: Letter) {
-        let Letter { client, call, lock, request } = letter;
-        let server = self.plan.locks[lock].server;
+        let Letter { client, call, line, request } = letter;
+        let server = line.1;
         if self.servers[server].down > self.now {
             self.note(format_args!("server {server} is down for client {client}"));
             return;
         }
-        let answer = self.operate(lock, client, request);
-        self.note(format_args!("  line {lock}: {request} of client {client}: {answer}"));
+        let answer = self.operate(line, client, request);
+        self.note(format_args!("  line {line:?}: {request} of client {client}: {answer}"));
         self.post(client, server, Event::Replied { client, call, answer });
     }
 
     /// Removes what has lapsed.
-    pub(crate) fn sweep(&mut self, lock: Lock) {
-        self.operate(lock, usize::MAX, Request::Sweep);
+    pub(crate) fn sweep(&mut self, line: At) {
+        self.operate(line, usize::MAX, Request::Sweep);
     }
 
     /// Does one operation, notifies whom it wakes, and tells what changed.
-    pub(crate) fn operate(&mut self, lock: Lock, client: usize, request: Request) -> Answer {
+    pub(crate) fn operate(&mut self, line: At, client: usize, request: Request) -> Answer {
         let (now, bug) = (self.now, self.config.bug);
-        let before = self.server_of(lock).seen(lock);
-        let (answer, woken) = self.server_of(lock).act(now, lock, client, request, bug);
-        let after = self.server_of(lock).seen(lock);
-        let server = self.plan.locks[lock].server;
+        let (lock, server) = line;
+        let before = self.servers[server].seen(lock);
+        let (answer, mut woken) = self.servers[server].act(now, lock, client, request, bug);
+        let after = self.servers[server].seen(lock);
+        if let Request::Evict(id) = request
+            && let Some(spot) = before.spots.iter().find(|spot| spot.id == id)
+            && answer != Answer::Evicted(None)
+        {
+            self.stats.evictions += 1;
+            self.note(format_args!("line {line:?}: {spot:?} is broken by force"));
+            woken.push((spot.client, id, spot.seq));
+        }
         for (client, id, seq) in woken {
             self.stats.notices += 1;
-            self.post(client, server, Event::Noticed { client, id, seq });
+            // A quorum asks each of its servers, whatever one of them says.
+            let evicted = matches!(request, Request::Evict(victim) if victim == id);
+            let admitted = !evicted && !self.plan.class.is_quorum();
+            self.post(client, server, Event::Noticed { client, id, seq, admitted });
         }
-        self.tell_removed(lock, &before, &after, request);
-        self.tell_line(lock, &before, &after);
+        self.tell_removed(line, &before, &after, request);
+        self.tell_line(line, &before, &after);
         answer
     }
 
-    fn tell_removed(&mut self, lock: Lock, before: &Seen, after: &Seen, request: Request) {
+    fn tell_removed(&mut self, line: At, before: &Seen, after: &Seen, request: Request) {
         for spot in &before.spots {
             if after.spots.iter().any(|other| other.seq == spot.seq) {
                 continue;
@@ -199,24 +224,25 @@ impl World {
             };
             if cause == Cause::Lapsed {
                 self.stats.lapses += 1;
-                self.note(format_args!("  line {lock}: {:?} is gone", spot.seq));
+                self.note(format_args!("  line {line:?}: {:?} is gone", spot.seq));
             }
-            self.tell(&Fact::Removed { lock, id: spot.id, seq: spot.seq, cause });
+            self.tell(&Fact::Removed { line, id: spot.id, seq: spot.seq, cause });
         }
     }
 
-    fn tell_line(&mut self, lock: Lock, before: &Seen, after: &Seen) {
-        let clock = self.server_of(lock).clock;
-        self.tell(&Fact::Line { lock, capacity: after.capacity, places: &after.spots });
+    fn tell_line(&mut self, line: At, before: &Seen, after: &Seen) {
+        let clock = self.servers[line.1].clock;
+        self.tell(&Fact::Line { line, capacity: after.capacity, places: &after.spots });
         for (spot, expires) in after.spots.iter().zip(&after.expires) {
+            let (id, seq) = (spot.id, spot.seq);
+            // Of a place that waits too: it is kept as long when it is admitted meanwhile.
+            self.tell(&Fact::Promised { line, id, seq, until: clock.when(*expires) });
             if !spot.admitted {
                 continue;
             }
-            let (id, seq) = (spot.id, spot.seq);
             if !before.spots.iter().any(|other| other.seq == seq && other.admitted) {
-                self.tell(&Fact::Admitted { lock, seq });
+                self.tell(&Fact::Admitted { line, seq });
             }
-            self.tell(&Fact::Promised { id, seq, until: clock.when(*expires) });
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::client::{Alarm, Client};
 use crate::faults::Fault;
-use crate::invariants::{self, Fact, Invariant, Lock};
+use crate::invariants::{self, Fact, Invariant, Line, Lock};
 use crate::plan::{LEASES, LONGEST_WORK, PATIENCES, Plan, SLOWEST, class_of};
 use crate::rng::Rng;
 use crate::server::{Answer, Request, Server};
@@ -22,7 +22,7 @@ use std::time::Duration;
 pub(crate) struct Letter {
     pub(crate) client: usize,
     pub(crate) call: u64,
-    pub(crate) lock: Lock,
+    pub(crate) line: Line,
     pub(crate) request: Request,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Event {
     /// A reply reaches its client.
     Replied { client: usize, call: u64, answer: Answer },
     /// A notice about a place reaches its client.
-    Noticed { client: usize, id: TicketId, seq: Seq },
+    Noticed { client: usize, id: TicketId, seq: Seq, admitted: bool },
     /// A client's timer ends.
     Rings { client: usize, alarm: Alarm },
     /// Something goes wrong.
@@ -80,6 +80,8 @@ pub(crate) struct World {
     /// Until when nothing gets through between a client and a server.
     pub(crate) cut: BTreeMap<(usize, usize), u64>,
     pub(crate) stats: Stats,
+    /// Locks that an operator is about to break, by his client and call.
+    pub(crate) breaking: BTreeMap<(usize, u64), (Lock, TicketId)>,
     /// How far servers' clocks were set back, altogether.
     pub(crate) set_back: Duration,
     queue: BTreeMap<(u64, u64), Event>,
@@ -92,10 +94,13 @@ impl World {
     pub(crate) fn new(config: Config) -> Self {
         let mut rng = Rng::new(config.seed);
         let class = config.class.unwrap_or_else(|| class_of(config.seed));
-        let plan = Plan::new(class, &mut rng);
+        let mut plan = Plan::new(class, config.bug, &mut rng);
+        plan.bad = config.bad.unwrap_or(plan.bad).clamp(1, plan.servers.len());
+        // The library's own chance.
+        fastrand::seed(config.seed);
         let servers = plan.servers.iter().map(|clock| Server::new(*clock)).collect();
-        let clients = plan.clients.iter().map(|clock| Client::new(*clock)).collect();
-        let mut rules = invariants::all(class, config.exclusion_anyway);
+        let clients = (0..plan.clients.len()).map(|client| Client::new(&plan, client)).collect();
+        let mut rules = invariants::all(&plan, config.exclusion_anyway);
         rules.retain(|rule| config.only.is_none_or(|only| rule.name() == only));
         World {
             now: 0,
@@ -105,6 +110,7 @@ impl World {
             clients,
             cut: BTreeMap::new(),
             stats: Stats::default(),
+            breaking: BTreeMap::new(),
             set_back: Duration::ZERO,
             queue: BTreeMap::new(),
             order: 0,
@@ -158,8 +164,10 @@ impl World {
         }
         match event {
             Event::Arrives(letter) => self.serve(letter),
-            Event::Replied { client, call, answer } => self.replied(client, call, answer),
-            Event::Noticed { client, id, seq } => self.noticed(client, id, seq),
+            Event::Replied { client, call, answer } => self.delivered(client, call, answer),
+            Event::Noticed { client, id, seq, admitted } => {
+                self.noticed(client, id, seq, admitted);
+            }
             Event::Rings { client, alarm } => self.ring(client, alarm),
             Event::Goes(fault) => self.fault(fault),
         }
@@ -181,16 +189,16 @@ impl World {
     /// All leases lapse; then every line is to be empty.
     fn over(&mut self) {
         self.now += 10_000_000_000 + self.set_back.as_nanos() as u64;
-        for lock in 0..self.plan.locks.len() {
-            self.sweep(lock);
-            let left = self.server_of(lock).count(lock);
-            self.tell(&Fact::Over { lock, left });
+        for line in self.lines() {
+            self.sweep(line);
+            let left = self.servers[line.1].count(line.0);
+            self.tell(&Fact::Over { line, left });
         }
     }
 
-    pub(crate) fn server_of(&mut self, lock: Lock) -> &mut Server {
-        let server = self.plan.locks[lock].server;
-        &mut self.servers[server]
+    /// Every line that there is.
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        (0..self.plan.locks.len()).flat_map(|lock| self.plan.lines(lock)).collect()
     }
 
     /// Lets something happen at true time `at`; what is planned first for one instant comes first.

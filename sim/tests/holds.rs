@@ -44,6 +44,22 @@ fn tokens_and_loss_hold_when_clocks_jump() {
 }
 
 #[test]
+fn a_quorum_keeps_what_is_proved() {
+    let stats = hold(Class::Quorum, 0..15);
+    assert!(stats.grants > 1_000 && stats.losses > 50 && stats.evictions > 50, "{stats:?}");
+    assert!(stats.calm_wait < stats.calm_bound);
+}
+
+/// Two hold only if every node that both were promised has broken a promise; and tokens rise.
+#[test]
+fn a_quorum_keeps_what_is_left_when_nodes_forget_or_jump() {
+    let stats = hold(Class::QuorumWipes, 0..15);
+    assert!(stats.wipes > 100 && stats.grants > 1_000, "{stats:?}");
+    let stats = hold(Class::QuorumJumps, 0..15);
+    assert!(stats.lapses > 100 && stats.grants > 1_000, "{stats:?}");
+}
+
+#[test]
 fn the_same_seed_is_the_same_story() {
     for seed in 0..8 {
         let config = Config { seed, keep_trace: true, ..Config::default() };

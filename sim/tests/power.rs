@@ -6,8 +6,13 @@ use holdline_sim::{Bug, Class, Config, run};
 const SEEDS: u64 = 50;
 
 fn caught(bug: Bug, only: &'static str) -> Option<u64> {
+    let class = match bug {
+        Bug::FloorIgnored => Some(Class::Quorum),
+        Bug::FarClocks => Some(Class::QuorumWipes),
+        _ => None,
+    };
     (0..SEEDS).find(|&seed| {
-        let config = Config { seed, bug: Some(bug), only: Some(only), ..Config::default() };
+        let config = Config { seed, class, bug: Some(bug), only: Some(only), ..Config::default() };
         run(config).violation.is_some_and(|violation| violation.invariant == only)
     })
 }
@@ -56,6 +61,40 @@ fn a_try_that_passes_the_line() {
 #[test]
 fn places_that_never_lapse() {
     is_caught(Bug::NeverLapses, &["progress", "clean"]);
+}
+
+/// The lift is what makes a quorum's tokens rise.
+#[test]
+fn a_lift_in_vain() {
+    is_caught(Bug::FloorIgnored, &["tokens"]);
+}
+
+/// Nodes that forget must have clocks that are close together: GUARANTEES.md says so.
+#[test]
+fn nodes_that_forget_and_whose_clocks_are_far_apart() {
+    is_caught(Bug::FarClocks, &["tokens"]);
+}
+
+/// Where Redlock cannot promise exclusion, it does break: with one node that forgets or jumps, and
+/// with all of them. What is left of the promise holds: see `holds.rs`.
+#[test]
+fn a_quorum_breaks_where_nodes_forget_or_jump() {
+    for class in [Class::QuorumWipes, Class::QuorumJumps] {
+        for bad in [1, 5] {
+            let breaks = (0..SEEDS).any(|seed| {
+                let config = Config {
+                    seed,
+                    class: Some(class),
+                    bad: Some(bad),
+                    only: Some("exclusion"),
+                    exclusion_anyway: true,
+                    ..Config::default()
+                };
+                run(config).violation.is_some()
+            });
+            assert!(breaks, "{class:?} with {bad} bad nodes never broke exclusion");
+        }
+    }
 }
 
 /// Exclusion is not asserted for servers that forget or whose clocks jump, because it does break

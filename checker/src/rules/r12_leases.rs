@@ -15,7 +15,10 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
     for attempt in &cx.attempts {
         let Some(granted) = attempt.granted() else { continue };
         out.checked(1);
+        // Behind a release, a renewal that was on its way finds nothing.
+        let over = attempt.release.and_then(|r| r.start()).unwrap_or(u64::MAX);
         let refused = attempt.renews.iter().filter(|r| r.not_held()).filter_map(|r| r.outcome);
+        let refused = refused.filter(|e| e.t < over);
         let release = attempt.release.filter(Call::not_held).and_then(|r| r.outcome);
         let known = attempt.lost.into_iter().chain(refused).chain(release).min_by_key(|e| e.t);
         let Some(known) = known else { continue };

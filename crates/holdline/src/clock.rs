@@ -11,6 +11,10 @@ use std::time::Duration;
 
 /// Now, on a monotonic clock that counts suspended time where the system has one.
 pub fn now() -> Time {
+    #[cfg(feature = "simulation")]
+    if let Some(moment) = simulated::moment() {
+        return moment.now;
+    }
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = rustix::time::ClockId::Boottime;
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -21,6 +25,10 @@ pub fn now() -> Time {
 
 /// Microseconds since 1970 by the wall clock.
 pub fn wall_micros() -> u64 {
+    #[cfg(feature = "simulation")]
+    if let Some(moment) = simulated::moment() {
+        return moment.wall_micros;
+    }
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
@@ -29,6 +37,10 @@ pub fn wall_micros() -> u64 {
 /// Sleeps until an instant of [`now`]'s clock. The runtime's timers may stop while the machine is
 /// suspended, so it looks again at least once a second.
 pub(crate) async fn sleep_until(at: Time) {
+    #[cfg(feature = "simulation")]
+    if simulated::moment().is_some() {
+        return simulated::sleep_until(at).await;
+    }
     loop {
         let left = now().until(at);
         if left.is_zero() {
@@ -61,4 +73,54 @@ pub(crate) async fn within<F: Future>(limit: Time, future: F) -> Option<F::Outpu
 /// Waits.
 pub(crate) async fn pause(time: Duration) {
     sleep_until(now().after(time)).await;
+}
+
+/// Clocks that a simulation moves. It polls a store's futures itself, one thread at a time, and
+/// says what time it is for them: then the code under test is the store's own, down to its time
+/// limits.
+#[cfg(feature = "simulation")]
+pub mod simulated {
+    use super::Time;
+    use std::cell::Cell;
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    #[derive(Clone, Copy)]
+    pub(super) struct Moment {
+        pub(super) now: Time,
+        pub(super) wall_micros: u64,
+        /// When the first sleeper wants to be polled again.
+        wake: Time,
+    }
+
+    thread_local! {
+        static MOMENT: Cell<Option<Moment>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn moment() -> Option<Moment> {
+        MOMENT.get()
+    }
+
+    /// Does `work`, which polls futures, with the clocks of this thread standing at this instant.
+    /// Says also when the first of those that sleep is to be polled again.
+    ///
+    /// A future must always be polled in here, or never.
+    pub fn at<T>(now: Time, wall_micros: u64, work: impl FnOnce() -> T) -> (T, Time) {
+        let before = MOMENT.replace(Some(Moment { now, wall_micros, wake: Time::NEVER }));
+        let done = work();
+        let wake = MOMENT.replace(before).map_or(Time::NEVER, |moment| moment.wake);
+        (done, wake)
+    }
+
+    /// Needs no waker: who simulates polls again when he said.
+    pub(super) async fn sleep_until(at: Time) {
+        poll_fn(|_| match MOMENT.get() {
+            Some(moment) if moment.now < at => {
+                MOMENT.set(Some(Moment { wake: moment.wake.min(at), ..moment }));
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        })
+        .await;
+    }
 }

@@ -38,6 +38,9 @@ pub(crate) struct Want {
 /// Dropping the future at any point leaves no lasting place in the line.
 pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<Held>>> {
     let mut claim = Claim::new(want.manner, want.lease, want.limit);
+    if want.renew {
+        claim = claim.trusting(want.patience);
+    }
     let mut action = claim.restart();
     let mut abandon = Abandon { pair, want, id: None };
     let mut ticket = want.ticket()?;
@@ -62,13 +65,21 @@ pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<
                 }
             }
             Action::Wait { until, seq } => {
-                let listen = want.manner == Manner::Listen && seq.is_some();
-                within(until, notice(pair, want, &ticket, listen)).await;
-                Event::Woken
+                // Where nobody keeps a place, the notice is that the lock may be free.
+                let about = seq.is_some() || !pair.store.promises().queues;
+                let listen = want.manner == Manner::Listen && about;
+                let told = within(until, notice(pair, want, &ticket, listen)).await;
+                told.flatten().map_or(Event::Woken, Event::Told)
             }
             Action::Grant { seq, sent } => {
                 abandon.id = None;
-                return Ok(Some(grant(pair, want, ticket, seq, sent)));
+                let hold = Hold::new(want.lease, sent, want.renew);
+                return Ok(Some(grant(pair, want, ticket, seq, hold)));
+            }
+            Action::Trust { seq, until } => {
+                abandon.id = None;
+                let hold = Hold::trusted(want.lease, clock::now(), until);
+                return Ok(Some(grant(pair, want, ticket, seq, hold)));
             }
             Action::Restart => {
                 ticket = want.ticket()?;
@@ -88,16 +99,16 @@ pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<
     }
 }
 
-/// Waits for a notice; for ever if none will come.
-async fn notice(pair: &Pair, want: &Want, ticket: &Ticket, listen: bool) {
-    if listen && pair.store.watch(&want.line, ticket.id).await.is_ok() {
-        return;
+/// Waits for a notice, for ever if none will come; and says by which place we were admitted, if it
+/// is that.
+async fn notice(pair: &Pair, want: &Want, ticket: &Ticket, listen: bool) -> Option<Seq> {
+    if listen && let Ok(told) = pair.store.watch(&want.line, ticket.id).await {
+        return told;
     }
-    pending::<()>().await;
+    pending().await
 }
 
-fn grant(pair: &Arc<Pair>, want: &Want, ticket: Ticket, seq: Seq, sent: Time) -> Arc<Held> {
-    let hold = Hold::new(want.lease, sent, want.renew);
+fn grant(pair: &Arc<Pair>, want: &Want, ticket: Ticket, seq: Seq, hold: Hold) -> Arc<Held> {
     let (pair, note) = (Arc::clone(pair), Arc::clone(&want.note));
     let held = Arc::new(Held::new(pair, want.line.clone(), ticket, note, seq, hold));
     keeper::keep(&held);

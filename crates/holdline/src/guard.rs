@@ -191,7 +191,9 @@ impl Guard {
                 self.empty = true;
                 if was_valid && there { Ok(()) } else { Err(self.loss()) }
             }
-            Some(Err(error)) => Err(self.doubt(Some(error))), // dropping self goes on trying
+            // In the rest dropping self goes on trying. What is known is said, whatever is not.
+            _ if !was_valid => Err(self.loss()),
+            Some(Err(error)) => Err(self.doubt(Some(error))),
             None => Err(self.doubt(None)),
         }
     }

@@ -17,7 +17,7 @@ use futures_util::{FutureExt, StreamExt};
 use holdline_kernel::{Next, Schedule, Time};
 use std::any::Any;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -67,6 +67,9 @@ impl Eq for Entry {}
 
 struct Plan {
     entries: BTreeSet<Entry>,
+    /// Tickets that were doubted before their locks were known here: a store may find out that a
+    /// place is gone while the answer that gave it is still on its way to the caller.
+    early: VecDeque<TicketId>,
     /// When the keeper will look next by itself. Whoever adds something earlier wakes it.
     planned: Time,
 }
@@ -78,13 +81,16 @@ struct Keeper {
     undone: watch::Sender<usize>,
 }
 
+/// So many doubts about tickets that are not known here are kept in mind.
+const EARLY: usize = 256;
+
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 fn keeper() -> &'static Keeper {
     static KEEPER: OnceLock<&'static Keeper> = OnceLock::new();
     KEEPER.get_or_init(|| {
         let (jobs, inbox) = mpsc::unbounded_channel();
-        let plan = Plan { entries: BTreeSet::new(), planned: Time::NEVER };
+        let plan = Plan { entries: BTreeSet::new(), early: VecDeque::new(), planned: Time::NEVER };
         let keeper: &'static Keeper = Box::leak(Box::new(Keeper {
             plan: Mutex::new(plan),
             nudge: Notify::new(),
@@ -108,8 +114,17 @@ fn keeper() -> &'static Keeper {
 /// Begins to renew a lock, and to watch its deadline.
 pub(crate) fn keep(held: &Arc<Held>) {
     let keeper = keeper();
-    let (_, due) = held.next(held.since);
     let mut plan = keeper.plan();
+    let id = held.ticket().id;
+    let early = plan.early.iter().position(|doubted| *doubted == id);
+    let (_, due) = held.next(held.since);
+    let due = match early.and_then(|at| plan.early.remove(at)) {
+        Some(_) => {
+            held.doubt(held.since);
+            held.since
+        }
+        None => due,
+    };
     held.set_due(due);
     plan.entries.insert(Entry { due, held: Arc::clone(held) });
     let early = due < plan.planned;
@@ -147,6 +162,11 @@ pub(crate) fn doubt(id: TicketId) {
         plan.entries.remove(&Entry { due, held: Arc::clone(&held) });
         plan.entries.insert(Entry { due: now, held });
         keeper.nudge.notify_one();
+    } else {
+        plan.early.push_back(id);
+        if plan.early.len() > EARLY {
+            plan.early.pop_front();
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 /// | `sqlite:PATH` | a file, shared by the processes of this machine |
 /// | `redis://HOST` and others | Redis or Valkey: see the guide for Redis |
 /// | `etcd://HOST:PORT,HOST:PORT/PREFIX` or `etcds:` | etcd, shared with `etcdctl lock` and Go |
+/// | `zookeeper://HOST:PORT,HOST:PORT/PATH`, `zk:`, `zks:` | ZooKeeper, as Curator or kazoo |
 /// | `quorum:URL,URL,URL` | a majority of three or more stores |
 ///
 /// # Errors
@@ -64,6 +65,10 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
         "etcd" | "etcds" => stores::etcd::open(scheme, rest),
         #[cfg(not(feature = "etcd"))]
         "etcd" | "etcds" => Err(absent("etcd", "etcd")),
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" | "zk" | "zks" => stores::zookeeper::open(scheme, rest),
+        #[cfg(not(feature = "zookeeper"))]
+        "zookeeper" | "zk" | "zks" => Err(absent("ZooKeeper", "zookeeper")),
         other => Err(unknown(Some(other))),
     }
 }
@@ -86,8 +91,8 @@ fn absent(what: &str, feature: &str) -> Error {
 
 /// The scheme alone is shown: the rest may hold a password.
 fn unknown(scheme: Option<&str>) -> Error {
-    let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT and \
-                 quorum:URL,URL,URL";
+    let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT, \
+                 zookeeper://HOST:PORT and quorum:URL,URL,URL";
     let message = match scheme {
         Some(scheme) => {
             let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();

@@ -7,7 +7,7 @@ use crate::gate::Handoff;
 use crate::guard::OnLoss;
 use crate::names::Name;
 use crate::note::Note;
-use crate::store::{Store, check_lease};
+use crate::store::{Promises, Store, check_lease};
 use holdline_kernel::{Lease, Manner, Schedule, Time};
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ impl Settings {
             renew: self.renew,
             span: self.handoff.map_or(1, |handoff| handoff.most),
             note,
-            manner: self.manner(wait, promises.queues),
+            manner: self.manner(wait, promises),
             limit: match wait {
                 Wait::Within(time) => clock::now().after(time),
                 Wait::Not | Wait::Forever => Time::NEVER,
@@ -108,12 +108,12 @@ impl Settings {
         })
     }
 
-    fn manner(&self, wait: Wait, queues: bool) -> Manner {
+    fn manner(&self, wait: Wait, promises: Promises) -> Manner {
         match (wait, self.schedule) {
             (Wait::Not, _) => Manner::Try,
-            (_, schedule) if !self.fair || !queues => Manner::Barge(schedule.unwrap_or(BARGE)),
-            (_, Some(schedule)) => Manner::Poll(schedule),
-            (_, None) => Manner::Listen,
+            (_, None) if self.fair && (promises.queues || promises.wakes) => Manner::Listen,
+            (_, Some(schedule)) if self.fair && promises.queues => Manner::Poll(schedule),
+            (_, schedule) => Manner::Barge(schedule.unwrap_or(BARGE)),
         }
     }
 }

@@ -19,7 +19,7 @@
 //! - **Notices.** [`Store::watch`] may return early, and must return soon after a notice that came
 //!   at any time since the reply that gave the place; the caller looks again after a bounded time
 //!   anyway, so a lost notice costs a little time and never a hang. A departure wakes those whom it
-//!   admits, and nobody else.
+//!   admits, and nobody else; where nobody keeps a place, those who wait.
 //! - **Cost.** No operation grows with the number of waiters or holders of its line.
 //! - **Cancellation.** Dropping the future of any operation leaves it done or not done, never half
 //!   done. The caller follows up with `leave`.
@@ -62,9 +62,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// give up is fine. One round trip.
     fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool>;
 
-    /// Returns when the standing of a waiting ticket may have changed. May return early; never
-    /// returns if the store promises no [`wakes`](Promises::wakes).
-    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, ()>;
+    /// Returns when the standing of a waiting ticket may have changed: of one that asked by
+    /// [`Enter::Queue`], also if the store keeps no places. May return early; never returns if the
+    /// store promises no [`wakes`](Promises::wakes).
+    ///
+    /// Returns a place if the notice itself says that it was admitted. Only a notice that the
+    /// line sent when it admitted that very place does: whoever stands there need not ask.
+    /// A place that was admitted is kept for what is left of the ticket's patience, from the last
+    /// answer about it, until it is renewed.
+    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>>;
 
     /// The whole line, front first: for people, and for following a leader.
     fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View>;
@@ -100,7 +106,8 @@ pub struct Promises {
     pub queues: bool,
     /// Tokens rise strictly from holder to holder.
     pub fences: bool,
-    /// Waiters are told when they are admitted, and need not poll.
+    /// Waiters are told when they are admitted, and need not poll; if they keep no places, when it
+    /// is worth trying again.
     pub wakes: bool,
     /// Weights and capacities other than 1: semaphores and read-write locks.
     pub weights: bool,

@@ -59,6 +59,30 @@ async fn a_silent_node_costs_a_part_of_the_lease_and_no_more() {
     assert!(start.elapsed() < Duration::from_secs(1), "it took {:?}", start.elapsed());
 }
 
+/// A majority's answers end an unlock; what the others have not been asked by then, they still are.
+#[tokio::test]
+async fn an_unlock_reaches_the_slow_nodes_too() {
+    let (nodes, client) = nodes(5);
+    for slow in &nodes[3..] {
+        slow.always(Op::Leave, Fault::Delay(Duration::from_millis(100)));
+    }
+    let name = holdline::Name::new("x").expect("fine");
+    let guard = Mutex::new(&client, "x").lock().await.expect("works");
+    guard.unlock().await.expect("held to the end");
+    let left = async || {
+        let mut left = 0;
+        for node in &nodes {
+            left += node.look(&name).await.expect("works").places.len();
+        }
+        left
+    };
+    let limit = std::time::Instant::now() + Duration::from_secs(5); // half of the lease
+    while left().await > 0 {
+        assert!(std::time::Instant::now() < limit, "a node was never told");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Gives every node a turn at being left out, so that each majority has somebody who lags behind.
 #[tokio::test]
 async fn tokens_rise_through_majorities_that_lag() {
@@ -133,6 +157,52 @@ async fn a_majority_that_forgets_lets_two_in_and_the_token_tells_them_apart() {
     fence.check(guard.token()).expect_err("the older is refused");
     tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
     assert!(rival.is_valid());
+}
+
+/// A lock may have a bare majority, for a moment. If one node of those forgets it then,
+/// and is back at once, a rival finds a majority as well. G3: the token tells who is newer.
+#[tokio::test]
+async fn one_node_that_forgets_too_soon_lets_two_in() {
+    let (nodes, client) = nodes(3);
+    let name = holdline::Name::new("x").expect("fine");
+    break_down(&nodes[2]);
+    let guard = Mutex::new(&client, "x").lock().await.expect("two of three are enough");
+    nodes[2].heal();
+    assert!(nodes[1].leave(&name, guard.ticket()).await.expect("works"));
+    let rival = Mutex::new(&self::client(&nodes), "x").lock().await.expect("two are free");
+    assert!(guard.is_valid() && rival.is_valid(), "the first learns of it when it renews");
+    assert!(rival.token() > guard.token());
+    tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
+    assert!(rival.is_valid());
+}
+
+/// The same, but the node stays away for as long as the lock may count on it. G1.
+#[tokio::test]
+async fn one_node_that_forgets_and_stays_away_for_a_lease_lets_nobody_in() {
+    let (nodes, client) = nodes(3);
+    let name = holdline::Name::new("x").expect("fine");
+    break_down(&nodes[2]);
+    let lease = Duration::from_millis(600);
+    let guard = Mutex::new(&client, "x").lease(lease).lock().await.expect("two of three");
+    nodes[2].heal();
+    let (elsewhere, ticket) = (self::client(&nodes), guard.ticket());
+    assert!(nodes[1].leave(&name, ticket).await.expect("works"));
+    break_down(&nodes[1]);
+    let away = tokio::time::Instant::now() + lease;
+    let node = Arc::clone(&nodes[1]);
+    let back = tokio::spawn(async move {
+        tokio::time::sleep_until(away).await;
+        node.heal();
+    });
+    let rival = loop {
+        match Mutex::new(&elsewhere, "x").lease(lease).lock().await {
+            Ok(rival) => break rival,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+        }
+    };
+    assert!(!guard.is_valid(), "its holder gave it up before");
+    assert!(rival.token() > guard.token());
+    back.await.expect("no panic");
 }
 
 #[tokio::test]

@@ -16,11 +16,13 @@ const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
     return redis.call('DEL', KEYS[1]) else return 0 end";
 
 const ENTER: &str = concat!(
+    include_str!("../src/stores/redis/lua/enter_head.lua"),
     include_str!("../src/stores/redis/lua/enter_one.lua"),
     include_str!("../src/stores/redis/lua/many.lua"),
     include_str!("../src/stores/redis/lua/enter.lua")
 );
 const LEAVE: &str = concat!(
+    include_str!("../src/stores/redis/lua/leave_head.lua"),
     include_str!("../src/stores/redis/lua/leave_one.lua"),
     include_str!("../src/stores/redis/lua/many.lua"),
     include_str!("../src/stores/redis/lua/leave.lua")
@@ -30,9 +32,9 @@ const LEAVE: &str = concat!(
 async fn scripts(conn: &mut MultiplexedConnection, hashes: &[String; 2], name: &str) {
     let id = format!("{:032x}", fastrand::u128(..));
     let wants = [1.0_f64, 1.0, 1e7, 3e6, 1.0, -2.0, 6e8, 0.0].map(f64::to_le_bytes).concat();
-    let words = format!("holdline:wake:{id} {}", "x".repeat(60));
+    let tail = format!("{id}holdline:wake:{id} {}", "x".repeat(60));
     let mut enter = redis::cmd("EVALSHA");
-    enter.arg(&hashes[0]).arg(1).arg(name).arg(&id).arg(&wants).arg(words).arg(610_001);
+    enter.arg(&hashes[0]).arg(1).arg(name).arg(&wants).arg(tail);
     let seq: u64 = enter.query_async(conn).await.expect("works");
     assert!(seq > 0);
     let mut leave = redis::cmd("EVALSHA");

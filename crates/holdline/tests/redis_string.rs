@@ -7,7 +7,7 @@ use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{ErrorKind, Mutex, Name, Schedule, Semaphore, open};
 use redis_server::{Server, private};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
     return redis.call('DEL', KEYS[1]) else return 0 end";
@@ -93,6 +93,66 @@ async fn an_unknown_outcome_is_settled_by_asking_again() {
     assert!(matches!(enter(2).await, Standing::Admitted(_)), "it is nobody's");
 }
 
+/// Waits until so many listen to what happens to a key.
+async fn listeners(server: &Server, key: &str, count: i64) {
+    let channel = format!("__keyspace@0__:{key}");
+    let until = Instant::now() + Duration::from_secs(15);
+    while server.query::<(String, i64)>(&["PUBSUB", "NUMSUB", &channel]).1 != count {
+        assert!(Instant::now() < until, "never {count}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_tells_of_its_keys_wakes_us() {
+    for flags in ["Kgx", "KEA"] {
+        let args = ["--notify-keyspace-events", flags];
+        let Some(server) = private("string_events", &args) else { return };
+        let client = open(&url(&server)).await.expect("opens");
+        assert!(client.promises().wakes);
+        assert!(take(&server, "jobs", "theirs"));
+        let lock = Mutex::new(&client, "jobs");
+        let waiting = tokio::spawn(async move { lock.lock().await });
+        listeners(&server, "jobs", 1).await;
+        // A renewal of theirs is no reason to try.
+        let tries = scripts(&server);
+        assert_eq!(server.query::<i64>(&["EVAL", EXTEND, "1", "jobs", "theirs", "20000"]), 1);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(scripts(&server) <= tries + 1, "at most to look by itself");
+        let start = Instant::now();
+        assert_eq!(server.query::<i64>(&["EVAL", DELETE, "1", "jobs", "theirs"]), 1);
+        let guard = waiting.await.expect("no panic").expect("works");
+        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+        guard.unlock().await.expect("held");
+        listeners(&server, "jobs", 0).await;
+    }
+}
+
+/// How many scripts the server has been asked to run by their names.
+fn scripts(server: &Server) -> u64 {
+    let stats: String = server.query(&["INFO", "commandstats"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_tell_is_polled() {
+    for flags in ["", "Egx", "Kg"] {
+        let args = ["--notify-keyspace-events", flags];
+        let Some(server) = private("string_silent", &args) else { return };
+        let client = open(&url(&server)).await.expect("opens");
+        assert!(!client.promises().wakes, "{flags}");
+        assert!(take(&server, "jobs", "theirs"));
+        let lock = Mutex::new(&client, "jobs");
+        let waiting = tokio::spawn(async move { lock.lock().await });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let _: i64 = server.query(&["DEL", "jobs"]);
+        waiting.await.expect("no panic").expect("works").unlock().await.expect("held");
+        let set: (String, String) = server.query(&["CONFIG", "GET", "notify-keyspace-events"]);
+        assert_eq!(set.1.len(), flags.len(), "it is never set by us: {}", set.1);
+    }
+}
+
 #[tokio::test]
 async fn what_it_cannot_do_it_says() {
     let Some(server) = private("string_cannot", &[]) else { return };
@@ -102,4 +162,25 @@ async fn what_it_cannot_do_it_says() {
     let _: i64 = server.query(&["LPUSH", "list", "x"]);
     let error = Mutex::new(&client, "list").try_lock().await.expect_err("it is a list");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+}
+
+/// What has tokens cannot be counted together with what has none.
+#[tokio::test]
+async fn a_quorum_has_tokens_on_all_nodes_or_on_none() {
+    let Some(server) = private("string_quorum", &[]) else { return };
+    let node = |prefix: &str| format!("{}&prefix={prefix}:", url(&server));
+    let mixed = format!("quorum:memory:mixed-a,memory:mixed-b,{}", node("c"));
+    let error = open(&mixed).await.expect_err("one node has no tokens");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+
+    let client = open(&format!("quorum:{},{},{}", node("a"), node("b"), node("c"))).await;
+    let client = client.expect("none has tokens");
+    assert!(!client.promises().fences && !client.promises().spans);
+    assert!(take(&server, "a:jobs", "theirs"));
+    let guard = Mutex::new(&client, "jobs").lock().await.expect("two of three are free");
+    assert_eq!(guard.token(), 0);
+    assert!(!take(&server, "b:jobs", "theirs"));
+    guard.unlock().await.expect("held");
+    client.settle().await;
+    assert_eq!(server.query::<Vec<String>>(&["KEYS", "*"]), ["a:jobs"]);
 }

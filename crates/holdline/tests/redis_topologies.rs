@@ -105,6 +105,44 @@ async fn a_cluster() {
     assert!(kinds.contains(&ErrorKind::Invalid), "{kinds:?}");
 }
 
+/// As Redisson does it there: by sharded channels, each at the node that has the lock.
+#[tokio::test]
+async fn redissons_layout_in_a_cluster() {
+    let Some(nodes) = cluster() else { return };
+    until("the cluster serves", async || {
+        nodes
+            .iter()
+            .all(|node| node.query::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+    })
+    .await;
+    let url = format!("redis+cluster://127.0.0.1:{}?scheme=redisson", nodes[0].port());
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    for n in 0..12 {
+        let name = format!("name {n}");
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        let guard = Mutex::new(&one, &name).lock().await.expect("works");
+        let lock = Mutex::new(&two, &name);
+        let waiting = tokio::spawn(async move { lock.lock().await });
+        until("it listens", async || {
+            let count =
+                |node: &Server| node.query::<(String, i64)>(&["PUBSUB", "SHARDNUMSUB", &channel]).1;
+            nodes.iter().map(count).sum::<i64>() == 1
+        })
+        .await;
+        let start = Instant::now();
+        guard.unlock().await.expect("held");
+        let next = waiting.await.expect("no panic").expect("works");
+        assert!(start.elapsed() < Duration::from_millis(500), "woken: {:?}", start.elapsed());
+        let names = one.list("name").await.expect("works");
+        assert_eq!(names.iter().map(holdline::Name::as_str).collect::<Vec<_>>(), [&name]);
+        next.unlock().await.expect("held");
+    }
+    let used = nodes.iter().map(|node| node.query::<String>(&["INFO", "commandstats"]));
+    assert_eq!(used.filter(|stats| stats.contains("cmdstat_spublish")).count(), 3, "everywhere");
+    let error = Mutex::new(&one, "a}b").try_lock().await.expect_err("two slots");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
 #[tokio::test]
 async fn a_slot_that_moves_and_a_node_that_dies() {
     let Some(mut nodes) = cluster() else { return };
@@ -179,6 +217,9 @@ async fn sentinels_and_a_failover() {
     .await;
     let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
     serves(&one, &two).await;
+    let acked = open(&format!("{url}?ack=all&ack_timeout=300ms")).await.expect("opens");
+    let confirmed = Mutex::new(&acked, "acked").lock().await.expect("the replica has it");
+    confirmed.unlock().await.expect("held");
     let lease = Duration::from_secs(20);
     let guard = Mutex::new(&one, "x").lease(lease).lock().await.expect("works");
     until("the replica has it", async || replica.query::<i64>(&["EXISTS", "holdline:{x}"]) == 1)
@@ -201,6 +242,12 @@ async fn sentinels_and_a_failover() {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}"),
     }
     assert!(Mutex::new(&two, "x").lock().await.expect("works again").token() > token);
+    // The new primary has nobody who could confirm anything.
+    let error = Mutex::new(&acked, "acked").lock().await.expect_err("nobody confirms");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.to_string().contains("0 replicas confirmed"), "{error}");
+    acked.settle().await;
+    assert!(one.inspect("acked").await.expect("works").holders.is_empty(), "given back");
     let error = open(&format!("redis+sentinel://{}/other", hosts[0])).await.expect_err("unknown");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
 }

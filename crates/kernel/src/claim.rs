@@ -12,7 +12,7 @@ use core::time::Duration;
 pub enum Manner {
     /// Ask once.
     Try,
-    /// Keep a place in the line; look when told to, or when the line says so.
+    /// Keep a place in the line, if the store has places; look when told to, or when it says so.
     Listen,
     /// Keep a place in the line; look by this schedule.
     Poll(Schedule),
@@ -34,6 +34,9 @@ pub enum Event {
     Failed,
     /// The wait is over, or something woke us.
     Woken,
+    /// The line said by itself that the ticket's place of this number was admitted. (A ticket may
+    /// have lost one place and got another since.)
+    Told(Seq),
 }
 
 /// What to do.
@@ -55,6 +58,14 @@ pub enum Action {
         /// When the request that gave it was sent.
         sent: Time,
     },
+    /// It holds: the line said so by itself, and keeps it for as long as it said in its last answer
+    /// that it would. It is to be renewed before this instant.
+    Trust {
+        /// The fencing token.
+        seq: Seq,
+        /// Until when the holder is sure of it.
+        until: Time,
+    },
     /// The ticket has no place. Begin again with a new one, by [`Claim::restart`].
     Restart,
     /// It was not admitted within the time, or not at once. Leave the line.
@@ -75,6 +86,10 @@ pub struct Claim {
     failures: u32,
     /// The last request was answered, so that its ticket is settled.
     settled: bool,
+    /// How long a place is kept from an answer on that says to wait, and when the last of those was
+    /// asked for.
+    patient: Option<Lease>,
+    asked: Time,
 }
 
 /// So many failures in a row, and a claim gives up on the store.
@@ -83,7 +98,24 @@ const FAILURES: u32 = 5;
 impl Claim {
     /// A claim that must be admitted before `limit` (perhaps [`Time::NEVER`]).
     pub fn new(manner: Manner, lease: Lease, limit: Time) -> Self {
-        Claim { manner, lease, limit, seq: None, looks: 0, failures: 0, settled: false }
+        Claim {
+            manner,
+            lease,
+            limit,
+            seq: None,
+            looks: 0,
+            failures: 0,
+            settled: false,
+            patient: None,
+            asked: Time(0),
+        }
+    }
+
+    /// Lets it take the line's own word for an admission. A place that waits is kept for this long
+    /// after every answer, also when it is admitted meanwhile; and whoever holds will renew.
+    pub fn trusting(mut self, patience: Duration) -> Self {
+        self.patient = Some(Lease { length: patience, ..self.lease });
+        self
     }
 
     /// The first thing to do, also with a new ticket after [`Action::Restart`].
@@ -102,6 +134,10 @@ impl Claim {
                 self.reply(now, random, sent, standing)
             }
             Event::Failed => self.failed(now, random),
+            Event::Told(seq) => match self.word(now, seq) {
+                Some(trust) => trust,
+                None => self.step(now, random, Event::Woken),
+            },
             Event::Woken if now >= self.limit => Action::GiveUp,
             // Who keeps no place comes back as somebody new: a ticket is for one attempt.
             Event::Woken if matches!(self.manner, Manner::Barge(_)) && self.settled => {
@@ -109,6 +145,15 @@ impl Claim {
             }
             Event::Woken => Action::Send(self.verb()),
         }
+    }
+
+    /// What the line's word is worth: as much as its last answer, if enough is left of that to
+    /// renew the lock in, and nothing is open since.
+    fn word(&self, now: Time, seq: Seq) -> Option<Action> {
+        let patient = self.patient?;
+        let until = patient.good_until(self.asked);
+        let good = self.settled && self.seq == Some(seq) && now.after(patient.usable() / 4) < until;
+        good.then_some(Action::Trust { seq, until })
     }
 
     fn reply(&mut self, now: Time, random: u64, sent: Time, standing: Standing) -> Action {
@@ -127,6 +172,7 @@ impl Claim {
             Standing::Admitted(_) => Action::GiveUp,
             Standing::Waiting { seq, again } => {
                 self.seq = seq;
+                self.asked = sent;
                 let pause = match self.manner {
                     Manner::Poll(schedule) => schedule.pause(self.looks, random).min(again),
                     Manner::Barge(schedule) => schedule.pause(self.looks, random),

@@ -1,7 +1,9 @@
 //! One ticket's life, step by step: what it asks, when it believes an answer, and how it ends.
 
 use core::time::Duration;
-use holdline_kernel::{Action, Claim, Enter, Event, Lease, Manner, Schedule, Seq, Standing, Time};
+use holdline_kernel::{
+    Action, Claim, Enter, Event, Hold, Lease, Manner, Next, Schedule, Seq, Standing, Time,
+};
 
 const LEASE: Lease = Lease { length: Duration::from_secs(10), margin: Duration::from_millis(100) };
 const POLL: Schedule = Schedule::fixed(Duration::from_millis(50));
@@ -201,4 +203,58 @@ fn a_failure_near_the_limit_waits_no_longer_than_it() {
     let mut claim = Claim::new(Manner::Listen, LEASE, ms(20));
     let action = claim.step(ms(19), u64::MAX, Event::Failed);
     assert_eq!(action, Action::Wait { until: ms(20), seq: None });
+}
+
+fn trusting(manner: Manner) -> Claim {
+    claim(manner).trusting(Duration::from_secs(3))
+}
+
+/// The line's own word is worth what its last answer was: 3 s of patience less 32 ms of drift and
+/// the margin, from when that was asked for.
+#[test]
+fn the_lines_word_is_a_grant_for_what_is_left_of_the_patience() {
+    let mut claim = trusting(Manner::Listen);
+    claim.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    let word = claim.clone().step(ms(20), 0, Event::Told(Seq(7)));
+    assert_eq!(word, Action::Trust { seq: Seq(7), until: ms(1 + 3_000 - 32 - 100) });
+    // With less than a quarter of it left the line is asked.
+    let last = ms(2_869 - 717);
+    assert!(matches!(
+        claim.clone().step(Time(last.0 - 1), 0, Event::Told(Seq(7))),
+        Action::Trust { .. }
+    ));
+    assert_eq!(claim.step(last, 0, Event::Told(Seq(7))), Action::Send(Enter::Keep(Seq(7))));
+}
+
+#[test]
+fn the_lines_word_is_not_taken_when_something_is_open() {
+    // By those who did not say that they would.
+    let mut wary = claim(Manner::Listen);
+    wary.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    assert_eq!(wary.step(ms(20), 0, Event::Told(Seq(7))), Action::Send(Enter::Keep(Seq(7))));
+    // After a request whose fate is unknown.
+    let mut claim = trusting(Manner::Listen);
+    claim.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    claim.step(ms(6), 0, Event::Woken);
+    claim.step(ms(500), 0, Event::Failed);
+    assert_eq!(claim.step(ms(600), 0, Event::Told(Seq(7))), Action::Send(Enter::Keep(Seq(7))));
+    // About another place: that one lapsed, and the ticket came back.
+    let mut claim = trusting(Manner::Listen);
+    claim.step(ms(5), 0, reply(ms(1), waiting(Some(8))));
+    assert_eq!(claim.step(ms(6), 0, Event::Told(Seq(7))), Action::Send(Enter::Keep(Seq(8))));
+    // Without a place.
+    let mut claim = trusting(Manner::Barge(POLL));
+    claim.step(ms(5), 0, reply(ms(1), waiting(None)));
+    assert_eq!(claim.step(ms(6), 0, Event::Told(Seq(7))), Action::Restart);
+}
+
+#[test]
+fn a_lock_taken_on_trust_is_renewed_in_time_and_ends_in_time() {
+    let mut hold = Hold::trusted(LEASE, ms(100), ms(2_100));
+    assert_eq!(hold.next(ms(100)), Next::Sleep(ms(600)));
+    assert_eq!(hold.next(ms(600)), Next::Renew);
+    hold.renewed(LEASE, ms(600));
+    assert_eq!(hold.until(), LEASE.good_until(ms(600)));
+    let mut hold = Hold::trusted(LEASE, ms(100), ms(2_100));
+    assert_eq!(hold.next(ms(2_100)), Next::Lose);
 }

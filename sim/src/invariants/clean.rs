@@ -33,8 +33,8 @@ impl Invariant for Clean {
                     }
                 }
             }
-            Fact::Over { lock, left } if left > 0 => {
-                return Err(format!("{left} places are left in line {lock}"));
+            Fact::Over { line, left } if left > 0 => {
+                return Err(format!("{left} places are left in line {line:?}"));
             }
             _ => {}
         }

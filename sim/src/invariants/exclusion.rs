@@ -3,7 +3,13 @@
 //! A client holds from its grant until the earliest of its own deadline, its being told of a loss,
 //! and its leave being sent. Whoever was removed by force is not counted: that is what force means,
 //! and the tokens are what protects a resource from it.
+//!
+//! In a quorum whose nodes forget or whose clocks jump, two may hold at once. Even then it takes
+//! this much: every node that promised the lock to both, for a time that includes now, has broken
+//! its word to one of them. The proof: both believe in what a majority promised, any two majorities
+//! share a node, and a node that keeps its word admits one.
 
+use super::promises::Promises;
 use super::{Cause, Fact, Invariant, Lock};
 use holdline_kernel::TicketId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,21 +29,52 @@ struct Held {
 }
 
 /// Who believes to hold what.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Exclusion {
+    /// Two may hold for whom all the nodes that they share have broken their word.
+    excused: bool,
+    promises: Promises,
     locks: BTreeMap<Lock, Held>,
 }
 
+impl Exclusion {
+    pub(crate) fn new(excused: bool) -> Self {
+        Exclusion { excused, promises: Promises::default(), locks: BTreeMap::new() }
+    }
+}
+
 impl Held {
-    fn check(&self, now: u64) -> Result<(), String> {
+    fn check(&self, now: u64, excuses: Option<&Promises>) -> Result<(), String> {
         let live =
             |(id, held): &(&TicketId, &Holding)| held.until > now && !self.forced.contains(id);
-        let weight: u64 = self.by.iter().filter(live).map(|(_, held)| u64::from(held.weight)).sum();
-        if weight > u64::from(self.capacity) {
-            return Err(format!("weight {weight} is held of {}: {:?}", self.capacity, self.by));
+        let live = || self.by.iter().filter(live);
+        let weight: u64 = live().map(|(_, held)| u64::from(held.weight)).sum();
+        if weight <= u64::from(self.capacity) {
+            return Ok(());
         }
-        Ok(())
+        let excused = excuses.is_some_and(|promises| {
+            live().all(|(one, _)| {
+                live()
+                    .filter(|(two, _)| one < *two)
+                    .all(|(two, _)| excused(now, promises, *one, *two))
+            })
+        });
+        if excused {
+            return Ok(());
+        }
+        Err(format!("weight {weight} is held of {}: {:?}", self.capacity, self.by))
     }
+}
+
+/// Whether every node that promised both of them a time that is not over has broken a promise, and
+/// there is one.
+fn excused(now: u64, promises: &Promises, one: TicketId, two: TicketId) -> bool {
+    let mut shared =
+        promises.to(one).filter(|(_, promise)| promise.until > now).filter_map(|(line, to_one)| {
+            let to_two = promises.get(two, line).filter(|promise| promise.until > now)?;
+            Some(to_one.broken || to_two.broken)
+        });
+    shared.next().is_some_and(|broken| broken) && shared.all(|broken| broken)
 }
 
 impl Invariant for Exclusion {
@@ -46,13 +83,15 @@ impl Invariant for Exclusion {
     }
 
     fn see(&mut self, now: u64, fact: &Fact<'_>) -> Result<(), String> {
+        self.promises.see(now, fact);
+        let excuses = self.excused.then_some(&self.promises);
         match *fact {
             Fact::Granted { lock, id, weight, capacity, until, .. } => {
                 let held = self.locks.entry(lock).or_default();
                 held.capacity = capacity;
                 held.by.retain(|_, holding| holding.until > now);
                 held.by.insert(id, Holding { weight, until });
-                held.check(now)
+                held.check(now, excuses)
             }
             Fact::Renewed { lock, id, until, .. } => {
                 let held = self.locks.entry(lock).or_default();
@@ -61,7 +100,7 @@ impl Invariant for Exclusion {
                     return Err(format!("{id:?} was over, and was renewed"));
                 };
                 holding.until = until;
-                held.check(now)
+                held.check(now, excuses)
             }
             Fact::Lowered { lock, id, weight } => {
                 if let Some(holding) = self.locks.entry(lock).or_default().by.get_mut(&id) {
@@ -73,7 +112,7 @@ impl Invariant for Exclusion {
                 self.locks.entry(lock).or_default().by.remove(&id);
                 Ok(())
             }
-            Fact::Removed { lock, id, cause: Cause::Evicted, .. } => {
+            Fact::Removed { line: (lock, _), id, cause: Cause::Evicted, .. } => {
                 self.locks.entry(lock).or_default().forced.insert(id);
                 Ok(())
             }

@@ -1,14 +1,22 @@
 //! First come, first served: those let in are the front of the line, by the rule computed from
 //! scratch; a place keeps its number; nobody is granted a lock past somebody who waits before him.
 
-use super::{Fact, Invariant, Lock, Spot};
+use super::{Fact, Invariant, Line, Spot};
 use holdline_kernel::{Seq, TicketId};
 use std::collections::BTreeMap;
 
 /// Each line as it last was.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Fairness {
-    lines: BTreeMap<Lock, Vec<Spot>>,
+    /// A quorum has no queue: whoever is first at a majority gets in.
+    queues: bool,
+    lines: BTreeMap<Line, Vec<Spot>>,
+}
+
+impl Fairness {
+    pub(crate) fn new(queues: bool) -> Self {
+        Fairness { queues, lines: BTreeMap::new() }
+    }
 }
 
 fn rule(capacity: u32, places: &[Spot]) -> Result<(), String> {
@@ -45,14 +53,15 @@ impl Invariant for Fairness {
 
     fn see(&mut self, _now: u64, fact: &Fact<'_>) -> Result<(), String> {
         match *fact {
-            Fact::Line { lock, capacity, places } => {
-                let before = self.lines.insert(lock, places.to_vec()).unwrap_or_default();
+            Fact::Line { line, capacity, places } => {
+                let before = self.lines.insert(line, places.to_vec()).unwrap_or_default();
                 rule(capacity, places)?;
                 kept(&before, places)
             }
-            Fact::Granted { lock, seq, .. } => {
-                let line = self.lines.get(&lock).map_or(&[][..], Vec::as_slice);
-                match line.iter().find(|place| place.seq < seq && !place.admitted) {
+            Fact::Granted { lock, seq, .. } if self.queues => {
+                let mut places =
+                    self.lines.range((lock, 0)..=(lock, usize::MAX)).flat_map(|(_, line)| line);
+                match places.find(|place| place.seq < seq && !place.admitted) {
                     Some(first) => Err(format!("{seq:?} was granted past {:?}", first.seq)),
                     None => Ok(()),
                 }

@@ -3,7 +3,9 @@
 //! Two books are kept. What the server last promised for a place bounds what its holder believes,
 //! however long messages took and whatever became of the server since. And where the server is
 //! honest, it lets no place lapse whose holder still believes in it.
+//! In a quorum a majority of the servers must have promised it.
 
+use super::promises::Promises;
 use super::{Cause, Fact, Invariant};
 use holdline_kernel::{Seq, TicketId};
 use std::collections::BTreeMap;
@@ -11,22 +13,31 @@ use std::collections::BTreeMap;
 /// Promises, and beliefs.
 #[derive(Debug)]
 pub(crate) struct Loss {
+    /// So many servers must have promised what is believed.
+    majority: usize,
     honest: bool,
-    promised: BTreeMap<(TicketId, Seq), u64>,
+    promises: Promises,
     believed: BTreeMap<TicketId, (Seq, u64)>,
 }
 
 impl Loss {
-    pub(crate) fn new(honest: bool) -> Self {
-        Loss { honest, promised: BTreeMap::new(), believed: BTreeMap::new() }
+    pub(crate) fn new(majority: usize, honest: bool) -> Self {
+        Loss { majority, honest, promises: Promises::default(), believed: BTreeMap::new() }
     }
 
     fn believes(&mut self, id: TicketId, seq: Seq, until: u64) -> Result<(), String> {
         self.believed.insert(id, (seq, until));
-        match self.promised.get(&(id, seq)) {
-            Some(promise) if until <= *promise => Ok(()),
-            promise => Err(format!("{seq:?} is believed until {until}, promised {promise:?}")),
+        // A token is one node's number; the others' numbers for the same ticket are lower.
+        let alone = self.majority == 1;
+        let covers = self
+            .promises
+            .to(id)
+            .filter(|(_, promise)| until <= promise.until && (!alone || promise.seq == seq));
+        if covers.count() >= self.majority {
+            return Ok(());
         }
+        let promised: Vec<_> = self.promises.to(id).collect();
+        Err(format!("{seq:?} is believed until {until}, promised {promised:?}"))
     }
 }
 
@@ -36,12 +47,8 @@ impl Invariant for Loss {
     }
 
     fn see(&mut self, now: u64, fact: &Fact<'_>) -> Result<(), String> {
+        self.promises.see(now, fact);
         match *fact {
-            Fact::Promised { id, seq, until } => {
-                let promise = self.promised.entry((id, seq)).or_default();
-                *promise = until.max(*promise);
-                Ok(())
-            }
             Fact::Granted { id, seq, until, .. } | Fact::Renewed { id, seq, until, .. } => {
                 self.believes(id, seq, until)
             }

@@ -8,13 +8,17 @@ mod exclusion;
 mod fairness;
 mod loss;
 mod progress;
+mod promises;
 mod tokens;
 
-use crate::plan::Class;
+use crate::plan::Plan;
 use holdline_kernel::{Seq, TicketId};
 
-/// A line's number in the world.
+/// A lock's number in the world.
 pub(crate) type Lock = usize;
+
+/// A lock's line on one server: one of several, if a quorum keeps the lock.
+pub(crate) type Line = (Lock, usize);
 
 /// One place of a line, after an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,18 +68,20 @@ pub(crate) enum Fact<'a> {
     /// It holds no longer: told of the loss, or about to leave.
     Ended { lock: Lock, id: TicketId },
     /// The server's line, after an operation.
-    Line { lock: Lock, capacity: u32, places: &'a [Spot] },
+    Line { line: Line, capacity: u32, places: &'a [Spot] },
     /// The server let it in.
-    Admitted { lock: Lock, seq: Seq },
-    /// The server keeps an admitted place at least until this true time, if its clock is left
-    /// alone.
-    Promised { id: TicketId, seq: Seq, until: u64 },
+    Admitted { line: Line, seq: Seq },
+    /// The server keeps a place, admitted or not, at least until this true time, if its clock is
+    /// left alone.
+    Promised { line: Line, id: TicketId, seq: Seq, until: u64 },
     /// The server has removed it.
-    Removed { lock: Lock, id: TicketId, seq: Seq, cause: Cause },
+    Removed { line: Line, id: TicketId, seq: Seq, cause: Cause },
+    /// Somebody was given this number to fence the one that he broke by force.
+    Broken { lock: Lock, id: TicketId, seq: Seq },
     /// No more faults. From now on each patient claim is to be admitted within this time.
     Calm { bound: u64 },
     /// All is over and all leases have lapsed: so many places are left in a line.
-    Over { lock: Lock, left: usize },
+    Over { line: Line, left: usize },
 }
 
 /// One rule, and the books that it keeps.
@@ -84,20 +90,25 @@ pub(crate) trait Invariant {
     fn see(&mut self, now: u64, fact: &Fact<'_>) -> Result<(), String>;
 }
 
-/// The rules that hold under this class of faults. A server that forgets, or whose clock jumps, may
-/// let a rival in at any moment: then exclusion is not promised, nor any order between the grants
-/// as the clients see them, and a loss is announced by what *was* promised.
-pub(crate) fn all(class: Class, exclusion_anyway: bool) -> Vec<Box<dyn Invariant>> {
-    let honest = class == Class::Faults;
+/// The rules that hold in this plan. A server that forgets, or whose clock jumps, may let a rival
+/// in
+/// at any moment: then exclusion is not promised, nor any order between the grants as the clients
+/// see them, and a loss is announced by what *was* promised. Of a quorum more can be said: two hold
+/// at once only if every node that promised the lock to both has broken its word, and the tokens
+/// rise unless a vote was counted that a node had not kept.
+pub(crate) fn all(plan: &Plan, exclusion_anyway: bool) -> Vec<Box<dyn Invariant>> {
+    let (quorum, honest) = (plan.class.is_quorum(), plan.class.is_honest());
     let mut rules: Vec<Box<dyn Invariant>> = vec![
-        Box::new(tokens::Tokens::new(honest)),
-        Box::new(loss::Loss::new(honest)),
-        Box::new(fairness::Fairness::default()),
+        Box::new(tokens::Tokens::new(quorum, honest)),
+        Box::new(loss::Loss::new(plan.majority(), honest && !quorum)),
+        Box::new(fairness::Fairness::new(!quorum)),
         Box::new(clean::Clean::default()),
         Box::new(progress::Progress::default()),
     ];
     if honest || exclusion_anyway {
-        rules.push(Box::new(exclusion::Exclusion::default()));
+        rules.push(Box::new(exclusion::Exclusion::new(false)));
+    } else if quorum {
+        rules.push(Box::new(exclusion::Exclusion::new(true)));
     }
     rules
 }

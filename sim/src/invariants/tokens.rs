@@ -2,29 +2,48 @@
 //! restarts, across the loss of its data, across evictions.
 //!
 //! Where the server is honest, they also rise in the order in which clients that exclude one
-//! another learn of their grants.
+//! another learn of their grants. In a quorum they do so always, unless a node had let the ticket
+//! go, against its word, before the grant: a vote was counted then that the node had not kept.
+//!
+//! Whoever breaks a lock by force gets a number above that lock's, and not above any later one's.
 
-use super::{Cause, Fact, Invariant, Lock};
+use super::promises::Promises;
+use super::{Cause, Fact, Invariant, Line, Lock};
 use holdline_kernel::{Seq, TicketId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The highest tokens so far.
 #[derive(Debug)]
 pub(crate) struct Tokens {
+    quorum: bool,
     honest: bool,
-    admitted: BTreeMap<Lock, Seq>,
+    promises: Promises,
+    admitted: BTreeMap<Line, Seq>,
     granted: BTreeMap<(Lock, u32), Seq>,
     forced: BTreeSet<TicketId>,
+    /// The tokens given to those who are not broken, and the highest number by which somebody was
+    /// fenced.
+    given: BTreeMap<TicketId, Seq>,
+    fences: BTreeMap<Lock, Seq>,
 }
 
 impl Tokens {
-    pub(crate) fn new(honest: bool) -> Self {
+    pub(crate) fn new(quorum: bool, honest: bool) -> Self {
         Tokens {
+            quorum,
             honest,
+            promises: Promises::default(),
             admitted: BTreeMap::new(),
             granted: BTreeMap::new(),
             forced: BTreeSet::new(),
+            given: BTreeMap::new(),
+            fences: BTreeMap::new(),
         }
+    }
+
+    /// Whether those who voted for it have kept their word, so that its token is promised to rise.
+    fn vouched(&self, id: TicketId) -> bool {
+        self.honest || (self.quorum && self.promises.to(id).all(|(_, promise)| !promise.broken))
     }
 
     fn granted(&mut self, lock: Lock, seq: Seq, weight: u32, capacity: u32) -> Result<(), String> {
@@ -33,6 +52,9 @@ impl Tokens {
             if rivals && seq <= before {
                 return Err(format!("{seq:?} was granted after its rival {before:?}"));
             }
+        }
+        if let Some(fence) = self.fences.get(&lock).filter(|fence| seq < **fence) {
+            return Err(format!("{seq:?} was granted below {fence:?}, which fenced another"));
         }
         let best = self.granted.entry((lock, weight)).or_insert(seq);
         *best = seq.max(*best);
@@ -45,9 +67,18 @@ impl Invariant for Tokens {
         "tokens"
     }
 
-    fn see(&mut self, _now: u64, fact: &Fact<'_>) -> Result<(), String> {
+    fn see(&mut self, now: u64, fact: &Fact<'_>) -> Result<(), String> {
+        self.promises.see(now, fact);
+        // Who is broken while it still asks may come in later, with a higher number.
+        if let Fact::Granted { id, seq, .. } = *fact
+            && !self.forced.contains(&id)
+        {
+            self.given.insert(id, seq);
+        }
         match *fact {
-            Fact::Admitted { lock, seq, .. } => match self.admitted.insert(lock, seq) {
+            // A node of a quorum that has forgotten a ticket may give it the same number again.
+            Fact::Admitted { .. } if self.quorum => Ok(()),
+            Fact::Admitted { line, seq } => match self.admitted.insert(line, seq) {
                 Some(before) if seq <= before => {
                     Err(format!("{seq:?} was let in after {before:?}"))
                 }
@@ -57,8 +88,18 @@ impl Invariant for Tokens {
                 self.forced.insert(id);
                 Ok(())
             }
+            Fact::Broken { lock, id, seq } => {
+                let fence = self.fences.entry(lock).or_insert(seq);
+                *fence = seq.max(*fence);
+                match self.given.get(&id) {
+                    Some(token) if self.vouched(id) && *token >= seq => {
+                        Err(format!("{token:?} was broken by force, and fenced by {seq:?}"))
+                    }
+                    _ => Ok(()),
+                }
+            }
             Fact::Granted { lock, id, seq, weight, capacity, .. }
-                if self.honest && !self.forced.contains(&id) =>
+                if self.vouched(id) && !self.forced.contains(&id) =>
             {
                 self.granted(lock, seq, weight, capacity)
             }

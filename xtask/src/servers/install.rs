@@ -43,6 +43,11 @@ pub(crate) fn install_missing(topologies: &[&Topology]) {
         .filter(|node| find(node.program).is_err())
         .map(|node| node.program.package)
         .collect();
+    packages_from_apt(&packages);
+}
+
+/// Installs these packages, if this machine lets us. Never an error: whoever needs them looks.
+pub(crate) fn packages_from_apt(packages: &BTreeSet<&str>) {
     if packages.is_empty() || std::env::var_os("HOLDLINE_NO_INSTALL").is_some() {
         return;
     }

@@ -12,7 +12,7 @@ mod state;
 mod topology;
 mod zookeeper;
 
-pub(crate) use install::in_path;
+pub(crate) use install::{in_path, packages_from_apt};
 pub(crate) use process::Process;
 
 use crate::Outcome;

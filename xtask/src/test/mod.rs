@@ -3,6 +3,7 @@
 pub(crate) mod guard;
 mod report;
 mod steps;
+mod tools;
 
 use crate::{Outcome, servers};
 use guard::Guard;
@@ -31,6 +32,7 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
         report: Report::default(),
     };
     run.start_servers(quick);
+    run.look_for_tools(quick);
     for step in STEPS.iter().filter(|step| !quick || step.quick) {
         run.step(step);
     }
@@ -85,6 +87,13 @@ impl Run {
             };
             self.report.add(&format!("servers: {}", topology.name), begun.elapsed(), verdict);
         }
+    }
+
+    /// The languages of other clients are a row of the final table.
+    fn look_for_tools(&mut self, quick: bool) {
+        let begun = Instant::now();
+        let verdict = tools::look(!quick, self.in_ci);
+        self.report.add("languages of other clients", begun.elapsed(), verdict);
     }
 
     fn step(&mut self, step: &Step) {

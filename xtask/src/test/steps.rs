@@ -6,8 +6,16 @@ use crate::{Outcome, servers, tidy, workspace};
 
 /// The topologies that the tests need (`cargo xtask servers --help` lists them). A store whose
 /// tests need a real server adds its own here.
-pub(super) const TEST_NEEDS: &[&str] =
-    &["redis-single", "redis-five", "redis-cluster", "etcd-single", "etcd-three"];
+pub(super) const TEST_NEEDS: &[&str] = &[
+    "redis-single",
+    "redis-five",
+    "redis-sentinel",
+    "redis-cluster",
+    "etcd-single",
+    "etcd-three",
+    "zookeeper-single",
+    "zookeeper-three",
+];
 
 /// The features of the library that are stores. Each is built alone, as a user would have it.
 const STORES: &[&str] =

@@ -236,7 +236,7 @@ impl Store for Chaos {
         }))
     }
 
-    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, ()> {
+    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(self.call(Op::Watch, self.inner.watch(line, id), nothing))
     }
 

@@ -126,10 +126,10 @@ impl Store for Memory {
         Box::pin(async move { Ok(self.on(line, |on| on.leave(id))) })
     }
 
-    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, ()> {
+    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
             self.space.wakes.wait(id).await;
-            Ok(())
+            Ok(None)
         })
     }
 

@@ -1,5 +1,7 @@
 //! The stores: one file or folder each, behind a feature each.
 
+#[cfg(any(feature = "redis-tls", feature = "zookeeper-tls"))]
+pub(crate) mod crypto;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod memory;
@@ -8,4 +10,10 @@ pub mod quorum;
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) mod tls;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) mod url;
 pub(crate) mod wakes;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;

@@ -3,7 +3,7 @@
 //! A notice may come after the reply that gave a place and before anybody waits for it, so it is
 //! kept until somebody does. What is kept for tickets that nobody ever waits for is bounded.
 
-use crate::store::TicketId;
+use crate::store::{Seq, TicketId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -18,6 +18,8 @@ pub(crate) struct Wakes {
 struct Slot {
     notify: Arc<Notify>,
     waiting: usize,
+    /// The place by which it was admitted, if the last notice said so.
+    admitted: Option<Seq>,
 }
 
 /// So many notices are kept for nobody before they are swept out. A lost notice costs the waiter a
@@ -31,25 +33,40 @@ impl Wakes {
 
     /// Wakes whoever waits by this ticket, or the next one to do so.
     pub(crate) fn wake(&self, id: TicketId) {
+        self.notify(id, None);
+    }
+
+    /// Wakes them, and tells them by which place the ticket was admitted.
+    #[cfg(feature = "redis")]
+    pub(crate) fn admit(&self, id: TicketId, seq: Seq) {
+        self.notify(id, Some(seq));
+    }
+
+    fn notify(&self, id: TicketId, admitted: Option<Seq>) {
         let mut slots = self.slots();
         if slots.len() >= KEPT && !slots.contains_key(&id) {
             slots.retain(|_, slot| slot.waiting > 0);
         }
-        slots.entry(id).or_default().notify.notify_one();
+        let slot = slots.entry(id).or_default();
+        slot.admitted = admitted;
+        slot.notify.notify_one();
     }
 
     /// Wakes everybody who waits now: notices may have been lost.
     #[cfg(feature = "redis")]
     pub(crate) fn wake_all(&self) {
-        for slot in self.slots().values().filter(|slot| slot.waiting > 0) {
+        for slot in self.slots().values_mut().filter(|slot| slot.waiting > 0) {
+            slot.admitted = None;
             slot.notify.notify_one();
         }
     }
 
-    /// Waits for a notice to this ticket.
-    pub(crate) async fn wait(&self, id: TicketId) {
+    /// Waits for a notice to this ticket, and says by which place it was admitted, if that was the
+    /// notice.
+    pub(crate) async fn wait(&self, id: TicketId) -> Option<Seq> {
         let waiter = Waiter::new(self, id);
         waiter.notify.notified().await;
+        self.slots().get(&id).and_then(|slot| slot.admitted)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Members that die and freeze.
 
-use crate::server::{soon, start, until};
+use crate::etcd_server::{soon, start, until};
 use holdline::Mutex;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};

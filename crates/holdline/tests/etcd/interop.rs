@@ -1,6 +1,6 @@
 //! Locks shared with Go's client, which `etcdctl` is.
 
-use crate::server::{Servers, soon, start, until};
+use crate::etcd_server::{Servers, soon, start, until};
 use holdline::{Election, Mutex};
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -142,31 +142,4 @@ async fn elections_are_seen_both_ways() {
     go.interrupt();
     until("nobody leads", async || election.leader().await.expect("works").is_none()).await;
     assert_eq!(servers.keys(), Vec::<String>::new(), "notes go with their places");
-}
-
-/// In Go's client, any key under the name blocks for ever.
-#[tokio::test]
-async fn stray_keys_and_deeper_names_do_not_block_us() {
-    let Some(servers) = start(1) else { return };
-    let (one, two) = (servers.client().await, servers.client().await);
-    servers.say(&["put", "x/config", "yes"]);
-    let deeper = Mutex::new(&one, "x/y").lock().await.expect("it is there");
-    for lock in [Mutex::new(&one, "x"), Mutex::new(&two, "x")] {
-        let guard = soon("a lock", lock.lock()).await.expect("it is there");
-        assert!(Mutex::new(&two, "x/y").try_lock().await.expect("works").is_none());
-        guard.unlock().await.expect("held");
-        let guard = lock.try_lock().await.expect("works").expect("free");
-        let other = Mutex::new(&two, "x");
-        let waiting = tokio::spawn(async move { other.lock_within(Duration::from_secs(20)).await });
-        until("a waiter", async || {
-            let info = one.inspect("x").await.expect("works");
-            waiting.is_finished() || info.waiters.len() + info.holders.len() > 1
-        })
-        .await;
-        guard.unlock().await.expect("held");
-        let next = soon("the next", waiting).await.expect("no panic").expect("works");
-        drop(next);
-        two.settle().await;
-    }
-    deeper.unlock().await.expect("held");
 }

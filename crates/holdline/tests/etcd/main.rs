@@ -4,8 +4,17 @@
 #![cfg(feature = "etcd")]
 
 mod cost;
+#[path = "../support/cutoff.rs"]
+mod cutoff;
+#[path = "../support/doors.rs"]
+mod doors;
+#[path = "../etcd_server/mod.rs"]
+mod etcd_server;
 mod faults;
+mod holes;
 mod interop;
+mod late;
 mod loss;
-mod server;
+mod past;
+mod trials;
 mod users;

@@ -1,7 +1,8 @@
 //! Users, passwords, tokens that are not good any more; and TLS.
 
-use crate::server::{soon, start, start_tls};
+use crate::etcd_server::{soon, start, start_forgetful, start_tls};
 use holdline::{ErrorKind, Mutex, open};
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn users_and_their_passwords() {
@@ -45,6 +46,72 @@ async fn users_and_their_passwords() {
     guard.unlock().await.expect("held");
     let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("allowed");
     guard.unlock().await.expect("held");
+}
+
+/// A token that nobody used for a while is worthless: to those who come back, and to those who
+/// hold. (With a long lease, because signs of life use it. It is good for 1 s here, and the member
+/// looks once a second for those that are older.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_runs_out() {
+    let Some(servers) = start_forgetful() else { return };
+    for words in [
+        &["user", "add", "root:secret"][..],
+        &["role", "add", "root"],
+        &["user", "grant-role", "root", "root"],
+        &["auth", "enable"],
+    ] {
+        servers.say(words);
+    }
+    let url = servers.url().replace("etcd://", "etcd://root:secret@");
+    let (one, two) = (open(&url).await.expect("good"), open(&url).await.expect("good"));
+    let long = |name| Mutex::new(&one, name).lease(Duration::from_secs(600));
+    let held = soon("the lock", long("x").lock()).await.expect("allowed");
+    let waiting = Mutex::new(&two, "x");
+    let waiter = tokio::spawn(async move { waiting.lock().await });
+    let idle = soon("the lock", long("y").lock()).await.expect("allowed");
+    idle.unlock().await.expect("held");
+    let logins = servers.calls("Authenticate");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(held.is_valid());
+    held.unlock().await.expect("held all the time");
+    assert!(servers.calls("Authenticate") > logins, "no token has run out");
+    let next = soon("its turn", waiter).await.expect("no panic").expect("allowed");
+    next.unlock().await.expect("held");
+}
+
+/// Whoever shows no certificate is not let in, nor whoever shows one that is not trusted.
+#[cfg(feature = "etcd-tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_our_own_is_shown() {
+    let Some(servers) = crate::etcd_server::start_mutual() else { return };
+    let url = servers.url().replace("etcd://", "etcds://");
+    let (cert, key) = (servers.certificate(), servers.key());
+    let url = format!("{url}?ca_file={cert}");
+    let good = format!("{url}&cert_file={cert}&key_file={key}");
+    let good = open(&good).await.expect("a good URL");
+    let guard = soon("the lock", Mutex::new(&good, "x").lock()).await.expect("trusted");
+    guard.unlock().await.expect("held");
+    // Read whenever a connection is made: what is wrong by then is an error, and no panic.
+    let copy = format!("{key}.copy");
+    std::fs::copy(&key, &copy).expect("there is room");
+    let later = open(&format!("{url}&cert_file={cert}&key_file={copy}")).await.expect("good");
+    std::fs::remove_file(&copy).expect("it was there");
+    let error = soon("no", Mutex::new(&later, "x").lock()).await.expect_err("gone");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    std::fs::copy(&key, &copy).expect("there is room");
+    let guard = soon("the lock", Mutex::new(&later, "x").lock()).await.expect("there again");
+    guard.unlock().await.expect("held");
+    let nobody = open(&url).await.expect("a good URL");
+    let error = soon("no", Mutex::new(&nobody, "x").lock()).await.expect_err("not trusted");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    for wrong in [
+        format!("{url}&cert_file={cert}&key_file={cert}"),
+        format!("{url}&cert_file={key}&key_file={key}"),
+        format!("{url}&cert_file=/nowhere&key_file={key}"),
+    ] {
+        let error = open(&wrong).await.expect_err("no such thing");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong}: {error:#}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! The role of a client process: it runs errands until its input ends, and writes down all of it.
 
 use crate::errand::{Asker, Errand, Grip, Temper, Way};
+use crate::pulse::Pulse;
 use crate::witness::{ATTEMPT, Witness};
 use fastrand::Rng;
 use holdline::{Client, clock};
@@ -50,7 +51,8 @@ fn client() {
 
 async fn act(role: Role) {
     let pen = Arc::new(Writer::open(&role.history, &role.run, &role.process).unwrap());
-    let opened = holdline::open(&role.url).await.unwrap();
+    let _pulse = Pulse::start(&role.history, &role.run, Some(&role.process));
+    let opened = opened(&role.url).await;
     let lies = role.temper == Temper::Deceived;
     let witness = Witness::new(Arc::clone(opened.store()), Arc::clone(&pen), lies);
     let client = Client::new(Arc::new(witness));
@@ -66,6 +68,17 @@ async fn act(role: Role) {
     tokio::join!(actor.work_through(0), actor.work_through(1));
     const { assert!(TASKS == 2) };
     actor.client.settle().await;
+}
+
+/// The store, as soon as it can be had: a fault may be in the way just now.
+async fn opened(url: &str) -> Client {
+    loop {
+        match holdline::open(url).await {
+            Ok(client) => return client,
+            Err(error) => assert!(error.retryable(), "{error:?}"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 struct Actor {
@@ -222,13 +235,20 @@ impl Actor {
 
     /// The last id of each register that lets itself be read.
     fn read_all(&self, lock: &str, token: u64) -> Vec<(Register, Option<u64>)> {
+        if !self.client.promises().fences {
+            return self.read(lock, Register::Plain, token).into_iter().collect();
+        }
         let fenced = Register::FencedReadWrite;
         let _: Reply = self.resource.open(lock, fenced, token).unwrap();
-        let read = |reg| match self.resource.read(lock, reg, token).unwrap() {
+        let read = |reg| self.read(lock, reg, token);
+        Register::ALL.into_iter().filter_map(read).collect()
+    }
+
+    fn read(&self, lock: &str, reg: Register, token: u64) -> Option<(Register, Option<u64>)> {
+        match self.resource.read(lock, reg, token).unwrap() {
             Reply::Done { last, .. } => Some((reg, last)),
             Reply::Stale { .. } => None,
-        };
-        Register::ALL.into_iter().filter_map(read).collect()
+        }
     }
 }
 

@@ -22,6 +22,10 @@ pub(crate) const FORCE: &str = "force_unlock";
 pub(crate) trait Breakage: Send + Sync {
     /// What it is called in the history.
     fn kind(&self) -> FaultKind;
+    /// How long it stays broken, in leases.
+    fn span(&self) -> (f64, f64) {
+        (0.1, 1.0)
+    }
     /// Breaks it for as long as the answer is kept.
     fn start(&self) -> Box<dyn std::any::Any>;
 }
@@ -35,18 +39,18 @@ pub(crate) enum Fault {
     Kill,
     /// Break the lock of somebody who holds it.
     Force,
-    /// Break the store for up to a lease.
-    Store(Arc<dyn Breakage>),
+    /// Break the store in one of these ways at a time, each as often as any other.
+    Store(Vec<Arc<dyn Breakage>>),
 }
 
 impl Fault {
     /// What it is called in the history.
-    pub(crate) fn kind(&self) -> FaultKind {
+    pub(crate) fn kinds(&self) -> Vec<FaultKind> {
         match self {
-            Fault::Pause => FaultKind::Pause,
-            Fault::Kill => FaultKind::Kill,
-            Fault::Force => FaultKind::Other(FORCE.to_owned()),
-            Fault::Store(breakage) => breakage.kind(),
+            Fault::Pause => vec![FaultKind::Pause],
+            Fault::Kill => vec![FaultKind::Kill],
+            Fault::Force => vec![FaultKind::Other(FORCE.to_owned())],
+            Fault::Store(ways) => ways.iter().map(|way| way.kind()).collect(),
         }
     }
 }
@@ -77,6 +81,7 @@ impl Arena {
     /// Does one kind of fault again and again.
     pub(crate) fn lane(&self, fault: &Fault, seed: u64) {
         let mut dice = Rng::with_seed(seed);
+        let mut deck = Vec::new();
         loop {
             let gap = Duration::from_millis(dice.u64(50..=self.run.gap_ms));
             if Instant::now() + gap >= self.over {
@@ -87,7 +92,14 @@ impl Arena {
                 Fault::Pause => self.pause(&mut dice),
                 Fault::Kill => self.kill(&mut dice),
                 Fault::Force => self.force(&mut dice),
-                Fault::Store(breakage) => self.break_store(&**breakage, &mut dice),
+                Fault::Store(ways) => {
+                    if deck.is_empty() {
+                        deck = ways.iter().collect();
+                        dice.shuffle(&mut deck);
+                    }
+                    let way = deck.pop().expect("there is a way to break it");
+                    self.break_store(&**way, &mut dice);
+                }
             }
         }
     }
@@ -138,7 +150,11 @@ impl Arena {
                 self.write(Event::new(Op::Heal, Phase::Ok, n).target(target));
             }
             Ok(None) => {}
-            Err(error) => assert!(error.retryable(), "{error:?}"),
+            // Perhaps it was broken. The answer, or the request, was lost.
+            Err(error) => {
+                assert!(error.retryable(), "{error:?}");
+                self.write(event(Phase::Fail));
+            }
         }
     }
 
@@ -149,7 +165,8 @@ impl Arena {
         // From here on it may be felt.
         self.write(event(Phase::Ok));
         let broken = breakage.start();
-        std::thread::sleep(self.share_of_lease(dice, 0.1, 1.0));
+        let (least, most) = breakage.span();
+        std::thread::sleep(self.share_of_lease(dice, least, most));
         drop(broken);
         self.write(Event::new(Op::Heal, Phase::Ok, n));
     }

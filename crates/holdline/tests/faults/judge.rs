@@ -5,10 +5,11 @@
 //! judged without any excuse; what the victim said afterwards is looked at here.
 
 use crate::inject::{FORCE, Fault};
+use crate::pulse;
 use crate::run::{Run, seconds};
 use crate::tally::Tally;
 use holdline_checker::{
-    Event, Expect, FaultKind, History, Op, Phase, Report, Rule, Verdict, check,
+    Event, Expect, FaultKind, History, Op, Phase, Reason, Report, Rule, Verdict, check,
 };
 use std::collections::HashMap;
 use std::fs;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// What came of a run.
+#[allow(dead_code, reason = "what only some stores' tests look at")]
 pub(crate) struct Outcome {
     pub(crate) report: Report,
     pub(crate) tally: Tally,
@@ -36,6 +38,10 @@ impl Outcome {
     pub(crate) fn must_be_ok(self) {
         if let Some(claim) = &self.late {
             let what = format!("a victim of force was not told of it: {claim}");
+            return self.must(false, &what);
+        }
+        if let Some(error) = self.tally.odd.first() {
+            let what = format!("a client had the error {error}, which no fault explains");
             return self.must(false, &what);
         }
         if let Some(kind) = &self.rare {
@@ -94,15 +100,26 @@ pub(crate) fn judge(run: &Run, folder: Folder, expect: &Expect) -> Outcome {
     let tally = Tally::of(&raw.events);
     let late = told_late(&raw.events, u64::try_from(run.lease.as_nanos()).unwrap() / 2);
     let late = late.map(ToString::to_string);
-    let history = settle_forced(raw);
+    let mut history = excuse_neighbours(settle_forced(raw));
+    pulse::settle(&mut history);
     keep(&folder.path().join("judged.jsonl"), &history, expect);
     let report = check(&history, expect);
     let (title, seed, time) = (run.title, run.seed, run.time.as_secs());
     println!("{title}, seed {seed}, {time} s: {} [{}]", tally, in_short(&report));
     let expect = expect.clone();
-    let rare = |kind: &FaultKind| tally.count_of(kind) < run.time.as_secs() as usize / 4;
-    let rare = run.faults.iter().map(Fault::kind).find(rare);
+    let rare = run.faults.iter().find_map(|fault| rare(fault, run, &tally));
     Outcome { report, tally, history, expect, late, rare, title, seed, folder }
+}
+
+/// A way of the fault that came up less often than every few seconds, or than its share of them.
+fn rare(fault: &Fault, run: &Run, tally: &Tally) -> Option<FaultKind> {
+    let kinds = fault.kinds();
+    let seconds = run.time.as_secs() as usize;
+    let least = match fault {
+        Fault::Store(ways) => (seconds / 16 / ways.len()).max(1),
+        _ => seconds / 4,
+    };
+    kinds.into_iter().find(|kind| tally.count_of(kind) < least)
 }
 
 fn keep(path: &Path, history: &History, expect: &Expect) {
@@ -155,14 +172,56 @@ fn broken(events: &[Event]) -> Vec<Broken> {
         .filter(|e| e.op != Op::Fault)
         .filter_map(|e| Some((e.owner.as_deref()?, key(e))))
         .collect();
-    let done = events
-        .iter()
-        .filter(|e| e.op == Op::Fault && e.ph == Phase::Ok && e.fault.as_ref() == Some(&force));
+    let done = events.iter().filter(|e| e.op == Op::Fault && e.fault.as_ref() == Some(&force));
     done.filter_map(|e| {
         let key_of_grant = grants.get(e.owner.as_deref()?)?.clone();
-        Some(Broken { key: key_of_grant, from: *asked.get(&key(e))?, to: e.t })
+        let from = *asked.get(&key(e))?;
+        let to = match e.ph {
+            Phase::Ok => e.t,
+            Phase::Fail => learned(events, &key_of_grant, from)?,
+            Phase::Invoke | Phase::Info => return None,
+        };
+        Some(Broken { key: key_of_grant, from, to })
     })
     .collect()
+}
+
+/// If nobody knows whether a lock was broken: when its holder learned that it was.
+fn learned(events: &[Event], victim: &(String, u32, u64), from: u64) -> Option<u64> {
+    let told = |e: &Event| e.op == Op::Lost || e.reason == Some(Reason::NotHeld);
+    let found = events.iter().find(|e| e.t > from && told(e) && key(e) == *victim);
+    found.map(|e| e.t)
+}
+
+/// Who asks is in the way of the other tasks of its own process until it is answered, even if it is
+/// refused in the end: they queue behind it there, and the store is not asked for them.
+fn excuse_neighbours(mut history: History) -> History {
+    let asks = |e: &Event| matches!(e.op, Op::Acquire | Op::TryAcquire);
+    let mut asked = HashMap::new();
+    let mut spans: HashMap<_, Vec<_>> = HashMap::new();
+    for event in history.events.iter().filter(|e| asks(e)) {
+        match (event.ph, asked.remove(&key(event))) {
+            (Phase::Invoke, _) => _ = asked.insert(key(event), event.t),
+            (_, Some(from)) => {
+                let near = (event.process.clone(), event.pid, event.lock.clone());
+                spans.entry(near).or_default().push((from, event.t, event.n));
+            }
+            (_, None) => {}
+        }
+    }
+    for event in &mut history.events {
+        if event.op != Op::TryAcquire || event.ph != Phase::Fail {
+            continue;
+        }
+        let near = (event.process.clone(), event.pid, event.lock.clone());
+        let Some(spans) = spans.get(&near) else { continue };
+        let Some(own) = spans.iter().find(|(.., n)| *n == event.n) else { continue };
+        let meets = |(from, to, n): &(u64, u64, u64)| *n != own.2 && *from < own.1 && own.0 < *to;
+        if spans.iter().any(meets) {
+            event.ph = Phase::Info;
+        }
+    }
+    history
 }
 
 /// Replaces the end that a victim believes in by a release at the moment of the force.
@@ -209,7 +268,8 @@ fn excuse_tries(events: &mut [Event], victim: &(String, u32, u64), from: u64) {
 fn told_late(events: &[Event], allowed: u64) -> Option<&Event> {
     let force = Some(FaultKind::Other(FORCE.to_owned()));
     let hampered = |claim: &Event| {
-        let others = events.iter().filter(|e| e.op == Op::Fault && e.fault != force);
+        let real = |e: &&Event| e.op == Op::Fault && e.fault.is_some() && e.fault != force;
+        let others = events.iter().filter(real);
         let mut aimed =
             others.filter(|e| e.target.as_deref().is_none_or(|t| t == claim.process.as_str()));
         // The longest fault lasts three leases, and two of what is allowed are one.

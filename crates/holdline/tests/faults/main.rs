@@ -4,14 +4,46 @@
 //! The harness knows no store: [`run::Run`] takes a URL, faults, times, a seed and what to expect.
 //! `docs/faults.md` says how to run it for longer and how to read what it prints.
 
-#![cfg(all(unix, feature = "sqlite"))]
+#![cfg(all(
+    unix,
+    any(feature = "sqlite", feature = "redis", feature = "etcd", feature = "zookeeper")
+))]
 
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+mod breakages;
 mod client;
 mod crew;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[path = "../support/doors.rs"]
+mod doors;
 mod errand;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "etcd")]
+#[path = "../etcd_server/mod.rs"]
+mod etcd_server;
 mod inject;
 mod judge;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod nodes;
+mod pulse;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+mod redis_failover;
+#[cfg(feature = "redis")]
+mod redis_quorum;
+#[cfg(feature = "redis")]
+#[path = "../redis_server/mod.rs"]
+mod redis_server;
 mod run;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod tally;
 mod witness;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+#[cfg(feature = "zookeeper")]
+#[allow(dead_code, reason = "the tests of the store use the rest")]
+#[path = "../zookeeper/server.rs"]
+mod zookeeper_server;

@@ -5,9 +5,11 @@ use crate::crew::Member;
 use crate::errand::{Temper, locks};
 use crate::inject::{Arena, Fault};
 use crate::judge::{Folder, Outcome, judge};
+use crate::pulse::{self, Pulse};
+use holdline::store::Promises;
 use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
 use holdline_checker::resource::{Client as ResourceClient, Server};
-use holdline_checker::{Event, Expect, Op, Phase, Writer};
+use holdline_checker::{Event, Expect, Fences, Op, Phase, Rule, Unpromised, Writer};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +21,8 @@ pub(crate) struct Run {
     /// What the run is called in reports; also the name of the test, to replay it.
     pub(crate) title: &'static str,
     pub(crate) url: String,
+    /// Where the clients find the store, in turn, if some have a way of their own to it.
+    pub(crate) doors: Vec<String>,
     pub(crate) lease: Duration,
     pub(crate) clients: usize,
     /// How long a section takes, on average.
@@ -31,6 +35,8 @@ pub(crate) struct Run {
     pub(crate) pause: (f64, f64),
     /// The longest pause between two faults of one kind, in milliseconds.
     pub(crate) gap_ms: u64,
+    /// The fewest grants in a second that make a run of well-behaved clients count.
+    pub(crate) pace: u64,
     pub(crate) time: Duration,
     pub(crate) seed: u64,
     pub(crate) expect: Expect,
@@ -42,6 +48,7 @@ impl Run {
         Run {
             title,
             url,
+            doors: Vec::new(),
             lease: Duration::from_secs(2),
             clients: 8,
             work: Duration::from_millis(10),
@@ -49,6 +56,7 @@ impl Run {
             faults: Vec::new(),
             pause: (0.1, 3.0),
             gap_ms: 400,
+            pace: 20,
             time: Duration::from_secs(seconds()),
             seed: number("HOLDLINE_FAULT_SEED").unwrap_or(1),
             expect,
@@ -60,19 +68,38 @@ impl Run {
     }
 
     /// What follows for the checker from the lease and the faults; the rest is up to the store.
-    fn fitted(&self, run: &str, weights: bool) -> Expect {
+    fn fitted(&self, run: &str, promises: &Promises) -> Expect {
         let mut expect = self.expect.clone();
-        for (lock, capacity) in locks(run, weights) {
+        for (lock, capacity) in locks(run, promises.weights) {
             expect.capacities.insert(lock, capacity.into());
         }
         expect.calm = self.faults.is_empty();
         expect.resource = true;
-        if self.temper == Temper::Good {
-            expect.min_acquires = expect.min_acquires.max(20 * self.time.as_secs() as usize);
+        if !promises.fences {
+            expect.fences = Fences::None;
         }
+        if self.temper == Temper::Good {
+            let paced = (self.pace * self.time.as_secs()) as usize;
+            expect.min_acquires = expect.min_acquires.max(paced);
+        }
+        // Who gets no time, or no answer of the resource, writes down late that it was told.
+        expect
+            .unpromised
+            .push(Unpromised { fault: pulse::kind(), rules: vec![Rule::R5, Rule::R9, Rule::R12] });
         // A deadline is written down a little after each renewal, and clients share two cores.
         expect.loss_slack_ns = self.lease_ns() / 2;
         expect
+    }
+
+    /// Does it for as long as was asked for from outside, or for this many seconds. A long run is
+    /// made of rounds over the same servers, which are judged one by one.
+    pub(crate) fn rounds(self, short: u64) {
+        let time = number("HOLDLINE_FAULT_SECONDS").unwrap_or(short);
+        let rounds = time.div_ceil(ROUND).max(1);
+        let time = Duration::from_secs(time.div_ceil(rounds));
+        for seed in (self.seed..).take(rounds as usize) {
+            Run { time, seed, ..self.clone() }.go().must_be_ok();
+        }
     }
 
     /// Does it. Runs take turns, so that they do not starve each other.
@@ -89,7 +116,7 @@ impl Run {
         arena.play();
         ResourceClient::connect(&socket).unwrap().stop().unwrap();
         serving.join().unwrap();
-        let expect = arena.run.fitted(&arena.name, arena.client.promises().weights);
+        let expect = arena.run.fitted(&arena.name, &arena.client.promises());
         judge(&arena.run, folder, &expect)
     }
 
@@ -107,7 +134,7 @@ impl Run {
             temper => temper,
         };
         let role = |at: usize| Role {
-            url: self.url.clone(),
+            url: self.doors.get(at % self.doors.len().max(1)).unwrap_or(&self.url).clone(),
             run: name.clone(),
             process: format!("c{at}"),
             serial: at as u64,
@@ -120,8 +147,9 @@ impl Run {
         };
         let crew = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
         let serial = AtomicU64::new(self.clients as u64);
-        // The last quarter is for those who were started again: they have to show themselves too.
-        let over = Instant::now() + self.time.mul_f64(0.75);
+        // The end is for those who were started again: they have to show themselves too.
+        let quiet = (self.time / 4).min(Duration::from_secs(10));
+        let over = Instant::now() + self.time.saturating_sub(quiet);
         Arena { run: self, name, pen, client, runtime, crew, serial, over }
     }
 }
@@ -129,6 +157,7 @@ impl Run {
 impl Arena {
     /// Lets clients and faults loose, and looks after the last of them whether all is well.
     fn play(&self) {
+        let pulse = Pulse::start(&self.history(), &self.name, None);
         let end = Instant::now() + self.run.time;
         std::thread::scope(|scope| {
             for (seed, fault) in (self.run.seed << 8..).zip(&self.run.faults) {
@@ -139,6 +168,7 @@ impl Arena {
         let members = || self.crew.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
         members().for_each(|mut member| member.dismiss());
         members().for_each(|mut member| member.ended());
+        drop(pulse);
         let probe = Writer::open(&self.history(), &self.name, "probe").unwrap();
         self.runtime.block_on(self.probe(&probe));
         self.dump();
@@ -159,7 +189,9 @@ impl Arena {
             match self.whole(&client, &lock, capacity).await.unwrap() {
                 Some(guard) => {
                     let granted = Event::new(Op::Probe, Phase::Ok, n).lock(&lock);
-                    pen.write(granted.fence(guard.token())).unwrap();
+                    let fenced = client.promises().fences;
+                    let granted = if fenced { granted.fence(guard.token()) } else { granted };
+                    pen.write(granted).unwrap();
                     pen.write(Event::new(Op::Release, Phase::Invoke, n).lock(&lock)).unwrap();
                     guard.unlock().await.unwrap();
                     pen.write(Event::new(Op::Release, Phase::Ok, n).lock(&lock)).unwrap();
@@ -176,16 +208,19 @@ impl Arena {
         lock: &str,
         capacity: u32,
     ) -> Result<Option<Guard>> {
-        let wait = Duration::from_secs(20);
+        // Some stores do not vouch for the usual lease.
+        let (lease, wait) = (self.run.lease.max(Duration::from_secs(1)), Duration::from_secs(20));
         match capacity {
-            1 => HoldMutex::new(client, lock).lock_within(wait).await,
+            1 => HoldMutex::new(client, lock).lease(lease).lock_within(wait).await,
             crate::errand::ALL => {
-                let Some(writer) = RwLock::new(client, lock).write_within(wait).await? else {
+                let Some(writer) =
+                    RwLock::new(client, lock).lease(lease).write_within(wait).await?
+                else {
                     return Ok(None);
                 };
                 Ok(Some(writer.downgrade().await.map_err(|(_, error)| error)?))
             }
-            all => Semaphore::new(client, lock, all).acquire_within(all, wait).await,
+            all => Semaphore::new(client, lock, all).lease(lease).acquire_within(all, wait).await,
         }
     }
 
@@ -199,6 +234,9 @@ impl Arena {
         }
     }
 }
+
+/// The longest round of a long run, in seconds.
+const ROUND: u64 = 60;
 
 /// How long runs last, unless they say otherwise.
 pub(crate) fn seconds() -> u64 {

@@ -85,10 +85,9 @@ fn sqlite_force() {
 #[test]
 fn sqlite_mixed() {
     let (run, file, _folder) = run("sqlite_mixed", Expect { min_expiries: 3, ..strict() });
-    let stuck = Fault::Store(Arc::new(Stuck(file)));
+    let stuck = Fault::Store(vec![Arc::new(Stuck(file))]);
     let faults = vec![Fault::Kill, Fault::Pause, Fault::Pause, Fault::Force, stuck];
-    let time = run.time.mul_f64(1.5);
-    Run { faults, time, lease: Duration::from_millis(500), gap_ms: 800, ..run }.go().must_be_ok();
+    Run { faults, lease: Duration::from_millis(500), gap_ms: 800, ..run }.rounds(12);
 }
 
 /// The clients go on with their work after they were told to stop. Then the harness must see what a

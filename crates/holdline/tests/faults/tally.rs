@@ -1,5 +1,6 @@
 //! Figures of a run that the checker keeps to itself: how often faults bit, and what was lost.
 
+use crate::pulse;
 use holdline_checker::{Event, FaultKind, Op, Phase, Reason, Register};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -15,12 +16,16 @@ pub(crate) struct Tally {
     pub(crate) cancelled: usize,
     /// Attempts that ended with an error, because the store could not be asked.
     pub(crate) errors: usize,
+    /// Those that a store which cannot be asked does not explain.
+    pub(crate) odd: Vec<String>,
     /// Losses that their holders were told of.
     pub(crate) lost: usize,
     /// Grants of a mutex that began before the one before was released, if deadlines are ignored.
     pub(crate) overlaps: usize,
     /// Requests to the guarded resource that came with a stale token.
     pub(crate) stale: usize,
+    /// How often a process got no time though nobody had stopped it.
+    pub(crate) stalls: usize,
     /// Faults by their name.
     pub(crate) faults: BTreeMap<String, usize>,
     /// Acknowledged appends that are missing in the end.
@@ -34,6 +39,7 @@ impl Tally {
             tally.count(event);
         }
         tally.overlaps = overlaps(events);
+        tally.stalls = pulse::unplanned(events).len();
         for reg in Register::ALL {
             tally.missing.insert(reg, missing(events, reg));
         }
@@ -47,7 +53,12 @@ impl Tally {
             (_, _, Some(Reason::Busy)) if acquire => &mut self.refused,
             (_, _, Some(Reason::Timeout)) if acquire => &mut self.gave_up,
             (_, _, Some(Reason::Cancelled)) if acquire => &mut self.cancelled,
-            (_, _, Some(Reason::Other(_))) if acquire => &mut self.errors,
+            (_, _, Some(Reason::Other(kind))) if acquire => {
+                if !["Unavailable", "Unknown"].contains(&kind.as_str()) {
+                    self.odd.push(kind.clone());
+                }
+                &mut self.errors
+            }
             (Op::Enqueue, ..) => &mut self.queued,
             (Op::Renew, Phase::Ok, _) => &mut self.renewals,
             (Op::Lost, ..) => &mut self.lost,
@@ -116,6 +127,9 @@ impl fmt::Display for Tally {
         }
         for (kind, count) in &self.faults {
             write!(f, " {count} {kind}")?;
+        }
+        if self.stalls > 0 {
+            write!(f, " and {} stalls of a busy machine", self.stalls)?;
         }
         write!(f, "; {} lost, {} overlaps without deadlines", self.lost, self.overlaps)?;
         write!(f, ", {} stale requests refused; appends missing: ", self.stale)?;

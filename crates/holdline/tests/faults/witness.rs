@@ -121,8 +121,14 @@ impl Store for Witness {
         self.store.leave(line, id)
     }
 
-    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, ()> {
-        self.store.watch(line, id)
+    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
+        Box::pin(async move {
+            let told = self.store.watch(line, id).await?;
+            if let (Some(seq), Some(known)) = (told, self.notes.known(id)) {
+                self.notes.answered(id, known, &Ok(Standing::Admitted(seq)));
+            }
+            Ok(told)
+        })
     }
 
     fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {

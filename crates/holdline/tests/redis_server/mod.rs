@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -15,13 +16,22 @@ pub struct Server {
     port: u16,
     args: Vec<String>,
     sentinel: Option<String>,
+    /// It goes by a clock that the test moves.
+    shifted: bool,
     own: Option<(Child, tempfile::TempDir)>,
 }
 
 /// A server to share with others, or a private one; nothing if there is neither.
 pub fn start(test: &str) -> Option<Server> {
     if let Ok(url) = std::env::var("HOLDLINE_TEST_REDIS") {
-        return Some(Server { url, port: 0, args: Vec::new(), sentinel: None, own: None });
+        return Some(Server {
+            url,
+            port: 0,
+            args: Vec::new(),
+            sentinel: None,
+            shifted: false,
+            own: None,
+        });
     }
     private(test, &[])
 }
@@ -29,6 +39,30 @@ pub fn start(test: &str) -> Option<Server> {
 /// A private server, which the test may treat as it likes.
 pub fn private(test: &str, args: &[&str]) -> Option<Server> {
     launch(test, args, None)
+}
+
+/// A private server whose wall clock the test may move. Needs a C compiler.
+pub fn shifted(test: &str) -> Option<Server> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    match build_shift(folder.path()) {
+        Ok(()) => launch_in(folder, test, &[], None, true),
+        Err(why) => {
+            assert!(std::env::var_os("CI").is_none(), "{test} needs a C compiler: {why}");
+            eprintln!("{test}: not run: it needs a C compiler: {why}");
+            None
+        }
+    }
+}
+
+/// Builds what shifts a server's clock, by nothing at first.
+fn build_shift(folder: &Path) -> Result<(), String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redis_server/wallshift.c");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut command = Command::new(compiler);
+    command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(folder.join("wallshift.so")).arg(source);
+    let status = command.status().map_err(|error| error.to_string())?;
+    std::fs::write(folder.join("shift"), 0_i64.to_ne_bytes()).expect("there is room");
+    if status.success() { Ok(()) } else { Err(status.to_string()) }
 }
 
 /// A sentinel that watches the primary on this port by the name `main`.
@@ -42,12 +76,25 @@ pub fn sentinel(test: &str, primary: u16, quorum: u32) -> Option<Server> {
 }
 
 fn launch(test: &str, args: &[&str], sentinel: Option<String>) -> Option<Server> {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    // Memory, where there is some to be had: the disk's pauses are not what is tested.
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    launch_in(folder.expect("a temporary folder"), test, args, sentinel, false)
+}
+
+fn launch_in(
+    folder: tempfile::TempDir,
+    test: &str,
+    args: &[&str],
+    sentinel: Option<String>,
+    shifted: bool,
+) -> Option<Server> {
     let mut server = Server {
         url: String::new(),
         port: 0,
         args: args.iter().map(ToString::to_string).collect(),
         sentinel,
+        shifted,
         own: None,
     };
     // Somebody else may take the port between our look and the server's start: try another.
@@ -71,12 +118,13 @@ fn launch(test: &str, args: &[&str], sentinel: Option<String>) -> Option<Server>
     None
 }
 
-/// Ports from 32100 on, and a cluster's second port too.
+/// Ports from 22100 on: below those that the system gives to connections, which would be in the way
+/// of a server that starts again. A cluster's second port is 10000 higher.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = 32100 + (std::process::id() % 900) as u16 * 10;
+    let start = (std::process::id() % 900) as u16 * 10;
     loop {
-        let port = 32100 + (start - 32100 + NEXT.fetch_add(1, Ordering::Relaxed)) % 9000;
+        let port = 22100 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 9000;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
@@ -107,12 +155,16 @@ impl Server {
         command.query(&mut self.conn()).expect("the server takes it")
     }
 
-    fn spawn(&self, folder: &std::path::Path) -> Option<Child> {
+    fn spawn(&self, folder: &Path) -> Option<Child> {
         if let Some(sentinel) = &self.sentinel {
             // It rewrites its file, so each start gets a fresh one.
             std::fs::write(folder.join("sentinel.conf"), sentinel).expect("there is room");
         }
         let mut command = Command::new("redis-server");
+        if self.shifted {
+            command.env("LD_PRELOAD", folder.join("wallshift.so"));
+            command.env("WALLSHIFT", folder.join("shift"));
+        }
         if self.sentinel.is_some() {
             command.arg(folder.join("sentinel.conf")).arg("--sentinel");
         }
@@ -130,8 +182,8 @@ impl Server {
             .ok()
     }
 
-    /// Waits until it takes connections: not until it lets anybody in, for it may want a password.
-    fn answers(&self, folder: &std::path::Path, child: &mut Child) -> bool {
+    /// Waits until it has its data: not until it lets anybody in, for it may want a password.
+    fn answers(&self, folder: &Path, child: &mut Child) -> bool {
         let until = Instant::now() + Duration::from_secs(10);
         let mut bound = false;
         while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
@@ -146,7 +198,8 @@ impl Server {
                 use std::io::{Read, Write};
                 let mut answer = [0; 4];
                 let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
-                if stream.write_all(b"PING\r\n").is_ok() && stream.read(&mut answer).is_ok() {
+                let asked = stream.write_all(b"PING\r\n").is_ok();
+                if asked && stream.read(&mut answer).is_ok() && answer != *b"-LOA" {
                     return true;
                 }
             }
@@ -162,6 +215,21 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.own.as_ref().expect("a private server").0.id()
+    }
+
+    /// Puts its wall clock so many seconds ahead of the machine's, or behind.
+    pub fn shift(&self, seconds: i64) {
+        use std::io::Write;
+        let folder = self.own.as_ref().expect("a private server").1.path();
+        // Written in place: the server has mapped it.
+        let file = std::fs::OpenOptions::new().write(true).open(folder.join("shift"));
+        let micros = (seconds * 1_000_000).to_ne_bytes();
+        file.and_then(|mut file| file.write_all(&micros)).expect("there is room");
+        let shown: Vec<String> = self.query(&["TIME"]);
+        let shown: i64 = shown[0].parse().expect("seconds");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.expect("after 1970").as_secs().cast_signed();
+        assert!((shown - now - seconds).abs() <= 2, "the clock was moved: {shown} at {now}");
     }
 
     fn signal(&self, name: &str) {
@@ -183,6 +251,13 @@ impl Server {
         let (child, _) = self.own.as_mut().expect("a private server");
         child.kill().expect("it runs");
         child.wait().expect("it ends");
+    }
+
+    /// Removes what it has written, while it does not run.
+    pub fn forget(&self) {
+        let folder = self.own.as_ref().expect("a private server").1.path();
+        let _ = std::fs::remove_dir_all(folder.join("appendonlydir"));
+        let _ = std::fs::remove_file(folder.join("dump.rdb"));
     }
 
     /// Starts it again, on what it has written.

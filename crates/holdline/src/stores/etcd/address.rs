@@ -7,7 +7,11 @@
 //! The password is kept in a type that does not show it.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::tls::{self, Papers};
+use crate::stores::url::{self, some};
 use std::fmt;
+
+pub(super) use crate::stores::url::Secret;
 
 /// Everything about a store's servers, and where in them it keeps its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,24 +24,11 @@ pub(super) struct Address {
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
     pub(super) tls: bool,
-    /// A file with the certificates to trust, instead of the system's.
-    pub(super) ca_file: Option<String>,
-    /// Files with a certificate of our own, and its key.
-    pub(super) cert_file: Option<String>,
-    pub(super) key_file: Option<String>,
+    pub(super) papers: Papers,
 }
 
-/// A password. Not shown, whatever prints it.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Secret(pub(super) String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-const KNOWN: &str = "prefix, tls, password_file, password_env, ca_file, cert_file and key_file";
+const KNOWN: &str = "prefix, tls, password_file, password_env, ca_file, ca_env, cert_file, \
+                     cert_env, key_file and key_env";
 
 impl Address {
     /// Reads what follows the colon of a URL of this scheme.
@@ -59,9 +50,7 @@ impl Address {
             user: some(decode(user)?),
             password: some(decode(password)?).map(Secret),
             tls: scheme == "etcds",
-            ca_file: None,
-            cert_file: None,
-            key_file: None,
+            papers: Papers::default(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -72,25 +61,14 @@ impl Address {
     }
 
     fn set(&mut self, key: &str, value: String) -> Result<()> {
+        if self.papers.set(key, &value).map_err(|why| invalid(&why))? {
+            return Ok(());
+        }
         match key {
             "prefix" => self.prefix = value,
-            "tls" => {
-                self.tls = match &*value {
-                    "true" | "1" | "" => true,
-                    "false" | "0" => false,
-                    _ => return Err(invalid("has an option tls that is neither true nor false")),
-                }
-            }
-            "password_file" => self.password = Some(Secret(file("password_file", &value)?)),
-            "password_env" => {
-                let found = std::env::var(&value).map_err(|_| {
-                    invalid("names a variable of the environment by password_env that is not set")
-                })?;
-                self.password = Some(Secret(found));
-            }
-            "ca_file" => self.ca_file = Some(value),
-            "cert_file" => self.cert_file = Some(value),
-            "key_file" => self.key_file = Some(value),
+            "tls" => self.tls = tls::wanted(&value).map_err(invalid)?,
+            "password_file" => self.password = Some(url::password_file(&value)?),
+            "password_env" => self.password = Some(url::password_env(&value).map_err(invalid)?),
             _ => {
                 return Err(invalid(&format!(
                     "has an option that is not known; known are {KNOWN}"
@@ -107,13 +85,7 @@ impl Address {
         if self.user.is_some() && self.password.is_none() {
             return Err(invalid("has a user, but no password; see password_file"));
         }
-        if self.cert_file.is_some() != self.key_file.is_some() {
-            return Err(invalid("needs cert_file and key_file together"));
-        }
-        let files = [&self.ca_file, &self.cert_file, &self.key_file];
-        if !self.tls && files.iter().any(|file| file.is_some()) {
-            return Err(invalid("has certificates, but no TLS; write etcds://"));
-        }
+        self.papers.check(self.tls).map_err(invalid)?;
         if self.prefix.chars().any(char::is_control) {
             return Err(invalid("has a control character in its prefix"));
         }
@@ -136,55 +108,18 @@ impl fmt::Display for Address {
     }
 }
 
-/// `host:port`, with etcd's port unless another is given.
+/// With etcd's port unless another is given.
 fn host(text: &str) -> Result<String> {
-    let (name, port) = match text.rsplit_once(':') {
-        // The colons of an IPv6 address are inside of its brackets.
-        Some((name, port)) if !port.ends_with(']') => (name, port),
-        _ => (text, "2379"),
-    };
-    let bad = |c: char| c.is_whitespace() || c.is_control() || c == '%';
-    if name.is_empty() || name.contains(bad) {
-        return Err(invalid("has a host that is no host"));
-    }
-    match port.parse::<u16>() {
-        Ok(port) if port != 0 => Ok(format!("{name}:{port}")),
-        _ => Err(invalid("has a port that is no port")),
-    }
+    url::host(text, "2379").map_err(invalid)
 }
 
-/// The first line of a file that holds a secret.
-fn file(option: &str, path: &str) -> Result<String> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let message = format!("the file {path} that {option} names could not be read");
-        Error::because(ErrorKind::Invalid, message, error)
-    })?;
-    Ok(text.lines().next().unwrap_or_default().to_owned())
+fn decode(text: &str) -> Result<String> {
+    url::decode(text).map_err(invalid)
 }
 
 /// A path is a folder: `etcd://host/team` keeps the lock `a` where `etcdctl lock team/a` does.
 fn folder(path: String) -> String {
     if path.is_empty() || path.ends_with('/') { path } else { path + "/" }
-}
-
-fn some(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
-}
-
-/// Turns `%20` and the like into what they stand for.
-fn decode(text: &str) -> Result<String> {
-    let wrong = || invalid("has a % that is not followed by two hexadecimal digits");
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.bytes());
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else { return Err(wrong()) };
-        bytes.push(u8::try_from(high * 16 + low).map_err(|_| wrong())?);
-    }
-    String::from_utf8(bytes).map_err(|_| invalid("is not UTF-8 once decoded"))
 }
 
 /// The URL is not shown: it may hold a password.
@@ -222,6 +157,8 @@ mod tests {
             "//me:secret@a#b",
             "//me:secret@a?ca_file=b",
             "//a?password_file=/nowhere/at/all",
+            "//a?tls&cert_env=PATH",
+            "//a?tls&ca_env=HOLDLINE_NOT_SET",
         ] {
             let error = Address::read("etcd", bad).expect_err(bad);
             assert_eq!(error.kind(), ErrorKind::Invalid);

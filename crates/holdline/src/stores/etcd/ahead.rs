@@ -226,10 +226,11 @@ impl House {
 
     /// Deletes a key that should not have been written.
     async fn take_back(&self, request: &Request<'_>, record: &Record) -> Result<()> {
-        let delete = line::delete(&record.key().0);
+        let (key, create) = record.key();
         record.place().leaving = true;
-        let answer: Result<Answer<proto::DeleteAnswer>> =
-            self.wire.call(proto::DELETE, &delete, request.limit()).await;
+        let delete = line::delete(&key, create);
+        let answer: Result<Answer<TxnAnswer>> =
+            self.wire.call(proto::TXN, &delete, request.limit()).await;
         match answer {
             Ok(_) => self.forget(record),
             Err(_) => record.place().leaving = false, // it lapses

@@ -76,6 +76,7 @@ impl House {
                 self.keep(&record, request, began).await
             }
             (_, Enter::Keep(_)) => Ok(Standing::Lost),
+            _ if self.has_lapsed(ticket.id) => Ok(Standing::Lost),
             (_, Enter::Try | Enter::Queue) => self.join(request, began).await,
         }
     }
@@ -91,10 +92,7 @@ impl House {
                 Enter::Queue | Enter::Keep(_) => self.queue(request, &record).await,
             };
             match entered {
-                Ok(Entered::There) => {
-                    record.place().due = began; // from here on by its standing
-                    return self.standing(&record, request, began).await;
-                }
+                Ok(Entered::There) => return self.standing(&record, request, began, true).await,
                 Ok(Entered::Not) => {
                     self.drop_unwritten(&record);
                     return Ok(request.waiting(None));
@@ -122,13 +120,16 @@ impl House {
             let session = Arc::clone(&record.place().session);
             if !session.is_lost() {
                 session.refresh(until);
+                // Its first try may be long ago: what it writes now must not have lapsed already.
+                let due = began.after(ticket.patience.max(ticket.lease));
+                record.place().due = due;
                 return Ok(record);
             }
             self.forget(&record); // what it may have written is gone with the lease
         }
-        let session = self.session(ticket.lease, request.limit()).await?;
-        session.refresh(until);
         let prefix = line::prefix(&self.wire.address.prefix, request.line);
+        let session = self.session(ticket.lease, &prefix, request.limit()).await?;
+        session.refresh(until);
         let due = began.after(ticket.patience.max(ticket.lease));
         let record = Record::new(request.line, prefix, ticket, request.note, session, due);
         let record = Arc::new(record);
@@ -222,7 +223,7 @@ impl House {
         if record.place().session.seconds <= seconds_for(lease) {
             return Ok(None);
         }
-        self.session(lease, request.limit()).await.map(Some)
+        self.session(lease, &record.prefix, request.limit()).await.map(Some)
     }
 
     /// At once or not at all. Writes nothing unless it is admitted: if nobody is there, in one
@@ -271,20 +272,13 @@ impl House {
         record: &Arc<Record>,
         request: &Request<'_>,
         began: Time,
+        new: bool,
     ) -> Result<Standing> {
         let ticket = request.ticket;
-        let (seq, admitted) = {
-            let mut place = record.place();
-            if place.gone {
-                return Ok(Standing::Lost);
-            }
-            if !place.admitted && place.all && place.fits(record.capacity) {
-                place.admit();
-            }
-            let time = if place.admitted { ticket.lease } else { ticket.patience };
-            place.due = place.due.max(began.after(time));
-            (token(place.create), place.admitted)
+        let Some((seq, admitted)) = record.stand(ticket, began, new) else {
+            return Ok(Standing::Lost);
         };
+        let seq = token(seq);
         if !self.update(record, request).await? {
             record.lose(&self.alarm.0);
             return Ok(Standing::Lost);
@@ -309,7 +303,7 @@ fn put(request: &Request<'_>, record: &Record) -> (Vec<u8>, proto::RequestOp) {
     let place = record.place();
     let put = Put {
         key: place.key.clone(),
-        value: line::value(request.ticket, request.note),
+        value: line::value(request.ticket, request.note, record.leads),
         lease: place.session.lease,
     };
     (put.key.clone(), Op::Put(put).into())

@@ -1,8 +1,8 @@
 //! What etcd's errors mean for us.
 
 use super::address::Address;
+use super::grpc::{Code, Status};
 use crate::error::{Error, ErrorKind};
-use tonic::{Code, Status};
 
 /// What to do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub(super) enum Verdict {
 const NO_LEASE: &str = "requested lease not found";
 
 pub(super) fn judge(status: &Status) -> Verdict {
-    let text = status.message();
-    match status.code() {
+    let text = &status.message;
+    match status.code {
         Code::Unauthenticated => Verdict::Login,
         // A token of before the users were changed.
         Code::InvalidArgument if text.contains("revision of auth store is old") => Verdict::Login,
@@ -41,7 +41,7 @@ pub(super) fn judge(status: &Status) -> Verdict {
 /// Whether a request that failed so may have been carried out.
 pub(super) fn may_be_done(status: &Status) -> bool {
     match judge(status) {
-        Verdict::Elsewhere => !status.message().contains("tcp connect error"),
+        Verdict::Elsewhere => !status.unsent,
         Verdict::Later | Verdict::Login | Verdict::Final => false,
     }
 }
@@ -60,8 +60,8 @@ pub(super) fn is_lease_there(error: &Error) -> bool {
 
 /// The error for the caller. What etcd says is kept as its cause: it contains no secrets.
 pub(super) fn error(address: &Address, status: &Status) -> Error {
-    let text = status.message();
-    let (kind, message) = match status.code() {
+    let text = &status.message;
+    let (kind, message) = match status.code {
         Code::Unauthenticated | Code::PermissionDenied => {
             (ErrorKind::Denied, format!("{address} refuses us; check the user and its roles"))
         }
@@ -90,13 +90,7 @@ pub(super) fn error(address: &Address, status: &Status) -> Error {
             (ErrorKind::Unavailable, message)
         }
     };
-    Error::because(kind, message, Said(text.to_owned()))
-}
-
-/// An endpoint that cannot be used as it is given.
-pub(super) fn unusable(address: &Address, error: tonic::transport::Error) -> Error {
-    let message = format!("{address} cannot be used as an address of etcd");
-    Error::because(ErrorKind::Invalid, message, error)
+    Error::because(kind, message, Said(text.clone()))
 }
 
 /// What etcd said, in its words.

@@ -3,7 +3,7 @@
 
 use super::hub::{Hub, News, Watching};
 use super::line;
-use super::proto::{self, DeleteAnswer};
+use super::proto::{self, TxnAnswer};
 use super::record::Record;
 use super::session::{Session, seconds_for};
 use super::wire::Wire;
@@ -29,6 +29,9 @@ pub(super) struct House {
     records: Mutex<HashMap<TicketId, Arc<Record>>>,
     /// Watches over keys that must not come (again), but might.
     ghosts: Mutex<VecDeque<Watching>>,
+    /// Tickets that have lapsed. Their keys are on their way out, perhaps more than once: whoever
+    /// still asks for one must come back with another, or it would lose what it is given.
+    lapsed: Mutex<VecDeque<TicketId>>,
     pub(super) alarm: OnceLockAlarm,
     /// There is something to look after.
     nudge: Arc<Notify>,
@@ -56,6 +59,8 @@ const ROUND: Duration = Duration::from_millis(200);
 const FEW: usize = 4;
 /// How long a lease that nobody uses is kept for the next who needs one.
 const IDLE: Duration = Duration::from_secs(20);
+/// So many tickets that lapsed are kept in mind.
+const LAPSED: usize = 512;
 /// So many ghosts are watched for.
 const GHOSTS: usize = 4096;
 
@@ -91,6 +96,7 @@ impl House {
             granting: tokio::sync::Mutex::new(()),
             records: Mutex::default(),
             ghosts: Mutex::default(),
+            lapsed: Mutex::default(),
             alarm: OnceLockAlarm::default(),
             nudge: Arc::default(),
         });
@@ -120,18 +126,25 @@ impl House {
         }
     }
 
+    /// A place is gone for certain, or was never written.
     pub(super) fn forget(&self, record: &Record) {
         let forgotten = self.records().remove(&record.id);
-        if let Some(record) = &forgotten {
-            let watches = std::mem::take(&mut record.place().watches);
-            drop(watches);
+        let Some(record) = forgotten else { return };
+        let (watches, slot, doubtful) = {
+            let mut place = record.place();
+            (std::mem::take(&mut place.watches), place.slot.take(), place.doubtful)
+        };
+        drop(watches);
+        if doubtful && let Some(slot) = slot {
+            slot.retire();
         }
     }
 
-    /// A living session for locks of this lease.
+    /// A living session for locks of this lease, in lines like the one with this prefix.
     pub(super) async fn session(
         self: &Arc<Self>,
         lease: Duration,
+        prefix: &[u8],
         limit: Duration,
     ) -> Result<Arc<Session>> {
         let seconds = seconds_for(lease);
@@ -142,7 +155,7 @@ impl House {
         if let Some(session) = self.living(seconds) {
             return Ok(session);
         }
-        let session = Arc::new(Session::grant(&self.wire, seconds, limit).await?);
+        let session = Arc::new(Session::grant(&self.wire, seconds, prefix, limit).await?);
         let lodging = Lodging { session: Arc::clone(&session), idle: None };
         self.sessions().insert(seconds, lodging);
         let (hub, house) = (Arc::downgrade(&self.hub), Arc::downgrade(self));
@@ -204,12 +217,12 @@ impl House {
                 News::From(_) => false,
             };
             if let Some(house) = house.upgrade().filter(|_| came) {
-                let delete = line::delete(&ghost);
+                let delete = line::delete(&ghost, 0);
                 background().spawn(async move {
                     tracing::warn!("a request arrived after its lock was given up; undone");
                     let wire = Arc::clone(&house.wire);
                     let limit = Duration::from_secs(1);
-                    let _ = wire.call::<_, DeleteAnswer>(proto::DELETE, &delete, limit).await;
+                    let _ = wire.call::<_, TxnAnswer>(proto::TXN, &delete, limit).await;
                 });
             }
         };
@@ -225,7 +238,8 @@ impl House {
     pub(super) fn guard(&self, record: &Arc<Record>) {
         let (key, from) = {
             let mut place = record.place();
-            if place.watched == 1 || place.create == 0 || place.gone {
+            let there = place.create != 0 && place.admitted && !place.gone && !place.leaving;
+            if place.watched == 1 || !there {
                 return;
             }
             place.watched = 1;
@@ -274,17 +288,17 @@ impl House {
         let now = clock::now();
         let records: Vec<_> = self.records().values().cloned().collect();
         for record in records {
-            let (due, admitted, leaving) = {
-                let place = record.place();
-                // One that is just entering may have set out late.
-                let grace = Duration::from_secs(if place.create == 0 { 10 } else { 0 });
-                (place.due.after(grace), place.admitted, place.leaving)
-            };
-            if now >= due && !leaving {
-                record.lose(&self.alarm.0);
+            if record.lapse(now, &self.alarm.0) {
+                self.bury(record.id);
                 let house = Arc::clone(self);
                 background().spawn(async move { house.sweep(record).await });
-            } else if admitted && !leaving {
+                continue;
+            }
+            let held = {
+                let place = record.place();
+                place.admitted && !place.leaving
+            };
+            if held {
                 self.guard(&record);
             }
         }
@@ -304,16 +318,30 @@ impl House {
         });
     }
 
+    fn bury(&self, id: TicketId) {
+        let mut lapsed = self.lapsed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !lapsed.contains(&id) {
+            lapsed.push_back(id);
+        }
+        if lapsed.len() > LAPSED {
+            lapsed.pop_front();
+        }
+    }
+
+    /// Whether a ticket has lapsed not long ago.
+    pub(super) fn has_lapsed(&self, id: TicketId) -> bool {
+        self.lapsed.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+
     /// Removes the key of a ticket that has lapsed.
     async fn sweep(self: Arc<Self>, record: Arc<Record>) {
-        let (key, doubtful) = {
-            let mut place = record.place();
-            place.leaving = true;
-            (place.key.clone(), place.doubtful)
+        let (key, create, doubtful) = {
+            let place = record.place();
+            (place.key.clone(), place.create, place.doubtful)
         };
-        let delete = line::delete(&key);
+        let delete = line::delete(&key, create);
         let limit = Duration::from_secs(1);
-        match self.wire.call::<_, DeleteAnswer>(proto::DELETE, &delete, limit).await {
+        match self.wire.call::<_, TxnAnswer>(proto::TXN, &delete, limit).await {
             Ok(answer) => {
                 if doubtful {
                     self.haunt(&key, answer.body.header.unwrap_or_default().revision + 1);

@@ -4,6 +4,8 @@
 //! breaks and another member takes over. If the history is no longer there (compaction), whoever
 //! watches is told that there is a gap, and looks for itself.
 
+use super::grpc::{Code, Status};
+use super::link::Mouth;
 use super::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
 use super::wire::Wire;
 use crate::clock;
@@ -11,7 +13,12 @@ use holdline_kernel::Schedule;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
+
+/// How long a member may take to open the stream, and to answer the first time.
+const OPEN: Duration = Duration::from_secs(2);
+/// After so long without an answer it is seen whether anybody still wants one.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// What a watch tells.
 #[derive(Debug)]
@@ -40,7 +47,7 @@ struct State {
     entries: HashMap<i64, Entry>,
     last: i64,
     /// To the stream that is open.
-    out: Option<mpsc::UnboundedSender<proto::Watch>>,
+    out: Option<Arc<Mouth>>,
 }
 
 /// All watches of a store.
@@ -64,13 +71,13 @@ impl Drop for Watching {
     fn drop(&mut self) {
         let Some(hub) = self.hub.upgrade() else { return };
         let mut state = hub.state();
-        let ended = state.entries.remove(&self.id);
-        if let Some(out) = &state.out {
-            let cancel = WatchOp::Cancel(WatchCancel { watch_id: self.id });
-            let _ = out.send(proto::Watch { op: Some(cancel) });
-        }
+        let (ended, out) = (state.entries.remove(&self.id), state.out.clone());
         drop(state);
         drop(ended); // its ear may hold what must not be dropped under the mutex
+        if let Some(out) = out {
+            let cancel = WatchOp::Cancel(WatchCancel { watch_id: self.id });
+            out.send(&proto::Watch { op: Some(cancel) });
+        }
     }
 }
 
@@ -101,11 +108,13 @@ impl Hub {
         state.last += 1;
         let id = state.last;
         let entry = Entry { key: key.to_vec(), range_end, next: from, ear: Arc::new(ear) };
-        if let Some(out) = &state.out {
-            let _ = out.send(entry.create(id));
-        }
+        let begin = state.out.clone().map(|out| (out, entry.create(id)));
         state.entries.insert(id, entry);
         drop(state);
+        // A stream that is opened from now on begins it by itself.
+        if let Some((out, create)) = begin {
+            out.send(&create);
+        }
         self.wanted.notify_one();
         Watching { hub: Arc::downgrade(self), id }
     }
@@ -131,7 +140,7 @@ impl Hub {
             this.state().out = None;
             let Err(status) = broke else { continue };
             tracing::debug!(%status, "the watch stream broke");
-            if status.code() == tonic::Code::Unauthenticated {
+            if status.code == Code::Unauthenticated {
                 this.wire.forget_token();
             } else {
                 this.wire.avoid(member);
@@ -145,46 +154,50 @@ impl Hub {
     }
 
     /// One stream, until it breaks, is not trusted any more, or has nothing to do.
-    async fn listen(&self, member: usize) -> Result<(), tonic::Status> {
-        let (out, mut requests) = mpsc::unbounded_channel();
-        {
+    async fn listen(&self, member: usize) -> Result<(), Status> {
+        let late = || Status::late("the watch stream did not open in time");
+        let open = tokio::time::timeout(OPEN, self.wire.stream(proto::WATCH, member));
+        let (out, mut answers) = open.await.unwrap_or_else(|_| Err(late()))?;
+        let out = Arc::new(out);
+        let all: Vec<_> = {
             let mut state = self.state();
-            for (id, entry) in &state.entries {
-                let _ = out.send(entry.create(*id));
-            }
-            state.out = Some(out);
+            state.out = Some(Arc::clone(&out));
+            state.entries.iter().map(|(id, entry)| entry.create(*id)).collect()
+        };
+        for create in &all {
+            out.send(create);
         }
-        let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
-        let open = self.wire.stream(proto::WATCH, requests, member);
-        let opened = tokio::time::timeout(Duration::from_secs(2), open).await;
-        let mut answers = opened.unwrap_or_else(|_| {
-            Err(tonic::Status::deadline_exceeded("the watch stream did not open in time"))
-        })?;
+        // It answers nothing until it has something to answer.
+        let mut limit = if all.is_empty() { IDLE } else { OPEN };
         loop {
             tokio::select! {
                 answer = answers.message() => match answer? {
                     Some(answer) => if self.take(&answer)? {
                         return Ok(());
                     },
-                    None => return Err(tonic::Status::unavailable("the watch stream ended")),
+                    None => return Err(Status::unavailable("the watch stream ended")),
                 },
                 () = self.restart.notified() => return Ok(()),
-                () = tokio::time::sleep(Duration::from_secs(30)) => {
+                () = tokio::time::sleep(limit) => {
+                    if limit == OPEN {
+                        return Err(late());
+                    }
                     if self.state().entries.is_empty() {
                         return Ok(());
                     }
                 }
             }
+            limit = IDLE;
         }
     }
 
     /// Passes an answer on. Says whether the stream is to be begun anew.
-    fn take(&self, answer: &WatchAnswer) -> Result<bool, tonic::Status> {
+    fn take(&self, answer: &WatchAnswer) -> Result<bool, Status> {
         if answer.canceled && answer.compact_revision == 0 {
             // The member's fault, or our login's, and not the history's. Those that we ended
             // ourselves are not in the table any more.
             let ours = answer.watch_id < 0 || self.state().entries.contains_key(&answer.watch_id);
-            let status = || tonic::Status::unauthenticated(answer.cancel_reason.clone());
+            let status = || Status::new(Code::Unauthenticated, &*answer.cancel_reason);
             return if ours { Err(status()) } else { Ok(false) };
         }
         let mut state = self.state();

@@ -56,7 +56,7 @@ impl House {
         } else if !admitted {
             self.ask_again(record, request).await?;
         }
-        self.standing(record, request, began).await
+        self.standing(record, request, began, false).await
     }
 
     /// Writes what has changed about a place, and moves it to the lease that it belongs to. False
@@ -77,15 +77,15 @@ impl House {
             (lease, place.key.clone(), place.create, Arc::clone(&place.session))
         };
         let session = match lease {
-            Some(lease) => self.session(lease, request.limit()).await?,
+            Some(lease) => self.session(lease, &record.prefix, request.limit()).await?,
             None => old,
         };
         let mut success = Vec::new();
         let mut put = |key, value| {
             success.push(Op::Put(Put { key, value, lease: session.lease }).into());
         };
-        put(key.clone(), line::value(ticket, request.note));
-        if line::word(ticket, request.note).is_some() {
+        put(key.clone(), line::value(ticket, request.note, record.leads));
+        if record.leads {
             put(line::note_key(&key), request.note.as_bytes().to_vec());
         }
         let compare = vec![line::created_at(&key, Vec::new(), create)];

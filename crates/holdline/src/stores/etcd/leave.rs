@@ -3,7 +3,7 @@
 use super::enter::{limit, token};
 use super::house::House;
 use super::line::{self, Member};
-use super::proto::{self, DeleteAnswer, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
+use super::proto::{self, LeaseId, LiveAnswer, RangeAnswer, TxnAnswer};
 use super::record::Record;
 use crate::clock;
 use crate::error::Result;
@@ -34,12 +34,12 @@ impl House {
             place.key.clone()
         };
         let mut back = Back { record: &record, left: false };
-        let (time, doubtful) = {
+        let (time, create, doubtful) = {
             let place = record.place();
-            (limit(place.lease), place.doubtful)
+            (limit(place.lease), place.create, place.doubtful)
         };
-        let delete = line::delete(&key);
-        let answer = self.wire.call::<_, DeleteAnswer>(proto::DELETE, &delete, time).await?;
+        let delete = line::delete(&key, create);
+        let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &delete, time).await?;
         back.left = true;
         if doubtful || record.place().doubtful {
             self.haunt(&key, answer.body.header.unwrap_or_default().revision + 1);
@@ -47,7 +47,7 @@ impl House {
         let was_there = {
             let place = record.place();
             let first_did_it = answer.repeated && place.create != 0;
-            !place.gone && (answer.body.deleted > 0 || first_did_it)
+            !place.gone && (line::has_deleted(&answer.body) || first_did_it)
         };
         self.forget(&record);
         Ok(was_there)
@@ -70,12 +70,8 @@ impl House {
 
     /// Deletes somebody's key, unless it is not the same any more. The revision at which it went.
     async fn delete(&self, member: &Member) -> Result<Option<i64>> {
-        let txn = Txn {
-            compare: vec![line::created_at(&member.key, Vec::new(), member.create)],
-            success: vec![Op::Delete(line::delete(&member.key)).into()],
-            failure: Vec::new(),
-        };
-        let answer = self.wire.call::<_, proto::TxnAnswer>(proto::TXN, &txn, LIMIT).await?;
+        let txn = line::delete(&member.key, member.create);
+        let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &txn, LIMIT).await?;
         let revision = answer.body.header.unwrap_or_default().revision;
         Ok((answer.body.succeeded || answer.repeated).then_some(revision))
     }

@@ -1,8 +1,14 @@
 //! How a line looks in etcd: keys, values, and the rule over them.
 //!
-//! A ticket's key is `NAME/LEASE-TICKET`, both in hexadecimal. Go's `concurrency` package, and so
-//! `etcdctl lock`, writes `NAME/LEASE`, and takes whatever key under `NAME/` was created first for
-//! the owner, so that both respect one another. What lies deeper (`NAME/x/y`) belongs to another
+//! A ticket's key is `NAME/LEASE-SLOT`, both in hexadecimal. The slot tells the places apart that
+//! one process has in one line at the same time, and is used again afterwards: etcd remembers every
+//! key that it ever had until its history is compacted, and a look at a line walks over all of
+//! them. The ticket is in the value. (A leader's value is its word, so its key is
+//! `NAME/LEASE-TICKET`, new each time.)
+//!
+//! Go's `concurrency` package, and so `etcdctl lock`, writes `NAME/LEASE`, and takes whatever key
+//! under `NAME/` was created first for the owner, so that both respect one another. What lies
+//! deeper (`NAME/x/y`) belongs to another
 //! name, and what has no lease is nobody's place: neither can ever stand in our way, as they can in
 //! Go's.
 
@@ -19,6 +25,8 @@ const OURS: &str = "{\"holdline\":";
 #[derive(Debug, Serialize, Deserialize)]
 struct Value<'a> {
     holdline: u8,
+    #[serde(borrow)]
+    ticket: std::borrow::Cow<'a, str>,
     weight: u32,
     capacity: u32,
     #[serde(borrow)]
@@ -38,11 +46,15 @@ pub(super) fn prefix(root: &str, line: &Name) -> Vec<u8> {
     format!("{root}{line}/").into_bytes()
 }
 
-/// The key of a ticket's place.
-pub(super) fn key(prefix: &[u8], lease: i64, ticket: &Ticket) -> Vec<u8> {
+/// The key of a ticket's place: by its slot, or by the ticket itself.
+pub(super) fn key(prefix: &[u8], lease: i64, ticket: &Ticket, slot: Option<u32>) -> Vec<u8> {
     let is_light = ticket.weight == 1 && ticket.capacity > 1;
     let mut key = if is_light { light(prefix) } else { prefix.to_vec() };
-    key.extend_from_slice(format!("{lease:x}-{:032x}", ticket.id.0).as_bytes());
+    let child = match slot {
+        Some(slot) => format!("{lease:x}-{slot:x}"),
+        None => format!("{lease:x}-{:032x}", ticket.id.0),
+    };
+    key.extend_from_slice(child.as_bytes());
     key
 }
 
@@ -65,11 +77,13 @@ pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
 
 /// What a ticket's key holds. A leader's word is kept bare, so that Go's followers can read it; its
 /// note then gets a key of its own.
-pub(super) fn value(ticket: &Ticket, note: &str) -> Vec<u8> {
-    let Ticket { weight, capacity, .. } = *ticket;
-    word(ticket, note).map_or_else(
+pub(super) fn value(ticket: &Ticket, note: &str, leads: bool) -> Vec<u8> {
+    let Ticket { id, weight, capacity, .. } = *ticket;
+    let word = leads.then(|| word(ticket, note)).flatten();
+    word.map_or_else(
         || {
-            let value = Value { holdline: 1, weight, capacity, note: note.into() };
+            let ticket = format!("{:x}", id.0).into();
+            let value = Value { holdline: 1, ticket, weight, capacity, note: note.into() };
             serde_json::to_vec(&value).unwrap_or_default()
         },
         String::into_bytes,
@@ -90,9 +104,25 @@ pub(super) fn note_key(key: &[u8]) -> Vec<u8> {
     [key, b"/note"].concat()
 }
 
-/// Deletes a place, and its note.
-pub(super) fn delete(key: &[u8]) -> proto::Delete {
-    proto::Delete { key: key.to_vec(), range_end: [key, b"0"].concat() }
+/// Deletes a place, and its note, if the place is still the one that was created then (0: whatever
+/// it is). So a request that is carried out late deletes nobody else's.
+pub(super) fn delete(key: &[u8], create: i64) -> proto::Txn {
+    // Only what is named after a ticket, and so as long as one, has a note.
+    let is_leader = key.rsplit(|byte| *byte == b'-').next().is_some_and(|own| own.len() == 32);
+    let range_end = if is_leader { [key, b"0"].concat() } else { Vec::new() };
+    let delete = proto::Delete { key: key.to_vec(), range_end };
+    let guard = (create != 0).then(|| created_at(key, Vec::new(), create));
+    proto::Txn {
+        compare: guard.into_iter().collect(),
+        success: vec![proto::Op::Delete(delete).into()],
+        failure: Vec::new(),
+    }
+}
+
+/// Whether [`delete`] found something.
+pub(super) fn has_deleted(answer: &proto::TxnAnswer) -> bool {
+    let mut done = answer.responses.iter().filter_map(|response| response.done.as_ref());
+    done.any(|done| matches!(done, proto::Done::Delete(answer) if answer.deleted > 0))
 }
 
 /// One place in a line.
@@ -114,14 +144,15 @@ impl Member {
         if child.contains('/') || kv.lease == 0 {
             return None;
         }
-        let ours = ticket_of(child);
+        let named = ticket_of(child);
         let text = String::from_utf8_lossy(&kv.value);
-        let value = serde_json::from_str::<Value<'_>>(&text).ok();
-        let value = value.filter(|_| ours.is_some() && text.starts_with(OURS));
-        let (weights, note) = match (value, ours) {
-            (Some(value), _) => (Some((value.weight, value.capacity)), value.note.into()),
-            (None, Some(_)) => (Some((1, 1)), spoken(&text)),
-            (None, None) => (None, spoken(&text)),
+        let value = (is_ours(child) && text.starts_with(OURS)).then_some(&*text);
+        let value = value.and_then(|text| serde_json::from_str::<Value<'_>>(text).ok());
+        let ticket = value.as_ref().and_then(|value| hex(&value.ticket)).map(TicketId);
+        let ours = named.or(ticket);
+        let (weights, note) = match value {
+            Some(value) => (Some((value.weight, value.capacity)), value.note.into()),
+            None => (named.map(|_| (1, 1)), spoken(&text)),
         };
         // Nobody else's key has a ticket: one is made up that fits no other key, now or later.
         let foreign = (kv.create_revision.unsigned_abs(), kv.lease.unsigned_abs());
@@ -155,20 +186,34 @@ fn spoken(text: &str) -> Arc<str> {
     serde_json::to_string(&word).unwrap_or_default().into()
 }
 
-fn ticket_of(child: &str) -> Option<TicketId> {
+/// Whether this is a key of ours: `LEASE-SLOT` or `LEASE-TICKET`.
+fn is_ours(child: &str) -> bool {
+    parts(child).is_some()
+}
+
+fn parts(child: &str) -> Option<(u128, &str)> {
     let child = child.strip_prefix('~').unwrap_or(child);
-    let (lease, id) = child.split_once('-')?;
-    let is_hex = |text: &str| text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    let fits = !lease.is_empty() && is_hex(lease) && id.len() == 32 && is_hex(id);
-    fits.then(|| u128::from_str_radix(id, 16).ok().map(TicketId))?
+    let (lease, own) = child.split_once('-')?;
+    hex(own)?;
+    Some((hex(lease)?, own))
+}
+
+/// The ticket that a key is named after, if it is.
+fn ticket_of(child: &str) -> Option<TicketId> {
+    let (_, own) = parts(child)?;
+    (own.len() == 32).then(|| hex(own).map(TicketId))?
+}
+
+fn hex(text: &str) -> Option<u128> {
+    let digits = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    (digits && !text.is_empty()).then(|| u128::from_str_radix(text, 16).ok())?
 }
 
 /// The name of the line whose place this key is; none if it is no place.
 pub(super) fn name_of(root: &str, kv: &KeyValue) -> Option<Name> {
     let key = std::str::from_utf8(&kv.key).ok()?.strip_prefix(root)?;
     let (name, child) = key.rsplit_once('/')?;
-    let hex = !child.is_empty() && i64::from_str_radix(child, 16).is_ok();
-    if kv.lease == 0 || !(hex || ticket_of(child).is_some()) {
+    if kv.lease == 0 || !(hex(child).is_some() || is_ours(child)) {
         return None;
     }
     Name::new(name).ok()
@@ -270,16 +315,25 @@ mod tests {
     fn a_place_is_read_as_it_was_written() {
         let name = Name::new("a/b").expect("good");
         let prefix = prefix("team/", &name);
-        let key = String::from_utf8(key(&prefix, 0x1f, &ticket(2, 3))).expect("text");
-        assert_eq!(key, "team/a/b/1f-00000000000000000000000000000005");
-        let read = |value: &[u8]| Member::read(&prefix, &kv(&key, value, 0x1f)).expect("a place");
-        let member = read(&value(&ticket(2, 3), "{\"host\":\"é\\\"\"}"));
+        let text = |key| String::from_utf8(key).expect("text");
+        let key = |slot| text(super::key(&prefix, 0x1f, &ticket(2, 3), slot));
+        let (slot, named) = (key(Some(10)), key(None));
+        assert_eq!(slot, "team/a/b/1f-a");
+        assert_eq!(named, "team/a/b/1f-00000000000000000000000000000005");
+        assert!(text(super::key(&prefix, 1, &ticket(1, 3), Some(0))).ends_with("/~1-0"));
+        let read = |key: &str, value: &[u8]| {
+            Member::read(&prefix, &kv(key, value, 0x1f)).expect("a place")
+        };
+        let member = read(&slot, &value(&ticket(2, 3), "{\"host\":\"é\\\"\"}", false));
         assert_eq!((member.id, member.weights), (TicketId(5), Some((2, 3))));
         assert_eq!(&*member.note, "{\"host\":\"é\\\"\"}");
-        let leader = value(&ticket(1, 1), "{\"host\":\"h\",\"value\":\"10.0.0.1\"}");
+        let leader = value(&ticket(1, 1), "{\"host\":\"h\",\"value\":\"10.0.0.1\"}", true);
         assert_eq!(leader, b"10.0.0.1");
-        assert_eq!(&*read(&leader).note, "{\"value\":\"10.0.0.1\"}");
-        assert_eq!(name_of("team/", &kv(&key, b"", 0x1f)), Some(name));
+        let member = read(&named, &leader);
+        assert_eq!(&*member.note, "{\"value\":\"10.0.0.1\"}");
+        assert_eq!((member.id, member.weights), (TicketId(5), Some((1, 1))));
+        assert_eq!(name_of("team/", &kv(&named, b"", 0x1f)), Some(name.clone()));
+        assert_eq!(name_of("team/", &kv(&slot, b"", 0x1f)), Some(name));
     }
 
     #[test]
@@ -291,6 +345,17 @@ mod tests {
         assert!(Member::read(prefix, &kv("a/config", b"", 0)).is_none(), "no lease");
         assert_eq!(name_of("", &kv("a/1f", b"", 3)), Name::new("a").ok());
         assert_eq!(name_of("", &kv("a/config", b"", 3)), None);
+    }
+
+    #[test]
+    fn a_leaders_note_goes_with_it() {
+        let range_end = |key: &[u8]| match &delete(key, 3).success[0].op {
+            Some(proto::Op::Delete(delete)) => delete.range_end.clone(),
+            _ => panic!("it deletes"),
+        };
+        let named = key(b"a/", 1, &ticket(1, 1), None);
+        assert!(note_key(&named) < range_end(&named));
+        assert!(range_end(&key(b"a/", 1, &ticket(1, 1), Some(7))).is_empty());
     }
 
     #[test]

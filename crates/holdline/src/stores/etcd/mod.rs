@@ -14,17 +14,21 @@
 //!                 |  session.rs hub.rs       one lease; one stream of watches
 //!                 v
 //!            wire.rs fault.rs proto.rs   calls, failover, errors, messages
+//!                 |  link.rs grpc.rs tls.rs   one connection, and what is said on it
+//!                 v  h2
 //! ```
 
 mod address;
 mod ahead;
 mod enter;
 mod fault;
+mod grpc;
 mod house;
 mod hub;
 mod keep;
 mod leave;
 mod line;
+mod link;
 mod proto;
 mod record;
 mod session;
@@ -72,13 +76,13 @@ impl Store for Etcd {
         Box::pin(self.house.leave(line, id))
     }
 
-    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, ()> {
+    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
             // One that is not known is to be asked about, not waited for.
-            let Some(record) = self.house.find(id) else { return Ok(()) };
+            let Some(record) = self.house.find(id) else { return Ok(None) };
             self.house.listen(&record);
             record.news.notified().await;
-            Ok(())
+            Ok(None)
         })
     }
 

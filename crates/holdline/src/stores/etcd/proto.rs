@@ -9,7 +9,6 @@ use prost::{Message, Oneof};
 
 pub(super) const RANGE: &str = "/etcdserverpb.KV/Range";
 pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
-pub(super) const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
 pub(super) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(super) const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 pub(super) const REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
@@ -58,7 +57,6 @@ macro_rules! headed {
 
 headed!(
     RangeAnswer,
-    DeleteAnswer,
     TxnAnswer,
     WatchAnswer,
     GrantAnswer,
@@ -135,8 +133,6 @@ pub(super) struct Delete {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DeleteAnswer {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
     #[prost(int64, tag = "2")]
     pub(super) deleted: i64,
 }

@@ -3,7 +3,7 @@
 use super::hub::{News, Watching};
 use super::line::{self, Member};
 use super::proto;
-use super::session::Session;
+use super::session::{Session, Slot};
 use crate::names::Name;
 use crate::store::{Alarm, Ticket, TicketId};
 use holdline_kernel::Time;
@@ -20,6 +20,8 @@ pub(super) struct Record {
     /// What begins the keys of its line.
     pub(super) prefix: Vec<u8>,
     pub(super) capacity: u32,
+    /// Its key is named after it, and has a leader's word.
+    pub(super) leads: bool,
     place: Mutex<Place>,
     /// Its standing may have changed.
     pub(super) news: Notify,
@@ -31,6 +33,8 @@ pub(super) struct Record {
 pub(super) struct Place {
     pub(super) session: Arc<Session>,
     pub(super) key: Vec<u8>,
+    /// What the key is named after, unless that is the ticket.
+    pub(super) slot: Option<Slot>,
     /// When its key was created: its place in the line. 0 as long as that is not known.
     pub(super) create: i64,
     pub(super) weight: u32,
@@ -71,14 +75,17 @@ impl Record {
         session: Arc<Session>,
         due: Time,
     ) -> Self {
-        let key = line::key(&prefix, session.lease, ticket);
+        let leads = line::word(ticket, note).is_some();
+        let slot = (!leads).then(|| session.slot(&prefix));
+        let key = line::key(&prefix, session.lease, ticket, slot.as_ref().map(Slot::number));
         let place = Place {
             session,
             key,
+            slot,
             create: 0,
             weight: ticket.weight,
             lease: ticket.lease,
-            noted: line::word(ticket, note).is_none(),
+            noted: !leads,
             note: Arc::clone(note),
             admitted: false,
             gone: false,
@@ -98,6 +105,7 @@ impl Record {
             line: line.clone(),
             prefix,
             capacity: ticket.capacity,
+            leads,
             place: Mutex::new(place),
             news: Notify::new(),
         }
@@ -111,6 +119,44 @@ impl Record {
     pub(super) fn key(&self) -> (Vec<u8>, i64) {
         let place = self.place();
         (place.key.clone(), place.create)
+    }
+
+    /// It is wanted, for its lease or its patience from then on. Its place, and whether that is
+    /// admitted; nothing if it is gone.
+    ///
+    /// All in one step, as [`Record::lapse`] is: a place that is wanted never looks as if it were
+    /// not, and one that was found not to be wanted is never wanted again.
+    pub(super) fn stand(&self, ticket: &Ticket, began: Time, new: bool) -> Option<(i64, bool)> {
+        let mut place = self.place();
+        if place.gone {
+            return None;
+        }
+        if !place.admitted && place.all && place.fits(self.capacity) {
+            place.admit();
+        }
+        let time = if place.admitted { ticket.lease } else { ticket.patience };
+        let until = began.after(time);
+        place.due = if new { until } else { place.due.max(until) };
+        Some((place.create, place.admitted))
+    }
+
+    /// Whether it is wanted no more, and so to be swept away: then it is gone.
+    pub(super) fn lapse(&self, now: Time, alarm: &OnceLock<Alarm>) -> bool {
+        let held = {
+            let mut place = self.place();
+            // One that is just entering may have set out late.
+            let grace = Duration::from_secs(if place.create == 0 { 10 } else { 0 });
+            if place.leaving || now < place.due.after(grace) {
+                return false;
+            }
+            place.leaving = true;
+            !std::mem::replace(&mut place.gone, true) && place.admitted
+        };
+        self.news.notify_one();
+        if held && let Some(alarm) = alarm.get() {
+            alarm(self.id);
+        }
+        true
     }
 
     /// It is gone, and whoever cares is told, unless we are giving it up ourselves.
@@ -152,7 +198,7 @@ impl Record {
         };
         let deleted = *kind == proto::DELETED;
         let mut place = self.place();
-        if deleted && kv.key == place.key {
+        if deleted && kv.key == place.key && kv.mod_revision > place.create {
             drop(place);
             self.lose(alarm);
             return;
@@ -243,5 +289,81 @@ impl Drop for Doubt<'_> {
         if !self.settled {
             self.record.place().doubtful = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn record(ticket: &Ticket) -> Record {
+        let name = Name::new("x").expect("good");
+        let session = Arc::new(Session::for_test());
+        let due = clock::now().after(ticket.lease);
+        let record = Record::new(&name, b"x/".to_vec(), ticket, &Arc::from(""), session, due);
+        record.place().create = 7;
+        record.place().all = true;
+        record
+    }
+
+    fn ticket() -> Ticket {
+        let lease = Duration::from_secs(60);
+        let id = TicketId(5);
+        Ticket { id, weight: 1, capacity: 1, lease, patience: lease, span: 1, floor: 0 }
+    }
+
+    /// A place was swept away in the moment in which it was taken.
+    #[test]
+    fn a_place_that_is_taken_never_lapses() {
+        let (ticket, alarm, over) = (ticket(), OnceLock::new(), AtomicBool::new(false));
+        let record = record(&ticket);
+        std::thread::scope(|scope| {
+            let sweeper = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    assert!(!record.lapse(clock::now(), &alarm), "it was wanted all the time");
+                }
+            });
+            for round in 0..200_000 {
+                let stands = record.stand(&ticket, clock::now(), round % 2 == 0);
+                if stands != Some((7, true)) {
+                    break; // the other thread says why
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            sweeper.join().expect("it never lapsed");
+        });
+    }
+
+    /// A renewal that comes at the last moment is refused, or keeps the place: never both.
+    #[test]
+    fn a_place_that_lapsed_is_not_renewed() {
+        let (ticket, alarm) = (ticket(), OnceLock::new());
+        for _ in 0..500 {
+            let record = record(&ticket);
+            record.place().due = clock::now();
+            let (renewed, lapsed) = std::thread::scope(|scope| {
+                let lapses = scope.spawn(|| record.lapse(clock::now(), &alarm));
+                let stands = record.stand(&ticket, clock::now(), false);
+                (stands.is_some(), lapses.join().expect("no panic"))
+            });
+            assert!(renewed != lapsed, "renewed: {renewed}; swept away: {lapsed}");
+        }
+    }
+
+    /// The keys of a line are few, however often they are used.
+    #[test]
+    fn slots_are_used_again_unless_in_doubt() {
+        let session = Arc::new(Session::for_test());
+        let slot = |line: &[u8]| session.slot(line);
+        let (first, second) = (slot(b"x/"), slot(b"x/"));
+        assert_eq!((first.number(), second.number(), slot(b"y/").number()), (0, 1, 0));
+        drop(first);
+        let first = slot(b"x/");
+        assert_eq!((first.number(), slot(b"x/").number()), (0, 2));
+        second.retire();
+        drop(first);
+        assert_eq!([0, 2, 3], [slot(b"x/"), slot(b"x/"), slot(b"x/")].map(|slot| slot.number()));
     }
 }

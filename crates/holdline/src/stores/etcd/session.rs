@@ -4,16 +4,25 @@
 //! that, at any moment, what is left is no less than the lease. So entering and keeping a lock say
 //! nothing about time to the server: both are answered from the last sign of life that it
 //! confirmed, and if that is too old, await the next, which everybody who waits shares.
+//!
+//! A leader answers a sign of life by itself, without asking the other members whether it still
+//! leads (before etcd 3.4.30 and 3.5.13). One that was frozen, cut off or stuck at its disk while
+//! another was elected goes on saying yes, and the other lets the lease run out. So with each sign
+//! of life goes a read that a majority must answer: the sign counts only if no newer leadership
+//! than that of its answer had begun when it was sent.
 
 use super::fault;
-use super::proto::{self, AliveAnswer, Grant, GrantAnswer, LeaseId, RevokeAnswer};
+use super::grpc::Status;
+use super::line;
+use super::proto::{self, AliveAnswer, Grant, GrantAnswer, LeaseId, RangeAnswer, RevokeAnswer};
 use super::wire::Wire;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use holdline_kernel::{Schedule, Time};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 
 /// How it goes with a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +41,57 @@ pub(super) struct Session {
     pub(super) seconds: u64,
     /// How long the server keeps it after a sign of life.
     ttl: Duration,
+    /// A key that we may read.
+    key: Vec<u8>,
     life: watch::Sender<Life>,
     wanted: Notify,
     /// Nobody needs it any more.
     over: watch::Sender<bool>,
+    /// By what begins the keys of a line.
+    slots: Mutex<HashMap<Vec<u8>, Slots>>,
+}
+
+/// The slots of one line.
+#[derive(Debug, Default)]
+struct Slots {
+    /// Those that were used, and are not now.
+    free: BTreeSet<u32>,
+    /// All from this on were never used.
+    next: u32,
+    /// How many are not free, some of them for ever.
+    taken: usize,
+}
+
+/// A number that no other place on this lease has in the same line. Free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    session: Arc<Session>,
+    prefix: Vec<u8>,
+    number: u32,
+}
+
+impl Slot {
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Never to be used again: something that was written for it may still come.
+    pub(super) fn retire(mut self) {
+        self.prefix = Vec::new();
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut lines = self.session.slots();
+        // All prefixes end in a slash; one that is empty is of a slot that has retired.
+        let Some(slots) = lines.get_mut(&self.prefix) else { return };
+        slots.free.insert(self.number);
+        slots.taken -= 1;
+        if slots.taken == 0 {
+            lines.remove(&self.prefix);
+        }
+    }
 }
 
 /// How a stream of signs of life ended.
@@ -53,8 +109,13 @@ pub(super) fn seconds_for(lease: Duration) -> u64 {
 }
 
 impl Session {
-    /// A new lease.
-    pub(super) async fn grant(wire: &Wire, seconds: u64, limit: Duration) -> Result<Self> {
+    /// A new lease, for one who may read this key.
+    pub(super) async fn grant(
+        wire: &Wire,
+        seconds: u64,
+        key: &[u8],
+        limit: Duration,
+    ) -> Result<Self> {
         // Our own number, so that asking again after a lost answer makes no second lease.
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).map_err(|error| {
@@ -73,10 +134,43 @@ impl Session {
             lease: id,
             seconds,
             ttl: Duration::from_secs(u64::try_from(ttl).unwrap_or(0)),
+            key: key.to_vec(),
             life: watch::Sender::new(Life::Alive(sent)),
             wanted: Notify::new(),
             over: watch::Sender::new(false),
+            slots: Mutex::default(),
         })
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Slots>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for one more place in a line: the lowest that there is, so that few are used.
+    pub(super) fn slot(self: &Arc<Self>, prefix: &[u8]) -> Slot {
+        let mut lines = self.slots();
+        let slots = lines.entry(prefix.to_vec()).or_default();
+        slots.taken += 1;
+        let number = slots.free.pop_first().unwrap_or_else(|| {
+            slots.next += 1;
+            slots.next - 1
+        });
+        Slot { session: Arc::clone(self), prefix: prefix.to_vec(), number }
+    }
+
+    /// One that no server knows.
+    #[cfg(test)]
+    pub(super) fn for_test() -> Self {
+        Session {
+            lease: 1,
+            seconds: 11,
+            ttl: Duration::from_secs(11),
+            key: Vec::new(),
+            life: watch::Sender::new(Life::Alive(clock::now())),
+            wanted: Notify::new(),
+            over: watch::Sender::new(false),
+            slots: Mutex::default(),
+        }
     }
 
     /// Whether the server has said that it is gone.
@@ -187,29 +281,29 @@ impl Session {
 
     /// Gives signs of life to one member.
     async fn stream(self: &Arc<Self>, wire: &Wire, member: usize) -> End {
-        let (out, mut requests) = mpsc::unbounded_channel();
-        let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
-        // etcd answers the stream's beginning only together with the first request.
-        let mut sent = clock::now();
-        let _ = out.send(LeaseId { id: self.lease });
-        let open = wire.stream::<_, _, AliveAnswer>(proto::KEEP_ALIVE, requests, member);
-        let mut answers = match tokio::time::timeout(self.limit(), open).await {
-            Ok(Ok(answers)) => answers,
-            Ok(Err(status)) if fault::judge(&status) == fault::Verdict::Login => {
-                wire.forget_token();
-                return End::Broken(status.to_string());
-            }
-            Ok(Err(status)) => return End::Broken(status.to_string()),
+        let open = tokio::time::timeout(self.limit(), wire.stream(proto::KEEP_ALIVE, member));
+        let (out, mut answers) = match open.await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(status)) => return broken(wire, &status),
             Err(_) => return End::Broken("it did not open in time".to_owned()),
         };
+        let mut sent = clock::now();
+        out.send(&LeaseId { id: self.lease });
         let mut over = self.over.subscribe();
         loop {
-            let answer = match tokio::time::timeout(self.limit(), answers.message()).await {
+            let (answer, led) = tokio::join!(
+                tokio::time::timeout(self.limit(), answers.message::<AliveAnswer>()),
+                tokio::time::timeout(2 * self.limit(), self.ask_majority(wire)),
+            );
+            let answer = match answer {
                 Ok(Ok(Some(answer))) => answer,
                 Ok(Ok(None)) => return End::Broken("it ended".to_owned()),
-                Ok(Err(status)) => return End::Broken(status.to_string()),
+                Ok(Err(status)) => return broken(wire, &status),
                 Err(_) => return End::Broken("no answer in time".to_owned()),
             };
+            if !matches!(led, Ok(Ok(()))) {
+                return End::Broken("no majority says who leads".to_owned());
+            }
             if !wire.is_current(answer.header.unwrap_or_default()) {
                 return End::Broken("the answer of a leader of the past".to_owned());
             }
@@ -228,8 +322,14 @@ impl Session {
                 () = self.wanted.notified() => {}
             }
             sent = clock::now();
-            let _ = out.send(LeaseId { id: self.lease });
+            out.send(&LeaseId { id: self.lease });
         }
+    }
+
+    /// Asks something that only a majority can answer, so that the newest leadership is known.
+    async fn ask_majority(&self, wire: &Wire) -> Result<()> {
+        let read = line::one(&self.key);
+        wire.call::<_, RangeAnswer>(proto::RANGE, &read, self.limit()).await.map(drop)
     }
 
     fn confirm(&self, at: Time) {
@@ -241,6 +341,14 @@ impl Session {
             _ => false,
         });
     }
+}
+
+/// A stream that failed so; logged in anew next time if that is why.
+fn broken(wire: &Wire, status: &Status) -> End {
+    if fault::judge(status) == fault::Verdict::Login {
+        wire.forget_token();
+    }
+    End::Broken(status.to_string())
 }
 
 #[cfg(test)]

@@ -1,41 +1,92 @@
 //! TLS, in builds with the feature `etcd-tls`.
 
 use super::address::Address;
-use crate::error::{Error, ErrorKind, Result};
-use tonic::transport::Endpoint;
-
-/// The endpoint as the address wants it.
+use super::grpc::Status;
+use super::link::Socket;
+use crate::error::Result;
 #[cfg(not(feature = "etcd-tls"))]
-pub(super) fn secure(endpoint: Endpoint, address: &Address) -> Result<Endpoint> {
-    if address.tls {
-        let message = format!(
-            "{address} needs TLS, which is not in this build; build with the feature \"etcd-tls\""
-        );
-        return Err(Error::new(ErrorKind::Unsupported, message));
+use crate::error::{Error, ErrorKind};
+use tokio::net::TcpStream;
+
+#[cfg(feature = "etcd-tls")]
+pub(super) use with::{Tls, read, wrap};
+#[cfg(not(feature = "etcd-tls"))]
+pub(super) use without::{Tls, read, wrap};
+
+#[cfg(not(feature = "etcd-tls"))]
+mod without {
+    use super::{Address, Error, ErrorKind, Result, Socket, Status, TcpStream};
+
+    /// There is none in this build.
+    #[derive(Clone, Debug)]
+    pub(in super::super) enum Tls {}
+
+    /// Nothing, if nothing is asked for.
+    pub(in super::super) fn read(address: &Address) -> Result<Option<Tls>> {
+        if address.tls {
+            let message = format!(
+                "{address} needs TLS, which is not in this build; build with the feature \
+                 \"etcd-tls\""
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Ok(None)
     }
-    Ok(endpoint)
+
+    /// The socket as it is.
+    #[allow(clippy::unused_async, reason = "with TLS it waits")]
+    pub(in super::super) async fn wrap(
+        _tls: Option<&Tls>,
+        _host: &str,
+        socket: TcpStream,
+    ) -> std::result::Result<Box<dyn Socket>, Status> {
+        Ok(Box::new(socket))
+    }
 }
 
-/// The endpoint as the address wants it.
 #[cfg(feature = "etcd-tls")]
-pub(super) fn secure(endpoint: Endpoint, address: &Address) -> Result<Endpoint> {
-    use tonic::transport::{Certificate, ClientTlsConfig, Identity};
-    if !address.tls {
-        return Ok(endpoint);
+mod with {
+    use super::{Address, Result, Socket, Status, TcpStream};
+    use rustls::ClientConfig;
+    use rustls::pki_types::ServerName;
+    use std::sync::Arc;
+
+    /// Whom to trust, and who we are: as it stands in the files when a connection is made, so that
+    /// certificates can be renewed there.
+    #[derive(Clone, Debug)]
+    pub(in super::super) struct Tls(Arc<Address>);
+
+    /// As the address wants it. What cannot be used is said now, and not first when connecting.
+    pub(in super::super) fn read(address: &Address) -> Result<Option<Tls>> {
+        if !address.tls {
+            return Ok(None);
+        }
+        let tls = Tls(Arc::new(address.clone()));
+        tls.config().map(|_| Some(tls))
     }
-    let read = |path: &String| {
-        std::fs::read(path).map_err(|error| {
-            let message = format!("the certificate file {path} of {address} could not be read");
-            Error::because(ErrorKind::Invalid, message, error)
-        })
-    };
-    let mut config = ClientTlsConfig::new();
-    config = match &address.ca_file {
-        Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
-        None => config.with_native_roots(),
-    };
-    if let (Some(cert), Some(key)) = (&address.cert_file, &address.key_file) {
-        config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
+
+    impl Tls {
+        fn config(&self) -> Result<ClientConfig> {
+            let Tls(address) = self;
+            let mut config = address.papers.config(&**address)?;
+            config.alpn_protocols = vec![b"h2".to_vec()];
+            Ok(config)
+        }
     }
-    endpoint.tls_config(config).map_err(|error| super::fault::unusable(address, error))
+
+    /// The socket, made secret if that is asked for.
+    pub(in super::super) async fn wrap(
+        tls: Option<&Tls>,
+        host: &str,
+        socket: TcpStream,
+    ) -> std::result::Result<Box<dyn Socket>, Status> {
+        let Some(tls) = tls else { return Ok(Box::new(socket)) };
+        let config = tls.config().map_err(Status::unsent)?;
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(name).map_err(Status::unsent)?;
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let socket = connector.connect(name, socket).await.map_err(Status::unsent)?;
+        Ok(Box::new(socket))
+    }
 }

@@ -7,34 +7,39 @@
 
 use super::address::{Address, Secret};
 use super::fault::{self, Verdict};
+use super::grpc::{self, Status};
+use super::link::{self, Ear, Link, Mouth};
 use super::proto::{self, Headed};
-use crate::error::Result;
+use super::tls::{self, Tls};
+use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Uri};
 use prost::Message;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::runtime;
-use tonic::client::Grpc;
-use tonic::codegen::http::uri::PathAndQuery;
-use tonic::metadata::AsciiMetadataValue;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Response, Status, Streaming};
-use tonic_prost::ProstCodec;
+use tokio::{runtime, sync::watch};
 
 /// The way to one cluster. Shared by the caller's threads, the keeper's and our own: each
 /// runtime has connections of its own, so that one that is blocked holds up nobody else.
 pub(super) struct Wire {
     pub(super) address: Address,
-    endpoints: Vec<Endpoint>,
+    /// The members' names, as requests give them.
+    members: Vec<Authority>,
+    tls: Option<Tls>,
     /// The member that is used until it fails.
     chosen: AtomicUsize,
-    channels: Mutex<HashMap<(runtime::Id, usize), Channel>>,
+    links: Mutex<HashMap<(runtime::Id, usize), Dialling>>,
     login: Option<(String, Secret)>,
-    token: Mutex<Option<AsciiMetadataValue>>,
+    token: Mutex<Option<HeaderValue>>,
     /// The newest term of leadership that any member has told of.
     term: AtomicU64,
 }
+
+/// A connection, as soon as it is there; shared by all who wait for it.
+type Dialling = watch::Receiver<Option<std::result::Result<Link, Status>>>;
 
 /// What came back.
 #[derive(Debug)]
@@ -46,30 +51,34 @@ pub(super) struct Answer<R> {
 
 /// How many rounds of all members are tried before the caller is told.
 const ROUNDS: usize = 3;
-/// A line of ten thousand, with room to spare.
-const LARGEST: usize = 64 << 20;
 /// So many connections are kept for runtimes that may be gone, before all are forgotten.
 const KEPT: usize = 64;
 
 impl Wire {
     pub(super) fn new(address: Address) -> Result<Self> {
-        let endpoints = address.hosts.iter().map(|host| endpoint(&address, host));
-        let endpoints = endpoints.collect::<Result<Vec<_>>>()?;
+        let members = address.hosts.iter().map(|host| {
+            host.parse().map_err(|error: http::uri::InvalidUri| {
+                let message = format!("{host} in {address} is not a host");
+                Error::because(ErrorKind::Invalid, message, error)
+            })
+        });
+        let members = members.collect::<Result<Vec<Authority>>>()?;
         let login = address.user.clone().zip(address.password.clone());
         Ok(Wire {
             // Not all clients on the first member.
-            chosen: AtomicUsize::new(fastrand::usize(..endpoints.len())),
+            chosen: AtomicUsize::new(fastrand::usize(..members.len())),
+            tls: tls::read(&address)?,
             address,
-            endpoints,
-            channels: Mutex::default(),
+            members,
+            links: Mutex::default(),
             login,
             token: Mutex::default(),
             term: AtomicU64::new(0),
         })
     }
 
-    fn channels(&self) -> MutexGuard<'_, HashMap<(runtime::Id, usize), Channel>> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    fn links(&self) -> MutexGuard<'_, HashMap<(runtime::Id, usize), Dialling>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Which member is used now.
@@ -79,9 +88,12 @@ impl Wire {
 
     /// Turns away from a member that failed, unless somebody has done so already.
     pub(super) fn avoid(&self, member: usize) {
-        let next = (member + 1) % self.endpoints.len();
+        let next = (member + 1) % self.members.len();
         let _ = self.chosen.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
-        self.channels().retain(|(_, at), _| *at != member);
+        let mut links = self.links();
+        let left: Vec<_> = links.extract_if(|(_, at), _| *at == member).collect();
+        drop(links);
+        drop(left);
     }
 
     /// Whether this answer is from the newest leadership that we know of. One from an older one
@@ -98,20 +110,21 @@ impl Wire {
         limit: Duration,
     ) -> Result<Answer<R>>
     where
-        Q: Message + Clone + 'static,
-        R: Message + Headed + Default + 'static,
+        Q: Message,
+        R: Message + Headed + Default,
     {
+        let frame = grpc::frame(request);
         let (mut repeated, mut logins) = (false, 0);
         for attempt in 1.. {
             let member = self.chosen();
-            let one = tokio::time::timeout(limit, self.ask(path, request.clone(), member));
+            let one = tokio::time::timeout(limit, self.ask(path, frame.clone(), member));
             let status = match one.await {
                 Ok(Ok(body)) => {
                     self.is_current(Headed::header(&body));
                     return Ok(Answer { body, repeated });
                 }
                 Ok(Err(status)) => status,
-                Err(_) => Status::deadline_exceeded("it did not answer in time"),
+                Err(_) => Status::late("it did not answer in time"),
             };
             match fault::judge(&status) {
                 Verdict::Login if logins < 2 && self.login.is_some() => {
@@ -124,10 +137,10 @@ impl Wire {
             }
             repeated |= fault::may_be_done(&status);
             let again = matches!(fault::judge(&status), Verdict::Elsewhere | Verdict::Later);
-            if !again || attempt >= ROUNDS * self.endpoints.len() {
+            if !again || attempt >= ROUNDS * self.members.len() {
                 return Err(fault::error(&self.address, &status));
             }
-            if attempt % self.endpoints.len() == 0 {
+            if attempt % self.members.len() == 0 {
                 // Nobody could: an election, most likely.
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(50..150))).await;
             }
@@ -135,76 +148,108 @@ impl Wire {
         unreachable!("the loop ends by returning")
     }
 
-    async fn ask<Q, R>(&self, path: &'static str, request: Q, member: usize) -> Result<R, Status>
-    where
-        Q: Message + 'static,
-        R: Message + Default + 'static,
-    {
-        let request = self.request(request, member).await?;
-        unary(self.channel(member), path, request).await
-    }
-
-    /// Opens a stream of requests and answers with one member.
-    pub(super) async fn stream<S, Q, R>(
+    async fn ask<R>(
         &self,
         path: &'static str,
-        requests: S,
+        body: Bytes,
         member: usize,
-    ) -> Result<Streaming<R>, Status>
+    ) -> std::result::Result<R, Status>
     where
-        S: futures_util::Stream<Item = Q> + Send + 'static,
-        Q: Message + 'static,
-        R: Message + Default + 'static,
+        R: Message + Default,
     {
-        let request = self.request(requests, member).await?;
-        let mut grpc = Grpc::new(self.channel(member)).max_decoding_message_size(LARGEST);
-        grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
-        let path = PathAndQuery::from_static(path);
-        let codec = ProstCodec::<Q, R>::default();
-        grpc.streaming(request, path, codec).await.map(Response::into_inner)
+        let link = self.link(member).await?;
+        let request = self.request(path, &link, member).await?;
+        link.unary(request, body).await
+    }
+
+    /// Opens a stream of messages in both directions with one member.
+    pub(super) async fn stream(
+        &self,
+        path: &'static str,
+        member: usize,
+    ) -> std::result::Result<(Mouth, Ear), Status> {
+        let link = self.link(member).await?;
+        let request = self.request(path, &link, member).await?;
+        link.stream(request).await
     }
 
     /// The connection to a member, for this runtime.
-    fn channel(&self, member: usize) -> Channel {
-        let key = (runtime::Handle::current().id(), member);
-        let mut channels = self.channels();
-        if channels.len() >= KEPT && !channels.contains_key(&key) {
-            channels.clear();
+    async fn link(&self, member: usize) -> std::result::Result<Link, Status> {
+        let mut dialling = self.dialling(member);
+        if let Some(done) = &*dialling.borrow() {
+            return done.clone();
         }
-        channels.entry(key).or_insert_with(|| self.endpoints[member].connect_lazy()).clone()
+        let done = dialling.wait_for(Option::is_some).await;
+        let gone = || Status::unsent("the runtime that was connecting is gone");
+        done.map_err(|_| gone())?.clone().ok_or_else(gone)?
+    }
+
+    /// The connection to a member, perhaps still being made. That goes on when whoever wanted it
+    /// has no more time.
+    fn dialling(&self, member: usize) -> Dialling {
+        let key = (runtime::Handle::current().id(), member);
+        let mut links = self.links();
+        if let Some(dialling) = links.get(&key) {
+            return dialling.clone();
+        }
+        if links.len() >= KEPT {
+            links.clear();
+        }
+        let (tell, told) = watch::channel(None);
+        let (host, tls) = (self.address.hosts[member].clone(), self.tls.clone());
+        tokio::spawn(async move {
+            let link = Link::connect(&host, tls.as_ref()).await;
+            let _ = tell.send(Some(link));
+        });
+        links.insert(key, told.clone());
+        told
     }
 
     /// A request with what goes along with it.
-    async fn request<T>(&self, body: T, member: usize) -> Result<Request<T>, Status> {
-        let mut request = Request::new(body);
+    async fn request(
+        &self,
+        path: &'static str,
+        link: &Link,
+        member: usize,
+    ) -> std::result::Result<Request<()>, Status> {
+        let mut request = self.bare(path, member);
         // A member without a leader is to say so, and not to keep us waiting.
-        request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
+        request.headers_mut().insert("hasleader", HeaderValue::from_static("true"));
         if let Some(login) = &self.login {
             let token = match self.token() {
                 Some(token) => token,
-                None => self.log_in(login, member).await?,
+                None => self.log_in(login, link, member).await?,
             };
-            request.metadata_mut().insert("token", token);
+            request.headers_mut().insert("token", token);
         }
         Ok(request)
+    }
+
+    fn bare(&self, path: &'static str, member: usize) -> Request<()> {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP });
+        parts.authority = Some(self.members[member].clone());
+        parts.path_and_query = Some(PathAndQuery::from_static(path));
+        link::request(Uri::from_parts(parts).expect("all three parts are there"))
     }
 
     async fn log_in(
         &self,
         (name, Secret(password)): &(String, Secret),
+        link: &Link,
         member: usize,
-    ) -> Result<AsciiMetadataValue, Status> {
+    ) -> std::result::Result<HeaderValue, Status> {
         let auth = proto::Auth { name: name.clone(), password: password.clone() };
-        let request = Request::new(auth);
-        let answer: proto::AuthAnswer =
-            unary(self.channel(member), proto::AUTHENTICATE, request).await?;
-        let token = AsciiMetadataValue::try_from(answer.token)
-            .map_err(|_| Status::internal("its token for us is not one"))?;
+        let request = self.bare(proto::AUTHENTICATE, member);
+        let answer: proto::AuthAnswer = link.unary(request, grpc::frame(&auth)).await?;
+        let mut token = HeaderValue::try_from(answer.token)
+            .map_err(|_| Status::new(grpc::Code::Internal, "its token for us is not one"))?;
+        token.set_sensitive(true);
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
         Ok(token)
     }
 
-    fn token(&self) -> Option<AsciiMetadataValue> {
+    fn token(&self) -> Option<HeaderValue> {
         self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -212,31 +257,6 @@ impl Wire {
     pub(super) fn forget_token(&self) {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
-}
-
-async fn unary<Q, R>(channel: Channel, path: &'static str, request: Request<Q>) -> Result<R, Status>
-where
-    Q: Message + 'static,
-    R: Message + Default + 'static,
-{
-    let mut grpc = Grpc::new(channel).max_decoding_message_size(LARGEST);
-    grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
-    let path = PathAndQuery::from_static(path);
-    let codec = ProstCodec::<Q, R>::default();
-    grpc.unary(request, path, codec).await.map(Response::into_inner)
-}
-
-fn endpoint(address: &Address, host: &str) -> Result<Endpoint> {
-    let scheme = if address.tls { "https" } else { "http" };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
-        .map_err(|error| fault::unusable(address, error))?
-        .connect_timeout(Duration::from_secs(2))
-        .tcp_nodelay(true)
-        .tcp_keepalive(Some(Duration::from_secs(20)))
-        // etcd hangs up on those who ask more often than every 5 s.
-        .http2_keep_alive_interval(Duration::from_secs(10))
-        .keep_alive_timeout(Duration::from_secs(3));
-    super::tls::secure(endpoint, address)
 }
 
 impl std::fmt::Debug for Wire {

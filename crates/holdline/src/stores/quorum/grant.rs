@@ -74,7 +74,9 @@ impl Quorum {
             return Ok(Standing::Admitted(token));
         }
         if outcome.hopeless_by_no() {
-            self.leave_all(line, ticket.id, patience).await.ok();
+            // What is left of it on a minority keeps rivals out until the holder has been told, who
+            // then leaves; to leave here would let them in before.
+            self.held().remove(&ticket.id);
             return Ok(Standing::Lost);
         }
         Err(self.unavailable(line, &outcome.failures()))

@@ -15,7 +15,11 @@
 //! `docs/decisions/0007-quorum-tokens.md`. To need no second round, a ticket asks from the start
 //! for a number a little ahead of all nodes' clocks; what "ahead" means is learnt from their
 //! answers.
+//!
+//! Nodes without tokens (strings in Redis, which other libraries keep too) make a quorum without
+//! tokens: all numbers are 0, and there is nothing to lift.
 
+mod evict;
 mod grant;
 mod round;
 
@@ -27,7 +31,7 @@ use crate::store::{
 };
 use grant::{Grant, Seat};
 use holdline_kernel::{Tally, Vote};
-use round::{Round, detail};
+use round::{Round, detail, to_its_end};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,7 +64,8 @@ impl Quorum {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] with fewer than three nodes, or with one of them twice;
-    /// [`ErrorKind::Unsupported`] with a node that does not let its numbers be chosen.
+    /// [`ErrorKind::Unsupported`] with a node that does not let its numbers be chosen, unless none
+    /// of them has tokens at all.
     pub fn new(nodes: impl IntoIterator<Item = Arc<dyn Store>>) -> Result<Self> {
         let nodes: Arc<[Arc<dyn Store>]> = nodes.into_iter().collect();
         if nodes.len() < 3 {
@@ -70,8 +75,10 @@ impl Quorum {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        if let Some(node) = nodes.iter().find(|node| !node.promises().spans) {
-            let message = format!("{} cannot be a node of a quorum", node.address());
+        let fenced = nodes.iter().any(|node| node.promises().fences);
+        if let Some(node) = nodes.iter().find(|node| fenced && !node.promises().spans) {
+            let message =
+                format!("{} cannot be a node of a quorum that has tokens", node.address());
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let shared = Shared { held: Mutex::default(), ahead: AtomicI64::new(UNKNOWN) };
@@ -124,8 +131,8 @@ impl Quorum {
             }));
         }
         // Who does not know the nodes' clocks yet waits for all answers, to learn from them.
-        let outcome =
-            if ticket.floor == 0 { round.run_all(sent).await } else { round.run(sent).await };
+        let learn = ticket.floor == 0 && self.promises().fences;
+        let outcome = if learn { round.run_all(sent).await } else { round.run(sent).await };
         let seqs: Vec<Option<Seq>> = outcome.answers(|answer| answer.1);
         seqs.iter().flatten().for_each(|seq| self.learn(ticket.floor, *seq));
         if outcome.met() {
@@ -180,14 +187,18 @@ impl Quorum {
         let sent = clock::now();
         let mut round = Round::new(self.tally(), patience);
         for node in self.nodes.iter() {
-            round.ask(Box::pin(async move {
-                node.leave(line, id).await.map(|there| (Vote::Yes, there))
+            let (node, line) = (Arc::clone(node), line.clone());
+            round.ask(to_its_end(async move {
+                let there = node.leave(&line, id).await?;
+                Ok((if there { Vote::Yes } else { Vote::No }, there))
             }));
         }
-        // Every node is asked; a majority of answers is enough to know that it is over.
+        // It was there if it was on a majority; what lapses may last longest on a few nodes.
         let outcome = round.run(sent).await;
-        if outcome.met() {
-            return Ok(outcome.answers(|answer| answer.1).into_iter().any(|there| there));
+        let answers: Vec<bool> = outcome.each().flatten().map(|(_, there)| *there).collect();
+        if answers.len() >= self.tally().majority() as usize {
+            let there = answers.iter().filter(|there| **there).count();
+            return Ok(there >= self.enough(answers.len()) && !outcome.hopeless_by_no());
         }
         Err(self.unavailable(line, &outcome.failures()))
     }
@@ -228,6 +239,18 @@ impl Quorum {
     }
 }
 
+/// One place, as several nodes have it. What it says about itself is what most of them say: those
+/// that a change has not reached yet are the fewer.
+fn together(seen: Vec<Standee>, enough: usize) -> Option<Standee> {
+    let says = |note: &Arc<str>| seen.iter().filter(|place| place.note == *note).count();
+    let note = Arc::clone(&seen.iter().max_by_key(|place| says(&place.note))?.note);
+    let admitted = seen.iter().filter(|place| place.admitted).count() >= enough;
+    let seq = seen.iter().map(|place| place.seq).max()?;
+    let expires_in = seen.iter().map(|place| place.expires_in).max()?;
+    let first = seen.into_iter().next()?;
+    Some(Standee { seq, admitted, expires_in, note, ..first })
+}
+
 impl Store for Quorum {
     fn enter<'a>(
         &'a self,
@@ -263,7 +286,7 @@ impl Store for Quorum {
         Box::pin(self.leave_all(line, id, Duration::from_millis(500)))
     }
 
-    fn watch<'a>(&'a self, _line: &'a Name, _id: TicketId) -> Async<'a, ()> {
+    fn watch<'a>(&'a self, _line: &'a Name, _id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(std::future::pending())
     }
 
@@ -271,16 +294,13 @@ impl Store for Quorum {
         Box::pin(async move {
             let views = self.survey(line, |node| node.look(line)).await?;
             let enough = self.enough(views.len());
-            let mut all: BTreeMap<TicketId, (usize, Standee)> = BTreeMap::new();
+            let mut all: BTreeMap<TicketId, Vec<Standee>> = BTreeMap::new();
             for place in views.into_iter().flat_map(|view| view.places) {
-                let entry = all.entry(place.id).or_insert_with(|| (0, place.clone()));
-                entry.0 += usize::from(place.admitted);
-                entry.1.seq = entry.1.seq.max(place.seq);
-                entry.1.expires_in = entry.1.expires_in.max(place.expires_in);
+                all.entry(place.id).or_default().push(place);
             }
             let mut places: Vec<Standee> = all
                 .into_values()
-                .map(|(yes, place)| Standee { admitted: yes >= enough, ..place })
+                .filter_map(|seen| together(seen, enough))
                 .filter(|place| place.admitted) // others have it on a few nodes, for a moment
                 .collect();
             places.sort_by_key(|place| place.seq);
@@ -307,12 +327,7 @@ impl Store for Quorum {
         id: TicketId,
         reason: &'a str,
     ) -> Async<'a, Option<Seq>> {
-        Box::pin(async move {
-            // A majority has counters at or above the victim's token, and shares a node with this
-            // one.
-            let tokens = self.survey(line, |node| node.evict(line, id, reason)).await?;
-            Ok(tokens.into_iter().flatten().max())
-        })
+        Box::pin(self.remove(line, id, reason))
     }
 
     fn promises(&self) -> Promises {
@@ -326,7 +341,7 @@ impl Store for Quorum {
             fences: all(|promises| promises.fences),
             wakes: false,
             weights: false,
-            spans: true,
+            spans: all(|promises| promises.spans),
             crash_release: all(|promises| promises.crash_release),
             survives_failover: true,
             survives_restart: all(|promises| promises.survives_restart),

@@ -1,8 +1,9 @@
 //! One round of questions to all nodes at once, each with a limit, and what the answers amount to.
 
 use crate::clock;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Async, Store};
+use futures_util::FutureExt;
 use holdline_kernel::{Tally, Time, Verdict, Vote};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -140,6 +141,27 @@ impl<T> Outcome<T> {
     pub(super) fn failures(&self) -> Vec<Option<String>> {
         self.answers.iter().map(|answer| answer.as_ref().err().cloned()).collect()
     }
+}
+
+/// The longest that is waited for a node behind everybody's back.
+const LATE: Duration = Duration::from_secs(5);
+
+/// A question that is asked to its end, whether or not anybody still waits for the answer: one that
+/// is dropped early may not have been sent yet. Without a runtime (in the simulation, which sends
+/// at once) it is as any other.
+pub(super) fn to_its_end<T: Send + 'static>(
+    question: impl Future<Output = Result<Answer<T>>> + Send + 'static,
+) -> Async<'static, Answer<T>> {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Box::pin(question) };
+    let gone = || Err(Error::new(ErrorKind::Unavailable, "it did not answer in time"));
+    let limit = clock::now().after(LATE);
+    let mut question = Box::pin(clock::within(limit, question));
+    // Begun here, so that it is ahead of what this caller asks the node next.
+    if let Some(answer) = question.as_mut().now_or_never() {
+        return Box::pin(std::future::ready(answer.unwrap_or_else(gone)));
+    }
+    let task = runtime.spawn(question);
+    Box::pin(async move { task.await.ok().flatten().unwrap_or_else(gone) })
 }
 
 /// Says for each node what went wrong there.

@@ -19,7 +19,11 @@ pub(super) struct Config {
     pub(super) kind: Kind,
     pub(super) hosts: Vec<(String, u16)>,
     pub(super) tls: bool,
-    pub(super) ca_file: Option<String>,
+    /// The authority to trust instead of the system's,
+    pub(super) ca: Option<Pem>,
+    /// and what we show of ourselves: a certificate, and its key.
+    pub(super) cert: Option<Pem>,
+    pub(super) key: Option<Pem>,
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
     pub(super) sentinel_user: Option<String>,
@@ -32,6 +36,12 @@ pub(super) struct Config {
     /// How long the token counter of an idle line is kept, at least.
     pub(super) idle: Duration,
     pub(super) layout: Layout,
+    /// How many replicas are to confirm a lock,
+    pub(super) ack: Option<Ack>,
+    /// and how long they may take.
+    pub(super) ack_timeout: Duration,
+    /// Notices come by channels that belong to a slot. Found out, not said by the URL.
+    pub(super) sharded: bool,
 }
 
 /// How the servers are organised.
@@ -51,6 +61,50 @@ pub(super) enum Layout {
     Line,
     /// A string with an expiry, as the common Redis lock libraries have it.
     String,
+    /// A hash with one field, as Redisson's `RLock` has it.
+    Redisson,
+}
+
+/// How many replicas are to have a lock before it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ack {
+    Count(u32),
+    /// So many that they are, with the primary, more than half.
+    Majority,
+    All,
+}
+
+impl Ack {
+    /// Of a primary that has so many replicas. Never none: there is something to be confirmed.
+    pub(super) fn of(self, replicas: u32) -> u32 {
+        match self {
+            Ack::Count(count) => count,
+            Ack::Majority => replicas.div_ceil(2).max(1),
+            Ack::All => replicas.max(1),
+        }
+    }
+}
+
+/// Certificates or a key, or the file that they are in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Pem {
+    File(String),
+    Text(Secret),
+}
+
+impl Pem {
+    /// `what` it is, for the message.
+    #[cfg(feature = "redis-tls")]
+    pub(super) fn read(&self, what: &str) -> Result<Vec<u8>> {
+        let path = match self {
+            Pem::Text(text) => return Ok(text.0.clone().into_bytes()),
+            Pem::File(path) => path,
+        };
+        std::fs::read(path).map_err(|error| {
+            let message = format!("the {what} file {path} of the Redis store cannot be read");
+            Error::because(ErrorKind::Invalid, message, error)
+        })
+    }
 }
 
 /// A password. Not shown, whatever prints it.
@@ -63,8 +117,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-const KNOWN: &str = "prefix, timeout, idle, scheme, password_file, password_env, ca_file, \
-    sentinel_user, sentinel_password_file, sentinel_password_env";
+const KNOWN: &str = "prefix, timeout, idle, scheme, ack, ack_timeout, password_file, password_env, \
+    ca_file, ca_env, cert_file, cert_env, key_file, key_env, sentinel_user, \
+    sentinel_password_file, sentinel_password_env";
 
 impl Config {
     /// Reads what follows the first colon of a URL of this scheme.
@@ -82,7 +137,9 @@ impl Config {
             kind: Kind::Single,
             hosts: Vec::new(),
             tls: base == "rediss",
-            ca_file: None,
+            ca: None,
+            cert: None,
+            key: None,
             user: some(decode(user)?),
             password: some(decode(password)?).map(Secret),
             sentinel_user: None,
@@ -92,6 +149,9 @@ impl Config {
             timeout: Duration::from_secs(2),
             idle: Duration::from_secs(600),
             layout: Layout::Line,
+            ack: None,
+            ack_timeout: Duration::from_millis(500),
+            sharded: false,
         };
         let port = if kind == "sentinel" { 26379 } else { 6379 };
         if kind != "unix" {
@@ -105,7 +165,25 @@ impl Config {
         if config.layout == Layout::Line && config.prefix.is_empty() {
             "holdline:".clone_into(&mut config.prefix);
         }
+        config.agrees()?;
         Ok(config)
+    }
+
+    /// Refuses options that make no sense together.
+    fn agrees(&self) -> Result<()> {
+        if self.cert.is_some() != self.key.is_some() {
+            return Err(invalid("has a client certificate without its key, or a key without one"));
+        }
+        if !self.tls && (self.ca.is_some() || self.cert.is_some()) {
+            return Err(invalid("has certificates but no TLS; let it begin with rediss"));
+        }
+        if self.kind == Kind::Cluster && matches!(self.ack, Some(Ack::Majority | Ack::All)) {
+            return Err(invalid(
+                "has ack=majority or ack=all, but each primary of a cluster may have another \
+                 number of replicas; use a number, as in ack=1",
+            ));
+        }
+        Ok(())
     }
 
     /// Takes in the path, which means something else for each kind.
@@ -150,20 +228,28 @@ impl Config {
                 self.layout = match value {
                     "line" => Layout::Line,
                     "string" => Layout::String,
+                    "redisson" => Layout::Redisson,
                     _ => {
-                        let message = "a Redis store has the schemes \"line\" and \"string\"; no \
-                            other is supported";
+                        let message = "a Redis store has the schemes \"line\", \"string\" and \
+                            \"redisson\"; no other is supported";
                         return Err(Error::new(ErrorKind::Unsupported, message));
                     }
                 }
             }
             "password_file" => self.password = Some(from_file(value)?),
-            "password_env" => self.password = Some(from_env(value)?),
-            "ca_file" => self.ca_file = Some(value.to_owned()),
+            "password_env" => self.password = Some(from_env(value, "password")?),
+            "ca_file" => self.ca = Some(Pem::File(value.to_owned())),
+            "ca_env" => self.ca = Some(Pem::Text(from_env(value, "CA certificate")?)),
+            "cert_file" => self.cert = Some(Pem::File(value.to_owned())),
+            "cert_env" => self.cert = Some(Pem::Text(from_env(value, "certificate")?)),
+            "key_file" => self.key = Some(Pem::File(value.to_owned())),
+            "key_env" => self.key = Some(Pem::Text(from_env(value, "key")?)),
+            "ack" => self.ack = Some(ack(value)?),
+            "ack_timeout" => self.ack_timeout = duration(value)?,
             "db" => self.db = value.parse().map_err(|_| invalid("has a db that is no number"))?,
             "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
             "sentinel_password_file" => self.sentinel_password = Some(from_file(value)?),
-            "sentinel_password_env" => self.sentinel_password = Some(from_env(value)?),
+            "sentinel_password_env" => self.sentinel_password = Some(from_env(value, "password")?),
             _ => return Err(invalid(&format!("has an unknown option; known are {KNOWN}"))),
         }
         Ok(())
@@ -233,6 +319,17 @@ fn decode(text: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| bad())
 }
 
+fn ack(text: &str) -> Result<Ack> {
+    match text {
+        "majority" => Ok(Ack::Majority),
+        "all" => Ok(Ack::All),
+        number => match number.parse() {
+            Ok(count @ 1..=1000) => Ok(Ack::Count(count)),
+            _ => Err(invalid("has an ack that is neither a number from 1 nor majority nor all")),
+        },
+    }
+}
+
 /// `500ms`, `2s`, `10m`, `1h`.
 fn duration(text: &str) -> Result<Duration> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -260,9 +357,9 @@ fn from_file(path: &str) -> Result<Secret> {
     Ok(Secret(text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-fn from_env(name: &str) -> Result<Secret> {
+fn from_env(name: &str, what: &str) -> Result<Secret> {
     std::env::var(name).map(Secret).map_err(|_| {
-        let message = format!("the Redis store's password is to be in ${name}, which is not set");
+        let message = format!("the Redis store's {what} is to be in ${name}, which is not set");
         Error::new(ErrorKind::Invalid, message)
     })
 }
@@ -297,6 +394,16 @@ mod tests {
     }
 
     #[test]
+    fn how_many_are_to_confirm() {
+        assert_eq!(read("redis://h?ack=2").expect("good").ack, Some(Ack::Count(2)));
+        let of = |ack: Ack| [0, 1, 2, 3, 4].map(|replicas| ack.of(replicas));
+        assert_eq!(of(Ack::Count(2)), [2; 5]);
+        assert_eq!(of(Ack::All), [1, 1, 2, 3, 4]);
+        // Of 2, 3, 4, 5 servers, with the primary: 2, 2, 3, 3.
+        assert_eq!(of(Ack::Majority), [1, 1, 1, 2, 2]);
+    }
+
+    #[test]
     fn urls_that_do_not() {
         for url in [
             "redis:localhost",
@@ -315,12 +422,19 @@ mod tests {
             "redis+proxy://h",
             "redis://h?password_env=HOLDLINE_NOT_SET",
             "redis://h?password_file=/nonexistent",
+            "redis://h?ack=0",
+            "redis://h?ack=most",
+            "redis+cluster://h?ack=all",
+            "redis://h?ca_file=ca.pem",
+            "rediss://h?cert_file=cert.pem",
+            "rediss://h?key_file=key.pem",
+            "rediss://h?cert_file=c&key_env=HOLDLINE_NOT_SET",
         ] {
             let error = read(url).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
             assert!(!format!("{error:?}").contains("canary"), "{error:?}");
         }
-        let error = read("redis://h?scheme=redisson").expect_err("no such scheme");
+        let error = read("redis://h?scheme=other").expect_err("no such scheme");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 }

@@ -2,14 +2,16 @@
 
 use super::config::{Config, Kind};
 use super::fault::Fault;
+use super::notices::Notices;
 use crate::error::{Error, ErrorKind};
-use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
-    RedisError, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, Value,
 };
 
 /// A connection for commands, shared by all calls.
@@ -20,12 +22,44 @@ pub(super) enum Conn {
 }
 
 impl Conn {
+    /// An answer that is an error is one; errors within an answer are for whoever reads it.
     pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        match self {
-            Conn::One(conn) => conn.req_packed_command(command).await,
-            Conn::Cluster(conn) => conn.req_packed_command(command).await,
+        let answer = match self {
+            Conn::One(conn) => conn.req_packed_command(command).await?,
+            Conn::Cluster(conn) => conn.req_packed_command(command).await?,
+        };
+        match answer {
+            error @ Value::ServerError(_) => error.extract_error(),
+            answer => Ok(answer),
         }
-        .and_then(Value::extract_error)
+    }
+
+    /// Asks, and then how many replicas have the answer's cause, of so many and within so many ms:
+    /// one round trip. In a cluster both go where the command's key is.
+    pub(super) async fn ask_acked(
+        &mut self,
+        command: &Cmd,
+        (acks, millis): (u32, u64),
+    ) -> Result<(Value, u32), RedisError> {
+        let mut both = redis::pipe();
+        both.add_command(command.clone()).cmd("WAIT").arg(acks).arg(millis);
+        let mut answers = match self {
+            Conn::One(conn) => conn.req_packed_commands(&both, 0, 2).await,
+            Conn::Cluster(conn) => conn.req_packed_commands(&both, 0, 2).await,
+        }?
+        .into_iter();
+        let answer = answers.next().unwrap_or(Value::Nil).extract_error()?;
+        let count = answers.next().unwrap_or(Value::Nil).extract_error()?;
+        Ok((answer, redis::from_redis_value(count)?))
+    }
+
+    /// How many replicas are connected to the primary now.
+    pub(super) async fn replicas(&mut self) -> Result<u32, Fault> {
+        let mut info = redis::cmd("INFO");
+        let text: String = redis::from_redis_value(self.ask(info.arg("replication")).await?)
+            .map_err(RedisError::from)?;
+        let line = text.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
+        Ok(line.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
 
     /// All keys that fit a pattern. In a cluster, a question without a key goes to any node; so
@@ -94,7 +128,7 @@ async fn scan(pattern: &str, conn: &mut MultiplexedConnection) -> Result<Vec<Str
 /// Connects for commands. The caller limits the time.
 pub(super) async fn commands(config: &Config) -> Result<Conn, Fault> {
     if config.kind == Kind::Cluster {
-        return cluster(config).await;
+        return Ok(Conn::Cluster(connect(cluster(config)?).await?));
     }
     let addr = target(config).await?;
     let client = client(config, addr, login(config))?;
@@ -102,10 +136,15 @@ pub(super) async fn commands(config: &Config) -> Result<Conn, Fault> {
 }
 
 /// Connects for notices. The caller limits the time.
-pub(super) async fn notices(config: &Config) -> Result<PubSub, Fault> {
+pub(super) async fn notices(config: &Config) -> Result<Notices, Fault> {
+    if config.sharded {
+        let (pushes, heard) = tokio::sync::mpsc::unbounded_channel();
+        let builder = cluster(config)?.use_protocol(ProtocolVersion::RESP3).push_sender(pushes);
+        return Ok(Notices::Sharded(connect(builder).await?, heard));
+    }
     let addr = target(config).await?;
     let client = client(config, addr, login(config))?;
-    client.get_async_pubsub().await.map_err(unsent)
+    client.get_async_pubsub().await.map(Notices::from).map_err(unsent)
 }
 
 async fn multiplexed(client: &Client, config: &Config) -> Result<MultiplexedConnection, Fault> {
@@ -221,16 +260,21 @@ async fn ask_sentinel(
     Ok(address(config, &host, port))
 }
 
-async fn cluster(config: &Config) -> Result<Conn, Fault> {
+async fn connect(builder: ClusterClientBuilder) -> Result<ClusterConnection, Fault> {
+    let client = builder.build().map_err(unsent)?;
+    client.get_async_connection().await.map_err(unsent)
+}
+
+fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
     let nodes = config.hosts.iter().map(|(host, port)| address(config, host, *port));
     let nodes: Vec<_> = nodes
         .map(IntoConnectionInfo::into_connection_info)
         .collect::<Result<_, _>>()
         .map_err(unsent)?;
-    let mut builder = redis::cluster::ClusterClient::builder(nodes)
+    let mut builder = ClusterClientBuilder::new(nodes)
         .retries(3)
         .connection_timeout(config.timeout)
-        .response_timeout(config.timeout)
+        .response_timeout(config.timeout + config.ack_timeout)
         .tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(user) = &config.user {
         builder = builder.username(user);
@@ -241,54 +285,74 @@ async fn cluster(config: &Config) -> Result<Conn, Fault> {
     if config.tls {
         builder = tls::cluster(config, builder)?;
     }
-    let client = builder.build().map_err(unsent)?;
-    Ok(Conn::Cluster(client.get_async_connection().await.map_err(unsent)?))
+    Ok(builder)
 }
 
 #[cfg(feature = "redis-tls")]
 mod tls {
+    use super::super::config::Pem;
     use super::{Client, Config, Error, ErrorKind, Fault, unsent};
     use redis::cluster::ClusterClientBuilder;
-    use redis::{ConnectionInfo, TlsCertificates, TlsMode};
+    use redis::{ClientTlsConfig, ConnectionInfo, TlsCertificates, TlsMode};
+    use rustls::crypto::CryptoProvider;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::sign::CertifiedKey;
 
-    fn certificates(config: &Config) -> Result<TlsCertificates, Fault> {
-        provider()?;
-        let root_cert =
-            config.ca_file.as_ref().map(std::fs::read).transpose().map_err(|error| {
-                let message = format!("the CA file of {} cannot be read", config.address());
-                Fault::Ours(Error::because(ErrorKind::Invalid, message, error))
-            })?;
-        Ok(TlsCertificates { client_tls: None, root_cert })
+    /// What the URL says about certificates; nothing if it is silent.
+    fn certificates(config: &Config) -> Result<Option<TlsCertificates>, Fault> {
+        crate::stores::crypto::choose();
+        let read = |pem: &Option<Pem>, what| {
+            pem.as_ref().map(|pem| pem.read(what)).transpose().map_err(Fault::Ours)
+        };
+        let root_cert = read(&config.ca, "CA")?;
+        let pair = read(&config.cert, "certificate")?.zip(read(&config.key, "key")?);
+        let client_tls =
+            pair.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        let any = client_tls.is_some() || root_cert.is_some();
+        let certificates = TlsCertificates { client_tls, root_cert };
+        if !make_sense(&certificates) {
+            let message = format!(
+                "the certificates or the key for {} cannot be used: they are not in PEM, or there \
+                 are none, or the key belongs to another certificate",
+                config.address()
+            );
+            return Err(Fault::Ours(Error::new(ErrorKind::Invalid, message)));
+        }
+        Ok(any.then_some(certificates))
+    }
+
+    /// Whether they are what they should be. Else they would be taken for a broken connection.
+    fn make_sense(TlsCertificates { client_tls, root_cert }: &TlsCertificates) -> bool {
+        let chain = |pem: &[u8]| {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+            chain.ok().filter(|chain| !chain.is_empty())
+        };
+        let ours = client_tls.as_ref().is_none_or(|pair| {
+            let key = PrivateKeyDer::from_pem_slice(&pair.client_key).ok();
+            let parts = chain(&pair.client_cert).zip(key).zip(CryptoProvider::get_default());
+            parts.is_some_and(|((chain, key), ring)| {
+                CertifiedKey::from_der(chain, key, ring).is_ok()
+            })
+        });
+        ours && root_cert.as_ref().is_none_or(|pem| chain(pem).is_some())
     }
 
     pub(super) fn client(config: &Config, info: ConnectionInfo) -> Result<Client, Fault> {
-        let certificates = certificates(config)?;
-        if certificates.root_cert.is_none() {
-            return Client::open(info).map_err(unsent);
+        match certificates(config)? {
+            None => Client::open(info).map_err(unsent),
+            Some(certificates) => Client::build_with_tls(info, certificates).map_err(unsent),
         }
-        Client::build_with_tls(info, certificates).map_err(unsent)
     }
 
     pub(super) fn cluster(
         config: &Config,
         builder: ClusterClientBuilder,
     ) -> Result<ClusterClientBuilder, Fault> {
-        let certificates = certificates(config)?;
         let builder = builder.tls(TlsMode::Secure);
-        let custom = certificates.root_cert.is_some();
-        Ok(if custom { builder.certs(certificates) } else { builder })
-    }
-
-    /// With two providers of cryptography in one program, rustls panics unless the program says
-    /// which one it wants. That is the program's choice, not a library's.
-    fn provider() -> Result<(), Fault> {
-        if rustls::crypto::CryptoProvider::get_default().is_some() {
-            return Ok(());
-        }
-        std::panic::catch_unwind(|| drop(rustls::ClientConfig::builder())).map_err(|_| {
-            let message = "this program has several providers of cryptography for TLS; let it call \
-                rustls::crypto::ring::default_provider().install_default() when it starts";
-            Fault::Ours(Error::new(ErrorKind::Unsupported, message))
+        Ok(match certificates(config)? {
+            None => builder,
+            Some(certificates) => builder.certs(certificates),
         })
     }
 }

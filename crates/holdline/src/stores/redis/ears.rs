@@ -5,16 +5,20 @@
 //! first ticket that may wait. Notices are lost while the connection is down, so once it is back
 //! every waiter of this process is woken to look for itself; and a waiter looks by itself anyway,
 //! after a bounded time.
+//!
+//! In other libraries' layouts it is the lock that has a channel, which everybody listens to who
+//! waits for it: see [`topics`](super::topics).
 
 use super::config::Config;
 use super::dial;
 use super::fault::{Fault, says};
+use super::notices::{Heard, Notices};
+use super::topics::Topics;
 use crate::clock;
-use crate::store::{Alarm, TicketId};
+use crate::store::{Alarm, Seq, TicketId};
 use crate::stores::wakes::Wakes;
-use futures_util::StreamExt;
 use holdline_kernel::Schedule;
-use redis::aio::PubSub;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -28,8 +32,12 @@ pub(super) struct Ears {
 
 struct Hearing {
     config: Arc<Config>,
-    /// The channel of this process, or of this store if the process has several.
-    channel: String,
+    /// The channel of this process, or of this store if the process has several; if there is one.
+    channel: Option<String>,
+    /// The channels of locks,
+    topics: Topics,
+    /// and what is news there.
+    tells: fn(&[u8]) -> bool,
     wakes: Wakes,
     alarm: OnceLock<Alarm>,
     state: watch::Sender<State>,
@@ -51,10 +59,16 @@ enum State {
 const PING: Duration = Duration::from_secs(5);
 
 impl Ears {
-    pub(super) fn new(config: Arc<Config>, channel: String) -> Self {
+    pub(super) fn new(
+        config: Arc<Config>,
+        channel: Option<String>,
+        tells: fn(&[u8]) -> bool,
+    ) -> Self {
         let hearing = Hearing {
             config,
             channel,
+            topics: Topics::default(),
+            tells,
             wakes: Wakes::default(),
             alarm: OnceLock::new(),
             state: watch::Sender::new(State::Off),
@@ -67,7 +81,11 @@ impl Ears {
     }
 
     pub(super) fn channel(&self) -> &str {
-        &self.hearing.channel
+        self.hearing.channel.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn topics(&self) -> &Topics {
+        &self.hearing.topics
     }
 
     pub(super) fn wakes(&self) -> &Wakes {
@@ -110,6 +128,18 @@ impl Ears {
         // The sender lives as long as this; and the task limits its own time.
         let _ = tokio::time::timeout(self.hearing.config.timeout / 2, done).await;
     }
+
+    /// Lets a ticket be told what a lock's channel tells; and waits until that is listened to, or
+    /// cannot be now.
+    pub(super) async fn follow(&self, channel: &str, id: TicketId) {
+        let topics = &self.hearing.topics;
+        let mut settled = topics.settled();
+        topics.want(channel, id);
+        self.open();
+        let done = settled
+            .wait_for(|()| topics.is_on(channel) || *self.hearing.state.borrow() == State::Down);
+        let _ = tokio::time::timeout(self.hearing.config.timeout / 2, done).await;
+    }
 }
 
 impl Drop for Ears {
@@ -126,6 +156,7 @@ struct Over(Arc<Hearing>);
 impl Drop for Over {
     fn drop(&mut self) {
         self.0.state.send_replace(State::Off);
+        self.0.topics.down();
         self.0.wakes.wake_all();
     }
 }
@@ -135,15 +166,16 @@ impl Hearing {
         let mut failures = 0;
         loop {
             let heard = match self.subscribe().await {
-                Ok(pubsub) => {
+                Ok(notices) => {
                     failures = 0;
                     self.state.send_replace(State::On);
                     self.wakes.wake_all();
-                    self.hear(pubsub).await
+                    self.hear(notices).await
                 }
                 Err(fault) => fault,
             };
             self.state.send_replace(State::Down);
+            self.topics.down();
             let refused = matches!(&heard, Fault::Refused(error) if says(error, "NOPERM")
                 || says(error, "permission"));
             let slowest = Duration::from_secs(if refused { 30 } else { 1 });
@@ -160,51 +192,114 @@ impl Hearing {
         }
     }
 
-    async fn subscribe(&self) -> Result<PubSub, Fault> {
+    async fn subscribe(&self) -> Result<Notices, Fault> {
         let subscribed = async {
-            let mut pubsub = dial::notices(&self.config).await?;
-            pubsub.subscribe(&self.channel).await?;
-            Ok(pubsub)
+            let mut notices = dial::notices(&self.config).await?;
+            notices.subscribe(self.channel.as_slice()).await?;
+            self.follow(&mut notices).await?;
+            Ok(notices)
         };
+        self.in_time(subscribed).await
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         let limit = clock::now().after(self.config.timeout);
-        clock::within(limit, subscribed).await.unwrap_or(Err(Fault::Silence))
+        clock::within(limit, work).await.unwrap_or(Err(Fault::Silence))
+    }
+
+    /// Subscribes to the locks' channels that somebody wants and nobody has asked for.
+    async fn follow(&self, notices: &mut Notices) -> Result<(), Fault> {
+        let channels = self.topics.ask();
+        notices.subscribe(&channels).await?;
+        self.topics.on(&channels);
+        Ok(())
     }
 
     /// Passes notices on until the connection breaks, and says how it broke.
-    async fn hear(&self, pubsub: PubSub) -> Fault {
-        let (mut sink, mut stream) = pubsub.split();
+    async fn hear(&self, mut notices: Notices) -> Fault {
+        let mut tick = tokio::time::interval(PING);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut silent = false;
         loop {
-            match tokio::time::timeout(PING, stream.next()).await {
-                Ok(Some(message)) => self.notice(message.get_payload_bytes()),
-                Ok(None) => {
-                    let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-                    return Fault::Broken(error.into(), true);
+            let done = tokio::select! {
+                heard = notices.next() => {
+                    silent = false;
+                    self.take_in(heard)
                 }
-                Err(_) => {
-                    let limit = clock::now().after(self.config.timeout);
-                    match clock::within(limit, sink.ping::<redis::Value>()).await {
-                        None => return Fault::Silence,
-                        Some(Err(error)) if error.is_io_error() => return error.into(),
-                        // An answer is a sign of life, even a refusal.
-                        Some(_) => {}
-                    }
+                () = self.topics.wanted() => self.in_time(self.follow(&mut notices)).await,
+                _ = tick.tick() => {
+                    let given_up = self.topics.sweep();
+                    let seen = async {
+                        notices.unsubscribe(&given_up).await?;
+                        if silent {
+                            notices.ping().await?;
+                        }
+                        Ok(())
+                    };
+                    let seen = self.in_time(seen).await;
+                    silent = true;
+                    seen
                 }
+            };
+            if let Err(fault) = done {
+                return fault;
             }
         }
     }
 
-    /// `w` and the tickets that were admitted, or `a` and the ticket that was removed by force.
-    fn notice(&self, message: &[u8]) {
-        let Some((kind, ids)) = message.split_first() else { return };
-        for id in ids.chunks(32).filter_map(id_of) {
-            self.wakes.wake(id);
-            if *kind == b'a'
-                && let Some(alarm) = self.alarm.get()
+    fn take_in(&self, heard: Heard) -> Result<(), Fault> {
+        match heard {
+            Heard::Message(channel, message)
+                if self.channel.as_ref().is_some_and(|own| own.as_bytes() == channel) =>
             {
-                alarm(id);
+                self.notice(&message);
+            }
+            Heard::Message(channel, message) if (self.tells)(&message) => self.stir(&channel),
+            Heard::Message(..) => {}
+            Heard::Moved(channel) => {
+                self.topics.lost(&String::from_utf8_lossy(&channel));
+                self.stir(&channel);
+            }
+            Heard::Broken => {
+                let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+                return Err(Fault::Broken(error.into(), true));
             }
         }
+        Ok(())
     }
+
+    /// A lock may be free: whoever waits for it here tries again.
+    fn stir(&self, channel: &[u8]) {
+        for id in self.topics.tickets(&String::from_utf8_lossy(channel)) {
+            self.wakes.wake(id);
+        }
+    }
+
+    /// `w` and the places that were admitted, or `a` and the ticket that was removed by force.
+    fn notice(&self, message: &[u8]) {
+        match message.split_first() {
+            Some((b'w', places)) => {
+                for (id, seq) in places.chunks(48).filter_map(place_of) {
+                    self.wakes.admit(id, seq);
+                }
+            }
+            Some((b'a', id)) => {
+                let Some(id) = id_of(id) else { return };
+                self.wakes.wake(id);
+                if let Some(alarm) = self.alarm.get() {
+                    alarm(id);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A place as a notice names it: the ticket's id, and 16 digits of its number.
+pub(super) fn place_of(text: &[u8]) -> Option<(TicketId, Seq)> {
+    let (id, seq) = text.split_at_checked(32)?;
+    let seq = std::str::from_utf8(seq).ok()?.parse().ok()?;
+    Some((id_of(id)?, Seq(seq)))
 }
 
 /// A ticket's id as its 32 digits say it.

@@ -11,6 +11,8 @@ pub(super) enum Fault {
     Silence,
     /// No connection, or it broke. With `true`, nothing had been sent.
     Broken(RedisError, bool),
+    /// It was done, but only so many replicas confirmed it, not so many as were asked for.
+    Unconfirmed(u32, u32),
     /// The server's answer is an error.
     Refused(RedisError),
     /// Found out here.
@@ -24,13 +26,24 @@ impl Fault {
             Fault::Broken(..) => true,
             // A primary that has become a replica: find the new one.
             Fault::Refused(error) => says(error, "READONLY") || says(error, "MASTERDOWN"),
-            Fault::Silence | Fault::Ours(_) => false,
+            Fault::Silence | Fault::Unconfirmed(..) | Fault::Ours(_) => false,
         }
     }
 
     /// Whether the server may have done what it was asked for, or may yet do it.
     pub(super) fn in_doubt(&self) -> bool {
         matches!(self, Fault::Silence | Fault::Broken(_, false))
+    }
+
+    /// The same once more, for somebody else who asked at the same time.
+    pub(super) fn copy(&self) -> Fault {
+        match self {
+            Fault::Silence => Fault::Silence,
+            Fault::Broken(error, unsent) => Fault::Broken(error.clone(), *unsent),
+            Fault::Refused(error) => Fault::Refused(error.clone()),
+            Fault::Unconfirmed(got, asked) => Fault::Unconfirmed(*got, *asked),
+            Fault::Ours(error) => Fault::Ours(Error::new(error.kind(), error.to_string())),
+        }
     }
 
     /// The error for the user. `what` is the key or the like that the call was about.
@@ -48,6 +61,13 @@ impl Fault {
                 format!(
                     "the connection to {address} failed; check that it runs and can be reached: {}",
                     clean(&error)
+                ),
+            ),
+            Fault::Unconfirmed(got, asked) => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "{address}: {got} replicas confirmed {what} in time, but {asked} are asked \
+                     for; check that they run and follow, or ask for fewer by ack="
                 ),
             ),
             Fault::Refused(error) => refused(&error, address, what),

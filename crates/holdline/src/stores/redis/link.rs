@@ -8,7 +8,7 @@
 //!
 //! [twin]: crate::store::Store::twin
 
-use super::config::Config;
+use super::config::{Ack, Config};
 use super::dial::{self, Conn};
 use super::fault::{Fault, no_script, says};
 use crate::clock::{self, within};
@@ -35,31 +35,65 @@ struct Slot {
     number: u64,
     /// Since when questions have gone unanswered.
     silent: Option<Time>,
+    /// How many replicas are to confirm a lock.
+    acks: u32,
 }
+
+/// A connection to use, its number, and how many replicas of its server are to confirm a lock.
+struct Found {
+    conn: Conn,
+    number: u64,
+    acks: u32,
+}
+
+const NONE: Duration = Duration::ZERO;
 
 /// One of the scripts, as text and as the name by which the server knows it.
 pub(super) struct Script {
     text: &'static str,
     hash: LazyLock<String>,
+    /// Whether it takes or keeps a lock; if it does, its answer is a number other than 0.
+    enters: bool,
+}
+
+macro_rules! lua {
+    ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file)), "\n"),+) };
 }
 
 macro_rules! script {
-    ($name:ident, $($file:literal),+) => {
+    ($name:ident, $text:expr) => { script!($name: false, $text); };
+    ($name:ident: $enters:literal, $text:expr) => {
         pub(super) static $name: Script = Script {
-            text: concat!($(include_str!(concat!("lua/", $file)), "\n"),+),
+            enters: $enters,
+            text: $text,
             hash: LazyLock::new(|| redis::Script::new($name.text).get_hash().to_owned()),
         };
     };
 }
 
-script!(ENTER, "enter_one.lua", "many.lua", "enter.lua");
-script!(LEAVE, "leave_one.lua", "many.lua", "leave.lua");
-script!(EVICT, "leave_one.lua", "many.lua", "evict.lua");
-script!(BUSY, "busy.lua");
-script!(LOOK, "look.lua");
-script!(STRING_ENTER, "string_enter.lua");
-script!(STRING_LEAVE, "string_leave.lua");
-script!(STRING_LOOK, "string_look.lua");
+script!(ENTER: true, lua!("enter_head.lua", "enter_one.lua", "many.lua", "enter.lua"));
+script!(LEAVE, lua!("leave_head.lua", "leave_one.lua", "many.lua", "leave.lua"));
+script!(EVICT, lua!("leave_head.lua", "leave_one.lua", "many.lua", "evict.lua"));
+script!(
+    TOGETHER,
+    concat!(
+        lua!("together_head.lua"),
+        "local function enter(line, wants, tail)\n",
+        lua!("enter_one.lua", "many.lua", "enter.lua"),
+        "end\nlocal function leave(line, id, rest, barred_for)\n",
+        lua!("leave_one.lua", "many.lua", "leave.lua"),
+        "end\n",
+        lua!("together.lua")
+    )
+);
+script!(BUSY, lua!("busy.lua"));
+script!(LOOK, lua!("look.lua"));
+script!(STRING_ENTER: true, lua!("string_enter.lua"));
+script!(STRING_LEAVE, lua!("string_leave.lua"));
+script!(STRING_LOOK, lua!("string_look.lua"));
+script!(REDISSON_ENTER: true, lua!("redisson_enter.lua"));
+script!(REDISSON_LEAVE, lua!("redisson_leave.lua"));
+script!(REDISSON_LOOK, lua!("redisson_look.lua"));
 
 impl Script {
     #[cfg(test)]
@@ -97,9 +131,10 @@ impl Link {
         size: usize,
         fill: &(dyn Fn(&mut Cmd) + Sync),
     ) -> Result<Value, Fault> {
-        match self.ask(&script.call(true, size, fill)).await {
+        let acked = script.enters && self.config.ack.is_some();
+        match self.ask_for(&script.call(true, size, fill), acked).await {
             Err(Fault::Refused(error)) if no_script(&error) => {
-                self.ask(&script.call(false, size + script.text.len(), fill)).await
+                self.ask_for(&script.call(false, size + script.text.len(), fill), acked).await
             }
             other => other,
         }
@@ -107,14 +142,26 @@ impl Link {
 
     /// Asks, within the time limit.
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
-        let limit = clock::now().after(self.config.timeout);
-        within(limit, self.converse(command)).await.unwrap_or(Err(Fault::Silence))
+        self.ask_for(command, false).await
     }
 
-    async fn converse(&self, command: &Cmd) -> Result<Value, Fault> {
-        let (mut conn, number) = self.conn().await?;
+    /// Asks, and if the answer is a lock, makes sure that enough replicas have it.
+    async fn ask_for(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
+        let time = self.config.timeout + if acked { self.config.ack_timeout } else { NONE };
+        let limit = clock::now().after(time);
+        within(limit, self.converse(command, acked)).await.unwrap_or(Err(Fault::Silence))
+    }
+
+    async fn converse(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
+        let Found { mut conn, number, acks } = self.conn().await?;
         let mut question = Question { link: self, number, answered: false };
-        let reply = conn.ask(command).await.map_err(Fault::from);
+        let reply = if acked {
+            let millis = u64::try_from(self.config.ack_timeout.as_millis()).unwrap_or(u64::MAX);
+            conn.ask_acked(command, (acks, millis)).await
+        } else {
+            conn.ask(command).await.map(|value| (value, acks))
+        };
+        let reply = reply.map_err(Fault::from);
         question.answered = !matches!(reply, Err(Fault::Broken(..)));
         drop(question);
         if let Err(fault) = &reply
@@ -122,11 +169,14 @@ impl Link {
         {
             self.discard(number);
         }
-        reply
+        match reply? {
+            (Value::Int(1..), got) if got < acks => Err(Fault::Unconfirmed(got, acks)),
+            (value, _) => Ok(value),
+        }
     }
 
     /// The connection, after a check that it answers; or a new one.
-    async fn conn(&self) -> Result<(Conn, u64), Fault> {
+    async fn conn(&self) -> Result<Found, Fault> {
         if let Some(found) = self.usable() {
             return Ok(found);
         }
@@ -134,21 +184,36 @@ impl Link {
         if let Some(found) = self.usable() {
             return Ok(found); // made by somebody else in the meantime
         }
-        let conn = dial::commands(&self.config).await?;
+        let mut conn = dial::commands(&self.config).await?;
+        let acks = match self.config.ack {
+            None => 0,
+            Some(ack @ Ack::Count(_)) => ack.of(0),
+            Some(ack) => ack.of(conn.replicas().await?),
+        };
         let mut slot = self.slot();
         slot.number += 1;
         slot.silent = None;
+        slot.acks = acks;
         slot.conn = Some(conn.clone());
-        Ok((conn, slot.number))
+        Ok(Found { conn, number: slot.number, acks })
     }
 
-    fn usable(&self) -> Option<(Conn, u64)> {
+    fn usable(&self) -> Option<Found> {
+        // A server that waits for its replicas is silent for a while.
+        let silence = SILENCE + self.config.ack.map_or(NONE, |_| self.config.ack_timeout);
         let mut slot = self.slot();
-        if slot.silent.is_some_and(|since| since.until(clock::now()) > SILENCE) {
+        if slot.silent.is_some_and(|since| since.until(clock::now()) > silence) {
             slot.conn = None;
             slot.silent = None;
         }
-        slot.conn.clone().map(|conn| (conn, slot.number))
+        let (number, acks) = (slot.number, slot.acks);
+        slot.conn.clone().map(|conn| Found { conn, number, acks })
+    }
+
+    /// Gives the connection up, as the server at its end is not the one that is wanted.
+    pub(super) fn distrust(&self) {
+        let number = self.slot().number;
+        self.discard(number);
     }
 
     /// Gives a connection up; those who still wait for answers over it may get them.
@@ -166,10 +231,22 @@ impl Link {
     pub(super) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         let limit = clock::now().after(self.config.timeout * 5);
         let scanning = async {
-            let (conn, _) = self.conn().await?;
-            conn.scan(pattern).await
+            // Most often the server has closed an idle connection: then a new one serves.
+            match self.scan_once(pattern).await {
+                Err(Fault::Broken(..)) => self.scan_once(pattern).await,
+                other => other,
+            }
         };
         within(limit, scanning).await.unwrap_or(Err(Fault::Silence))
+    }
+
+    async fn scan_once(&self, pattern: &str) -> Result<Vec<String>, Fault> {
+        let Found { conn, number, .. } = self.conn().await?;
+        let found = conn.scan(pattern).await;
+        if found.as_ref().is_err_and(Fault::breaks) {
+            self.discard(number);
+        }
+        found
     }
 
     /// Makes sure that the server can be used: that it lets us in, is new enough, and will not drop
@@ -202,6 +279,26 @@ impl Link {
             );
         }
         Ok(())
+    }
+}
+
+impl Link {
+    /// Whether the server has channels that belong to a slot, by the question that Redisson asks
+    /// too: both must publish and listen in the same way.
+    pub(super) async fn shards(&self) -> bool {
+        self.ask(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await.is_ok()
+    }
+
+    /// Whether the server tells, by a channel for each key, that the key was deleted or has
+    /// expired. A server that does not say is not trusted to.
+    pub(super) async fn tells_of_keys(&self) -> bool {
+        let mut config = redis::cmd("CONFIG");
+        let answer = self.ask(config.arg("GET").arg("notify-keyspace-events")).await;
+        let words: Vec<String> =
+            answer.ok().and_then(|value| Vec::from_redis_value(value).ok()).unwrap_or_default();
+        let flags = words.get(1).map_or("", String::as_str);
+        let all = flags.contains('A');
+        flags.contains('K') && (all || (flags.contains('g') && flags.contains('x')))
     }
 }
 

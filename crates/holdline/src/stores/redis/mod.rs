@@ -1,17 +1,20 @@
 //! `redis:` lines kept in Redis (6.2 or later) or Valkey, by scripts that the server runs as one
-//! step each. See `lua/line.lua` for what a line looks like there.
+//! step each. See `lua/enter_one.lua` and `lua/many.lua` for what a line looks like there.
 //!
 //! Entering, keeping and leaving are one round trip each, and their cost grows neither with those
 //! who wait nor with those who hold. Leases are judged by the server's clock.
 //!
 //! ```text
 //! config.rs  what the URL says          link.rs    the connection for commands, and the scripts
+//! desk.rs    calls put together
 //! keys.rs    names to keys              ears.rs    the connection for notices
 //! dial.rs    making connections         flights.rs requests whose fate is unknown
-//! fault.rs   errors                     string.rs  the other layout, ?scheme=string
+//! fault.rs   errors                     topics.rs  the channels of locks, notices.rs their kinds
+//! wire.rs    what is sent and answered       plain.rs  others' layouts: string.rs, redisson.rs
 //! ```
 
 mod config;
+mod desk;
 mod dial;
 mod ears;
 mod fault;
@@ -20,29 +23,39 @@ mod keys;
 mod link;
 #[cfg(test)]
 mod model;
+mod notices;
+mod plain;
+mod redisson;
 mod string;
+mod topics;
 mod view;
+mod wire;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
     Alarm, Async, Enter, Promises, Refusal, Seq, Standing, Store, Ticket, TicketId, View, refuse,
 };
-use config::{Config, Layout};
+use config::{Config, Kind, Layout};
+use desk::{Desk, Step, Verb};
 use ears::Ears;
 use fault::Fault;
 use flights::Flights;
 use futures_util::{StreamExt, TryStreamExt};
-use link::{BUSY, ENTER, EVICT, LEAVE, LOOK, Link, Script};
+use link::{BUSY, EVICT, LOOK, Link, Script};
+use plain::{Form, Plain};
 use redis::{Cmd, Value};
+use redisson::Redisson;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use string::Strings;
+use wire::{digits, millis, standing, tail, wants};
 
 /// Locks on a Redis or Valkey server, or several of them in a cluster or behind sentinels.
 pub struct Redis {
     shared: Arc<Shared>,
-    link: Link,
+    desk: Arc<Desk>,
 }
 
 /// What a store and its twin share.
@@ -67,12 +80,12 @@ impl Redis {
         let channel = format!("{}wake:{:032x}", config.prefix, u128::from_be_bytes(bytes));
         let config = Arc::new(config);
         let shared = Shared {
-            ears: Ears::new(Arc::clone(&config), channel),
+            ears: Ears::new(Arc::clone(&config), Some(channel), |_| false),
             flights: Flights::default(),
             address: config.address(),
             config: Arc::clone(&config),
         };
-        Ok(Redis { shared: Arc::new(shared), link: Link::new(config) })
+        Ok(Redis { shared: Arc::new(shared), desk: Desk::new(config) })
     }
 
     /// Runs a script on a line. `fill` adds the arguments.
@@ -88,14 +101,14 @@ impl Redis {
             fill(command);
         };
         let size = key.len() + 512;
-        match self.link.run(script, size, &all).await {
-            // Every operation may be repeated. Most often the server has closed an idle connection.
-            Err(fault @ Fault::Broken(..)) => {
-                let value = self.link.run(script, size, &all).await?;
-                Ok(Answer { value, repeated: fault.in_doubt() })
-            }
-            other => other.map(|value| Answer { value, repeated: false }),
-        }
+        twice(|| self.desk.link.run(script, size, &all)).await
+    }
+
+    /// Does something to a line, perhaps together with what others ask for.
+    async fn step(&self, line: &Name, verb: Verb) -> Result<Answer, Fault> {
+        let key = keys::line(&self.shared.config.prefix, line);
+        let step = Arc::new(Step { key, verb });
+        twice(|| self.desk.ask(&step)).await
     }
 
     fn explain(&self, fault: Fault, line: &Name) -> Error {
@@ -122,12 +135,11 @@ impl Redis {
             Enter::Try | Enter::Keep(_) => ears.open(),
         }
         let idle = self.shared.config.idle;
-        let (wants, life) = (wants(ticket, how, idle), millis(ticket.lease + idle) + 1);
-        let words = format!("{} {note}", ears.channel());
-        let fill = |command: &mut Cmd| {
-            command.arg(&digits(ticket.id)).arg(&wants[..]).arg(&words).arg(life);
+        let verb = Verb::Enter {
+            wants: wants(ticket, how, idle),
+            tail: tail(ticket.id, ears.channel(), note),
         };
-        match self.run(&ENTER, line, &fill).await {
+        match self.step(line, verb).await {
             Ok(answer) => {
                 if let Some(flight) = flight.filter(|_| !answer.repeated) {
                     flight.landed();
@@ -148,13 +160,12 @@ impl Redis {
     async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let flights = &self.shared.flights;
         let barred = flights.in_doubt(id);
-        let fill = |command: &mut Cmd| {
-            command.arg(&digits(id)).arg(millis(self.shared.config.idle));
-            if barred {
-                command.arg(BAR.as_micros() as u64);
-            }
+        let verb = Verb::Leave {
+            id: digits(id),
+            rest: millis(self.shared.config.idle),
+            bar: barred.then_some(BAR.as_micros() as u64),
         };
-        let answer = self.run(&LEAVE, line, &fill).await;
+        let answer = self.step(line, verb).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         if barred {
             flights.forget(id);
@@ -173,30 +184,29 @@ impl Redis {
             command.arg(&digits(id)).arg(millis(self.shared.config.idle)).arg(0);
         };
         let answer = self.run(&EVICT, line, &fill).await;
-        match answer.map_err(|fault| self.explain(fault, line))?.value {
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        match answer.value {
             Value::Int(token) => {
                 tracing::info!(name = %line, reason, "place removed by force");
                 Ok(Some(Seq(token.unsigned_abs())))
             }
+            // Perhaps it was the first attempt, whose reply was lost, that removed it.
+            Value::Nil if answer.repeated => Err(half_known(&self.shared.address, line)),
             Value::Nil => Ok(None),
             _ => Err(self.nonsense(line)),
         }
     }
 
     async fn do_look(&self, line: &Name) -> Result<View> {
-        let key = keys::line(&self.shared.config.prefix, line);
-        let fill = |command: &mut Cmd| {
-            command.arg(1).arg(&key);
-        };
-        let value = self.link.run(&LOOK, key.len() + 64, &fill).await;
-        let value = value.map_err(|fault| self.explain(fault, line))?;
-        view::read(&value).ok_or_else(|| self.nonsense(line))
+        let answer = self.run(&LOOK, line, &|_| {}).await;
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        view::read(&answer.value).ok_or_else(|| self.nonsense(line))
     }
 
     async fn do_list(&self, prefix: &str) -> Result<Vec<Name>> {
         let pattern = keys::pattern(&self.shared.config.prefix, prefix);
         let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
-        let keys = self.link.scan(&pattern).await.map_err(explain)?;
+        let keys = self.desk.link.scan(&pattern).await.map_err(explain)?;
         let mut names: Vec<Name> = keys
             .iter()
             .filter_map(|key| keys::name(&self.shared.config.prefix, key))
@@ -224,8 +234,8 @@ impl Redis {
 
 fn half_known(address: &str, line: &Name) -> Error {
     let message = format!(
-        "the connection to {address} broke while lock \"{line}\" was released; it is not held any \
-         more, but it is not known whether it was held until then"
+        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
+         not there any more, but it is not known whether it was there until then"
     );
     Error::new(ErrorKind::Unknown, message)
 }
@@ -236,73 +246,19 @@ struct Answer {
     repeated: bool,
 }
 
-/// What a ticket wants, as `enter_one.lua` unpacks it: eight numbers, in one argument because each
-/// costs the server time.
-fn wants(ticket: &Ticket, how: Enter, idle: Duration) -> [u8; 64] {
-    let how = match how {
-        Enter::Try => -1.0,
-        Enter::Queue => -2.0,
-        Enter::Keep(Seq(seq)) => seq as f64,
-    };
-    // Whole microseconds, at least as long.
-    let micros = |time: Duration| time.as_nanos().div_ceil(1000) as f64;
-    let numbers = [
-        f64::from(ticket.weight),
-        f64::from(ticket.capacity),
-        micros(ticket.lease),
-        micros(ticket.patience),
-        f64::from(ticket.span),
-        how,
-        micros(idle),
-        ticket.floor as f64,
-    ];
-    let mut packed = [0; 64];
-    for (bytes, number) in packed.chunks_exact_mut(8).zip(numbers) {
-        bytes.copy_from_slice(&number.to_le_bytes());
-    }
-    packed
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// An id as it is written in the server.
-fn digits(id: TicketId) -> [u8; 32] {
-    let mut digits = [0; 32];
-    for (n, digit) in digits.iter_mut().enumerate() {
-        *digit = b"0123456789abcdef"[(id.0 >> (124 - 4 * n)) as usize & 15];
-    }
-    digits
-}
-
-/// Reads the answer of `enter.lua`; nothing if it makes no sense.
-fn standing(ticket: &Ticket, value: &Value) -> Option<Result<Standing, Refusal>> {
-    if let Value::Int(seq) = value {
-        return Some(Ok(Standing::Admitted(Seq(u64::try_from(*seq).ok()?))));
-    }
-    let Value::Array(items) = value else { return None };
-    let number = |at: usize| match items.get(at) {
-        Some(Value::Int(number)) => Some(*number),
-        _ => None,
-    };
-    let seq = |at| number(at).and_then(|seq| u64::try_from(seq).ok());
-    Some(Ok(match number(0)? {
-        1 => {
-            let keep = ticket.patience / 3;
-            let wait = match number(2)? {
-                due if due < 0 => keep,
-                due => keep.min(Duration::from_micros(due.unsigned_abs())),
-            };
-            let seq = Some(Seq(seq(1)?)).filter(|seq| seq.0 > 0);
-            Standing::Waiting { seq, again: wait.max(Duration::from_millis(2)) }
+/// Asks, and once more if the connection breaks: every operation may be repeated. Most often the
+/// server has closed an idle connection.
+async fn twice<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
+where
+    F: Future<Output = Result<Value, Fault>>,
+{
+    match ask().await {
+        Err(fault @ Fault::Broken(..)) => {
+            let value = ask().await?;
+            Ok(Answer { value, repeated: fault.in_doubt() })
         }
-        2 => Standing::Lost,
-        3 => return Some(Err(Refusal::Capacity { line: u32::try_from(number(1)?).ok()? })),
-        4 => return Some(Err(Refusal::Weight)),
-        5 => return Some(Err(Refusal::Exhausted)),
-        _ => return None,
-    }))
+        other => other.map(|value| Answer { value, repeated: false }),
+    }
 }
 
 impl Store for Redis {
@@ -320,11 +276,12 @@ impl Store for Redis {
         Box::pin(self.do_leave(line, id))
     }
 
-    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, ()> {
+    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
             self.shared.ears.open();
-            self.shared.ears.wakes().wait(id).await;
-            Ok(())
+            let seq = self.shared.ears.wakes().wait(id).await;
+            // No replica has confirmed it yet.
+            Ok(seq.filter(|_| self.shared.config.ack.is_none()))
         })
     }
 
@@ -361,8 +318,8 @@ impl Store for Redis {
     }
 
     fn twin(&self) -> Arc<dyn Store> {
-        let link = Link::new(Arc::clone(&self.shared.config));
-        Arc::new(Redis { shared: Arc::clone(&self.shared), link })
+        let desk = Desk::new(Arc::clone(&self.shared.config));
+        Arc::new(Redis { shared: Arc::clone(&self.shared), desk })
     }
 
     fn alarm(&self, alarm: Alarm) {
@@ -383,13 +340,22 @@ impl fmt::Debug for Redis {
 /// Opens the store at a URL of this scheme, of which `rest` follows the colon, and makes sure that
 /// it can be used.
 pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
-    let config = Config::read(scheme, rest)?;
-    match config.layout {
-        Layout::Line => {
-            let store = Redis::new(config)?;
-            store.link.check(&store.shared.address).await?;
-            Ok(Arc::new(store))
-        }
-        Layout::String => string::open(config).await,
+    let mut config = Config::read(scheme, rest)?;
+    if config.layout == Layout::Line {
+        let store = Redis::new(config)?;
+        store.desk.link.check(&store.shared.address).await?;
+        return Ok(Arc::new(store));
     }
+    let link = Link::new(Arc::new(config.clone()));
+    link.check(&config.address()).await?;
+    let cluster = config.kind == Kind::Cluster;
+    let form: Box<dyn Form> = if config.layout == Layout::Redisson {
+        config.sharded = cluster && link.shards().await;
+        Box::new(Redisson { sharded: config.sharded, cluster })
+    } else {
+        // In a cluster each node tells only of its own keys, and only to those who ask it.
+        let tells = !cluster && link.tells_of_keys().await;
+        Box::new(Strings { tells: tells.then_some(config.db) })
+    };
+    Ok(Arc::new(Plain::new(Arc::new(config), link, form)))
 }

@@ -11,7 +11,7 @@ const WEIGHT: usize = 3;
 const SEQ: usize = 4;
 const EXPIRES: usize = 5;
 /// Where the ticket's id begins, and its words.
-const ID: usize = 57;
+const ID: usize = 65;
 const WORDS: usize = ID + 32;
 
 /// Reads the time, the line and its places: lapsed ones are left out, and who is admitted follows

@@ -256,8 +256,8 @@ impl Store for File {
         }))
     }
 
-    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, ()> {
-        Box::pin(self.wait(line, id))
+    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
+        Box::pin(async move { self.wait(line, id).await.map(|()| None) })
     }
 
     fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {

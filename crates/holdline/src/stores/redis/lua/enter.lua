@@ -23,12 +23,12 @@ local function keep()
   far, changed = math.max(far, now + lease), true
   e = math.max(e, now + (admitted and lease or patience))
   if before > weight then
-    call('HSET', places, id, place(weight, s, e, ARGV[3])) -- advance reads it
+    call('HSET', places, id, place(weight, s, e, words)) -- advance reads it
     if admitted then held = held - (before - weight) end
     advance(id)
     if not admitted and s < front then e = math.max(e, now + lease) end
   end
-  write(id, place(weight, s, e, ARGV[3]), nil, e)
+  write(id, place(weight, s, e, words), nil, e)
   return standing(s)
 end
 
@@ -41,7 +41,7 @@ local function join()
   local e = now + (admitted and lease or patience)
   capacity, last, count, changed = wanted, spent, count + 1, true
   due, far = math.min(due, e), math.max(far, now + lease)
-  write(id, place(weight, s, e, ARGV[3]), s, e)
+  write(id, place(weight, s, e, words), s, e)
   if admitted then
     held = held + weight
   else

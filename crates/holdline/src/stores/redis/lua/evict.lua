@@ -1,7 +1,7 @@
--- Removes somebody's place by force, and tells its process. ARGV as in leave_one.lua, but ARGV[3]
--- is 0. Answers a token that is higher than any of the place's own, and no higher than that of
--- anybody behind it: the next place's, or a new one if it was the last. Nil if there is no such
--- place.
+-- Removes somebody's place by force, and tells its process. Its head is leave_head.lua, with a time
+-- of 0 to bar it for. Answers a token that is higher than any of the place's own, and no higher than
+-- that of anybody behind it: the next place's, or a new one if it was the last. Nil if there is no
+-- such place.
 local token = false
 if record then
   local w, s, _, channel = parse(record)

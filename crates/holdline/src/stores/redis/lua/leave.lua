@@ -2,10 +2,10 @@
 --
 -- A ticket is barred when an enter of it may still be under way on another connection: so that it
 -- cannot take a place that nobody would ever give up.
-if ARGV[3] then
-  bar, changed = math.max(bar, now + ARGV[3]), true
+if barred_for then
+  bar, changed = math.max(bar, now + barred_for), true
   call('ZREMRANGEBYSCORE', barred, '-inf', now)
-  call('ZADD', barred, now + ARGV[3], id)
+  call('ZADD', barred, now + barred_for, id)
   call('PEXPIRE', barred, life(bar))
 end
 local found = record and 1 or 0

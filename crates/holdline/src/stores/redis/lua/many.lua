@@ -84,7 +84,7 @@ local function advance(asker)
     if next ~= asker then
       wakes = wakes or {}
       wakes[channel] = wakes[channel] or {}
-      table.insert(wakes[channel], next)
+      table.insert(wakes[channel], next .. string.format('%016.0f', s))
     end
   end
 end
@@ -120,7 +120,7 @@ end
 local function save()
   local packed
   if count == 0 then
-    packed = struct.pack('<Bddddddd', 1, last, bar, 0, 0, 0, 0, 0)
+    packed = struct.pack('<Bdddddddd', 1, last, bar, 0, 0, 0, 0, 0, horizon())
   else
     packed = struct.pack('<Bddddddddd', 2, last, bar, capacity, held, count, front, due, far,
       till)
@@ -128,7 +128,7 @@ local function save()
   call('SET', line, packed, 'PX', life(horizon()))
 end
 
--- Tells each process which of its tickets were admitted. If that is not allowed, they look by
+-- Tells each process which of its places were admitted, by ticket and number. If that is not allowed, they look by
 -- themselves.
 local function announce()
   if not wakes then return end
@@ -151,9 +151,9 @@ if kind == 2 then
 else
   if there > 0 then call('DEL', places, order, expiry) end -- of a line that was removed
   if now < expires then
-    local only = string.sub(head, 58, 89)
+    local only = string.sub(head, 66, 97)
     count, far = 1, expires
-    local text = place(held, seq, expires, string.sub(head, 90))
+    local text = place(held, seq, expires, string.sub(head, 98))
     write(only, text, seq, expires)
     if only == id then record = text end
   else

@@ -1,6 +1,12 @@
-//! Servers of our own.
+//! Servers of etcd for a test, which it may treat as it likes: on free ports, with their data in a
+//! temporary folder, gone with the test. Without an `etcd` in the path the test says that it was
+//! not run; under CI that is a failure.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+pub(crate) mod peers;
 
 use holdline::{Client, open};
+use peers::Peers;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -19,6 +25,16 @@ struct Member {
 enum Reach {
     Plain,
     Tls,
+    /// TLS, and nobody without a certificate.
+    Mutual,
+    /// Plain, and who has logged in is soon forgotten.
+    Forgetful,
+}
+
+impl Reach {
+    fn is_tls(self) -> bool {
+        matches!(self, Reach::Tls | Reach::Mutual)
+    }
 }
 
 /// A cluster of one or three. It is gone when this is dropped.
@@ -26,19 +42,36 @@ pub(crate) struct Servers {
     members: Vec<Member>,
     folder: tempfile::TempDir,
     reach: Reach,
+    /// What is between them, if that can be broken.
+    peers: Option<Peers>,
 }
 
 /// A cluster of so many members, or nothing (with a word about it) if there is no etcd here.
 pub(crate) fn start(count: usize) -> Option<Servers> {
-    start_as(count, Reach::Plain)
+    start_as(count, Reach::Plain, false)
+}
+
+/// A cluster whose members can be cut off from each other.
+pub(crate) fn start_apart(count: usize) -> Option<Servers> {
+    start_as(count, Reach::Plain, true)
 }
 
 /// One member that speaks only TLS, with the certificate in [`Servers::certificate`].
 pub(crate) fn start_tls() -> Option<Servers> {
-    start_as(1, Reach::Tls)
+    start_as(1, Reach::Tls, false)
 }
 
-fn start_as(count: usize, reach: Reach) -> Option<Servers> {
+/// The same, for those who show that very certificate.
+pub(crate) fn start_mutual() -> Option<Servers> {
+    start_as(1, Reach::Mutual, false)
+}
+
+/// One member that forgets who has logged in after 2 s in which nothing was heard of them.
+pub(crate) fn start_forgetful() -> Option<Servers> {
+    start_as(1, Reach::Forgetful, false)
+}
+
+fn start_as(count: usize, reach: Reach, apart: bool) -> Option<Servers> {
     let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
         println!("not run: there is no etcd in the path");
@@ -49,38 +82,47 @@ fn start_as(count: usize, reach: Reach) -> Option<Servers> {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("there is room for a folder");
-    if reach == Reach::Tls {
+    if reach.is_tls() {
         certify(folder.path());
     }
     let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
+    let listen: Vec<u16> = ports.iter().map(|ports| ports.1).collect();
+    let peers = apart.then(|| Peers::to(&listen));
+    let fronts = peers.as_ref().map_or(&listen, |peers| &peers.ports).clone();
     let members = (0..count)
         .map(|at| Member {
             client: ports[at].0,
             peer: ports[at].1,
-            process: run(&folder, &ports, at, reach),
+            process: run(&folder, ports[at], &fronts, at, reach),
         })
         .collect();
-    let servers = Servers { members, folder, reach };
+    let servers = Servers { members, folder, reach, peers };
     for at in 0..count {
         servers.wait(at);
     }
     Some(servers)
 }
 
-fn run(folder: &tempfile::TempDir, ports: &[(u16, u16)], at: usize, reach: Reach) -> Child {
+/// Starts a member with these ports; `fronts` are where the members reach each other.
+fn run(
+    folder: &tempfile::TempDir,
+    (client, peer): (u16, u16),
+    fronts: &[u16],
+    at: usize,
+    reach: Reach,
+) -> Child {
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     let name = |at: usize| format!("m{at}");
-    let peers: Vec<String> = ports
+    let peers: Vec<String> = fronts
         .iter()
         .enumerate()
-        .map(|(at, (_, peer))| format!("{}={}", name(at), url(*peer)))
+        .map(|(at, front)| format!("{}={}", name(at), url(*front)))
         .collect();
-    let (client, peer) = ports[at];
     let log =
         std::fs::File::create(folder.path().join(format!("{}.log", name(at)))).expect("a log");
     let mut command = Command::new("etcd");
     let mut address = url(client);
-    if reach == Reach::Tls {
+    if reach.is_tls() {
         // Health is asked for where it is not encrypted.
         let metrics = url(free_port());
         std::fs::write(folder.path().join("metrics"), &metrics).expect("there is room");
@@ -89,11 +131,19 @@ fn run(folder: &tempfile::TempDir, ports: &[(u16, u16)], at: usize, reach: Reach
         command.arg("--key-file").arg(folder.path().join("key.pem"));
         address = address.replace("http:", "https:");
     }
+    if reach == Reach::Forgetful {
+        command.args(["--auth-token-ttl", "1"]);
+    }
+    if reach == Reach::Mutual {
+        command.arg("--client-cert-auth").arg("--trusted-ca-file");
+        command.arg(folder.path().join("cert.pem"));
+    }
     command
         .args(["--name", &name(at), "--data-dir"])
         .arg(folder.path().join(name(at)))
         .args(["--listen-client-urls", &address, "--advertise-client-urls", &address])
-        .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)])
+        .args(["--listen-peer-urls", &url(peer)])
+        .args(["--initial-advertise-peer-urls", &url(fronts[at])])
         .args(["--initial-cluster", &peers.join(","), "--initial-cluster-state", "new"])
         .args(["--logger", "zap", "--heartbeat-interval", "50", "--election-timeout", "500"])
         .stdout(Stdio::null())
@@ -123,9 +173,12 @@ fn free_port() -> u16 {
 impl Servers {
     /// The store's URL, with all members.
     pub(crate) fn url(&self) -> String {
-        let hosts: Vec<String> =
-            self.members.iter().map(|member| format!("127.0.0.1:{}", member.client)).collect();
-        format!("etcd://{}", hosts.join(","))
+        format!("etcd://{}", self.hosts().join(","))
+    }
+
+    /// Where each member is reached.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        self.members.iter().map(|member| format!("127.0.0.1:{}", member.client)).collect()
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -136,6 +189,12 @@ impl Servers {
     #[cfg(feature = "etcd-tls")]
     pub(crate) fn certificate(&self) -> String {
         self.folder.path().join("cert.pem").display().to_string()
+    }
+
+    /// The key to it.
+    #[cfg(feature = "etcd-tls")]
+    pub(crate) fn key(&self) -> String {
+        self.folder.path().join("key.pem").display().to_string()
     }
 
     /// Waits until a member is healthy.
@@ -149,8 +208,8 @@ impl Servers {
 
     fn get(&self, at: usize, path: &str) -> String {
         let port = match self.reach {
-            Reach::Plain => self.members[at].client,
-            Reach::Tls => {
+            Reach::Plain | Reach::Forgetful => self.members[at].client,
+            Reach::Tls | Reach::Mutual => {
                 let url = std::fs::read_to_string(self.folder.path().join("metrics"));
                 let url = url.expect("it was written");
                 url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
@@ -166,21 +225,29 @@ impl Servers {
 
     /// How many calls of this method the first member has seen.
     pub(crate) fn calls(&self, method: &str) -> u64 {
-        let start = format!("grpc_server_started_total{{grpc_method=\"{method}\"");
-        let metrics = self.get(0, "/metrics");
-        let line = metrics.lines().find(|line| line.starts_with(&start)).unwrap_or_default();
-        line.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
+        count(&self.get(0, "/metrics"), "started", method)
     }
 
-    /// All calls so far about keys and leases, by method.
+    /// All calls so far about keys and leases, by method. Without the reads that go with signs of
+    /// life, one with each.
     pub(crate) fn all_calls(&self) -> Calls {
-        let one = |method| self.calls(method);
-        Calls {
-            txn: one("Txn"),
-            range: one("Range"),
-            delete: one("DeleteRange"),
-            put: one("Put"),
-            grant: one("LeaseGrant"),
+        // A sign of life and its read are one only when both have arrived.
+        let mut last = None;
+        loop {
+            let metrics = self.get(0, "/metrics");
+            let one = |method| count(&metrics, "started", method);
+            let signs = count(&metrics, "msg_received", "LeaseKeepAlive");
+            let calls = Calls {
+                txn: one("Txn"),
+                range: one("Range").wrapping_sub(signs),
+                delete: one("DeleteRange"),
+                put: one("Put"),
+                grant: one("LeaseGrant"),
+            };
+            if last.replace((calls, signs)) == Some((calls, signs)) {
+                return calls;
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -231,10 +298,21 @@ impl Servers {
 
     /// Starts a member that was killed, with its data.
     pub(crate) fn restart(&mut self, at: usize) {
-        let ports: Vec<_> =
-            self.members.iter().map(|member| (member.client, member.peer)).collect();
-        self.members[at].process = run(&self.folder, &ports, at, self.reach);
+        self.begin(at);
         self.wait(at);
+    }
+
+    /// The same, without waiting until it is well.
+    fn begin(&mut self, at: usize) {
+        let listen: Vec<u16> = self.members.iter().map(|member| member.peer).collect();
+        let fronts = self.peers.as_ref().map_or(listen, |peers| peers.ports.clone());
+        let ports = (self.members[at].client, self.members[at].peer);
+        self.members[at].process = run(&self.folder, ports, &fronts, at, self.reach);
+    }
+
+    /// What is between the members of a cluster that was started apart.
+    pub(crate) fn peers(&self) -> &Peers {
+        self.peers.as_ref().expect("it was started apart")
     }
 
     /// SIGSTOP or SIGCONT.
@@ -251,7 +329,17 @@ impl Drop for Servers {
             let _ = member.process.kill();
             let _ = member.process.wait();
         }
+        if std::thread::panicking() {
+            self.folder.disable_cleanup(true);
+            println!("what etcd said is kept in {}", self.folder.path().display());
+        }
     }
+}
+
+fn count(metrics: &str, what: &str, method: &str) -> u64 {
+    let start = format!("grpc_server_{what}_total{{grpc_method=\"{method}\"");
+    let line = metrics.lines().find(|line| line.starts_with(&start)).unwrap_or_default();
+    line.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 /// Counts of calls.
@@ -269,7 +357,7 @@ impl Calls {
     pub(crate) fn since(self, before: Calls) -> Calls {
         Calls {
             txn: self.txn - before.txn,
-            range: self.range - before.range,
+            range: self.range.wrapping_sub(before.range),
             delete: self.delete - before.delete,
             put: self.put - before.put,
             grant: self.grant - before.grant,

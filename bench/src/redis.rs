@@ -1,0 +1,87 @@
+//! The bare idiom on Redis, through the same client as the library's: what lock libraries do.
+
+use crate::Failure;
+use crate::target::Target;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Deletes the key if it has this value.
+const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
+    return redis.call('DEL', KEYS[1]) else return 0 end";
+
+/// One connection, shared by all that clone it.
+#[derive(Clone)]
+pub(crate) struct Bare {
+    conn: MultiplexedConnection,
+    hash: String,
+}
+
+impl Bare {
+    /// On the server of this store, if it is one Redis server.
+    pub(crate) async fn beside(target: &Target) -> Result<Option<Self>, Failure> {
+        if !target.is_redis() {
+            return Ok(None);
+        }
+        let info = target.url.as_str().into_connection_info()?;
+        let client = Client::open(info.set_tcp_settings(TcpSettings::default().set_nodelay(true)))?;
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let mut conn = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut load = redis::cmd("SCRIPT");
+        let hash = load.arg("LOAD").arg(DELETE).query_async(&mut conn).await?;
+        Ok(Some(Bare { conn, hash }))
+    }
+
+    /// Locks and unlocks.
+    pub(crate) async fn pair(&mut self, name: &str) -> Result<(), Failure> {
+        let value = format!("{:032x}", fastrand::u128(..));
+        let mut set = redis::cmd("SET");
+        set.arg(name).arg(&value).arg("NX").arg("PX").arg(10_000);
+        let set: Option<String> = set.query_async(&mut self.conn).await?;
+        let mut delete = redis::cmd("EVALSHA");
+        delete.arg(&self.hash).arg(1).arg(name).arg(&value);
+        let deleted: u32 = delete.query_async(&mut self.conn).await?;
+        if set.is_none() || deleted != 1 {
+            return Err(format!("somebody else uses the key {name}").into());
+        }
+        Ok(())
+    }
+
+    /// How long one request takes: the median of several. Each comes after a pause, as a release
+    /// does: a processor that has gone to sleep is part of the way.
+    pub(crate) async fn round_trip(&mut self) -> Result<f64, Failure> {
+        let mut times = Vec::new();
+        for _ in 0..101 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            let start = Instant::now();
+            let _: String = redis::cmd("PING").query_async(&mut self.conn).await?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    }
+
+    /// Pairs a second by so many tasks, each on a name of its own.
+    pub(crate) async fn rate(&self, tasks: usize, time: Duration) -> Result<f64, Failure> {
+        let start = Instant::now();
+        let mut all = JoinSet::new();
+        for task in 0..tasks {
+            let (mut bare, name) = (self.clone(), crate::target::fresh(&format!("bare-{task}")));
+            all.spawn(async move {
+                let mut pairs = 0_u32;
+                while start.elapsed() < time {
+                    bare.pair(&name).await?;
+                    pairs += 1;
+                }
+                Ok::<_, Failure>(pairs)
+            });
+        }
+        let mut pairs = 0;
+        while let Some(task) = all.join_next().await {
+            pairs += task??;
+        }
+        Ok(f64::from(pairs) / start.elapsed().as_secs_f64())
+    }
+}

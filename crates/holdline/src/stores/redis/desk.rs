@@ -1,0 +1,258 @@
+//! Where calls that come at the same time are put together into one.
+//!
+//! Running a script costs the server more than what the script does to a line, and a request costs
+//! both sides more than its bytes. So while a few calls are under way, those that come next wait
+//! until the tasks that can run now have run, and then go as one call that deals with many lines
+//! (`together.lua`). Nobody waits for an answer or a timer to fill it: a link of any length costs a
+//! call what it would cost alone.
+//!
+//! Each caller has its own answer: what one line refuses, or how long one caller waits, is nothing
+//! to the others. A call that the server does not take as a whole is made one by one. In a cluster
+//! lines are on different servers, and where replicas are to confirm a lock, each has its
+//! own answer from them: there nothing is put together.
+
+use super::config::{Config, Kind};
+use super::fault::{Fault, says};
+use super::link::{ENTER, LEAVE, Link, Script, TOGETHER};
+use crate::clock::{self, within};
+use futures_util::future::join_all;
+use redis::{Cmd, RedisError, Value};
+use std::io::ErrorKind::ConnectionReset;
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// What is to be done to one line.
+pub(super) struct Step {
+    pub(super) key: String,
+    pub(super) verb: Verb,
+}
+
+pub(super) enum Verb {
+    /// Numbers, packed; and the ticket's id, channel and note.
+    Enter { wants: [u8; 64], tail: Vec<u8> },
+    /// For how many milliseconds an idle line is kept, and for how many microseconds the ticket is
+    /// barred.
+    Leave { id: [u8; 32], rest: u64, bar: Option<u64> },
+}
+
+/// Calls of one connection.
+pub(super) struct Desk {
+    pub(super) link: Link,
+    timeout: Duration,
+    together: AtomicBool,
+    under_way: AtomicUsize,
+    queue: Mutex<Vec<Waiting>>,
+}
+
+struct Waiting {
+    step: Arc<Step>,
+    reply: oneshot::Sender<Result<Value, Fault>>,
+}
+
+/// So many calls go alone; more go together.
+const ALONE: usize = 2;
+/// So many steps make one call at most: the server does nothing else meanwhile.
+const MOST: usize = 64;
+
+impl Step {
+    fn script(&self) -> &'static Script {
+        match self.verb {
+            Verb::Enter { .. } => &ENTER,
+            Verb::Leave { .. } => &LEAVE,
+        }
+    }
+
+    /// The letter that `together.lua` knows it by.
+    fn letter(&self) -> u8 {
+        match self.verb {
+            Verb::Enter { .. } => b'e',
+            Verb::Leave { bar: None, .. } => b'l',
+            Verb::Leave { bar: Some(_), .. } => b'b',
+        }
+    }
+
+    /// About how long it is on the wire.
+    fn size(&self) -> usize {
+        let rest = match &self.verb {
+            Verb::Enter { tail, .. } => tail.len() + 96,
+            Verb::Leave { .. } => 96,
+        };
+        self.key.len() + rest + 16
+    }
+
+    fn arguments(&self, command: &mut Cmd) {
+        match &self.verb {
+            Verb::Enter { wants, tail } => {
+                command.arg(&wants[..]).arg(&tail[..]);
+            }
+            Verb::Leave { id, rest, bar } => {
+                command.arg(&id[..]).arg(*rest);
+                if let Some(bar) = bar {
+                    command.arg(*bar);
+                }
+            }
+        }
+    }
+}
+
+impl Desk {
+    pub(super) fn new(config: Arc<Config>) -> Arc<Self> {
+        Arc::new(Desk {
+            timeout: config.timeout,
+            together: AtomicBool::new(config.kind != Kind::Cluster && config.ack.is_none()),
+            under_way: AtomicUsize::new(0),
+            queue: Mutex::default(),
+            link: Link::new(config),
+        })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does one thing to one line, alone or together with others, within the time limit.
+    pub(super) async fn ask(self: &Arc<Self>, step: &Arc<Step>) -> Result<Value, Fault> {
+        let call = UnderWay::new(self);
+        if call.others < ALONE || !self.together.load(Ordering::Relaxed) {
+            return self.alone(step).await;
+        }
+        let (reply, answer) = oneshot::channel();
+        let first = {
+            let mut queue = self.queue();
+            queue.push(Waiting { step: Arc::clone(step), reply });
+            queue.len() == 1
+        };
+        if first {
+            self.see_to_it();
+        }
+        let limit = clock::now().after(self.timeout);
+        match within(limit, answer).await {
+            Some(Ok(answer)) => answer,
+            // Whoever was to ask is gone, with its runtime.
+            Some(Err(_)) => {
+                Err(Fault::Broken(RedisError::from(std::io::Error::from(ConnectionReset)), false))
+            }
+            None => Err(Fault::Silence),
+        }
+    }
+
+    async fn alone(&self, step: &Step) -> Result<Value, Fault> {
+        let fill = |command: &mut Cmd| {
+            command.arg(1).arg(&step.key);
+            step.arguments(command);
+        };
+        self.link.run(step.script(), step.size(), &fill).await
+    }
+
+    /// Sends what is in the queue once all that can run now has run, and has perhaps added to it.
+    fn see_to_it(self: &Arc<Self>) {
+        let (desk, duty) = (Arc::clone(self), Duty(Some(Arc::clone(self))));
+        tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            let mut waiting = duty.take();
+            while waiting.len() > MOST {
+                let rest = waiting.split_off(MOST);
+                tokio::spawn(Arc::clone(&desk).send(waiting));
+                waiting = rest;
+            }
+            desk.send(waiting).await;
+        });
+    }
+
+    async fn send(self: Arc<Self>, mut waiting: Vec<Waiting>) {
+        waiting.retain(|one| !one.reply.is_closed());
+        if waiting.len() < 2 {
+            return self.one_by_one(waiting).await;
+        }
+        match self.link.run(&TOGETHER, size(&waiting), &|command| fill(command, &waiting)).await {
+            Ok(Value::Array(answers)) if answers.len() == waiting.len() => {
+                for (one, answer) in waiting.into_iter().zip(answers) {
+                    let answer = answer.extract_error().map_err(Fault::from);
+                    if answer.as_ref().is_err_and(Fault::breaks) {
+                        self.link.distrust();
+                    }
+                    let _ = one.reply.send(answer);
+                }
+            }
+            // It was not taken, so nothing was done. A line by itself may be.
+            Err(Fault::Refused(error)) => {
+                if says(&error, "CROSSSLOT") {
+                    self.together.store(false, Ordering::Relaxed);
+                }
+                self.one_by_one(waiting).await;
+            }
+            Ok(_) => {
+                for one in waiting {
+                    let _ = one.reply.send(Ok(Value::Nil)); // which makes no sense to anybody
+                }
+            }
+            Err(fault) => {
+                for one in waiting {
+                    let _ = one.reply.send(Err(fault.copy()));
+                }
+            }
+        }
+    }
+
+    async fn one_by_one(&self, waiting: Vec<Waiting>) {
+        let calls = waiting.into_iter().map(|one| async move {
+            let _ = one.reply.send(self.alone(&one.step).await);
+        });
+        join_all(calls).await;
+    }
+}
+
+fn size(waiting: &[Waiting]) -> usize {
+    waiting.iter().map(|one| one.step.size()).sum::<usize>() + 64
+}
+
+fn fill(command: &mut Cmd, waiting: &[Waiting]) {
+    let letters: Vec<u8> = waiting.iter().map(|one| one.step.letter()).collect();
+    command.arg(waiting.len());
+    for one in waiting {
+        command.arg(&one.step.key);
+    }
+    command.arg(letters);
+    for one in waiting {
+        one.step.arguments(command);
+    }
+}
+
+/// A call under way, and how many others there were when it began.
+struct UnderWay<'a> {
+    desk: &'a Desk,
+    others: usize,
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(desk: &'a Desk) -> Self {
+        UnderWay { desk, others: desk.under_way.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.desk.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The duty to empty the queue. If its runtime ends first, those in the queue are told.
+struct Duty(Option<Arc<Desk>>);
+
+impl Duty {
+    fn take(mut self) -> Vec<Waiting> {
+        self.0.take().map_or_else(Vec::new, |desk| mem::take(&mut *desk.queue()))
+    }
+}
+
+impl Drop for Duty {
+    fn drop(&mut self) {
+        if let Some(desk) = self.0.take() {
+            let waiting = mem::take(&mut *desk.queue());
+            drop(waiting);
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! A lock that is one key of somebody else's layout: the schemes `string` and `redisson`.
+//!
+//! Such a lock has a holder, or none; nobody stands behind it. Whoever waits asks again: when told
+//! that the key has gone, if the server tells, and else by a schedule. So any of the waiters may be
+//! next, there are no fencing tokens (each is 0), and no semaphores or read-write locks.
+//!
+//! A request whose answer was lost is settled by asking again: ours, nobody's, or somebody else's.
+//! One that was given up unanswered and that the server carries out later holds the lock for one
+//! lease.
+//!
+//! What such a key looks like is a [`Form`]'s business.
+
+use super::config::Config;
+use super::ears::Ears;
+use super::fault::Fault;
+use super::link::{Link, Script};
+use super::{digits, half_known, keys, millis};
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{
+    Alarm, Async, Enter, Promises, Refusal, Seq, Standee, Standing, Store, Ticket, TicketId, View,
+    refuse,
+};
+use futures_util::{StreamExt, TryStreamExt};
+use redis::{Cmd, Value};
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a lock looks like in the server. The scripts answer alike: to enter, 1 for ours, 0 for ours
+/// no more, `{ms}` for somebody else's with so long to live; to leave, 0 if there was nothing to
+/// leave.
+pub(super) trait Form: Send + Sync + 'static {
+    /// As in `?scheme=`.
+    fn scheme(&self) -> &'static str;
+
+    /// To enter, to leave and to look. The first two take the owner first.
+    fn scripts(&self) -> [&'static Script; 3];
+
+    /// What the server writes for this ticket's owner.
+    fn owner(&self, id: TicketId) -> String;
+
+    /// The last arguments to enter, after owner, lease, note, and 1 to renew only.
+    fn to_enter(&self, key: &str, command: &mut Cmd);
+
+    /// The last arguments to leave, after the owner. `evict` if it is somebody else's place.
+    fn to_leave(&self, key: &str, evict: bool, command: &mut Cmd);
+
+    /// The arguments to look.
+    fn to_look(&self, key: &str, command: &mut Cmd);
+
+    /// Reads what looking answered; nothing if it makes no sense.
+    fn read(&self, value: &Value) -> Option<Vec<Found>>;
+
+    /// The channel that tells of this key, if there is one.
+    fn channel(&self, key: &str) -> Option<String>;
+
+    /// Whether what came over that channel is a reason to try again.
+    fn tells(&self) -> fn(&[u8]) -> bool;
+
+    /// Refuses a key that cannot be used.
+    fn check(&self, key: &str) -> Result<()>;
+}
+
+/// A holder, as it is written in the server.
+pub(super) struct Found {
+    pub(super) id: TicketId,
+    /// What the server has for its owner.
+    pub(super) owner: Vec<u8>,
+    pub(super) note: String,
+    pub(super) expires_in: Duration,
+    /// It is surely a lock: by a client of this form, and not some other key.
+    pub(super) sure: bool,
+}
+
+pub(super) struct Plain {
+    shared: Arc<Shared>,
+    link: Link,
+}
+
+/// What a store and its twin share.
+struct Shared {
+    config: Arc<Config>,
+    form: Box<dyn Form>,
+    ears: Ears,
+    /// Whether waiters are told.
+    wakes: bool,
+    address: String,
+}
+
+/// The one token of a store without tokens.
+const NO_TOKEN: Seq = Seq(0);
+/// The longest lease; also how long a lock without an end is said to last.
+pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+impl Plain {
+    pub(super) fn new(config: Arc<Config>, link: Link, form: Box<dyn Form>) -> Self {
+        let shared = Shared {
+            ears: Ears::new(Arc::clone(&config), None, form.tells()),
+            wakes: form.channel("x").is_some(),
+            address: config.address(),
+            config,
+            form,
+        };
+        Plain { shared: Arc::new(shared), link }
+    }
+
+    fn key(&self, line: &Name) -> String {
+        format!("{}{line}", self.shared.config.prefix)
+    }
+
+    /// Runs a script on a key, again if the connection broke. Says too whether it may have run
+    /// before.
+    async fn run(
+        &self,
+        script: &Script,
+        key: &str,
+        fill: &(dyn Fn(&mut Cmd) + Sync),
+    ) -> Result<(Value, bool), Error> {
+        let all = |command: &mut Cmd| {
+            command.arg(1).arg(key);
+            fill(command);
+        };
+        let size = 2 * key.len() + 512;
+        let explain =
+            |fault: Fault| fault.explain(&self.shared.address, &format!("lock \"{key}\""));
+        match self.link.run(script, size, &all).await {
+            Err(fault @ Fault::Broken(..)) => {
+                let value = self.link.run(script, size, &all).await.map_err(explain)?;
+                Ok((value, fault.in_doubt()))
+            }
+            other => other.map(|value| (value, false)).map_err(explain),
+        }
+    }
+
+    async fn do_enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &str,
+        how: Enter,
+    ) -> Result<Standing> {
+        if ticket.weight != 1 || ticket.capacity != 1 {
+            if ticket.weight == 0 || ticket.weight > ticket.capacity {
+                return Err(refuse(line, ticket, Refusal::Weight));
+            }
+            return Err(self.only_plain_locks());
+        }
+        let Shared { form, ears, .. } = &*self.shared;
+        let key = self.key(line);
+        form.check(&key)?;
+        let channel = match how {
+            Enter::Keep(seq) if seq != NO_TOKEN => return Ok(Standing::Lost),
+            Enter::Keep(_) | Enter::Try => None,
+            Enter::Queue => form.channel(&key),
+        };
+        let Some(channel) = channel else { return self.ask(&key, ticket, note, how).await };
+        // Who is told asks again once it listens: what happened before that was told to nobody.
+        let told = ears.topics().join(&channel, ticket.id);
+        let mut standing = self.ask(&key, ticket, note, how).await?;
+        if !told && matches!(standing, Standing::Waiting { .. }) {
+            ears.follow(&channel, ticket.id).await;
+            standing = self.ask(&key, ticket, note, how).await?;
+        }
+        if !matches!(standing, Standing::Waiting { .. }) {
+            ears.topics().part(&channel, ticket.id);
+        }
+        Ok(standing)
+    }
+
+    async fn ask(&self, key: &str, ticket: &Ticket, note: &str, how: Enter) -> Result<Standing> {
+        let form = &self.shared.form;
+        let owner = form.owner(ticket.id);
+        let keep = i32::from(matches!(how, Enter::Keep(_)));
+        let fill = |command: &mut Cmd| {
+            let lease = millis(ticket.lease).max(1);
+            command.arg(&owner).arg(lease).arg(note).arg(keep);
+            form.to_enter(key, command);
+        };
+        match self.run(form.scripts()[0], key, &fill).await?.0 {
+            Value::Int(1) => Ok(Standing::Admitted(NO_TOKEN)),
+            Value::Int(0) => Ok(Standing::Lost),
+            Value::Array(items) => {
+                let Some(Value::Int(left)) = items.first() else { return Err(self.nonsense()) };
+                let keep = ticket.patience / 3;
+                let left = u64::try_from(*left).map_or(keep, Duration::from_millis);
+                let again = keep.min(left).max(Duration::from_millis(2));
+                Ok(Standing::Waiting { seq: None, again })
+            }
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        let key = self.key(line);
+        let Shared { form, ears, address, .. } = &*self.shared;
+        if let Some(channel) = form.channel(&key) {
+            ears.topics().part(&channel, id);
+        }
+        let owner = form.owner(id);
+        let fill = |command: &mut Cmd| {
+            command.arg(&owner);
+            form.to_leave(&key, false, command);
+        };
+        match self.run(form.scripts()[1], &key, &fill).await? {
+            (Value::Int(0), false) => Ok(false),
+            (Value::Int(0), true) => Err(half_known(address, line)),
+            (Value::Int(done), _) => Ok(self.told(&key, done)),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// It is released, but whoever waits may not know.
+    fn told(&self, key: &str, done: i64) -> bool {
+        if done == 2 {
+            tracing::warn!(
+                "{} let nobody be told that lock \"{key}\" is free; does the user have the right \
+                 to publish?",
+                self.shared.address
+            );
+        }
+        true
+    }
+
+    async fn read(&self, key: &str) -> Result<Vec<Found>> {
+        let form = &self.shared.form;
+        let fill = |command: &mut Cmd| form.to_look(key, command);
+        let (value, _) = self.run(form.scripts()[2], key, &fill).await?;
+        form.read(&value).ok_or_else(|| self.nonsense())
+    }
+
+    async fn do_look(&self, line: &Name) -> Result<View> {
+        let found = self.read(&self.key(line)).await?;
+        let places = found.into_iter().map(|found| Standee {
+            id: found.id,
+            seq: NO_TOKEN,
+            weight: 1,
+            admitted: true,
+            expires_in: found.expires_in,
+            note: found.note.into(),
+        });
+        let places: Vec<_> = places.collect();
+        Ok(View { capacity: places.len().min(1) as u32, places })
+    }
+
+    /// What is surely a lock; and, below a prefix that is for locks, whatever looks like one.
+    async fn do_list(&self, start: &str) -> Result<Vec<Name>> {
+        let prefix = &self.shared.config.prefix;
+        let pattern = keys::glob(&format!("{prefix}{start}")) + "*";
+        let found = self.link.scan(&pattern).await;
+        let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
+        let mut names: Vec<Name> = found
+            .map_err(explain)?
+            .iter()
+            .filter_map(|key| Name::new(key.strip_prefix(prefix)?).ok())
+            .collect();
+        names.sort();
+        names.dedup();
+        let held = futures_util::stream::iter(names.into_iter().map(|name| async {
+            match self.read(&self.key(&name)).await {
+                Ok(found) if !prefix.is_empty() && !found.is_empty() => Ok(Some(name)),
+                Ok(found) => Ok(found.iter().any(|found| found.sure).then_some(name)),
+                Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None), // another type
+                Err(error) => Err(error),
+            }
+        }));
+        let found: Vec<Option<Name>> = held.buffered(64).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    async fn do_evict(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        let key = self.key(line);
+        let form = &self.shared.form;
+        let found = self.read(&key).await?;
+        if found.len() > 1 {
+            return Err(self.only_plain_locks());
+        }
+        let Some(holder) = found.into_iter().find(|found| found.id == id) else { return Ok(None) };
+        let fill = |command: &mut Cmd| {
+            command.arg(&holder.owner);
+            form.to_leave(&key, true, command);
+        };
+        match self.run(form.scripts()[1], &key, &fill).await? {
+            // Perhaps it was the first attempt, whose reply was lost, that removed it.
+            (Value::Int(0), true) => Err(super::half_known(&self.shared.address, line)),
+            (Value::Int(0), false) => Ok(None),
+            (Value::Int(done), _) => Ok(self.told(&key, done).then_some(NO_TOKEN)),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    fn only_plain_locks(&self) -> Error {
+        let message = format!(
+            "{} with scheme={} has only plain locks; semaphores and read-write locks need \
+             scheme=line",
+            self.shared.address,
+            self.shared.form.scheme()
+        );
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    fn nonsense(&self) -> Error {
+        let message = format!("{} gave an answer that makes no sense", self.shared.address);
+        Error::new(ErrorKind::Corrupt, message)
+    }
+}
+
+/// An id for a holder that is none of ours: it follows from what is written for it.
+pub(super) fn id_from(owner: &[u8]) -> TicketId {
+    let hash = redis::Script::new(&String::from_utf8_lossy(owner)).get_hash().to_owned();
+    super::ears::id_of(&hash.as_bytes()[..32]).unwrap_or(TicketId(0))
+}
+
+/// An id as text.
+pub(super) fn text_of(id: TicketId) -> String {
+    String::from_utf8_lossy(&digits(id)).into_owned()
+}
+
+impl Store for Plain {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(self.do_enter(line, ticket, note, how))
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        Box::pin(self.do_leave(line, id))
+    }
+
+    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
+        Box::pin(async move {
+            if !self.shared.wakes {
+                pending::<()>().await;
+            }
+            self.shared.ears.wakes().wait(id).await;
+            Ok(None)
+        })
+    }
+
+    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+        Box::pin(self.do_look(line))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        Box::pin(self.do_list(prefix))
+    }
+
+    fn evict<'a>(
+        &'a self,
+        line: &'a Name,
+        id: TicketId,
+        _reason: &'a str,
+    ) -> Async<'a, Option<Seq>> {
+        Box::pin(self.do_evict(line, id))
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            queues: false,
+            fences: false,
+            wakes: self.shared.wakes,
+            weights: false,
+            spans: false,
+            crash_release: false,
+            survives_failover: false,
+            survives_restart: false,
+            lease_min: Duration::from_millis(100),
+            lease_max: LONGEST,
+        }
+    }
+
+    fn twin(&self) -> Arc<dyn Store> {
+        let link = Link::new(Arc::clone(&self.shared.config));
+        Arc::new(Plain { shared: Arc::clone(&self.shared), link })
+    }
+
+    fn alarm(&self, _alarm: Alarm) {}
+
+    fn address(&self) -> String {
+        self.shared.address.clone()
+    }
+}
+
+impl fmt::Debug for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shared.address)
+    }
+}

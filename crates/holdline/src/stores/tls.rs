@@ -1,0 +1,157 @@
+//! TLS: what several stores need of it.
+
+use super::url::Secret;
+#[cfg(feature = "zookeeper-tls")]
+pub(crate) use read::Certs;
+
+/// Certificates or a key, or the file that they are in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pem {
+    File(String),
+    Text(Secret),
+}
+
+/// Whom to trust, and who we are, as a URL says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Papers {
+    /// The certificates to trust, instead of the system's.
+    pub(crate) ca: Option<Pem>,
+    /// A certificate of our own, and its key.
+    pub(crate) cert: Option<Pem>,
+    pub(crate) key: Option<Pem>,
+}
+
+impl Papers {
+    /// Takes an option of a URL. False if it is about something else.
+    pub(crate) fn set(&mut self, option: &str, value: &str) -> Result<bool, String> {
+        let (slot, from) = match option.split_once('_') {
+            Some(("ca", from)) => (&mut self.ca, from),
+            Some(("cert", from)) => (&mut self.cert, from),
+            Some(("key", from)) => (&mut self.key, from),
+            _ => return Ok(false),
+        };
+        let pem = match from {
+            "file" => Pem::File(value.to_owned()),
+            "env" => Pem::Text(std::env::var(value).map(Secret).map_err(|_| {
+                format!("names a variable of the environment by {option} that is not set")
+            })?),
+            _ => return Ok(false),
+        };
+        *slot = Some(pem);
+        Ok(true)
+    }
+
+    /// Whether they go together, and with the rest.
+    pub(crate) fn check(&self, tls: bool) -> Result<(), &'static str> {
+        if self.cert.is_some() != self.key.is_some() {
+            return Err("needs a certificate (cert_file) and its key (key_file) together");
+        }
+        if !tls && *self != Papers::default() {
+            return Err("has certificates, but no TLS; say tls=true");
+        }
+        Ok(())
+    }
+}
+
+/// What the option `tls` says.
+pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
+    match value {
+        "true" | "1" | "" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err("has an option tls that is neither true nor false"),
+    }
+}
+
+#[cfg(any(feature = "etcd-tls", feature = "zookeeper-tls"))]
+mod read {
+    use super::{Papers, Pem};
+    use crate::error::{Error, ErrorKind, Result};
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ClientConfig, RootCertStore};
+    use std::fmt::Display;
+    use std::sync::Arc;
+
+    /// Certificates, read.
+    pub(crate) type Certs = Vec<CertificateDer<'static>>;
+
+    impl Papers {
+        /// All of it, if it can be used. `store` is for messages.
+        pub(crate) fn config(&self, store: &impl Display) -> Result<ClientConfig> {
+            let unusable = |error: rustls::Error| {
+                let message = format!("the certificates of {store} cannot be used");
+                Error::because(ErrorKind::Invalid, message, error)
+            };
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let config = ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .map_err(unusable)?
+                .with_root_certificates(self.roots(store)?);
+            let (Some(cert), Some(key)) = (&self.cert, &self.key) else {
+                return Ok(config.with_no_client_auth());
+            };
+            let what = "certificate";
+            let cert = certificates(&cert.read(what, store)?, what, store)?;
+            let key = PrivateKeyDer::from_pem_slice(&key.read("key", store)?)
+                .map_err(|error| wrong("key", store, error))?;
+            config.with_client_auth_cert(cert, key).map_err(unusable)
+        }
+
+        /// Those to trust: ours, or the system's.
+        pub(crate) fn authorities(&self, store: &impl Display) -> Result<Certs> {
+            let Some(pem) = &self.ca else {
+                // One that cannot be read is not trusted, and that is all.
+                return Ok(rustls_native_certs::load_native_certs().certs);
+            };
+            let what = "CA certificate";
+            certificates(&pem.read(what, store)?, what, store)
+        }
+
+        fn roots(&self, store: &impl Display) -> Result<RootCertStore> {
+            let certs = self.authorities(store)?;
+            let mut roots = RootCertStore::empty();
+            if self.ca.is_none() {
+                roots.add_parsable_certificates(certs);
+                return Ok(roots);
+            }
+            for cert in certs {
+                roots.add(cert).map_err(|error| wrong("CA certificate", store, error))?;
+            }
+            Ok(roots)
+        }
+    }
+
+    impl Pem {
+        /// `what` it is, and of which store, for the message.
+        pub(crate) fn read(&self, what: &str, store: &impl Display) -> Result<Vec<u8>> {
+            let path = match self {
+                Pem::Text(text) => return Ok(text.0.clone().into_bytes()),
+                Pem::File(path) => path,
+            };
+            std::fs::read(path).map_err(|error| {
+                let message = format!("the {what} file {path} of {store} cannot be read");
+                Error::because(ErrorKind::Invalid, message, error)
+            })
+        }
+    }
+
+    fn certificates(text: &[u8], what: &str, store: &impl Display) -> Result<Certs> {
+        let certs = CertificateDer::pem_slice_iter(text)
+            .collect::<std::result::Result<Vec<_>, _>>()
+            .map_err(|error| wrong(what, store, error))?;
+        if certs.is_empty() {
+            let none = rustls::pki_types::pem::Error::NoItemsFound;
+            return Err(wrong(what, store, none));
+        }
+        Ok(certs)
+    }
+
+    fn wrong(
+        what: &str,
+        store: &impl Display,
+        error: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        let message = format!("the {what} of {store} is not one in PEM");
+        Error::because(ErrorKind::Invalid, message, error)
+    }
+}

@@ -1,0 +1,189 @@
+//! Who is ahead, by the children of a line's node.
+
+use super::enter::Request;
+use super::fault::{self, Zk};
+use super::house::House;
+use super::line::{self, Member, Told};
+use super::record::Record;
+use super::session::Session;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Refusal;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl House {
+    /// Asks what may be asked again and again, until there is an answer or the time is up.
+    pub(super) async fn ask<T, F>(
+        &self,
+        session: &Session,
+        time: Duration,
+        mut ask: impl FnMut() -> F,
+    ) -> Result<T, Zk>
+    where
+        F: Future<Output = Result<T, Zk>>,
+    {
+        let over = clock::now().after(time);
+        loop {
+            match clock::within(over, ask()).await {
+                None => return Err(Zk::Timeout),
+                Some(Ok(answer)) => return Ok(answer),
+                Some(Err(error)) if fault::is_cut(&error) && clock::now() < over => {
+                    // What is asked now waits for the client's next connection.
+                    clock::pause(Duration::from_millis(5)).await;
+                }
+                Some(Err(error)) => {
+                    self.failed(session, &error);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The children of a line's node as they are now, and not only as our server has them.
+    pub(super) async fn children(
+        &self,
+        session: &Session,
+        parent: &str,
+        time: Duration,
+    ) -> Result<Vec<String>> {
+        let client = &session.client;
+        let ask = || {
+            let (synced, listed) = (client.sync(parent), client.list_children(parent));
+            async move {
+                let (synced, listed) = futures_util::future::join(synced, listed).await;
+                synced?;
+                listed
+            }
+        };
+        match self.ask(session, time, ask).await {
+            Ok(children) => Ok(children),
+            Err(Zk::NoNode) => Ok(Vec::new()),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// Looks for a node that may have been made, and is ours: it carries our ticket, and is on our
+    /// session. One that an earlier session has left behind will go with that.
+    pub(super) async fn find_own(&self, record: &Record, time: Duration) -> Result<bool> {
+        let session = &record.session;
+        let children = self.children(session, &record.parent, time).await?;
+        let members = line::members(&children);
+        for member in members.into_iter().filter(|member| member.id() == Some(record.id)) {
+            let path = record.path(&member.child);
+            let stat = self
+                .ask(session, time, || session.client.check_stat(&path))
+                .await
+                .map_err(|error| self.error(error))?;
+            if let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.id) {
+                let create = record.place().create; // kept if it has only moved
+                record.born(&member, if create == 0 { stat.czxid } else { create });
+                return Ok(true);
+            }
+        }
+        record.place().doubtful = false;
+        Ok(false)
+    }
+
+    /// Whether a ticket that is not there would be admitted at once.
+    pub(super) async fn has_room(&self, request: &Request<'_>, record: &Record) -> Result<bool> {
+        let ticket = request.ticket;
+        let children = self.children(&record.session, &record.parent, request.limit()).await?;
+        let members = line::members(&children);
+        self.check_line(request, record, &members).await?;
+        Ok(line::blockers(&members, ticket.weight, ticket.capacity).is_empty())
+    }
+
+    /// Asks who is ahead of a node that is there, and whether it is.
+    pub(super) async fn look_ahead(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+    ) -> Result<()> {
+        let (session, parent) = (&record.session, &record.parent);
+        let ask = || session.client.list_children(parent);
+        let children = match self.ask(session, request.limit(), ask).await {
+            Ok(children) => children,
+            Err(Zk::NoNode) => Vec::new(),
+            Err(error) => return Err(self.error(error)),
+        };
+        self.take(request, record, &children).await
+    }
+
+    /// Takes in who stands in the line. If we cannot stand there, our node is deleted.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+        children: &[String],
+    ) -> Result<()> {
+        let (own, weight) = {
+            let place = record.place();
+            (place.child.clone(), place.weight)
+        };
+        let members = line::members(children);
+        let Some(at) = members.iter().position(|member| member.child == own) else {
+            record.lose(&self.alarm.0);
+            return Ok(());
+        };
+        let ahead = &members[..at];
+        let tied = ahead.last().is_some_and(|last| last.seq == members[at].seq);
+        let checked = if tied && ahead.last().is_some_and(|last| last.id() != Some(record.id)) {
+            Err(self.exhausted(record))
+        } else {
+            self.check_line(request, record, ahead).await
+        };
+        if let Err(error) = checked {
+            self.take_back(request, record).await?;
+            return Err(error);
+        }
+        let ended = record.place().see(line::blockers(ahead, weight, record.capacity));
+        drop(ended);
+        Ok(())
+    }
+
+    /// Whether those in a line are such as we can stand with: of a dialect in which they see us, of
+    /// the same capacity, with numbers that tell who came first.
+    async fn check_line(
+        &self,
+        request: &Request<'_>,
+        record: &Record,
+        others: &[Member],
+    ) -> Result<()> {
+        let dialect = self.address.dialect;
+        if others.iter().any(Member::is_exhausted) {
+            return Err(self.exhausted(record));
+        }
+        let blind = others.iter().find(|member| !dialect.is_seen_by(member.family));
+        if let Some(member) = blind.filter(|_| !self.address.mixed) {
+            let message = format!(
+                "lock \"{}\" has mixed dialects: {} is in the line, whose owner would not see a \
+                 place of the dialect {}, so both would hold; use one dialect (?dialect=...), or \
+                 make its owner see ours and say ?mixed=wait",
+                record.line,
+                member.child,
+                dialect.name()
+            );
+            return Err(Error::new(ErrorKind::Mismatch, message));
+        }
+        let shares = others.iter().filter_map(|member| member.weights);
+        let shared = shares.map(|(_, capacity)| capacity).find(|it| *it != record.capacity);
+        if let Some(line) = shared {
+            return Err(request.refuse(Refusal::Capacity { line }));
+        }
+        if record.capacity == 1 {
+            return Ok(());
+        }
+        // Ours and others' locks go by the same name: the data tell.
+        let Some(lock) = others.iter().find(|member| member.weights.is_none()) else {
+            return Ok(());
+        };
+        let (session, path) = (&record.session, record.path(&lock.child));
+        let asked = self.ask(session, request.limit(), || session.client.get_data(&path)).await;
+        let Ok((data, _)) = asked else { return Ok(()) };
+        match Told::read(&data).capacity.filter(|capacity| *capacity != record.capacity) {
+            Some(line) => Err(request.refuse(Refusal::Capacity { line })),
+            None => Ok(()),
+        }
+    }
+}

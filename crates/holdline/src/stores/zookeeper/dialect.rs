@@ -1,0 +1,189 @@
+//! Whose ways our nodes follow, and who stands in a line by what name.
+//!
+//! Each client library takes those nodes for places whose names it understands. Curator wants the
+//! number right behind `lock-`, kazoo right behind `__lock__`: no name can please both, so a store
+//! has a dialect. All dialects are *read*, since to wait for somebody needlessly is safe, and to
+//! overlook somebody is not.
+
+use crate::store::{Ticket, TicketId};
+
+/// How our own nodes are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// As Curator does: `_c_UUID-lock-NNNNNNNNNN`.
+    Curator,
+    /// As kazoo does: `HEX__lock__NNNNNNNNNN`.
+    Kazoo,
+}
+
+/// The capacity of read-write locks, whose writers take all of it.
+pub(super) const READERS: u32 = 1 << 30;
+
+/// Whose node it is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// Curator's, or that of somebody who writes as it does: they see every child.
+    Curator,
+    Kazoo,
+    /// `lock-NNNNNNNNNN`, as the Node.js package zk-lock writes it: it sees only its own.
+    Bare,
+    /// `x-SESSION-NNNNNNNNNN`, the recipe that comes with ZooKeeper: it sees every child.
+    Recipe,
+}
+
+impl Dialect {
+    /// What the name of a ticket's node begins with; the server adds the number.
+    pub(super) fn stem(self, ticket: &Ticket, elects: bool) -> String {
+        let Ticket { id: TicketId(id), weight, capacity, .. } = *ticket;
+        let share = format!("-{weight}of{capacity}");
+        match (self, capacity) {
+            (Dialect::Curator, 1) if elects => format!("_c_{}-latch-", uuid(id)),
+            (Dialect::Curator, 1) => format!("_c_{}-lock-", uuid(id)),
+            (Dialect::Curator, READERS) if weight == READERS => format!("_c_{}-__WRIT__", uuid(id)),
+            (Dialect::Curator, READERS) if weight == 1 => format!("_c_{}-__READ__", uuid(id)),
+            (Dialect::Curator, _) => format!("_c_{}{share}-lock-", uuid(id)),
+            (Dialect::Kazoo, 1) => format!("{id:032x}__lock__"),
+            (Dialect::Kazoo, READERS) if weight == 1 => format!("{id:032x}__rlock__"),
+            (Dialect::Kazoo, _) => format!("{id:032x}{share}__lock__"),
+        }
+    }
+
+    /// Whether whoever stands there would see us, too.
+    pub(super) fn is_seen_by(self, family: Family) -> bool {
+        match self {
+            Dialect::Curator => matches!(family, Family::Curator | Family::Recipe),
+            Dialect::Kazoo => matches!(family, Family::Kazoo | Family::Recipe),
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Dialect::Curator => "curator",
+            Dialect::Kazoo => "kazoo",
+        }
+    }
+}
+
+/// What a name tells but for its number and its id.
+pub(super) struct Stem {
+    pub(super) family: Family,
+    /// Its weight and the line's capacity; if not known it takes everything.
+    pub(super) weights: Option<(u32, u32)>,
+}
+
+/// Reads what stands before the number. None if it is not known to be anybody's place.
+pub(super) fn read(stem: &str) -> Option<Stem> {
+    let mark = |mark: &str, family, weights: Option<(u32, u32)>| {
+        let rest = stem.strip_suffix(mark)?;
+        let family =
+            if rest.is_empty() && family == Family::Curator { Family::Bare } else { family };
+        Some(Stem { family, weights: weights.or_else(|| share(rest)) })
+    };
+    let writer = Some((READERS, READERS));
+    let reader = Some((1, READERS));
+    mark("-lock-", Family::Curator, None)
+        .or_else(|| mark("__lock__", Family::Kazoo, None))
+        .or_else(|| mark("__READ__", Family::Curator, reader))
+        .or_else(|| mark("__WRIT__", Family::Curator, writer))
+        .or_else(|| mark("__rlock__", Family::Kazoo, reader))
+        .or_else(|| mark("latch-", Family::Curator, None))
+        .or_else(|| mark("lock-", Family::Curator, None))
+        .or_else(|| is_recipe(stem).then_some(Stem { family: Family::Recipe, weights: None }))
+}
+
+/// `x-SESSION-`, the session in whatever base.
+fn is_recipe(stem: &str) -> bool {
+    let session = stem.strip_prefix("x-").and_then(|rest| rest.strip_suffix('-'));
+    let digits = session.map(|session| session.strip_prefix('-').unwrap_or(session));
+    digits.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// The share of the capacity, as we write it behind the id.
+fn share(rest: &str) -> Option<(u32, u32)> {
+    if !rest.contains("of") {
+        return None;
+    }
+    let (_, share) = guid(rest)?;
+    let (weight, capacity) = share.trim_matches('-').split_once("of")?;
+    let share: (u32, u32) = (weight.parse().ok()?, capacity.parse().ok()?);
+    (share.0 > 0 && share.0 <= share.1).then_some(share)
+}
+
+/// The id at the beginning of a name, and what follows it.
+pub(super) fn guid(name: &str) -> Option<(TicketId, &str)> {
+    let name = name.strip_prefix("_c_").unwrap_or(name);
+    let dashes = [8, 13, 18, 23];
+    let is_uuid = dashes.iter().all(|at| name.as_bytes().get(*at) == Some(&b'-'));
+    let (id, rest) = name.split_at_checked(if is_uuid { 36 } else { 32 })?;
+    let (mut number, mut digits) = (0, 0);
+    for c in id.chars().filter(|c| !is_uuid || *c != '-') {
+        number = number << 4 | u128::from(c.to_digit(16)?);
+        digits += 1;
+    }
+    (digits == 32).then_some((TicketId(number), rest))
+}
+
+fn uuid(id: u128) -> String {
+    let hex = format!("{id:032x}");
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    parts.join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn ticket(weight: u32, capacity: u32) -> Ticket {
+        let lease = Duration::from_secs(1);
+        Ticket { id: TicketId(5), weight, capacity, lease, patience: lease, span: 1, floor: 0 }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let shapes = [(1, 1), (2, 3), (1, 3), (1, READERS), (READERS, READERS), (7, READERS)];
+        for dialect in [Dialect::Curator, Dialect::Kazoo] {
+            for (weight, capacity) in shapes {
+                let stem = dialect.stem(&ticket(weight, capacity), false);
+                let read = read(&stem).expect("it is a place");
+                assert_eq!(guid(&stem).map(|(id, _)| id), Some(TicketId(5)), "{stem}");
+                let known = (capacity > 1).then_some((weight, capacity));
+                assert_eq!(read.weights, known, "{stem}");
+                assert!(dialect.is_seen_by(read.family), "{stem}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_others() {
+        let one = "00000000-0000-0000-0000-000000000005";
+        let stem = |weight, capacity| Dialect::Curator.stem(&ticket(weight, capacity), false);
+        assert_eq!(stem(1, 1), format!("_c_{one}-lock-"));
+        assert_eq!(stem(READERS, READERS), format!("_c_{one}-__WRIT__"));
+        assert_eq!(stem(1, READERS), format!("_c_{one}-__READ__"));
+        assert_eq!(Dialect::Curator.stem(&ticket(1, 1), true), format!("_c_{one}-latch-"));
+        let stem = Dialect::Kazoo.stem(&ticket(1, 1), true);
+        assert_eq!(stem, "00000000000000000000000000000005__lock__");
+    }
+
+    #[test]
+    fn others_are_read_for_what_they_are() {
+        let table = [
+            ("_c_a7b3a4de-05a8-4b0f-8a05-6a1b2b7b0b57-lock-", Some(Family::Curator), true),
+            ("_c_a7b3a4de05a84b0f8a056a1b2b7b0b57-lock-", Some(Family::Curator), true),
+            ("a7b3a4de05a84b0f8a056a1b2b7b0b57-lock-", Some(Family::Curator), true),
+            ("a7b3a4de05a84b0f8a056a1b2b7b0b57__lock__", Some(Family::Kazoo), true),
+            ("lock-", Some(Family::Bare), false),
+            ("x-72057600000000000-", Some(Family::Recipe), false),
+            ("x-0123456789abcdef-", Some(Family::Recipe), false),
+            ("job-", None, false),
+            ("é__lock__", Some(Family::Kazoo), false),
+            ("", None, false),
+        ];
+        for (stem, family, has_id) in table {
+            let read = read(stem);
+            assert_eq!(read.as_ref().map(|stem| stem.family), family, "{stem}");
+            assert_eq!(guid(stem).is_some(), has_id, "{stem}");
+        }
+    }
+}

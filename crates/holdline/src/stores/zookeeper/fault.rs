@@ -1,0 +1,55 @@
+//! What ZooKeeper's errors mean for us.
+
+use super::address::Address;
+use crate::error::{Error, ErrorKind};
+pub(super) use zookeeper_client::Error as Zk;
+
+/// Whether the connection broke, so that nobody knows whether the request was carried out. The
+/// client makes the next connection by itself.
+pub(super) fn is_cut(error: &Zk) -> bool {
+    matches!(error, Zk::ConnectionLoss | Zk::Custom(_) | Zk::SessionMoved | Zk::UnexpectedError(_))
+}
+
+/// Whether the session is over, and with it all that stood on it.
+pub(super) fn is_over(error: &Zk) -> bool {
+    matches!(error, Zk::SessionExpired | Zk::ClientClosed | Zk::AuthFailed)
+}
+
+/// The error for the caller. What the client says is kept as its cause: it contains no secrets.
+pub(super) fn error(address: &Address, error: Zk) -> Error {
+    let (kind, message) = match &error {
+        Zk::AuthFailed => {
+            (ErrorKind::Denied, format!("{address} refuses the user or the password"))
+        }
+        Zk::NoAuth | Zk::InvalidAcl => {
+            let message = format!("{address} refuses us; check the user and the nodes' ACLs");
+            (ErrorKind::Denied, message)
+        }
+        Zk::QuotaExceeded => {
+            (ErrorKind::Denied, format!("the quota of a node of {address} is used up"))
+        }
+        Zk::Unimplemented => {
+            (ErrorKind::Unsupported, format!("{address} is no ZooKeeper of version 3.5 or later"))
+        }
+        Zk::NoChildrenForEphemerals => {
+            let message = format!("a node that the lock needs is ephemeral in {address}");
+            (ErrorKind::Corrupt, message)
+        }
+        Zk::BadArguments(_) | Zk::UnmarshalError { .. } | Zk::MarshallingError => {
+            (ErrorKind::Corrupt, format!("{address} did not understand us"))
+        }
+        _ => {
+            let tls = if address.tls {
+                ", that the port is the secure one, that its certificate names the host and is \
+                 from an authority that we trust (ca_file), and that ours is one that it asks for \
+                 (cert_file)"
+            } else {
+                ""
+            };
+            let message =
+                format!("{address} could not be reached; check that it runs and has a leader{tls}");
+            (ErrorKind::Unavailable, message)
+        }
+    };
+    Error::because(kind, message, error)
+}

@@ -1,0 +1,302 @@
+//! Everything of a store that its handles share: the session, tickets, watches; and the tasks that
+//! look after them, on a thread of their own, where no busy program holds them up.
+
+use super::address::Address;
+use super::fault::{self, Zk};
+use super::record::{Leaving, Record};
+use super::session::Session;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Alarm, TicketId};
+use holdline_kernel::Time;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use zookeeper_client::Acls;
+
+/// What the handles of one store share.
+#[derive(Debug)]
+pub(super) struct House {
+    pub(super) address: Address,
+    desk: Mutex<Desk>,
+    /// How often it was tried to open a session.
+    opened: watch::Sender<u64>,
+    records: Mutex<HashMap<TicketId, Arc<Record>>>,
+    pub(super) alarm: OnceLockAlarm,
+    /// There is something to look after.
+    nudge: Arc<Notify>,
+}
+
+/// Whom to tell of losses.
+#[derive(Clone, Default)]
+pub(super) struct OnceLockAlarm(pub(super) Arc<OnceLock<Alarm>>);
+
+impl std::fmt::Debug for OnceLockAlarm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", if self.0.get().is_some() { "set" } else { "not set" })
+    }
+}
+
+/// Where the session is.
+#[derive(Debug, Default)]
+struct Desk {
+    session: Option<Arc<Session>>,
+    /// One is being opened.
+    opening: bool,
+    /// Why the last could not be opened.
+    failure: Option<Zk>,
+    /// Since when nobody has needed it.
+    idle: Option<Time>,
+}
+
+/// How often tickets are looked after.
+const ROUND: Duration = Duration::from_millis(200);
+/// How long a session that nobody uses is kept for the next who needs one.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// The runtime of all ZooKeeper stores of this process.
+fn background() -> &'static Handle {
+    static HANDLE: OnceLock<Handle> = OnceLock::new();
+    HANDLE.get_or_init(|| {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::Builder::new()
+            .name("holdline-zookeeper".to_owned())
+            .spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .expect("the system gives the ZooKeeper store a runtime");
+                let _ = tell.send(runtime.handle().clone());
+                runtime.block_on(std::future::pending::<()>());
+            })
+            .expect("the system gives the ZooKeeper store a thread");
+        told.recv().expect("the thread says how to reach it")
+    })
+}
+
+/// Does something in the background.
+pub(super) fn spawn(
+    work: impl Future<Output = ()> + Send + 'static,
+) -> tokio::task::JoinHandle<()> {
+    background().spawn(work)
+}
+
+/// How long what is asked for a lock of this lease may take.
+pub(super) fn limit(lease: Duration) -> Duration {
+    (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(3))
+}
+
+impl House {
+    pub(super) fn new(address: Address) -> Arc<Self> {
+        let house = Arc::new(House {
+            address,
+            desk: Mutex::default(),
+            opened: watch::Sender::new(0),
+            records: Mutex::default(),
+            alarm: OnceLockAlarm::default(),
+            nudge: Arc::default(),
+        });
+        spawn(steward(Arc::downgrade(&house), Arc::clone(&house.nudge)));
+        house
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn records(&self) -> MutexGuard<'_, HashMap<TicketId, Arc<Record>>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn find(&self, id: TicketId) -> Option<Arc<Record>> {
+        self.records().get(&id).cloned()
+    }
+
+    pub(super) fn remember(&self, record: &Arc<Record>) {
+        let first = {
+            let mut records = self.records();
+            records.insert(record.id, Arc::clone(record));
+            records.len() == 1
+        };
+        if first {
+            self.nudge.notify_one();
+        }
+    }
+
+    pub(super) fn forget(&self, record: &Record) {
+        let forgotten = self.records().remove(&record.id);
+        if let Some(record) = &forgotten {
+            let watches = std::mem::take(&mut record.place().watches);
+            drop(watches);
+        }
+    }
+
+    /// The error for the caller.
+    pub(super) fn error(&self, error: Zk) -> Error {
+        fault::error(&self.address, error)
+    }
+
+    /// Who may do what with our nodes.
+    pub(super) fn acls(&self) -> Acls<'static> {
+        if self.address.user.is_some() && self.address.private {
+            Acls::creator_all()
+        } else {
+            Acls::anyone_all()
+        }
+    }
+
+    /// The session, if it lives.
+    fn living(&self) -> Option<Arc<Session>> {
+        let mut desk = self.desk();
+        let session = desk.session.as_ref().filter(|session| !session.is_lost()).cloned();
+        desk.idle = None;
+        session
+    }
+
+    /// The session; a new one if there is none. That is opened in the background, so that nobody's
+    /// impatience keeps it from coming about.
+    pub(super) async fn session(self: &Arc<Self>, limit: Duration) -> Result<Arc<Session>> {
+        let over = clock::now().after(limit);
+        loop {
+            let mut opened = self.opened.subscribe();
+            if let Some(session) = self.living() {
+                return Ok(session);
+            }
+            self.open();
+            if clock::within(over, opened.changed()).await.is_none() {
+                return Err(self.error(Zk::Timeout));
+            }
+            if let Some(session) = self.living() {
+                return Ok(session);
+            }
+            let failure = self.desk().failure.clone().unwrap_or(Zk::Timeout);
+            let error = self.error(failure);
+            if error.kind() != ErrorKind::Unavailable || clock::now() >= over {
+                return Err(error);
+            }
+            clock::pause(Duration::from_millis(fastrand::u64(20..60))).await;
+        }
+    }
+
+    /// Opens a session in the background, unless that is under way.
+    fn open(self: &Arc<Self>) {
+        {
+            let mut desk = self.desk();
+            if desk.opening {
+                return;
+            }
+            desk.opening = true;
+        }
+        let house = Arc::clone(self);
+        spawn(async move {
+            let outcome = Session::open(&house.address).await;
+            {
+                let mut desk = house.desk();
+                desk.opening = false;
+                match outcome {
+                    Ok(session) => {
+                        let session = Arc::new(session);
+                        desk.failure = None;
+                        desk.session = Some(Arc::clone(&session));
+                        let house = Arc::downgrade(&house);
+                        let lost = move |id| {
+                            if let Some(house) = house.upgrade() {
+                                house.expired(id);
+                            }
+                        };
+                        spawn(session.run(lost));
+                    }
+                    Err(error) => desk.failure = Some(error),
+                }
+            }
+            house.opened.send_modify(|count| *count += 1);
+            house.nudge.notify_one();
+        });
+    }
+
+    /// A session is over, and with it all places that were on it.
+    pub(super) fn expired(&self, id: i64) {
+        {
+            let mut desk = self.desk();
+            if let Some(session) = desk.session.take_if(|session| session.id == id) {
+                session.lose();
+            }
+        }
+        let records: Vec<_> = self.records().values().cloned().collect();
+        let theirs = records.iter().filter(|record| record.session.id == id);
+        theirs.for_each(|record| record.lose(&self.alarm.0));
+    }
+
+    /// Takes in how a request failed.
+    pub(super) fn failed(&self, session: &Session, error: &Zk) {
+        if fault::is_over(error) {
+            session.lose();
+            self.expired(session.id);
+        }
+    }
+
+    /// Lets lapse what nobody wants any more, and watches what has stood for a while.
+    fn round(self: &Arc<Self>) {
+        let now = clock::now();
+        let records: Vec<_> = self.records().values().cloned().collect();
+        let nobody = records.is_empty();
+        for record in records {
+            if record.lapse(now, &self.alarm.0) {
+                let house = Arc::clone(self);
+                spawn(async move { house.sweep(record).await });
+            } else if !record.place().leaving {
+                record.guard(&self.alarm.0);
+            }
+        }
+        let mut desk = self.desk();
+        if !nobody || desk.opening {
+            desk.idle = None;
+        } else if now >= desk.idle.get_or_insert(now).after(IDLE)
+            && let Some(session) = desk.session.take()
+        {
+            session.end();
+        }
+    }
+
+    /// Removes the node of a ticket that has lapsed.
+    async fn sweep(self: Arc<Self>, record: Arc<Record>) {
+        let leaving = Leaving::new(&record);
+        match self.remove(&record, Duration::from_secs(1)).await {
+            Ok(_) => {
+                self.forget(&record);
+                leaving.done();
+            }
+            // The next round tries again.
+            Err(error) => {
+                tracing::debug!(%error, name = %record.line, "a place that lapsed is still there");
+            }
+        }
+    }
+}
+
+/// Makes the rounds, until the store is dropped.
+async fn steward(house: Weak<House>, nudge: Arc<Notify>) {
+    loop {
+        {
+            let Some(house) = house.upgrade() else { return };
+            house.round();
+            if house.records().is_empty() && house.desk().session.is_none() {
+                drop(house);
+                nudge.notified().await;
+                continue;
+            }
+        }
+        tokio::time::sleep(ROUND).await;
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        if let Some(session) = &self.desk().session {
+            session.end();
+        }
+        self.nudge.notify_one();
+    }
+}

@@ -1,0 +1,131 @@
+//! Leaving, and removing others by force.
+
+use super::fault::Zk;
+use super::house::{House, limit};
+use super::look::Seen;
+use super::path;
+use super::record::{Leaving, Record, token};
+use super::session::Session;
+use crate::error::Result;
+use crate::names::Name;
+use crate::store::{Seq, TicketId};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long what is not about a lock of ours may take.
+pub(super) const LIMIT: Duration = Duration::from_secs(4);
+
+impl House {
+    pub(super) async fn leave(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
+        let Some(record) = self.find(id) else {
+            // Not one of ours, or not any more.
+            let session = self.session(LIMIT).await?;
+            let parent = path::of(&self.address.root, line);
+            let Some(child) = self.find_child(&session, &parent, id).await? else {
+                return Ok(false);
+            };
+            return self.delete(&session, &format!("{parent}/{child}"), LIMIT).await;
+        };
+        let leaving = Leaving::new(&record);
+        let time = limit(record.place().lease);
+        let removed = self.remove(&record, time).await?;
+        let was_there = removed && !record.place().gone;
+        self.forget(&record);
+        leaving.done();
+        Ok(was_there)
+    }
+
+    /// Removes a ticket's node, wherever it is. Says whether it was there.
+    pub(super) async fn remove(&self, record: &Record, time: Duration) -> Result<bool> {
+        let session = &record.session;
+        if session.is_lost() {
+            return Ok(false); // gone, or going
+        }
+        let doubtful = record.place().doubtful;
+        if doubtful && !self.find_own(record, time).await? {
+            return Ok(false);
+        }
+        match record.own() {
+            Some(path) => self.delete(session, &path, time).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Deletes a node. Nobody else's node ever has its path.
+    async fn delete(&self, session: &Session, path: &str, time: Duration) -> Result<bool> {
+        // An answer that was lost may have been that it is done.
+        let mut tries = 0;
+        let delete = || {
+            tries += 1;
+            session.client.delete(path, None)
+        };
+        match self.ask(session, time, delete).await {
+            Ok(()) => Ok(true),
+            Err(Zk::NoNode) => Ok(tries > 1),
+            Err(_) if session.is_lost() => Ok(false),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// The child of a line's node that carries this ticket.
+    async fn find_child(
+        &self,
+        session: &Session,
+        parent: &str,
+        id: TicketId,
+    ) -> Result<Option<String>> {
+        let places = self.seen(session, parent).await?;
+        Ok(places.into_iter().find(|place| place.id == id).map(|place| place.member.child))
+    }
+
+    pub(super) async fn evict(
+        self: &Arc<Self>,
+        line: &Name,
+        id: TicketId,
+        reason: &str,
+    ) -> Result<Option<Seq>> {
+        let session = self.session(LIMIT).await?;
+        let parent = path::of(&self.address.root, line);
+        let places = self.seen(&session, &parent).await?;
+        let Some(victim) = places.into_iter().find(|place| place.id == id) else {
+            return Ok(None);
+        };
+        let path = format!("{parent}/{}", victim.member.child);
+        if !self.delete(&session, &path, LIMIT).await? {
+            return Ok(None);
+        }
+        tracing::warn!(name = %line, token = victim.create, reason, "place removed by force");
+        if let Some(record) = self.find(id) {
+            record.lose(&self.alarm.0);
+        }
+        self.fence(&session, &parent, &victim).await.map(Some)
+    }
+
+    /// A token that is higher than that of a place which was removed, and no higher than that of
+    /// anybody behind it.
+    async fn fence(&self, session: &Session, parent: &str, victim: &Seen) -> Result<Seq> {
+        let client = &session.client;
+        // What is behind it, and when somebody last came or went: he himself, if nobody since.
+        let asked = self.ask(session, LIMIT, || client.get_children(parent)).await;
+        let (children, changed) = match asked {
+            Ok((children, stat)) => (children, stat.pzxid),
+            Err(Zk::NoNode) => (Vec::new(), victim.create + 1),
+            Err(error) => return Err(self.error(error)),
+        };
+        let behind = super::line::members(&children);
+        let behind = behind.into_iter().filter(|member| member.seq > victim.member.seq);
+        for member in behind {
+            let path = format!("{parent}/{}", member.child);
+            let asked = self.ask(session, LIMIT, || client.get_data(&path)).await;
+            match asked {
+                Ok((data, stat)) => {
+                    let told = super::line::Told::read(&data);
+                    return Ok(token(told.token.unwrap_or(stat.czxid)));
+                }
+                Err(Zk::NoNode) => {}
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+        Ok(token(changed.max(victim.create + 1)))
+    }
+}

@@ -1,0 +1,124 @@
+//! Looking at a line, and at which lines there are.
+
+use super::fault::Zk;
+use super::house::House;
+use super::leave::LIMIT;
+use super::line::{self, Member, Told};
+use super::path;
+use super::record::token;
+use super::session::Session;
+use crate::clock;
+use crate::error::Result;
+use crate::names::Name;
+use crate::store::{Standee, TicketId, View};
+use futures_util::future::join_all;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// So many nodes are listed at once.
+const TOGETHER: usize = 64;
+
+/// One place, with all that can be known of it.
+pub(super) struct Seen {
+    pub(super) member: Member,
+    pub(super) id: TicketId,
+    /// Its token.
+    pub(super) create: i64,
+    told: Told,
+}
+
+impl House {
+    /// Everybody in a line, front first.
+    pub(super) async fn seen(&self, session: &Session, parent: &str) -> Result<Vec<Seen>> {
+        let children = self.children(session, parent, LIMIT).await?;
+        let members = line::members(&children);
+        let asked = members.into_iter().map(|member| async {
+            let path = format!("{parent}/{}", member.child);
+            let asked = self.ask(session, LIMIT, || session.client.get_data(&path)).await;
+            let (data, stat) = match asked {
+                Ok(found) => found,
+                Err(Zk::NoNode) => return Ok(None), // gone since
+                Err(error) => return Err(error),
+            };
+            let told = Told::read(&data);
+            let create = told.token.unwrap_or(stat.czxid);
+            // One whose name has no id gets one that fits no other node, now or later.
+            let owner = stat.ephemeral_owner.unsigned_abs();
+            let made_up = u128::from(stat.czxid.unsigned_abs()) << 64 | u128::from(owner);
+            let id = member.id().unwrap_or(TicketId(made_up));
+            Ok(Some(Seen { member, id, create, told }))
+        });
+        let seen = join_all(asked).await.into_iter().collect::<Result<Vec<_>, Zk>>();
+        Ok(seen.map_err(|error| self.error(error))?.into_iter().flatten().collect())
+    }
+
+    pub(super) async fn look(self: &Arc<Self>, line: &Name) -> Result<View> {
+        let session = self.session(LIMIT).await?;
+        let parent = path::of(&self.address.root, line);
+        let places = self.seen(&session, &parent).await?;
+        let said = |place: &Seen| place.member.weights.map(|(_, capacity)| capacity);
+        let known = places.iter().find_map(|place| said(place).or(place.told.capacity));
+        let Some(capacity) = known.or((!places.is_empty()).then_some(1)) else {
+            return Ok(View::default());
+        };
+        let (now, mut ahead) = (clock::now(), 0);
+        let places = places.into_iter().map(|place| {
+            let weight = place.member.weight(capacity);
+            ahead += u64::from(weight);
+            let expires_in = match self.find(place.id) {
+                Some(record) => now.until(record.place().due),
+                None => place.told.lease,
+            };
+            Standee {
+                id: place.id,
+                seq: token(place.create),
+                weight,
+                admitted: ahead <= u64::from(capacity),
+                expires_in,
+                note: place.told.note,
+            }
+        });
+        Ok(View { capacity, places: places.collect() })
+    }
+
+    /// Walks through the nodes below the one that the prefix leads to.
+    pub(super) async fn list(self: &Arc<Self>, prefix: &str) -> Result<Vec<Name>> {
+        let session = self.session(LIMIT).await?;
+        let root = &self.address.root;
+        let start = match prefix.rsplit_once('/') {
+            Some((folder, _)) if !folder.is_empty() => match Name::new(folder) {
+                Ok(folder) => path::of(root, &folder),
+                Err(_) => return Ok(Vec::new()),
+            },
+            _ => root.clone(),
+        };
+        let mut names = BTreeSet::new();
+        let mut folders = VecDeque::from([start]);
+        while !folders.is_empty() {
+            let some: Vec<_> = folders.drain(..folders.len().min(TOGETHER)).collect();
+            let listed = some.iter().map(|path| {
+                let path = if path.is_empty() { "/" } else { path };
+                self.children(&session, path, LIMIT)
+            });
+            for (folder, children) in some.iter().zip(join_all(listed).await) {
+                let children = children?;
+                if !line::members(&children).is_empty() {
+                    names.extend(path::name(root, folder));
+                }
+                let below = children.iter().filter(|child| Member::read(child).is_none());
+                let below = below.map(|child| format!("{folder}/{child}"));
+                folders.extend(below.filter(|path| {
+                    path != "/zookeeper"
+                        && path::name(root, path).is_some_and(|name| leads(name.as_str(), prefix))
+                }));
+            }
+        }
+        names.retain(|name| name.as_str().starts_with(prefix));
+        Ok(names.into_iter().collect())
+    }
+}
+
+/// Whether names that begin with this prefix may stand there or below.
+fn leads(name: &str, prefix: &str) -> bool {
+    name.starts_with(prefix) || prefix.starts_with(name)
+}

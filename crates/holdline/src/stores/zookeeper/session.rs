@@ -1,0 +1,271 @@
+//! One session with ZooKeeper, which all locks of a store share.
+//!
+//! # Until when it lasts
+//!
+//! The leader ends a session that it has not heard of for its length. But that a server answers us
+//! does not mean that the leader hears of us: a follower answers reads and pings by itself, also
+//! while it is cut off from the others, and tells the leader only every half tick whom it has seen.
+//! So we count for ourselves, from *signs of life*: requests that are answered only after a quorum
+//! has agreed on them (a transaction that checks a version, and changes nothing).
+//!
+//! A sign that was answered shows that the leader of that moment knew our server, and had got from
+//! it all that it sent earlier on. That includes the news of an earlier sign of life, if that was
+//! answered long enough before this one was sent for the server to have passed it on ([`PASSED_ON`]
+//! is more than half a tick). So the leader has heard of us no earlier than that earlier sign was
+//! sent, and keeps the session for its length from then. A new leader begins all sessions anew; a
+//! deposed one cannot get a quorum; and a connection to another server tells the leader at once.
+
+use super::address::{Address, Login};
+use super::fault::{self, Zk};
+use super::tls;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use holdline_kernel::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use zookeeper_client::{Client, MultiWriteError, SaslOptions};
+
+/// After this time a server has told the leader of us, if its tick is no longer than 2.5 s.
+const PASSED_ON: Duration = Duration::from_millis(1500);
+/// What a round trip may take without making anybody wait.
+const TRIP: Duration = Duration::from_millis(400);
+
+/// How it goes with a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// The leader has heard of us then, or later.
+    Alive(Time),
+    /// It is over.
+    Lost,
+}
+
+/// A session.
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) id: i64,
+    /// How long the servers keep it without hearing of us.
+    pub(super) length: Duration,
+    /// Where to give signs of life.
+    root: String,
+    life: watch::Sender<Life>,
+    wanted: Notify,
+    over: watch::Sender<bool>,
+}
+
+/// After what time a sign of life has been passed on, in a session of this length: a tick is never
+/// longer than half of the shortest session that a server gives, unless it is told otherwise.
+fn passed_on(length: Duration) -> Duration {
+    PASSED_ON.min(length * 3 / 10)
+}
+
+/// The longest lease that a session of this length can always vouch for.
+pub(super) fn longest_lease(length: Duration) -> Duration {
+    length.saturating_sub(passed_on(length) * 2).saturating_sub(TRIP.min(length / 10))
+}
+
+impl Session {
+    /// A new session.
+    pub(super) async fn open(address: &Address) -> Result<Self, Zk> {
+        let silence =
+            (address.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
+        let mut connector = Client::connector()
+            .with_session_timeout(address.session)
+            .with_connection_timeout(silence)
+            .with_fail_eagerly();
+        if let (Some(user), Some(password)) = (&address.user, &address.password) {
+            connector = match address.login {
+                Login::Digest => {
+                    let login = format!("{user}:{}", password.0);
+                    connector.with_auth("digest", login.as_bytes())
+                }
+                Login::Sasl => {
+                    let (user, password) = (user.clone(), password.0.clone());
+                    connector.with_sasl(SaslOptions::digest_md5(user, password))
+                }
+            };
+        }
+        let sent = clock::now();
+        let client = tls::connect(connector, address).await?;
+        let root = if address.root.is_empty() { "/" } else { &address.root };
+        Ok(Session {
+            id: client.session_id().0,
+            length: client.session_timeout(),
+            root: root.to_owned(),
+            client,
+            // The leader itself has begun it, after a quorum had agreed.
+            life: watch::Sender::new(Life::Alive(sent)),
+            wanted: Notify::new(),
+            over: watch::Sender::new(false),
+        })
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        *self.life.borrow() == Life::Lost
+    }
+
+    /// Makes it known that it is over.
+    pub(super) fn lose(&self) {
+        self.life.send_replace(Life::Lost);
+    }
+
+    /// Nobody will use it any more.
+    pub(super) fn end(&self) {
+        self.over.send_replace(true);
+    }
+
+    /// Until when the servers keep it, by what they have confirmed.
+    fn good_until(&self) -> Option<Time> {
+        match *self.life.borrow() {
+            Life::Alive(heard) => Some(heard.after(self.length)),
+            Life::Lost => None,
+        }
+    }
+
+    /// Waits until the servers are sure to keep it until then. False if it is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub(super) async fn good_for(&self, until: Time) -> bool {
+        let mut life = self.life.subscribe();
+        loop {
+            match self.good_until() {
+                None => return false,
+                Some(good) if good >= until => return true,
+                Some(_) => self.wanted.notify_one(),
+            }
+            if life.changed().await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Gives signs of life until it is lost or over.
+    pub(super) async fn run(self: Arc<Self>, lost: impl Fn(i64)) {
+        let passed_on = passed_on(self.length);
+        let limit = (self.length / 6).min(Duration::from_secs(2));
+        let mut states = self.client.state_watcher();
+        let mut over = self.over.subscribe();
+        let mut signs = Signs::default();
+        loop {
+            let ended = async { over.wait_for(|over| *over).await.map(drop) };
+            tokio::select! {
+                _ = ended => return,
+                () = tokio::time::sleep(passed_on) => {}
+                () = self.wanted.notified() => tokio::time::sleep(Duration::from_millis(20)).await,
+                state = states.changed() => if state.is_terminated() { break },
+            }
+            if self.is_lost() {
+                break;
+            }
+            let sent = clock::now();
+            let sign = self.sign();
+            let outcome = tokio::time::timeout(limit, sign).await;
+            match outcome {
+                Ok(Ok(())) => {
+                    if let Some(heard) = signs.answered(sent, clock::now(), passed_on) {
+                        self.confirm(heard);
+                    }
+                }
+                Ok(Err(error)) if fault::is_over(&error) => break,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a sign of life was not answered");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                Err(_) => tracing::debug!("a sign of life was not answered in time"),
+            }
+        }
+        self.lose();
+        lost(self.id);
+    }
+
+    /// A transaction that changes nothing, but needs a quorum.
+    async fn sign(&self) -> Result<(), Zk> {
+        let mut writer = self.client.new_multi_writer();
+        writer.add_check_version(&self.root, -1)?;
+        match writer.commit().await {
+            // Refused by a quorum is as good.
+            Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(()),
+            Err(MultiWriteError::RequestFailed { source }) => Err(source),
+        }
+    }
+
+    fn confirm(&self, at: Time) {
+        self.life.send_if_modified(|life| match life {
+            Life::Alive(heard) if *heard < at => {
+                *heard = at;
+                true
+            }
+            _ => false,
+        });
+    }
+
+    /// Refuses a lease that it cannot vouch for.
+    pub(super) fn check(&self, address: &Address, lease: Duration) -> Result<()> {
+        let longest = longest_lease(self.length);
+        if lease <= longest {
+            return Ok(());
+        }
+        let message = format!(
+            "a lease of {lease:?} is refused: {address} gives sessions of {:?}, which keep locks \
+             for {longest:?}; ask for a shorter lease, or raise maxSessionTimeout of the servers",
+            self.length
+        );
+        Err(Error::new(ErrorKind::Invalid, message))
+    }
+}
+
+/// Signs of life that were answered, and may show more when a later one is.
+#[derive(Default)]
+struct Signs(VecDeque<(Time, Time)>);
+
+impl Signs {
+    /// One was answered. Since when, at the latest, has the leader heard of us?
+    fn answered(&mut self, sent: Time, answered: Time, passed_on: Duration) -> Option<Time> {
+        let mut heard = None;
+        while let Some((first, answer)) = self.0.front()
+            && answer.after(passed_on) <= sent
+        {
+            heard = Some(*first);
+            self.0.pop_front();
+        }
+        self.0.push_back((sent, answered));
+        heard
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_vouches_for_less_than_its_length() {
+        let table = [(15_000, 11_600), (40_000, 36_600), (4000, 1200), (2000, 600)];
+        for (length, lease) in table {
+            let longest = longest_lease(Duration::from_millis(length));
+            assert_eq!(longest, Duration::from_millis(lease), "{length} ms");
+        }
+    }
+
+    #[test]
+    fn a_sign_counts_when_a_later_one_shows_that_it_was_passed_on() {
+        let at = |millis: u64| Time(millis * 1_000_000);
+        let mut signs = Signs::default();
+        let mut answered =
+            |sent, answer| signs.answered(at(sent), at(answer), Duration::from_millis(100));
+        assert_eq!(answered(0, 10), None);
+        assert_eq!(answered(50, 60), None, "too soon after the first");
+        assert_eq!(answered(109, 120), None, "by a hair");
+        assert_eq!(answered(160, 300), Some(at(50)), "not the first only");
+        assert_eq!(answered(399, 410), Some(at(109)), "what was answered late came late");
+        assert_eq!(answered(400, 410), Some(at(160)));
+    }
+}

@@ -1,0 +1,136 @@
+//! What breaks a cluster of three nodes, one thing at a time, so that there is always a majority to
+//! be had; and what cuts clients off from it.
+
+use crate::breakages::{Deed, kind};
+use crate::doors::{Cut, Doors};
+use crate::inject::Breakage;
+use holdline_checker::FaultKind;
+use holdline_rig::Link;
+use rustix::process::Signal;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Servers that may be treated badly.
+pub(crate) trait Cluster: Send + Sync + 'static {
+    fn leader(&self) -> usize;
+    fn kill(&mut self, node: usize);
+    /// Starts a node on its data, and returns when it serves.
+    fn restart(&mut self, node: usize);
+    fn signal(&self, node: usize, signal: Signal);
+    /// Cuts a node off from the others, if that can be done.
+    fn cut_off(&self, node: usize);
+    /// Makes all that the nodes say to each other take so much longer, if that can be done.
+    fn delay(&self, one_way: Duration);
+    fn mend(&self);
+}
+
+/// The nodes, and the one to which something is done.
+pub(crate) struct Nodes<C> {
+    cluster: C,
+    victim: usize,
+}
+
+impl<C: Cluster> Nodes<C> {
+    pub(crate) fn new(cluster: C) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Nodes { cluster, victim: 0 }))
+    }
+}
+
+/// One of the nodes is treated badly.
+#[derive(Clone, Copy)]
+pub(crate) enum Bad {
+    LeaderKilled,
+    NodeKilled,
+    /// For longer than an election takes.
+    LeaderStopped,
+    LeaderCutOff,
+    NodeCutOff,
+    /// As with slow disks: whatever is agreed on takes longer.
+    NodesSlow,
+}
+
+impl Bad {
+    /// Those that are done to processes.
+    pub(crate) const PROCESSES: [Bad; 3] = [Bad::LeaderKilled, Bad::NodeKilled, Bad::LeaderStopped];
+    /// Those that are done to what is between them.
+    pub(crate) const BETWEEN: [Bad; 3] = [Bad::LeaderCutOff, Bad::NodeCutOff, Bad::NodesSlow];
+
+    /// What it is called in the history, and for how many leases it is done.
+    fn what(self) -> (FaultKind, (f64, f64)) {
+        let (word, span) = match self {
+            Bad::LeaderKilled => ("leader_killed", (0.2, 1.5)),
+            Bad::NodeKilled => ("node_killed", (0.0, 1.0)),
+            Bad::LeaderStopped => ("leader_stopped", (0.7, 1.2)),
+            Bad::LeaderCutOff => ("leader_cut_off", (0.5, 1.5)),
+            Bad::NodeCutOff => ("node_cut_off", (0.2, 1.5)),
+            Bad::NodesSlow => ("nodes_slow", (0.5, 1.5)),
+        };
+        (kind(word), span)
+    }
+
+    fn begin<C: Cluster>(self, nodes: &mut Nodes<C>) {
+        nodes.victim = match self {
+            Bad::NodeKilled | Bad::NodeCutOff => fastrand::usize(..3),
+            _ => nodes.cluster.leader(),
+        };
+        match self {
+            Bad::LeaderKilled | Bad::NodeKilled => nodes.cluster.kill(nodes.victim),
+            Bad::LeaderStopped => nodes.cluster.signal(nodes.victim, Signal::STOP),
+            Bad::LeaderCutOff | Bad::NodeCutOff => nodes.cluster.cut_off(nodes.victim),
+            Bad::NodesSlow => nodes.cluster.delay(Duration::from_millis(50)),
+        }
+    }
+
+    fn end<C: Cluster>(self, nodes: &mut Nodes<C>) {
+        match self {
+            Bad::LeaderKilled | Bad::NodeKilled => nodes.cluster.restart(nodes.victim),
+            Bad::LeaderStopped => nodes.cluster.signal(nodes.victim, Signal::CONT),
+            Bad::LeaderCutOff | Bad::NodeCutOff | Bad::NodesSlow => nodes.cluster.mend(),
+        }
+    }
+}
+
+/// A node, treated badly.
+struct Badly<C> {
+    nodes: Arc<Mutex<Nodes<C>>>,
+    bad: Bad,
+}
+
+/// The nodes are treated badly, in each of these ways.
+pub(crate) fn badly<C: Cluster>(
+    nodes: &Arc<Mutex<Nodes<C>>>,
+    ways: &[Bad],
+) -> Vec<Arc<dyn Breakage>> {
+    fn with<C>(badly: &Badly<C>, act: impl FnOnce(&mut Nodes<C>)) {
+        act(&mut badly.nodes.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    let deed = |bad: &Bad| -> Arc<dyn Breakage> {
+        let (kind, span) = bad.what();
+        Arc::new(Deed {
+            kind,
+            span,
+            thing: Arc::new(Badly { nodes: Arc::clone(nodes), bad: *bad }),
+            does: |badly| with(badly, |nodes| badly.bad.begin(nodes)),
+            undoes: |badly| with(badly, |nodes| badly.bad.end(nodes)),
+        })
+    };
+    ways.iter().map(deed).collect()
+}
+
+/// Those who come through these doors are cut off, in every way.
+pub(crate) fn cut_off(doors: &Arc<Doors>) -> Vec<Arc<dyn Breakage>> {
+    let deed = |kind, does| -> Arc<dyn Breakage> {
+        let thing = Arc::clone(doors);
+        Arc::new(Deed { kind, span: (0.1, 2.0), thing, does, undoes: Doors::mend })
+    };
+    vec![
+        deed(FaultKind::Partition, |doors| doors.cut(Cut::Closed)),
+        deed(kind("silence"), |doors| doors.cut(Cut::Silence)),
+        deed(kind("requests_stalled"), |doors| doors.cut(Cut::Requests)),
+        deed(kind("replies_stalled"), |doors| doors.cut(Cut::Replies)),
+        deed(FaultKind::Slow, |doors| {
+            doors.links.iter().for_each(|link| link.delay(Duration::from_millis(40)));
+        }),
+        deed(kind("replies_lost"), |doors| doors.links.iter().for_each(Link::lose_next_reply)),
+    ]
+}

@@ -1,0 +1,139 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.retry.RetryOneTime;
+import org.redisson.Redisson;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+
+/** A peer for holdline's tests: Redisson and Curator behind the line protocol that ../main.rs describes. */
+final class Peer {
+    /** Gives a lock back. */
+    interface Held {
+        void unlock() throws Exception;
+    }
+
+    /** Takes a lock, waiting or not; null if somebody else has it. */
+    interface Kind {
+        Held take(String name, boolean wait) throws Exception;
+    }
+
+    private static String servers;
+    private static int lease;
+    private static RedissonClient redisson;
+    private static CuratorFramework curator;
+    private static Held held;
+
+    private static final Map<String, Kind> KINDS = Map.of(
+            "redisson", (name, wait) -> redisson(redisson().getLock(name), wait),
+            "curator", (name, wait) -> curator(new InterProcessMutex(curator(), "/" + name), wait),
+            "curator-read", (name, wait) ->
+                    curator(new InterProcessReadWriteLock(curator(), "/" + name).readLock(), wait),
+            "curator-write", (name, wait) ->
+                    curator(new InterProcessReadWriteLock(curator(), "/" + name).writeLock(), wait),
+            "latch", Peer::latch);
+
+    public static void main(String[] args) throws Exception {
+        servers = args[0];
+        lease = Integer.parseInt(args[1]);
+        var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        System.out.println("ready");
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String answer;
+            try {
+                answer = answer((line + " - -").split(" "));
+            } catch (Exception e) {
+                answer = "error " + e.toString().replace('\n', ' ');
+            }
+            System.out.println(answer);
+        }
+        System.exit(0);
+    }
+
+    private static String answer(String[] words) throws Exception {
+        switch (words[0]) {
+            case "lock":
+            case "try":
+                Held got = KINDS.get(words[1]).take(words[2], words[0].equals("lock"));
+                if (got == null) {
+                    return "refused";
+                }
+                held = got;
+                return "held -";
+            case "unlock":
+                held.unlock();
+                return "released";
+            case "leader":
+                // One that is not started asks, and takes no part.
+                var leader = new LeaderLatch(curator(), "/" + words[2]).getLeader();
+                return leader.isLeader() ? "leader " + leader.getId() : "nobody";
+            case "quit":
+                System.exit(0);
+            default:
+                throw new IllegalArgumentException("unknown command " + words[0]);
+        }
+    }
+
+    /** One client for all, as a program has it. */
+    private static RedissonClient redisson() {
+        if (redisson == null) {
+            var config = new Config();
+            config.setLockWatchdogTimeout(lease);
+            config.setNettyThreads(2).setThreads(2);
+            config.useSingleServer().setAddress("redis://" + servers.split(",")[0])
+                    .setConnectionMinimumIdleSize(1).setConnectionPoolSize(4)
+                    .setSubscriptionConnectionMinimumIdleSize(1);
+            redisson = Redisson.create(config);
+        }
+        return redisson;
+    }
+
+    private static Held redisson(RLock lock, boolean wait) {
+        if (wait) {
+            lock.lock();
+        } else if (!lock.tryLock()) {
+            return null;
+        }
+        return lock::unlock;
+    }
+
+    private static CuratorFramework curator() throws Exception {
+        if (curator == null) {
+            curator = CuratorFrameworkFactory.newClient(servers, lease, 5000, new RetryOneTime(100));
+            curator.start();
+            if (!curator.blockUntilConnected(20, TimeUnit.SECONDS)) {
+                throw new IllegalStateException("no connection to " + servers);
+            }
+        }
+        return curator;
+    }
+
+    private static Held curator(InterProcessMutex lock, boolean wait) throws Exception {
+        if (wait) {
+            lock.acquire();
+        } else if (!lock.acquire(0, TimeUnit.SECONDS)) {
+            return null;
+        }
+        return lock::release;
+    }
+
+    private static Held latch(String name, boolean wait) throws Exception {
+        var latch = new LeaderLatch(curator(), "/" + name, "java");
+        latch.start();
+        if (wait) {
+            latch.await();
+        } else if (!latch.await(1, TimeUnit.SECONDS)) {
+            latch.close();
+            return null;
+        }
+        return latch::close;
+    }
+}

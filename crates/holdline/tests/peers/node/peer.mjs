@@ -1,0 +1,69 @@
+// A peer for holdline's tests: node-redlock behind the line protocol that ../main.rs describes.
+import { createInterface } from "node:readline";
+import { Redis } from "ioredis";
+import Redlock, { ExecutionError } from "redlock";
+
+const [servers, lease] = [process.argv[2].split(","), Number(process.argv[3])];
+const clients = servers.map((server) => {
+  const [host, port] = server.split(":");
+  return new Redis({ host, port: Number(port) });
+});
+// 20 ms to 30 ms between tries; it gives up never, or after the first.
+const waiting = { retryCount: -1, retryDelay: 20, retryJitter: 10 };
+const kinds = { redlock: new Redlock(clients, waiting) };
+// It also emits what merely means "somebody else has it".
+kinds.redlock.on("error", () => {});
+
+let held;
+
+// One try. Undefined if somebody else has the lock.
+async function take(kind, name, settings) {
+  try {
+    return await kinds[kind].acquire([name], lease, settings);
+  } catch (error) {
+    if (!(error instanceof ExecutionError)) throw error;
+    const tries = await Promise.all(error.attempts);
+    const against = tries.flatMap((votes) => [...votes.votesAgainst.values()]);
+    if (against.some((error) => error.name === "ResourceLockedError")) return undefined;
+    throw against[0];
+  }
+}
+
+// While it goes on trying, node-redlock keeps what it got on a few servers and counts that against
+// itself, so that a tie lasts for a lease. On several servers these are therefore single tries.
+async function lock(kind, name) {
+  if (clients.length === 1) return take(kind, name);
+  for (;;) {
+    const got = await take(kind, name, { retryCount: 0 });
+    if (got) return got;
+    await new Promise((resolve) => setTimeout(resolve, 10 + Math.random() * 20));
+  }
+}
+
+async function answer([verb, kind, name]) {
+  switch (verb) {
+    case "lock":
+    case "try": {
+      const got = await (verb === "lock" ? lock(kind, name) : take(kind, name, { retryCount: 0 }));
+      held = got ?? held;
+      return got ? "held -" : "refused";
+    }
+    case "unlock":
+      await held.release();
+      return "released";
+    case "quit":
+      return process.exit(0);
+    default:
+      throw new Error(`unknown command ${verb}`);
+  }
+}
+
+console.log("ready");
+for await (const line of createInterface({ input: process.stdin })) {
+  try {
+    console.log(await answer(line.split(" ")));
+  } catch (error) {
+    console.log(`error ${String(error).replaceAll("\n", " ")}`);
+  }
+}
+process.exit(0);

@@ -1,0 +1,103 @@
+//! Members that die and freeze.
+
+use crate::server::{persist, soon, start, start_with_island, until};
+use holdline::{Mutex, open};
+use holdline_rig::Way;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+/// Each member in turn, among them the leader and those that we talk to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_is_killed_while_one_holds_and_one_waits() {
+    let Some(mut servers) = start(3) else { return };
+    let (one, two) = (servers.client().await, servers.client().await);
+    let mut last = 0;
+    for at in 0..3 {
+        let guard = soon("the lock", Mutex::new(&one, "x").lock()).await.expect("it is there");
+        assert!(guard.token() > last);
+        let waiting = Mutex::new(&two, "x");
+        let waiter = tokio::spawn(async move { waiting.lock().await });
+        until("a waiter", async || {
+            one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
+        })
+        .await;
+        servers.kill(at);
+        tokio::time::sleep(Duration::from_secs(3)).await; // an election, and some renewals
+        assert!(guard.is_valid(), "member {at} took the lock along");
+        assert!(!waiter.is_finished());
+        last = guard.token();
+        soon("the release", guard.unlock()).await.expect("held");
+        let next = soon("the next", waiter).await.expect("no panic").expect("it is there");
+        assert!(next.token() > last);
+        last = next.token();
+        // A dead member makes no calls fail.
+        for _ in 0..50 {
+            let guard = Mutex::new(&one, "y").lock().await.expect("the others are there");
+            guard.unlock().await.expect("held");
+        }
+        next.unlock().await.expect("held");
+        servers.restart(at);
+    }
+}
+
+/// The member that the holder talks to is frozen, and with it the connection: the holder goes over
+/// to another. The leader is frozen: whoever holds goes on, or knows before a rival gets in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_leader_lets_nobody_in_twice() {
+    let Some(servers) = start(3) else { return };
+    let url = format!("{}?session=5s", servers.url());
+    let one = open(&url).await.expect("a good URL");
+    let two = open(&url).await.expect("a good URL");
+    let lease = Duration::from_millis(1500);
+    for _ in 0..3 {
+        let guard = soon("the lock", persist(Mutex::new(&one, "x").lease(lease))).await;
+        let rival = tokio::spawn(persist(Mutex::new(&two, "x").lease(lease)));
+        let leader = servers.leader();
+        servers.signal(leader, Signal::STOP);
+        let limit = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < limit && guard.is_valid() {
+            assert!(!rival.is_finished(), "two hold");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let token = guard.token();
+        drop(guard);
+        servers.signal(leader, Signal::CONT);
+        let next = soon("the rival", rival).await.expect("no panic");
+        assert!(next.token() > token);
+    }
+}
+
+/// A follower that is cut off from the others goes on answering reads and pings for many ticks,
+/// while the leader ends the sessions of its clients. They must not take its word for anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_is_cut_off_vouches_for_nobody() {
+    let Some(servers) = start_with_island() else { return };
+    assert_ne!(servers.leader(), 0, "the first never leads");
+    let hosts = servers.hosts();
+    let island = open(&format!("zookeeper://{}?session=5s", hosts[0])).await.expect("good");
+    let rest = open(&format!("zookeeper://{},{}", hosts[1], hosts[2])).await.expect("good");
+    let watcher = zookeeper_client::Client::connect(&hosts[0]).await.expect("it is there");
+    let lease = Duration::from_millis(1500);
+    let guard = soon("the lock", Mutex::new(&island, "x").lease(lease).lock()).await;
+    let guard = guard.expect("it is there");
+    let lock = Mutex::new(&rest, "x");
+    let rival = tokio::spawn(async move { (lock.lock().await, Instant::now()) });
+    until("in the line", async || {
+        rest.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(3)).await; // it is renewed
+    assert!(guard.is_valid() && !rival.is_finished());
+    servers.links.iter().for_each(|link| link.stall(Way::Both));
+    soon("the loss", guard.lost()).await;
+    let known = Instant::now();
+    let (next, at) = soon("the rival", rival).await.expect("no panic");
+    assert!(known < at, "it knew {:?} too late", known - at);
+    let still = tokio::time::timeout(Duration::from_secs(1), watcher.list_children("/x")).await;
+    let still = still.expect("the island answers").expect("the island answers");
+    assert_eq!(still.len(), 2, "to the island nothing has happened");
+    let next = next.expect("works");
+    assert!(next.token() > guard.token());
+    servers.links.iter().for_each(holdline_rig::Link::mend);
+    next.unlock().await.expect("held");
+}

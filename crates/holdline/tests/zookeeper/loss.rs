@@ -1,0 +1,185 @@
+//! Losses that come from outside, and replies that do not come.
+
+use crate::server::{Servers, persist, soon, start, until};
+use holdline::{Client, Mutex, Semaphore, open};
+use holdline_rig::{Link, Way};
+use std::time::{Duration, Instant};
+
+/// A client whose connection we can cut, with a session of 5 s.
+async fn linked(servers: &Servers) -> (Client, Link) {
+    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
+    let url = format!("zookeeper://{}?session=5s", link.address());
+    (open(&url).await.expect("a good URL"), link)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_node_is_noticed_at_once() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let raw = servers.raw().await;
+    let guard = Mutex::new(&client, "x").lock().await.expect("works");
+    tokio::time::sleep(Duration::from_millis(500)).await; // it is watched by now
+    let child = raw.list_children("/x").await.expect("works").pop().expect("ours");
+    let began = Instant::now();
+    raw.delete(&format!("/x/{child}"), None).await.expect("works");
+    soon("the loss", guard.lost()).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "after {:?}", began.elapsed());
+    assert!(guard.unlock().await.expect_err("lost").is_lost());
+}
+
+/// Silence, one way or both, or a connection that is gone: the holder knows before the next one is
+/// let in; and nothing of it ever comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_cut_off_knows_before_the_next_gets_in() {
+    let Some(servers) = start(1) else { return };
+    let rival = servers.client().await;
+    for way in [Some(Way::Both), Some(Way::Requests), Some(Way::Replies), None] {
+        let (client, link) = linked(&servers).await;
+        let lease = Duration::from_millis(1500);
+        let guard = soon("the lock", persist(Mutex::new(&client, "x").lease(lease))).await;
+        let waits = Mutex::new(&rival, "x");
+        let next = tokio::spawn(async move { (waits.lock().await, Instant::now()) });
+        until("in the line", async || {
+            rival.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(2)).await; // it is renewed
+        assert!(guard.is_valid() && !next.is_finished());
+        match way {
+            Some(way) => link.stall(way),
+            None => link.cut(),
+        }
+        soon("the loss", guard.lost()).await;
+        let known = Instant::now();
+        let (got, at) = soon("the next", next).await.expect("no panic");
+        let got = got.expect("works");
+        assert!(known < at, "{way:?}: known {:?} too late", known - at);
+        assert!(got.token() > guard.token());
+        link.mend();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(got.is_valid() && !guard.is_valid());
+        assert_eq!(rival.inspect("x").await.expect("works").waiters.len(), 0, "it came back");
+        guard.unlock().await.expect_err("lost");
+        got.unlock().await.expect("held");
+        // A new session does as well as the old one did.
+        let again = soon("again", persist(Mutex::new(&client, "x").lease(lease))).await;
+        again.unlock().await.expect("held");
+    }
+}
+
+/// A short interruption is none of anybody's business.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_breaks_takes_no_lock_along() {
+    let Some(servers) = start(1) else { return };
+    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
+    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let other = servers.client().await;
+    let guard = Mutex::new(&client, "x").lock().await.expect("works");
+    let permits = Semaphore::new(&other, "s", 1).acquire(1).await.expect("works");
+    let waits = Semaphore::new(&client, "s", 1);
+    let waiter = tokio::spawn(async move { waits.acquire(1).await });
+    until("in the line", async || {
+        other.inspect("s").await.is_ok_and(|info| info.waiters.len() == 1)
+    })
+    .await;
+    for _ in 0..5 {
+        link.reset();
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    assert!(guard.is_valid());
+    link.reset();
+    permits.unlock().await.expect("held"); // while it is not connected
+    drop(soon("its turn", waiter).await.expect("no panic").expect("works"));
+    guard.unlock().await.expect("held");
+}
+
+/// The node is made, and the answer to that is lost: it is found again, and not made twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_makes_no_second_node() {
+    let Some(servers) = start(1) else { return };
+    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
+    let client = open(&format!("zookeeper://{}", link.address())).await.expect("a good URL");
+    let raw = servers.raw().await;
+    Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
+    for _ in 0..10 {
+        link.lose_next_reply();
+        let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("works");
+        assert_eq!(raw.list_children("/x").await.expect("works").len(), 1);
+        link.lose_next_reply();
+        soon("the release", guard.unlock()).await.expect("held");
+        assert_eq!(raw.list_children("/x").await.expect("works"), [""; 0]);
+    }
+}
+
+/// Whoever gives up at whatever moment leaves no node behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_gives_up_leaves_no_orphan() {
+    let Some(servers) = start(1) else { return };
+    let client = servers.client().await;
+    let raw = servers.raw().await;
+    Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
+    for micros in (0..3000).step_by(100) {
+        let lock = Mutex::new(&client, "x");
+        let attempt = tokio::time::timeout(Duration::from_micros(micros), lock.lock()).await;
+        drop(attempt);
+    }
+    until("nobody there", async || raw.list_children("/x").await.expect("works").is_empty()).await;
+    let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("works");
+    // A waiter that gives up, too.
+    for _ in 0..10 {
+        let rival = servers.client().await;
+        let lock = Mutex::new(&rival, "x");
+        let time = Duration::from_millis(20);
+        // In so short a time there may not even be a session.
+        assert!(!matches!(lock.lock_within(time).await, Ok(Some(_))));
+    }
+    until("only ours", async || raw.list_children("/x").await.expect("works").len() == 1).await;
+    guard.unlock().await.expect("held");
+}
+
+/// Its node is removed behind its back: it takes a new place, at the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_node_goes_takes_a_new_place() {
+    let Some(servers) = start(1) else { return };
+    let (holder, client) = (servers.client().await, servers.client().await);
+    let raw = servers.raw().await;
+    let guard = Mutex::new(&holder, "x").lock().await.expect("works");
+    let lock = Mutex::new(&client, "x");
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    let waiters = async || holder.inspect("x").await.expect("works").waiters;
+    until("in the line", async || waiters().await.len() == 1).await;
+    let old = waiters().await[0].token;
+    let mut children = raw.list_children("/x").await.expect("works");
+    children.sort_by_key(|child| child.rsplit('-').next().map(str::to_owned));
+    raw.delete(&format!("/x/{}", children[1]), None).await.expect("works");
+    until("a new place", async || waiters().await.iter().any(|who| who.token > old)).await;
+    guard.unlock().await.expect("held");
+    let next = soon("its turn", waiter).await.expect("no panic").expect("works");
+    next.unlock().await.expect("held");
+}
+
+/// kazoo's and Go's waiters wait on for ever after their session is gone. Ours has an error to
+/// show, or a new place; it never holds by the old one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_session_dies_does_not_wait_on() {
+    let Some(servers) = start(1) else { return };
+    let holder = servers.client().await;
+    let (client, link) = linked(&servers).await;
+    let guard = Mutex::new(&holder, "x").lock().await.expect("works");
+    let lock = Mutex::new(&client, "x").lease(Duration::from_millis(1500));
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    let waiters = async || holder.inspect("x").await.expect("works").waiters;
+    until("in the line", async || waiters().await.len() == 1).await;
+    let old = waiters().await[0].token;
+    link.cut();
+    until("forgotten", async || waiters().await.is_empty()).await;
+    link.mend();
+    guard.unlock().await.expect("held");
+    match soon("an end", waiter).await.expect("no panic") {
+        Ok(next) => assert!(next.token() > old),
+        Err(error) => assert!(error.retryable(), "{error}"),
+    }
+    let again = Mutex::new(&client, "x").lease(Duration::from_millis(1500));
+    let again = soon("again", persist(again)).await;
+    again.unlock().await.expect("held");
+}

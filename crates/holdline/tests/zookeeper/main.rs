@@ -1,0 +1,22 @@
+//! The ZooKeeper store against real servers, which these tests start, stop, freeze and kill: what
+//! the conformance suite does not know about. Without a ZooKeeper on this machine they say that
+//! they were not run, and fail under CI.
+#![cfg(feature = "zookeeper")]
+
+mod cost;
+#[path = "../support/cutoff.rs"]
+mod cutoff;
+mod dialects;
+#[path = "../support/doors.rs"]
+mod doors;
+mod faults;
+mod holes;
+mod loss;
+#[cfg(feature = "zookeeper-tls")]
+#[path = "../support/papers.rs"]
+mod papers;
+mod server;
+#[cfg(feature = "zookeeper-tls")]
+mod tls;
+mod trials;
+mod users;

@@ -1,0 +1,255 @@
+//! Servers of our own, and what can be asked of them behind the store's back.
+
+use holdline::{Client, Guard, Mutex, open};
+use holdline_rig::Link;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use zookeeper_client as zk;
+
+/// One member.
+struct Member {
+    /// For clients, for the others' data, for elections.
+    ports: [u16; 3],
+    process: Child,
+}
+
+/// One server, or an ensemble of three. It is gone when this is dropped.
+pub(crate) struct Servers {
+    members: Vec<Member>,
+    folder: tempfile::TempDir,
+    /// From the first member to the others.
+    pub(crate) links: Vec<Link>,
+}
+
+/// So many servers, or nothing (with a word about it) if there is no ZooKeeper here.
+pub(crate) fn start(count: usize) -> Option<Servers> {
+    start_with(count, "", "")
+}
+
+/// The same with some more Java properties, and lines of configuration.
+pub(crate) fn start_with(count: usize, java: &str, more: &str) -> Option<Servers> {
+    build(count, java, more, false)
+}
+
+/// Three members, of which the first, which never leads, follows the leader by links that can be
+/// stalled. It notices that only after 20 ticks.
+pub(crate) fn start_with_island() -> Option<Servers> {
+    build(3, "", "syncLimit=20", true)
+}
+
+fn build(count: usize, java: &str, more: &str, island: bool) -> Option<Servers> {
+    if class_path().is_none() {
+        println!("not run: there is no ZooKeeper on this machine");
+        assert!(std::env::var_os("CI").is_none(), "under CI there must be a ZooKeeper");
+        return None;
+    }
+    // Memory, where there is some to be had: fsync is not what is tested.
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let folder = folder.expect("there is room for a folder");
+    let ports: Vec<_> = (0..count).map(|_| [free_port(), free_port(), free_port()]).collect();
+    let link = |at: usize| Link::to(("127.0.0.1", ports[at][1])).expect("a port is free");
+    let links: Vec<_> = (1..count).filter(|_| island).map(link).collect();
+    for at in 0..count {
+        let mut seen = ports.clone();
+        if at == 0 {
+            // How the first sees the others.
+            for (ports, link) in seen[1..].iter_mut().zip(&links) {
+                ports[1] = link.address().port();
+            }
+        }
+        configure(folder.path(), &seen, at, more);
+    }
+    let run = |at: usize| Member { ports: ports[at], process: run(folder.path(), at, java) };
+    let servers = Servers { members: (0..count).map(run).collect(), folder, links };
+    for at in 0..count {
+        servers.wait(at);
+    }
+    Some(servers)
+}
+
+/// Debian's, or that of an unpacked release.
+fn class_path() -> Option<String> {
+    let home = std::env::var_os("ZOOKEEPER_HOME").map(|home| PathBuf::from(home).join("lib"));
+    if let Some(jars) = home.filter(|jars| jars.is_dir()) {
+        return Some(format!("{}/*", jars.display()));
+    }
+    let jars = Path::new("/usr/share/java");
+    let all = ["zookeeper.jar", "slf4j-simple.jar"].map(|jar| jars.join(jar));
+    let there = all.iter().all(|jar| jar.is_file());
+    // What its manifest lacks, and TLS needs.
+    let netty = ["netty-codec.jar", "netty-resolver.jar", "netty-transport-native-unix-common.jar"];
+    let all = all.into_iter().chain(netty.map(|jar| jars.join(jar)));
+    there.then(|| all.map(|jar| jar.display().to_string()).collect::<Vec<_>>().join(":"))
+}
+
+fn configure(folder: &Path, ports: &[[u16; 3]], at: usize, more: &str) {
+    let home = folder.join(format!("m{at}"));
+    std::fs::create_dir(&home).expect("there is room");
+    let mut text = format!(
+        "tickTime=500\ninitLimit=20\ndataDir={}\nclientPort={}\n\
+         clientPortAddress=127.0.0.1\nsyncLimit=4\n\
+         minSessionTimeout=1000\nmaxSessionTimeout=60000\n\
+         admin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n{more}\n",
+        home.display(),
+        ports[at][0]
+    );
+    if ports.len() > 1 {
+        for (member, [_, data, election]) in ports.iter().enumerate() {
+            text.push_str(&["server.", &member.to_string(), "=127.0.0.1:"].concat());
+            text.push_str(&[data.to_string(), election.to_string()].join(":"));
+            text.push('\n');
+        }
+    }
+    std::fs::write(home.join("zoo.cfg"), text).expect("there is room");
+    std::fs::write(home.join("myid"), at.to_string()).expect("there is room");
+}
+
+fn run(folder: &Path, at: usize, java: &str) -> Child {
+    let home = folder.join(format!("m{at}"));
+    let log = std::fs::File::create(home.join("log")).expect("a log");
+    Command::new("java")
+        .args(["-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+        .arg("-Dzookeeper.fastleader.maxNotificationInterval=500")
+        .args(java.split_whitespace())
+        .arg("-cp")
+        .arg(class_path().expect("it was there"))
+        .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+        .arg(home.join("zoo.cfg"))
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("java starts")
+}
+
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("it has an address").port()
+}
+
+impl Servers {
+    /// The store's URL, with all members.
+    pub(crate) fn url(&self) -> String {
+        format!("zookeeper://{}", self.hosts().join(","))
+    }
+
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        self.members.iter().map(|member| format!("127.0.0.1:{}", member.ports[0])).collect()
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        open(&self.url()).await.expect("a good URL")
+    }
+
+    /// A session behind the store's back.
+    pub(crate) async fn raw(&self) -> zk::Client {
+        let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(30));
+        connector.connect(&self.hosts().join(",")).await.expect("it is there")
+    }
+
+    /// Waits until a member serves.
+    fn wait(&self, at: usize) {
+        let limit = Instant::now() + Duration::from_secs(40);
+        while !self.ask(at, "srvr").contains("Mode: ") {
+            assert!(Instant::now() < limit, "member {at} does not serve");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What a member says to one of the words of four letters.
+    pub(crate) fn ask(&self, at: usize, word: &str) -> String {
+        let port = self.members[at].ports[0];
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return String::new() };
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
+        let _ = stream.write_all(word.as_bytes());
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        text
+    }
+
+    /// How many requests the first member has got from clients, pings among them.
+    pub(crate) fn requests(&self) -> u64 {
+        // Connections by which we ask ourselves are gone by the next time.
+        let all = self.ask(0, "cons");
+        let counts = all.lines().filter(|line| line.contains("sid=0x"));
+        let counts = counts.filter_map(|line| line.split("recved=").nth(1)?.split(',').next());
+        counts.filter_map(|count| count.parse::<u64>().ok()).sum()
+    }
+
+    /// The sessions that there are.
+    pub(crate) fn sessions(&self) -> usize {
+        let text = self.ask(0, "dump");
+        text.lines().filter(|line| line.starts_with("0x")).count()
+    }
+
+    /// Which member leads.
+    pub(crate) fn leader(&self) -> usize {
+        let limit = Instant::now() + Duration::from_secs(30);
+        loop {
+            let leads = |at: &usize| self.ask(*at, "srvr").contains("Mode: leader");
+            if let Some(at) = (0..self.members.len()).find(leads) {
+                return at;
+            }
+            assert!(Instant::now() < limit, "nobody leads");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self, at: usize) {
+        self.members[at].process.kill().expect("it runs");
+        self.members[at].process.wait().expect("it ends");
+    }
+
+    /// Starts a member that was killed, with its data.
+    pub(crate) fn restart(&mut self, at: usize) {
+        self.members[at].process = run(self.folder.path(), at, "");
+        self.wait(at);
+    }
+
+    /// SIGSTOP or SIGCONT.
+    pub(crate) fn signal(&self, at: usize, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.members[at].process.id()).expect("a small number");
+        let pid = rustix::process::Pid::from_raw(pid).expect("not 0");
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            let _ = member.process.kill();
+            let _ = member.process.wait();
+        }
+    }
+}
+
+/// Looks until it is so.
+pub(crate) async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(40);
+    while !check().await {
+        assert!(Instant::now() < limit, "{what}: not within 40 s");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits for what must come.
+pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(40);
+    tokio::time::timeout(limit, work)
+        .await
+        .unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
+}
+
+/// Locks, however often that fails on a machine that is busy, or in an ensemble that has no leader.
+pub(crate) async fn persist(lock: Mutex) -> Guard {
+    loop {
+        match lock.lock().await {
+            Ok(guard) => return guard,
+            Err(error) => assert!(error.retryable(), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What tests and benchmarks put between a client and a server: a [`Link`], which is a TCP proxy
+//! that can be cut, stalled in one direction or both, slowed, and made to lose a reply.
+//!
+//! A network that loses the packets of one direction looks to TCP like bytes that do not arrive
+//! *yet*: they are sent again, and arrive once the network is mended. So [`Link::stall`] keeps what
+//! is sent, and delivers it later; nothing is ever taken out of the middle of a stream. What cannot
+//! be delivered any more ([`Link::lose_next_reply`]) ends the connection, as a reset does.
+//!
+//! ```no_run
+//! # fn main() -> std::io::Result<()> {
+//! use holdline_rig::{Link, Way};
+//! use std::time::Duration;
+//!
+//! let link = Link::to("127.0.0.1:6379")?;
+//! let url = format!("redis://{}", link.address());
+//! link.delay(Duration::from_millis(1)); // each way: a round trip takes 2 ms more
+//! link.stall(Way::Replies); // the server hears, and is not heard
+//! link.mend(); // all that was kept arrives
+//! # Ok(()) }
+//! ```
+
+mod pump;
+
+use pump::{Pipe, Valve};
+use std::io::{self, Error};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+/// A direction of a [`Link`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the client to the server.
+    Requests,
+    /// From the server to the client.
+    Replies,
+    /// Both.
+    Both,
+}
+
+/// What the link does at the moment. Each pump follows it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rule {
+    delay: Duration,
+    stall_requests: bool,
+    stall_replies: bool,
+    refuse: bool,
+    /// Connections with a lower number than this are closed.
+    closed_below: u64,
+}
+
+/// A TCP proxy to one server. Dropping it closes all of its connections.
+///
+/// It runs on a thread of its own, so that a test may block, and its own work is not measured as
+/// the client's.
+#[derive(Debug)]
+pub struct Link {
+    address: SocketAddr,
+    rule: watch::Sender<Rule>,
+    hub: Arc<Hub>,
+    /// In an option to be shut down without waiting, also inside another runtime.
+    runtime: Option<Runtime>,
+}
+
+#[derive(Debug, Default)]
+struct Hub {
+    accepted: AtomicU64,
+    open: AtomicUsize,
+    /// How many replies are still to be lost.
+    to_lose: AtomicUsize,
+}
+
+impl Link {
+    /// Opens a port of this machine that leads to `server`. The server need not be up: as long as
+    /// it is not, connections are accepted and closed.
+    ///
+    /// # Errors
+    ///
+    /// The address does not resolve, or no port or thread can be had.
+    pub fn to(server: impl ToSocketAddrs) -> io::Result<Self> {
+        let server = server.to_socket_addrs()?.next();
+        let server = server.ok_or_else(|| Error::other("the server's name has no address"))?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("link")
+            .enable_all()
+            .build()?;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener)?
+        };
+        let (rule, rules) = watch::channel(Rule::default());
+        let hub = Arc::new(Hub::default());
+        runtime.spawn(accept(listener, server, rules, Arc::clone(&hub)));
+        Ok(Self { address, rule, hub, runtime: Some(runtime) })
+    }
+
+    /// Where a client connects.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many connections are open.
+    pub fn open(&self) -> usize {
+        self.hub.open.load(Ordering::SeqCst)
+    }
+
+    /// Bytes take this long, in each direction, from now on. They still flow one behind another:
+    /// it is a long link, not a slow one.
+    pub fn delay(&self, one_way: Duration) {
+        self.rule.send_modify(|rule| rule.delay = one_way);
+    }
+
+    /// Nothing arrives in this direction until [`mend`](Self::mend): it is kept.
+    pub fn stall(&self, way: Way) {
+        self.rule.send_modify(|rule| {
+            rule.stall_requests |= way != Way::Replies;
+            rule.stall_replies |= way != Way::Requests;
+        });
+    }
+
+    /// Closes all connections, and accepts none until [`mend`](Self::mend).
+    pub fn cut(&self) {
+        let accepted = &self.hub.accepted;
+        self.rule.send_modify(|rule| {
+            rule.refuse = true;
+            rule.closed_below = accepted.load(Ordering::SeqCst);
+        });
+    }
+
+    /// Closes all connections; new ones are welcome.
+    pub fn reset(&self) {
+        let accepted = &self.hub.accepted;
+        self.rule.send_modify(|rule| rule.closed_below = accepted.load(Ordering::SeqCst));
+    }
+
+    /// Ends stalls, cuts and delays. What was stalled is delivered.
+    pub fn mend(&self) {
+        self.hub.to_lose.store(0, Ordering::SeqCst);
+        self.rule.send_modify(|rule| {
+            *rule = Rule { closed_below: rule.closed_below, ..Rule::default() };
+        });
+    }
+
+    /// The next bytes that the server sends are lost, and their connection is closed: the server
+    /// has acted, and the client cannot know.
+    ///
+    /// On a connection that was idle those bytes are the reply to the next request. Other
+    /// connections through the link that happen to speak first lose theirs instead.
+    pub fn lose_next_reply(&self) {
+        self.hub.to_lose.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many replies asked for by [`lose_next_reply`](Self::lose_next_reply) are not lost yet.
+    pub fn replies_to_lose(&self) -> usize {
+        self.hub.to_lose.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    server: SocketAddr,
+    rules: watch::Receiver<Rule>,
+    hub: Arc<Hub>,
+) {
+    loop {
+        // Out of file descriptors, for example: later it may work.
+        let Ok((client, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let number = hub.accepted.fetch_add(1, Ordering::SeqCst);
+        if rules.borrow().refuse {
+            continue;
+        }
+        tokio::spawn(serve(client, server, number, rules.clone(), Arc::clone(&hub)));
+    }
+}
+
+/// One connection, from its beginning to its end.
+async fn serve(
+    client: TcpStream,
+    server: SocketAddr,
+    number: u64,
+    rules: watch::Receiver<Rule>,
+    hub: Arc<Hub>,
+) {
+    let Ok(server) = TcpStream::connect(server).await else { return };
+    // A proxy must not add delays of its own.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    hub.open.fetch_add(1, Ordering::SeqCst);
+    let (client_reads, client_writes) = client.into_split();
+    let (server_reads, server_writes) = server.into_split();
+    let requests = Pipe { from: client_reads, to: server_writes, valve: Valve::requests(&rules) };
+    let replies = Pipe {
+        from: server_reads,
+        to: client_writes,
+        valve: Valve::replies(&rules, Arc::clone(&hub)),
+    };
+    let mut closing = rules;
+    // Whichever ends first closes the other.
+    tokio::select! {
+        () = requests.run() => {}
+        () = replies.run() => {}
+        _ = closing.wait_for(|rule| rule.closed_below > number) => {}
+    }
+    hub.open.fetch_sub(1, Ordering::SeqCst);
+}

@@ -1,0 +1,293 @@
+//! A client's end of a quorum: the library's own code, over nodes that are servers of this world.
+//!
+//! What a node is asked becomes a letter, its answer is laid on the desk when it arrives, and the
+//! futures are polled whenever something arrived or a time limit has come, by the client's clock.
+//! So all that happens between two polls may happen: a future may also never be polled again.
+
+use crate::client::Alarm;
+use crate::invariants::{Fact, Lock};
+use crate::server::{Answer, Request};
+use crate::world::{Event, Letter, World};
+use holdline::clock::simulated;
+use holdline::store::{self, Async, Enter, Promises, Standee, Store, View};
+use holdline::stores::quorum::Quorum;
+use holdline::{Error, Name};
+use holdline_kernel::{Seq, Standing, Ticket, TicketId, Time};
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug, Formatter};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// A call of the library's that is under way.
+type Call = Pin<Box<dyn Future<Output = Answer>>>;
+
+/// One client's end of the quorum.
+pub(crate) struct End {
+    quorum: Quorum,
+    desk: Arc<Desk>,
+    calls: BTreeMap<u64, Call>,
+    /// When it will look at its time limits next.
+    look: Time,
+}
+
+/// Letters to the nodes, and their answers.
+#[derive(Debug, Default)]
+struct Desk(Mutex<Papers>);
+
+#[derive(Debug, Default)]
+struct Papers {
+    count: u64,
+    out: Vec<(u64, usize, Lock, Request)>,
+    /// What was asked, and the answer as soon as it is there.
+    asked: BTreeMap<u64, Option<Answer>>,
+}
+
+/// One server, as one client sees it.
+#[derive(Clone, Debug)]
+struct Node {
+    server: usize,
+    desk: Arc<Desk>,
+}
+
+impl Debug for End {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("End").field("calls", &self.calls.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    fn papers(&self) -> MutexGuard<'_, Papers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Node {
+    async fn ask(&self, line: &Name, request: Request) -> Answer {
+        let number = {
+            let mut papers = self.desk.papers();
+            papers.count += 1;
+            let number = papers.count;
+            papers.asked.insert(number, None);
+            let lock = line.as_str().parse().expect("locks go by their number");
+            papers.out.push((number, self.server, lock, request));
+            number
+        };
+        poll_fn(|_| {
+            let mut papers = self.desk.papers();
+            match papers.asked.get(&number) {
+                Some(Some(_)) => {
+                    let answer = papers.asked.remove(&number).flatten();
+                    Poll::Ready(answer.unwrap_or(Answer::Failed))
+                }
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+impl Store for Node {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        _note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(async move {
+            match self.ask(line, Request::Enter(*ticket, how)).await {
+                Answer::Stands(Ok(standing)) => Ok(standing),
+                Answer::Stands(Err(refusal)) => Err(store::refuse(line, ticket, refusal)),
+                other => panic!("no answer to an enter: {other}"),
+            }
+        })
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        Box::pin(async move {
+            match self.ask(line, Request::Leave(id)).await {
+                Answer::Left(there) => Ok(there),
+                other => panic!("no answer to a leave: {other}"),
+            }
+        })
+    }
+
+    fn watch<'a>(&'a self, _line: &'a Name, _id: TicketId) -> Async<'a, Option<Seq>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+        Box::pin(async move {
+            match self.ask(line, Request::Look).await {
+                Answer::Holder(id) => {
+                    Ok(View { capacity: 1, places: id.map(standee).into_iter().collect() })
+                }
+                other => panic!("no answer to a look: {other}"),
+            }
+        })
+    }
+
+    fn list<'a>(&'a self, _prefix: &'a str) -> Async<'a, Vec<Name>> {
+        unimplemented!("nobody lists")
+    }
+
+    fn evict<'a>(
+        &'a self,
+        line: &'a Name,
+        id: TicketId,
+        _reason: &'a str,
+    ) -> Async<'a, Option<Seq>> {
+        Box::pin(async move {
+            match self.ask(line, Request::Evict(id)).await {
+                Answer::Evicted(seq) => Ok(seq),
+                other => panic!("no answer to an eviction: {other}"),
+            }
+        })
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            queues: true,
+            fences: true,
+            wakes: true,
+            weights: true,
+            spans: true,
+            crash_release: false,
+            survives_failover: false,
+            survives_restart: true,
+            lease_min: Duration::from_millis(100),
+            lease_max: Duration::from_secs(24 * 3600),
+        }
+    }
+
+    fn twin(&self) -> Arc<dyn Store> {
+        Arc::new(self.clone())
+    }
+
+    fn alarm(&self, _alarm: store::Alarm) {}
+
+    fn address(&self) -> String {
+        format!("node:{}", self.server)
+    }
+}
+
+/// A holder, as far as anybody here cares.
+fn standee(id: TicketId) -> Standee {
+    let (seq, expires_in, note) = (Seq(0), Duration::ZERO, Arc::from(""));
+    Standee { id, seq, weight: 1, admitted: true, expires_in, note }
+}
+
+impl End {
+    pub(crate) fn new(nodes: usize) -> Self {
+        let desk = Arc::new(Desk::default());
+        let node = |server| Arc::new(Node { server, desk: Arc::clone(&desk) }) as Arc<dyn Store>;
+        let quorum = Quorum::new((0..nodes).map(node)).expect("there are enough nodes");
+        End { quorum, desk, calls: BTreeMap::new(), look: Time(0) }
+    }
+
+    /// A call of the store, as the driver, the keeper or an operator makes it.
+    fn begin(&self, lock: Lock, request: Request) -> Call {
+        let quorum = self.quorum.clone();
+        let line = Name::new(lock.to_string()).expect("a number is a name");
+        Box::pin(async move {
+            let note = Arc::from("");
+            let answer: Result<Answer, Error> = match request {
+                Request::Enter(ticket, how) => quorum
+                    .enter(&line, &ticket, &note, how)
+                    .await
+                    .map(|standing| Answer::Stands(Ok(standing))),
+                Request::Leave(id) => quorum.leave(&line, id).await.map(Answer::Left),
+                Request::Evict(id) => quorum.evict(&line, id, "").await.map(Answer::Evicted),
+                Request::Look | Request::Sweep => Ok(Answer::Left(false)),
+            };
+            answer.unwrap_or(Answer::Failed)
+        })
+    }
+
+    /// Polls all that is under way. Says what has come to its end, and when to look again.
+    fn poll(&mut self, now: Time) -> (Vec<(u64, Answer)>, Time) {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut done = Vec::new();
+        let ((), wake) = simulated::at(now, now.0 / 1_000, || {
+            self.calls.retain(|call, future| match future.as_mut().poll(&mut context) {
+                Poll::Ready(answer) => {
+                    done.push((*call, answer));
+                    false
+                }
+                Poll::Pending => true,
+            });
+        });
+        (done, wake)
+    }
+}
+
+impl World {
+    pub(crate) fn ask_quorum(&mut self, client: usize, call: u64, lock: Lock, request: Request) {
+        if let Request::Evict(id) = request {
+            self.breaking.insert((client, call), (lock, id));
+        }
+        if let Some(end) = &mut self.clients[client].end {
+            end.calls.insert(call, end.begin(lock, request));
+            self.look(client);
+        }
+    }
+
+    /// Whoever called wants to know no more.
+    pub(crate) fn drop_call(&mut self, client: usize, call: u64) {
+        if let Some(end) = &mut self.clients[client].end {
+            end.calls.remove(&call);
+        }
+    }
+
+    /// A server's reply has arrived.
+    pub(crate) fn delivered(&mut self, client: usize, call: u64, answer: Answer) {
+        let Some(end) = &mut self.clients[client].end else {
+            return self.replied(client, call, answer);
+        };
+        if let Some(asked) = end.desk.papers().asked.get_mut(&call) {
+            *asked = Some(answer);
+        }
+        self.look(client);
+    }
+
+    /// Lets a client go on with what it has at the quorum.
+    pub(crate) fn look(&mut self, client: usize) {
+        let now = self.local(client);
+        let Some(end) = &mut self.clients[client].end else { return };
+        let (done, wake) = end.poll(now);
+        let letters = std::mem::take(&mut end.desk.papers().out);
+        let sooner = end.look <= now || wake < end.look;
+        if sooner && wake != Time::NEVER {
+            end.look = wake;
+            self.alarm(client, wake, Alarm::Look);
+        }
+        for (call, server, lock, request) in letters {
+            let line = (lock, server);
+            self.disown_stand_in(client, request);
+            self.post(client, server, Event::Arrives(Letter { client, call, line, request }));
+        }
+        for (call, answer) in done {
+            self.note(format_args!(
+                "  the quorum says to call {call} of client {client}: {answer}"
+            ));
+            if let Some((lock, id)) = self.breaking.remove(&(client, call)) {
+                if let Answer::Evicted(Some(seq)) = answer {
+                    self.tell(&Fact::Broken { lock, id, seq });
+                }
+            } else {
+                self.replied(client, call, answer);
+            }
+        }
+    }
+
+    /// A ticket that no claim of the client's goes by is the quorum's own, and may be left behind.
+    fn disown_stand_in(&mut self, client: usize, request: Request) {
+        if let Request::Enter(Ticket { id, .. }, Enter::Queue) = request {
+            self.note(format_args!("  {id:?} stands in for one whom client {client} removes"));
+            self.tell(&Fact::Disowned { id });
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The languages of the clients that the tests share locks with (`crates/holdline/tests/peers`).
+
+use super::report::Verdict;
+use crate::servers;
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+
+/// A tool of another language.
+struct Tool {
+    name: &'static str,
+    /// This command succeeds where it is.
+    proof: &'static [&'static str],
+    /// Debian's and Ubuntu's package.
+    package: &'static str,
+}
+
+const TOOLS: &[Tool] = &[
+    Tool { name: "go", proof: &["go", "version"], package: "golang-go" },
+    Tool { name: "javac", proof: &["javac", "-version"], package: "default-jdk-headless" },
+    Tool { name: "mvn", proof: &["mvn", "--version"], package: "maven" },
+    Tool { name: "node", proof: &["node", "--version"], package: "nodejs" },
+    Tool { name: "npm", proof: &["npm", "--version"], package: "npm" },
+    Tool {
+        name: "python3 with venv",
+        proof: &["python3", "-c", "import ensurepip, venv"],
+        package: "python3-venv",
+    },
+];
+
+impl Tool {
+    fn is_here(&self) -> bool {
+        let mut command = Command::new(self.proof[0]);
+        command.args(&self.proof[1..]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+}
+
+/// Looks for all of them, and installs missing ones if that is wanted and possible.
+pub(super) fn look(install: bool, in_ci: bool) -> Verdict {
+    let missing = || TOOLS.iter().filter(|tool| !tool.is_here()).collect::<Vec<_>>();
+    let mut lacking = missing();
+    if install && !lacking.is_empty() {
+        let packages: BTreeSet<&str> = lacking.iter().map(|tool| tool.package).collect();
+        servers::packages_from_apt(&packages);
+        lacking = missing();
+    }
+    verdict(&lacking, in_ci)
+}
+
+fn verdict(lacking: &[&Tool], in_ci: bool) -> Verdict {
+    if lacking.is_empty() {
+        return Verdict::Passed;
+    }
+    let names: Vec<&str> = lacking.iter().map(|tool| tool.name).collect();
+    let packages: Vec<&str> = lacking.iter().map(|tool| tool.package).collect();
+    let words = format!(
+        "missing: {}. Get it by `apt-get install {}` (Debian, Ubuntu).",
+        names.join(", "),
+        packages.join(" ")
+    );
+    if in_ci { Verdict::Failed(words) } else { Verdict::NotRun(words) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOWHERE: Tool = Tool { name: "brain", proof: &["no-such-tool"], package: "no-such" };
+
+    #[test]
+    fn a_missing_tool_is_not_run_here_and_a_failure_in_ci() {
+        assert!(!NOWHERE.is_here());
+        assert_eq!(verdict(&[], true), Verdict::Passed);
+        let Verdict::NotRun(words) = verdict(&[&NOWHERE], false) else { panic!("not run") };
+        assert!(words.contains("missing: brain.") && words.contains("install no-such`"), "{words}");
+        assert!(matches!(verdict(&[&NOWHERE], true), Verdict::Failed(_)));
+    }
+
+    #[test]
+    fn a_tool_is_here_if_its_proof_succeeds() {
+        let tool = |proof| Tool { proof, ..NOWHERE };
+        assert!(tool(&["true"]).is_here());
+        assert!(!tool(&["false"]).is_here());
+    }
+}
