@@ -109,6 +109,33 @@ async fn a_removed_beacon_is_lit_again() {
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
 
+/// A beacon is a file for an instant before it is locked, and who sweeps then sees a dead process's.
+#[test]
+fn who_comes_while_others_sweep_is_not_buried() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    File::open(&file).unwrap();
+    let come_and_go = |number: u64| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for round in 0..300 {
+            let store = File::open(&file).unwrap();
+            let (line, holder) = (name(&format!("{number}-{round}")), fresh());
+            let standing = runtime.block_on(enter(&store, &line, &holder, Enter::Queue));
+            assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+            // Whoever waits sweeps.
+            runtime.block_on(enter(&store, &line, &fresh(), Enter::Queue));
+            std::thread::yield_now();
+            assert!(runtime.block_on(store.leave(&line, holder.id)).unwrap(), "it was buried");
+        }
+    };
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            scope.spawn(move || come_and_go(number));
+        }
+    });
+}
+
 #[tokio::test]
 async fn lines_long_idle_are_forgotten_and_tokens_go_on() {
     let _together = together();

@@ -104,10 +104,12 @@ impl Shore {
         rustix::fs::openat(&self.folder, lock_name(process), flags, Mode::empty()).ok().map(Sight)
     }
 
-    /// Removes the files of a process that is dead.
+    /// Removes the files of a process that is dead, and no others: while they go, its beacon is
+    /// locked, so that nobody can light it who was about to.
     pub(super) fn clear(&self, process: Process) {
-        if self.sight(process).is_none_or(|sight| sight.dark()) {
-            self.remove(process);
+        match self.sight(process) {
+            Some(sight) => sight.if_dark(|| self.remove(process)),
+            None => self.remove(process),
         }
     }
 
@@ -163,13 +165,19 @@ impl Drop for Beacon {
 }
 
 impl Sight {
-    /// Whether the process is dead.
+    /// Whether the process is dead, or has not lit it yet.
     pub(super) fn dark(&self) -> bool {
-        let free = rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockShared).is_ok();
-        if free {
+        let mut dark = false;
+        self.if_dark(|| dark = true);
+        dark
+    }
+
+    /// Does something while nobody can light it, unless it is lit.
+    fn if_dark(&self, work: impl FnOnce()) {
+        if rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockShared).is_ok() {
+            work();
             let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
         }
-        free
     }
 }
 

@@ -231,15 +231,17 @@ impl House {
     /// Removes the places and files of all that died.
     fn sweep(&self) {
         let Ok(shore) = self.shore() else { return };
-        let (dead, flotsam) = shore.wrecks();
+        let (dark, flotsam) = shore.wrecks();
         for process in flotsam {
             shore.clear(process);
         }
-        if dead.is_empty() {
+        if dark.is_empty() {
             return;
         }
-        let limit = self.desk.limit();
-        let Ok(owners) = self.desk.in_turn(limit, book::owners) else { return };
+        let Ok(owners) = self.desk.in_turn(self.desk.limit(), book::owners) else { return };
+        // Looked at again: a beacon that is just being lit was dark for an instant. But who has
+        // places has lit it before.
+        let Ok(dead) = self.dead_of(&dark) else { return };
         for process in dead {
             if !owners.value.contains(&process) || self.bury(process) {
                 shore.clear(process);
