@@ -65,8 +65,9 @@ pub(crate) struct Arena {
     pub(crate) runtime: Runtime,
     pub(crate) crew: Vec<Mutex<Member>>,
     pub(crate) serial: AtomicU64,
-    /// When no more faults begin.
+    /// When no more faults begin; until `latest`, if there were not enough of them.
     pub(crate) over: Instant,
+    pub(crate) latest: Instant,
 }
 
 impl Arena {
@@ -82,9 +83,11 @@ impl Arena {
     pub(crate) fn lane(&self, fault: &Fault, seed: u64) {
         let mut dice = Rng::with_seed(seed);
         let mut deck = Vec::new();
-        loop {
+        let enough = self.run.least(fault) * fault.kinds().len();
+        for done in 0.. {
             let gap = Duration::from_millis(dice.u64(50..=self.run.gap_ms));
-            if Instant::now() + gap >= self.over {
+            let over = if done < enough { self.latest } else { self.over };
+            if Instant::now() + gap >= over {
                 return;
             }
             std::thread::sleep(gap);

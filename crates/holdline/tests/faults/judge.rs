@@ -111,15 +111,10 @@ pub(crate) fn judge(run: &Run, folder: Folder, expect: &Expect) -> Outcome {
     Outcome { report, tally, history, expect, late, rare, title, seed, folder }
 }
 
-/// A way of the fault that came up less often than every few seconds, or than its share of them.
+/// A way of the fault that came up too rarely.
 fn rare(fault: &Fault, run: &Run, tally: &Tally) -> Option<FaultKind> {
-    let kinds = fault.kinds();
-    let seconds = run.time.as_secs() as usize;
-    let least = match fault {
-        Fault::Store(ways) => (seconds / 16 / ways.len()).max(1),
-        _ => seconds / 4,
-    };
-    kinds.into_iter().find(|kind| tally.count_of(kind) < least)
+    let least = run.least(fault);
+    fault.kinds().into_iter().find(|kind| tally.count_of(kind) < least)
 }
 
 fn keep(path: &Path, history: &History, expect: &Expect) {

@@ -67,6 +67,21 @@ impl Run {
         u64::try_from(self.lease.as_nanos()).unwrap()
     }
 
+    /// How often each kind of the fault has to happen for the run to prove anything: every few
+    /// seconds, or its share of that.
+    pub(crate) fn least(&self, fault: &Fault) -> usize {
+        let seconds = self.time.as_secs() as usize;
+        match fault {
+            Fault::Store(ways) => (seconds / 16 / ways.len()).max(1),
+            _ => seconds / 4,
+        }
+    }
+
+    /// The end is for those who were started again: they have to show themselves too.
+    fn quiet(&self) -> Duration {
+        (self.time / 4).min(Duration::from_secs(10))
+    }
+
     /// What follows for the checker from the lease and the faults; the rest is up to the store.
     fn fitted(&self, run: &str, promises: &Promises) -> Expect {
         let mut expect = self.expect.clone();
@@ -147,10 +162,10 @@ impl Run {
         };
         let crew = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
         let serial = AtomicU64::new(self.clients as u64);
-        // The end is for those who were started again: they have to show themselves too.
-        let quiet = (self.time / 4).min(Duration::from_secs(10));
-        let over = Instant::now() + self.time.saturating_sub(quiet);
-        Arena { run: self, name, pen, client, runtime, crew, serial, over }
+        let over = Instant::now() + self.time.saturating_sub(self.quiet());
+        // On a busy machine everything takes longer, the faults too.
+        let latest = over + 2 * self.time;
+        Arena { run: self, name, pen, client, runtime, crew, serial, over, latest }
     }
 }
 
@@ -164,6 +179,7 @@ impl Arena {
                 scope.spawn(move || self.lane(fault, seed));
             }
         });
+        let end = end.max(Instant::now() + self.run.quiet());
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
         let members = || self.crew.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
         members().for_each(|mut member| member.dismiss());
