@@ -1,5 +1,7 @@
 //! The stores: one file or folder each, behind a feature each.
 
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) mod background;
 #[cfg(any(feature = "redis-tls", feature = "zookeeper-tls"))]
 pub(crate) mod crypto;
 #[cfg(feature = "etcd")]

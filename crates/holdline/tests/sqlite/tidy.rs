@@ -109,7 +109,7 @@ async fn a_removed_beacon_is_lit_again() {
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
 
-/// A beacon is a file for an instant before it is locked, and who sweeps then sees a dead process's.
+/// A beacon is a file for an instant before it is locked. Who sweeps then sees a dead process's.
 #[test]
 fn who_comes_while_others_sweep_is_not_buried() {
     let _together = together();

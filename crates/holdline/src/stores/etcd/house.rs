@@ -9,7 +9,8 @@ use super::session::{Session, seconds_for};
 use super::wire::Wire;
 use crate::clock;
 use crate::error::Result;
-use crate::store::{Alarm, TicketId};
+use crate::store::TicketId;
+use crate::stores::background::{Bell, runtime};
 use holdline_kernel::Time;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -32,19 +33,9 @@ pub(super) struct House {
     /// Tickets that have lapsed. Their keys are on their way out, perhaps more than once: whoever
     /// still asks for one must come back with another, or it would lose what it is given.
     lapsed: Mutex<VecDeque<TicketId>>,
-    pub(super) alarm: OnceLockAlarm,
+    pub(super) alarm: Bell,
     /// There is something to look after.
     nudge: Arc<Notify>,
-}
-
-/// Whom to tell of losses.
-#[derive(Clone, Default)]
-pub(super) struct OnceLockAlarm(pub(super) Arc<OnceLock<Alarm>>);
-
-impl std::fmt::Debug for OnceLockAlarm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", if self.0.get().is_some() { "set" } else { "not set" })
-    }
 }
 
 #[derive(Debug)]
@@ -67,21 +58,7 @@ const GHOSTS: usize = 4096;
 /// The runtime of all etcd stores of this process.
 fn background() -> &'static Handle {
     static HANDLE: OnceLock<Handle> = OnceLock::new();
-    HANDLE.get_or_init(|| {
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::Builder::new()
-            .name("holdline-etcd".to_owned())
-            .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .expect("the system gives the etcd store a runtime");
-                let _ = tell.send(runtime.handle().clone());
-                runtime.block_on(std::future::pending::<()>());
-            })
-            .expect("the system gives the etcd store a thread");
-        told.recv().expect("the thread says how to reach it")
-    })
+    runtime(&HANDLE, "etcd")
 }
 
 impl House {
@@ -97,7 +74,7 @@ impl House {
             records: Mutex::default(),
             ghosts: Mutex::default(),
             lapsed: Mutex::default(),
-            alarm: OnceLockAlarm::default(),
+            alarm: Bell::default(),
             nudge: Arc::default(),
         });
         background().spawn(steward(Arc::downgrade(&house), Arc::clone(&house.nudge)));

@@ -7,7 +7,8 @@ use super::record::{Leaving, Record};
 use super::session::Session;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Alarm, TicketId};
+use crate::store::TicketId;
+use crate::stores::background::{Bell, runtime};
 use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -24,19 +25,9 @@ pub(super) struct House {
     /// How often it was tried to open a session.
     opened: watch::Sender<u64>,
     records: Mutex<HashMap<TicketId, Arc<Record>>>,
-    pub(super) alarm: OnceLockAlarm,
+    pub(super) alarm: Bell,
     /// There is something to look after.
     nudge: Arc<Notify>,
-}
-
-/// Whom to tell of losses.
-#[derive(Clone, Default)]
-pub(super) struct OnceLockAlarm(pub(super) Arc<OnceLock<Alarm>>);
-
-impl std::fmt::Debug for OnceLockAlarm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", if self.0.get().is_some() { "set" } else { "not set" })
-    }
 }
 
 /// Where the session is.
@@ -59,21 +50,7 @@ const IDLE: Duration = Duration::from_secs(20);
 /// The runtime of all ZooKeeper stores of this process.
 fn background() -> &'static Handle {
     static HANDLE: OnceLock<Handle> = OnceLock::new();
-    HANDLE.get_or_init(|| {
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::Builder::new()
-            .name("holdline-zookeeper".to_owned())
-            .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .expect("the system gives the ZooKeeper store a runtime");
-                let _ = tell.send(runtime.handle().clone());
-                runtime.block_on(std::future::pending::<()>());
-            })
-            .expect("the system gives the ZooKeeper store a thread");
-        told.recv().expect("the thread says how to reach it")
-    })
+    runtime(&HANDLE, "zookeeper")
 }
 
 /// Does something in the background.
@@ -95,7 +72,7 @@ impl House {
             desk: Mutex::default(),
             opened: watch::Sender::new(0),
             records: Mutex::default(),
-            alarm: OnceLockAlarm::default(),
+            alarm: Bell::default(),
             nudge: Arc::default(),
         });
         spawn(steward(Arc::downgrade(&house), Arc::clone(&house.nudge)));
