@@ -190,7 +190,7 @@ impl Arena {
         self.dump();
     }
 
-    fn history(&self) -> std::path::PathBuf {
+    pub(crate) fn history(&self) -> std::path::PathBuf {
         let role = self.crew[0].lock().unwrap_or_else(PoisonError::into_inner);
         role.history().to_owned()
     }
