@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::event::{Event, FaultKind, Op, Phase};
 use crate::expect::Expect;
 use crate::history::History;
+use crate::report::Rule;
 
 /// A request and what came of it. Either may be missing.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,6 +37,8 @@ pub(crate) struct Attempt<'h> {
     pub(crate) invoke: &'h Event,
     pub(crate) outcome: Option<&'h Event>,
     pub(crate) enqueue: Call<'h>,
+    /// When it last got another place after that.
+    pub(crate) requeued: Option<&'h Event>,
     pub(crate) renews: Vec<Call<'h>>,
     pub(crate) claims: Vec<Call<'h>>,
     pub(crate) release: Option<Call<'h>>,
@@ -242,7 +245,8 @@ impl<'h> Cx<'h> {
             }
             Op::Enqueue if event.ph == Phase::Invoke => attempt.enqueue.invoke = Some(event),
             // The first acknowledgement counts; later ones are repeats.
-            Op::Enqueue => _ = attempt.enqueue.outcome.get_or_insert(event),
+            Op::Enqueue if attempt.enqueue.outcome.is_some() => attempt.requeued = Some(event),
+            Op::Enqueue => attempt.enqueue.outcome = Some(event),
             Op::Lost => _ = attempt.lost.get_or_insert(event),
             _ => {}
         }
@@ -298,6 +302,16 @@ impl<'h> Cx<'h> {
         }
     }
 
+    /// Whether something that was felt between these times excuses the store from the rule.
+    pub(crate) fn excuses(&self, rule: Rule, from: u64, to: u64) -> bool {
+        let settle = self.expect.settle_ns;
+        self.expect.unpromised.iter().any(|u| {
+            let mut felt = self.faults.iter().filter(|w| *w.kind == u.fault);
+            u.rules.contains(&rule)
+                && felt.any(|w| w.start <= to && w.end.saturating_add(settle) >= from)
+        })
+    }
+
     /// Records a violation, or excuses it if the store promises nothing under a fault of that time.
     pub(crate) fn fail(
         &self,
@@ -307,13 +321,7 @@ impl<'h> Cx<'h> {
     ) {
         let from = events.iter().map(|e| e.t).min().unwrap_or(0);
         let to = events.iter().map(|e| e.t).max().unwrap_or(0);
-        let settle = self.expect.settle_ns;
-        let rule = collector.rule();
-        let excused = self.expect.unpromised.iter().any(|u| {
-            let mut felt = self.faults.iter().filter(|w| *w.kind == u.fault);
-            u.rules.contains(&rule)
-                && felt.any(|w| w.start <= to && w.end.saturating_add(settle) >= from)
-        });
+        let excused = self.excuses(collector.rule(), from, to);
         if excused {
             collector.excuse();
         } else {
@@ -328,6 +336,7 @@ fn start(event: &Event) -> Attempt<'_> {
         // A history without invocations still has grants.
         outcome: (event.ph != Phase::Invoke).then_some(event),
         enqueue: Call::default(),
+        requeued: None,
         renews: Vec::new(),
         claims: Vec::new(),
         release: None,

@@ -1,7 +1,9 @@
 //! R9: who was in the queue first is served first.
 //!
 //! The order of the queue is known only where the store acknowledged one place before the other was
-//! asked for. Members that a fault touched may have lost their place and are not judged.
+//! asked for. Members that a fault touched may have lost their place and are not judged. Who got
+//! another place after a fault of any kind (the store may have served nobody meanwhile) is judged by
+//! that one; without a fault a place is not to be lost.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +27,9 @@ pub(super) fn check(cx: &Cx<'_>) -> RuleReport {
 
 /// When the store said that this waiter has a place, if it kept that place undisturbed.
 fn acknowledged(cx: &Cx<'_>, waiter: &Attempt<'_>, end: u64) -> Option<u64> {
-    let at = waiter.enqueue.outcome?.t;
+    let first = waiter.enqueue.outcome?.t;
+    let again = waiter.requeued.map(|event| event.t).filter(|again| cx.any_fault(first, *again));
+    let at = again.unwrap_or(first);
     (!cx.faulty(waiter.process(), at, end)).then_some(at)
 }
 

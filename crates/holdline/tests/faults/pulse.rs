@@ -67,15 +67,15 @@ fn tells_of_one(event: &Event) -> bool {
     event.op == Op::Fault && event.fault == Some(kind())
 }
 
-/// Those that no planned pause explains, and when each began.
+/// Those that no planned pause explains, and when each began. A pause that was written down only
+/// long after the process stood still (the one who stopped it had no time either) does not.
 pub(crate) fn unplanned(events: &[Event]) -> Vec<(u64, &Event)> {
     let pause = |e: &&Event| e.op == Op::Fault && e.fault == Some(FaultKind::Pause);
     let pauses: Vec<_> = events.iter().filter(pause).filter(|e| e.ph == Phase::Ok).collect();
     let began = |e: &Event| e.t.saturating_sub(e.ttl_ms.unwrap_or(0) * 1_000_000);
     let planned = |stall: &Event| {
-        let slack = 50_000_000;
-        let span = began(stall).saturating_sub(slack)..stall.t;
-        pauses.iter().any(|e| e.target == stall.target && span.contains(&e.t))
+        let near = |pause: &Event| pause.t.abs_diff(began(stall)) < 50_000_000;
+        pauses.iter().any(|e| e.target == stall.target && near(e))
     };
     let stalls = events.iter().filter(|e| tells_of_one(e) && !planned(e));
     stalls.map(|stall| (began(stall), stall)).collect()
