@@ -2,7 +2,7 @@
 //!
 //! The order of the queue is known only where the store acknowledged one place before the other was
 //! asked for. Members that a fault touched may have lost their place and are not judged. Who got
-//! another place after a fault of any kind (the store may have served nobody meanwhile) is judged by
+//! another place after a fault of any kind (the store may have served nobody then) is judged by
 //! that one; without a fault a place is not to be lost.
 
 use std::collections::BTreeMap;
