@@ -84,7 +84,8 @@ impl Arena {
         let mut dice = Rng::with_seed(seed);
         let mut deck = Vec::new();
         let enough = self.run.least(fault) * fault.kinds().len();
-        for done in 0.. {
+        let mut done = 0;
+        loop {
             let gap = Duration::from_millis(dice.u64(50..=self.run.gap_ms));
             let next = Instant::now() + gap;
             let more = || done < enough || (matches!(fault, Fault::Pause) && self.few_are_lost());
@@ -92,7 +93,7 @@ impl Arena {
                 return;
             }
             std::thread::sleep(gap);
-            match fault {
+            let happened = match fault {
                 Fault::Pause => self.pause(&mut dice),
                 Fault::Kill => self.kill(&mut dice),
                 Fault::Force => self.force(&mut dice),
@@ -103,26 +104,37 @@ impl Arena {
                     }
                     let way = deck.pop().expect("there is a way to break it");
                     self.break_store(&**way, &mut dice);
+                    true
                 }
-            }
+            };
+            done += usize::from(happened);
         }
     }
 
     /// Whether fewer locks were lost so far than the run needs to prove anything: nobody can be
     /// stopped for certain just while it holds one.
     fn few_are_lost(&self) -> bool {
-        let history = std::fs::read_to_string(self.history()).unwrap();
-        history.matches(r#""op":"lost""#).count() < self.run.expect.min_expiries
+        self.written(r#""op":"lost""#) < self.run.expect.min_expiries
+    }
+
+    /// Whether there were fewer grants so far than the run needs to prove anything.
+    pub(crate) fn few_grants(&self) -> bool {
+        self.written(r#"acquire","ph":"ok""#) < self.run.fewest_grants()
+    }
+
+    /// In how many places this stands in the history.
+    fn written(&self, what: &str) -> usize {
+        std::fs::read_to_string(self.history()).unwrap().matches(what).count()
     }
 
     fn fault(n: u64, ph: Phase, kind: &FaultKind, target: &str) -> Event {
         Event::new(Op::Fault, ph, n).fault(kind.clone()).target(target)
     }
 
-    fn pause(&self, dice: &mut Rng) {
+    fn pause(&self, dice: &mut Rng) -> bool {
         let time = self.share_of_lease(dice, self.run.pause.0, self.run.pause.1);
         let at = self.victim(dice);
-        let Ok(member) = self.crew[at].try_lock() else { return };
+        let Ok(member) = self.crew[at].try_lock() else { return false };
         let (n, kind) = (self.pen.next_n(), FaultKind::Pause);
         self.write(Self::fault(n, Phase::Invoke, &kind, member.name()));
         member.stop();
@@ -130,12 +142,13 @@ impl Arena {
         std::thread::sleep(time);
         member.go_on();
         self.write(Event::new(Op::Heal, Phase::Ok, n).target(member.name()));
+        true
     }
 
-    fn kill(&self, dice: &mut Rng) {
+    fn kill(&self, dice: &mut Rng) -> bool {
         let time = Duration::from_millis(dice.u64(..500));
         let at = self.victim(dice);
-        let Ok(mut member) = self.crew[at].try_lock() else { return };
+        let Ok(mut member) = self.crew[at].try_lock() else { return false };
         let (n, kind) = (self.pen.next_n(), FaultKind::Kill);
         self.write(Self::fault(n, Phase::Invoke, &kind, member.name()));
         member.stop();
@@ -143,12 +156,13 @@ impl Arena {
         member.kill();
         std::thread::sleep(time);
         member.replace(self.serial.fetch_add(1, Ordering::Relaxed));
+        true
     }
 
     /// Takes a lock away from a holder. Who is gone before it comes to that was no victim.
-    fn force(&self, dice: &mut Rng) {
-        let Some((lock, party)) = self.holder(dice) else { return };
-        let Some(target) = party.note.label.as_deref() else { return };
+    fn force(&self, dice: &mut Rng) -> bool {
+        let Some((lock, party)) = self.holder(dice) else { return false };
+        let Some(target) = party.note.label.as_deref() else { return false };
         let (n, kind) = (self.pen.next_n(), FaultKind::Other(FORCE.to_owned()));
         let owner = party.id.0.to_string();
         let event = |ph| Self::fault(n, ph, &kind, target).lock(&lock).owner(&owner);
@@ -159,12 +173,14 @@ impl Arena {
                 self.write(event(Phase::Invoke));
                 self.write(event(Phase::Ok).fence(token));
                 self.write(Event::new(Op::Heal, Phase::Ok, n).target(target));
+                true
             }
-            Ok(None) => {}
+            Ok(None) => false,
             // Perhaps it was broken. The answer, or the request, was lost.
             Err(error) => {
                 assert!(error.retryable(), "{error:?}");
                 self.write(event(Phase::Fail));
+                false
             }
         }
     }

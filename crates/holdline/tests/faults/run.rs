@@ -77,6 +77,12 @@ impl Run {
         }
     }
 
+    /// How many grants it takes for the run to prove anything.
+    pub(crate) fn fewest_grants(&self) -> usize {
+        let paced = if self.temper == Temper::Good { self.pace * self.time.as_secs() } else { 0 };
+        self.expect.min_acquires.max(paced as usize)
+    }
+
     /// The end is for those who were started again: they have to show themselves too.
     fn quiet(&self) -> Duration {
         (self.time / 4).min(Duration::from_secs(10))
@@ -93,10 +99,7 @@ impl Run {
         if !promises.fences {
             expect.fences = Fences::None;
         }
-        if self.temper == Temper::Good {
-            let paced = (self.pace * self.time.as_secs()) as usize;
-            expect.min_acquires = expect.min_acquires.max(paced);
-        }
+        expect.min_acquires = self.fewest_grants();
         // Who gets no time, or no answer of the resource, writes down late that it was told.
         expect
             .unpromised
@@ -181,6 +184,9 @@ impl Arena {
         });
         let end = end.max(Instant::now() + self.run.quiet());
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        while self.few_grants() && Instant::now() < self.latest {
+            std::thread::sleep(Duration::from_millis(200));
+        }
         let members = || self.crew.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
         members().for_each(|mut member| member.dismiss());
         members().for_each(|mut member| member.ended());

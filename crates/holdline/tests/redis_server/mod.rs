@@ -263,11 +263,20 @@ impl Server {
     /// Starts it again, on what it has written.
     pub fn restart(&mut self) {
         let folder = self.own.as_ref().expect("a private server").1.path().to_owned();
-        let _ = std::fs::remove_file(folder.join("socket"));
-        let mut child = self.spawn(&folder).expect("it starts");
-        let answers = self.answers(&folder, &mut child);
-        self.own.as_mut().expect("a private server").0 = child;
-        assert!(answers, "it starts again");
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let _ = std::fs::remove_file(folder.join("socket"));
+            let mut child = self.spawn(&folder).expect("it starts");
+            let answers = self.answers(&folder, &mut child);
+            let ended = matches!(child.try_wait(), Ok(Some(_)));
+            self.own.as_mut().expect("a private server").0 = child;
+            if answers {
+                return;
+            }
+            // Somebody's connection may have taken the port meanwhile, for a moment.
+            assert!(ended && Instant::now() < until, "it starts again");
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 }
 
