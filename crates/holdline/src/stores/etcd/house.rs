@@ -6,6 +6,7 @@ use super::line;
 use super::proto::{self, TxnAnswer};
 use super::record::Record;
 use super::session::{Session, seconds_for};
+use super::swap::Exits;
 use super::wire::Wire;
 use crate::clock;
 use crate::error::Result;
@@ -27,6 +28,7 @@ pub(super) struct House {
     /// One is granted at a time, or many would be at the start.
     granting: tokio::sync::Mutex<()>,
     records: Mutex<HashMap<TicketId, Arc<Record>>>,
+    pub(super) exits: Exits,
     /// Watches over keys that must not come (again), but might.
     ghosts: Mutex<VecDeque<Watching>>,
     /// Tickets that have lapsed. Their keys are on their way out, perhaps more than once: whoever
@@ -95,6 +97,7 @@ impl House {
             sessions: Mutex::default(),
             granting: tokio::sync::Mutex::new(()),
             records: Mutex::default(),
+            exits: Exits::default(),
             ghosts: Mutex::default(),
             lapsed: Mutex::default(),
             alarm: OnceLockAlarm::default(),
