@@ -255,19 +255,24 @@ impl House {
 
     /// Watches a ticket's own key and those ahead of it.
     pub(super) fn listen(&self, record: &Arc<Record>) {
-        let (own, create, ahead) = {
+        let (own, create, seen, ahead) = {
             let mut place = record.place();
             if place.watched == 2 || place.create == 0 || place.gone || place.admitted {
                 return;
             }
             place.watched = 2;
             let ahead: Vec<_> = place.ahead.keys().take(FEW + 1).cloned().collect();
-            (place.key.clone(), place.create, ahead)
+            (place.key.clone(), place.create, place.seen, ahead)
         };
         let watch = |key: &[u8], end| self.hub.watch(key, end, 0, self.ear(record));
         let watches = if ahead.len() > FEW {
             // The whole line at once, with itself in it.
             vec![watch(&record.prefix, line::end(&record.prefix))]
+        } else if record.capacity == 1 {
+            // Whoever is ahead can do nothing but go.
+            let watch = |key: &[u8]| self.hub.watch_out(key, seen, 0, self.ear(record));
+            let own = self.hub.watch_out(&own, create, create + 1, self.ear(record));
+            ahead.iter().map(|key| watch(key)).chain([own]).collect()
         } else {
             let own = self.hub.watch(&own, Vec::new(), create + 1, self.ear(record));
             ahead.iter().map(|key| watch(key, Vec::new())).chain([own]).collect()
@@ -305,6 +310,7 @@ impl House {
                 self.guard(&record);
             }
         }
+        self.hub.tidy();
         let mut sessions = self.sessions();
         sessions.retain(|_, lodging| {
             // The table has it, and its task.
