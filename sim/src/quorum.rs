@@ -155,6 +155,7 @@ impl Store for Node {
             wakes: true,
             weights: true,
             spans: true,
+            swaps: false,
             crash_release: false,
             survives_failover: false,
             survives_restart: true,

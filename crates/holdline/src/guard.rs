@@ -184,8 +184,18 @@ impl Guard {
         let was_valid = held.release();
         let limit =
             (held.ticket().lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
-        let call = self.held.pair.store.leave(&held.line, held.ticket().id);
-        let left = clock::within(clock::now().after(limit), call).await;
+        let limit = clock::now().after(limit);
+        let mut call = held.pair.store.leave(&held.line, held.ticket().id);
+        let swaps = held.ticket().capacity == 1 && held.pair.store.promises().swaps;
+        let call = poll_fn(|cx| {
+            let polled = call.as_mut().poll(cx);
+            if swaps {
+                // It has begun: whoever enters from now on goes along with it, or behind it.
+                self.pass = None;
+            }
+            polled
+        });
+        let left = clock::within(limit, call).await;
         match left {
             Some(Ok(there)) => {
                 self.empty = true;

@@ -113,6 +113,9 @@ pub struct Promises {
     pub weights: bool,
     /// A ticket may reserve several tokens, so that a lock can be handed over inside a process.
     pub spans: bool,
+    /// A departure and an entry of one process, which come together, are one call: the next task
+    /// may enter while the one before it leaves.
+    pub swaps: bool,
     /// A holder's crash frees the lock at once, not only after its lease.
     pub crash_release: bool,
     /// Locks are kept when the store fails over to another node.

@@ -179,6 +179,7 @@ impl Store for Memory {
             wakes: true,
             weights: true,
             spans: true,
+            swaps: false,
             crash_release: true, // a crash takes the store along
             survives_failover: false,
             survives_restart: false,

@@ -3,6 +3,8 @@
 use crate::etcd_server::{Calls, soon, start, until};
 use holdline::{Mutex, Semaphore};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[tokio::test]
 async fn a_lock_is_one_call_an_unlock_one_a_failed_try_one_that_writes_nothing() {
@@ -64,6 +66,47 @@ async fn a_contended_lock_is_three_calls_at_most() {
     let cost = servers.all_calls().since(before);
     // Without the first holder's unlock; and a watch.
     assert!(cost.sum() - 1 < 3, "{cost:?} and a watch");
+    guard.unlock().await.expect("held");
+}
+
+/// On a store where others write all the time, a watch begins later than what was seen, and has to
+/// be followed by a look. Those who take turns have watches that have begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_takes_turns_need_not_look_again() {
+    const ROUNDS: u64 = 20;
+    let Some(servers) = start(1) else { return };
+    let (one, two, third) =
+        (servers.client().await, servers.client().await, servers.client().await);
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut guard = Mutex::new(&one, "x").lock().await.expect("it is there");
+    for client in [&two, &third] {
+        let warm = Mutex::new(client, "warm").lock().await.expect("it is there");
+        warm.unlock().await.expect("held");
+    }
+    let before = servers.all_calls();
+    let over = Arc::clone(&stop);
+    let busy = tokio::spawn(async move {
+        let (lock, mut locks) = (Mutex::new(&third, "y"), 0);
+        while !over.load(Ordering::Relaxed) {
+            lock.lock().await.expect("it is there").unlock().await.expect("held");
+            locks += 1;
+        }
+        locks
+    });
+    for round in 0..ROUNDS {
+        let lock = Mutex::new(if round % 2 == 0 { &two } else { &one }, "x");
+        let next = tokio::spawn(async move { lock.lock().await });
+        let waits = async || one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1);
+        until("a waiter", waits).await;
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        guard.unlock().await.expect("held");
+        guard = soon("the lock", next).await.expect("no panic").expect("it is there");
+    }
+    stop.store(true, Ordering::Relaxed);
+    let others: u64 = busy.await.expect("no panic");
+    let calls = servers.all_calls().since(before).txn - 2 * others;
+    // Two for each round; and a look in the first ones, or after a pause.
+    assert!(calls <= 2 * ROUNDS + ROUNDS / 2, "{calls} transactions in {ROUNDS} rounds");
     guard.unlock().await.expect("held");
 }
 

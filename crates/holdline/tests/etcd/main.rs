@@ -16,5 +16,6 @@ mod interop;
 mod late;
 mod loss;
 mod past;
+mod swap;
 mod trials;
 mod users;

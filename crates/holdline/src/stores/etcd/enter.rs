@@ -175,6 +175,13 @@ impl House {
         let asked = ahead::ranges(record, request.ticket.weight, 0);
         let looks = asked.iter().map(|range| Op::Range(range.clone()).into());
         let waiting = self.waiting_session(request, record).await?;
+        let offer = waiting.is_none().then_some((&put, asked.as_slice()));
+        if let Some(answer) = self.along(request, record, offer).await {
+            let revision = revision(&answer);
+            record.place().create = revision;
+            let sight = Sight::new(record, revision, &asked, &ahead::found(answer));
+            return self.take(request, record, sight).await;
+        }
         let txn = match &waiting {
             None => Txn {
                 compare: vec![line::absent(&key, Vec::new())],

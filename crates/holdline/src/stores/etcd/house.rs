@@ -6,6 +6,7 @@ use super::line;
 use super::proto::{self, TxnAnswer};
 use super::record::Record;
 use super::session::{Session, seconds_for};
+use super::swap::Exits;
 use super::wire::Wire;
 use crate::clock;
 use crate::error::Result;
@@ -28,6 +29,7 @@ pub(super) struct House {
     /// One is granted at a time, or many would be at the start.
     granting: tokio::sync::Mutex<()>,
     records: Mutex<HashMap<TicketId, Arc<Record>>>,
+    pub(super) exits: Exits,
     /// Watches over keys that must not come (again), but might.
     ghosts: Mutex<VecDeque<Watching>>,
     /// Tickets that have lapsed. Their keys are on their way out, perhaps more than once: whoever
@@ -72,6 +74,7 @@ impl House {
             sessions: Mutex::default(),
             granting: tokio::sync::Mutex::new(()),
             records: Mutex::default(),
+            exits: Exits::default(),
             ghosts: Mutex::default(),
             lapsed: Mutex::default(),
             alarm: Bell::default(),
@@ -229,19 +232,24 @@ impl House {
 
     /// Watches a ticket's own key and those ahead of it.
     pub(super) fn listen(&self, record: &Arc<Record>) {
-        let (own, create, ahead) = {
+        let (own, create, seen, ahead) = {
             let mut place = record.place();
             if place.watched == 2 || place.create == 0 || place.gone || place.admitted {
                 return;
             }
             place.watched = 2;
             let ahead: Vec<_> = place.ahead.keys().take(FEW + 1).cloned().collect();
-            (place.key.clone(), place.create, ahead)
+            (place.key.clone(), place.create, place.seen, ahead)
         };
         let watch = |key: &[u8], end| self.hub.watch(key, end, 0, self.ear(record));
         let watches = if ahead.len() > FEW {
             // The whole line at once, with itself in it.
             vec![watch(&record.prefix, line::end(&record.prefix))]
+        } else if record.capacity == 1 {
+            // Whoever is ahead can do nothing but go.
+            let watch = |key: &[u8]| self.hub.watch_out(key, seen, 0, self.ear(record));
+            let own = self.hub.watch_out(&own, create, create + 1, self.ear(record));
+            ahead.iter().map(|key| watch(key)).chain([own]).collect()
         } else {
             let own = self.hub.watch(&own, Vec::new(), create + 1, self.ear(record));
             ahead.iter().map(|key| watch(key, Vec::new())).chain([own]).collect()
@@ -279,6 +287,7 @@ impl House {
                 self.guard(&record);
             }
         }
+        self.hub.tidy();
         let mut sessions = self.sessions();
         sessions.retain(|_, lodging| {
             // The table has it, and its task.

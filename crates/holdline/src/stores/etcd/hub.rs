@@ -3,13 +3,17 @@
 //! A watch goes on from the revision after the last one seen, so nothing is missed when the stream
 //! breaks and another member takes over. If the history is no longer there (compaction), whoever
 //! watches is told that there is a gap, and looks for itself.
+//!
+//! Where processes take turns, each waits behind the same keys again and again. So a watch over one
+//! key that nobody wants any more is kept for a moment: whoever is the next to want it has missed
+//! nothing, and need not look again to be sure of that.
 
 use super::grpc::{Code, Status};
 use super::link::Mouth;
 use super::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
 use super::wire::Wire;
 use crate::clock;
-use holdline_kernel::Schedule;
+use holdline_kernel::{Schedule, Time};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -19,6 +23,10 @@ use tokio::sync::Notify;
 const OPEN: Duration = Duration::from_secs(2);
 /// After so long without an answer it is seen whether anybody still wants one.
 const IDLE: Duration = Duration::from_secs(30);
+/// So long a watch is kept for the next who may want it,
+const LINGER: Duration = Duration::from_secs(1);
+/// and so many of them at most.
+const KEPT: usize = 256;
 
 /// What a watch tells.
 #[derive(Debug)]
@@ -39,12 +47,21 @@ struct Entry {
     range_end: Vec<u8>,
     /// The first revision not seen yet; 0 as long as it has not begun.
     next: i64,
-    ear: Arc<Ear>,
+    /// Nobody's, while it is kept.
+    ear: Option<Arc<Ear>>,
+    /// The revision behind which it began.
+    begun: i64,
+    /// To be kept for a moment when nobody wants it any more.
+    lasting: bool,
+    /// The last deletion that it saw, if it is to be kept.
+    gone: Option<Event>,
 }
 
 #[derive(Default)]
 struct State {
     entries: HashMap<i64, Entry>,
+    /// Those that nobody wants, by their keys, and since when.
+    kept: HashMap<Vec<u8>, (i64, Time)>,
     last: i64,
     /// To the stream that is open.
     out: Option<Arc<Mouth>>,
@@ -70,14 +87,24 @@ pub(super) struct Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         let Some(hub) = self.hub.upgrade() else { return };
-        let mut state = hub.state();
-        let (ended, out) = (state.entries.remove(&self.id), state.out.clone());
-        drop(state);
-        drop(ended); // its ear may hold what must not be dropped under the mutex
-        if let Some(out) = out {
-            let cancel = WatchOp::Cancel(WatchCancel { watch_id: self.id });
-            out.send(&proto::Watch { op: Some(cancel) });
+        let unwanted = hub.state().keep(self.id);
+        let is_kept = unwanted.is_some();
+        drop(unwanted); // its ear may hold what must not be dropped under the mutex
+        if !is_kept {
+            hub.end(&[self.id]);
         }
+    }
+}
+
+impl State {
+    /// Keeps a watch for a moment, and gives its ear back; nothing if it is not to be kept.
+    fn keep(&mut self, id: i64) -> Option<Arc<Ear>> {
+        let entry = self.entries.get_mut(&id)?;
+        if !entry.lasting || self.kept.len() >= KEPT || self.kept.contains_key(&entry.key) {
+            return None;
+        }
+        self.kept.insert(entry.key.clone(), (id, clock::now()));
+        entry.ear.take()
     }
 }
 
@@ -104,10 +131,87 @@ impl Hub {
         from: i64,
         ear: Ear,
     ) -> Watching {
+        self.begin(key, range_end, from, ear, false)
+    }
+
+    /// Watches for the deletion of a key: by a watch that was kept, or else as [`Hub::watch`] does.
+    /// Whoever has missed something since a revision is told what, or that.
+    pub(super) fn watch_out(
+        self: &Arc<Self>,
+        key: &[u8],
+        seen: i64,
+        from: i64,
+        ear: Ear,
+    ) -> Watching {
+        let mut state = self.state();
+        let Some((id, _)) = state.kept.remove(key) else {
+            drop(state);
+            return self.begin(key, Vec::new(), from, ear, true);
+        };
+        let ear = Arc::new(ear);
+        let mut missed = (0, None);
+        if let Some(entry) = state.entries.get_mut(&id) {
+            entry.ear = Some(Arc::clone(&ear));
+            missed = (entry.begun, entry.gone.clone());
+        }
+        drop(state);
+        let watching = Watching { hub: Arc::downgrade(self), id };
+        if missed.0 > seen {
+            ear(News::From(missed.0));
+        }
+        if let Some(gone) = missed.1.filter(|gone| gone.revision() > seen) {
+            ear(News::Event(&gone));
+        }
+        watching
+    }
+
+    /// Ends what was kept long enough.
+    pub(super) fn tidy(&self) {
+        let now = clock::now();
+        let kept = |state: &mut State| -> Vec<i64> {
+            let old = state.kept.extract_if(|_, (_, since)| since.until(now) >= LINGER);
+            old.map(|(_, (id, _))| id).collect()
+        };
+        let old = kept(&mut self.state());
+        self.end(&old);
+    }
+
+    /// Ends watches.
+    fn end(&self, ids: &[i64]) {
+        let (ended, out) = {
+            let mut state = self.state();
+            let ended: Vec<_> = ids.iter().filter_map(|id| state.entries.remove(id)).collect();
+            (ended, state.out.clone())
+        };
+        drop(ended); // their ears may hold what must not be dropped under the mutex
+        for watch_id in ids {
+            if let Some(out) = &out {
+                let cancel = WatchOp::Cancel(WatchCancel { watch_id: *watch_id });
+                out.send(&proto::Watch { op: Some(cancel) });
+            }
+        }
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        key: &[u8],
+        range_end: Vec<u8>,
+        from: i64,
+        ear: Ear,
+        lasting: bool,
+    ) -> Watching {
         let mut state = self.state();
         state.last += 1;
         let id = state.last;
-        let entry = Entry { key: key.to_vec(), range_end, next: from, ear: Arc::new(ear) };
+        let entry = Entry {
+            key: key.to_vec(),
+            range_end,
+            next: from,
+            ear: Some(Arc::new(ear)),
+            begun: from - 1,
+            lasting,
+            gone: None,
+        };
         let begin = state.out.clone().map(|out| (out, entry.create(id)));
         state.entries.insert(id, entry);
         drop(state);
@@ -202,18 +306,24 @@ impl Hub {
         }
         let mut state = self.state();
         let Some(entry) = state.entries.get_mut(&answer.watch_id) else { return Ok(false) };
-        let seen = answer.events.iter().filter_map(|event| event.kv.as_ref());
-        if let Some(last) = seen.map(|kv| kv.mod_revision).max() {
+        if let Some(last) = answer.events.iter().map(Event::revision).max() {
             entry.next = entry.next.max(last + 1);
         }
+        if entry.lasting {
+            let gone = answer.events.iter().rfind(|event| event.kind == proto::DELETED);
+            entry.gone = gone.cloned().or(entry.gone.take());
+        }
         entry.next = entry.next.max(answer.compact_revision);
+        entry.begun = entry.begun.max(answer.compact_revision);
         let begins = (answer.created && entry.next == 0).then(|| {
             let at = answer.header.unwrap_or_default().revision;
             entry.next = at + 1;
+            entry.begun = at;
             at
         });
-        let ear = Arc::clone(&entry.ear);
+        let ear = entry.ear.clone();
         drop(state);
+        let Some(ear) = ear else { return Ok(answer.canceled) };
         if let Some(at) = begins {
             ear(News::From(at));
         }

@@ -5,6 +5,7 @@ use super::house::House;
 use super::line::{self, Member};
 use super::proto::{self, LeaseId, LiveAnswer, RangeAnswer, TxnAnswer};
 use super::record::Record;
+use super::swap::Exit;
 use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
@@ -38,8 +39,17 @@ impl House {
             let place = record.place();
             (limit(place.lease), place.create, place.doubtful)
         };
-        let delete = line::delete(&key, create);
-        let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &delete, time).await?;
+        let exit = self.exit(&record);
+        let company = match &exit {
+            Some(exit) => exit.company().await,
+            None => None,
+        };
+        let answer = if let Some(companion) = company {
+            self.leave_with(companion, &key, create, time).await?
+        } else {
+            let delete = line::delete(&key, create);
+            self.wire.call::<_, TxnAnswer>(proto::TXN, &delete, time).await?
+        };
         back.left = true;
         if doubtful || record.place().doubtful {
             self.haunt(&key, answer.body.header.unwrap_or_default().revision + 1);
@@ -51,6 +61,13 @@ impl House {
         };
         self.forget(&record);
         Ok(was_there)
+    }
+
+    /// What lets the next one come along, if a holder leaves who has the lock for himself.
+    fn exit(&self, record: &Record) -> Option<Exit<'_>> {
+        let place = record.place();
+        let alone = record.capacity == 1 && place.admitted && !place.gone && !place.doubtful;
+        alone.then(|| self.exits.open(&record.prefix))
     }
 
     pub(super) async fn evict(

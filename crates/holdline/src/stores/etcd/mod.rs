@@ -8,6 +8,7 @@
 //! ```text
 //! mod.rs --> enter.rs keep.rs leave.rs   what is asked of the line
 //!                 |  ahead.rs                who is ahead, without walking the line
+//!                 |  swap.rs                 one leaves and the next enters in one call
 //!                 |  line.rs record.rs       how it looks there, and what is known of it here
 //!                 v
 //!            house.rs                    sessions, tickets and watches, and who looks after them
@@ -32,6 +33,7 @@ mod link;
 mod proto;
 mod record;
 mod session;
+mod swap;
 mod tls;
 mod wire;
 
@@ -110,6 +112,7 @@ impl Store for Etcd {
             wakes: true,
             weights: true,
             spans: false, // no two places can be reserved by one key
+            swaps: true,
             crash_release: false,
             survives_failover: true,
             survives_restart: true,

@@ -225,6 +225,13 @@ pub(super) struct Event {
     pub(super) kv: Option<KeyValue>,
 }
 
+impl Event {
+    /// When it happened.
+    pub(super) fn revision(&self) -> i64 {
+        self.kv.as_ref().map_or(0, |kv| kv.mod_revision)
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WatchCreate {
     #[prost(bytes = "vec", tag = "1")]

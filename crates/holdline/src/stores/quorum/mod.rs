@@ -342,6 +342,7 @@ impl Store for Quorum {
             wakes: false,
             weights: false,
             spans: all(|promises| promises.spans),
+            swaps: false,
             crash_release: all(|promises| promises.crash_release),
             survives_failover: true,
             survives_restart: all(|promises| promises.survives_restart),

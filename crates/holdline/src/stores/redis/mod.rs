@@ -309,6 +309,7 @@ impl Store for Redis {
             wakes: true,
             weights: true,
             spans: true,
+            swaps: false,
             crash_release: false,
             survives_failover: false, // replication is asynchronous
             survives_restart: false,  // unless the server syncs every write: not the default

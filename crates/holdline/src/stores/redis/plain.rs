@@ -366,6 +366,7 @@ impl Store for Plain {
             wakes: self.shared.wakes,
             weights: false,
             spans: false,
+            swaps: false,
             crash_release: false,
             survives_failover: false,
             survives_restart: false,

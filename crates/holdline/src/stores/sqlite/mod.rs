@@ -297,6 +297,7 @@ impl Store for File {
             wakes: true,
             weights: true,
             spans: true,
+            swaps: false,
             crash_release: true,
             survives_failover: false,
             survives_restart: true,

@@ -112,6 +112,7 @@ impl Store for ZooKeeper {
             wakes: true,
             weights: true,
             spans: false, // no two places can be reserved by one node
+            swaps: false,
             crash_release: false,
             survives_failover: true,
             survives_restart: true,
