@@ -38,6 +38,14 @@ pub(super) fn error(address: &Address, error: Zk) -> Error {
         Zk::BadArguments(_) | Zk::UnmarshalError { .. } | Zk::MarshallingError => {
             (ErrorKind::Corrupt, format!("{address} did not understand us"))
         }
+        Zk::NoHosts => {
+            let message = format!(
+                "nobody listens at {} (connection refused); check the address, and that ZooKeeper \
+                 runs",
+                address.hosts.join(", ")
+            );
+            (ErrorKind::Unavailable, message)
+        }
         _ => {
             let tls = if address.tls {
                 ", that the port is the secure one, that its certificate names the host and is \
