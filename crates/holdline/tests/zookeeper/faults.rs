@@ -1,6 +1,6 @@
 //! Members that die and freeze.
 
-use crate::server::{persist, soon, start, start_with_island, until};
+use crate::server::{persist, soon, start, start_apart, start_with_island, until};
 use holdline::{Mutex, open};
 use holdline_rig::Way;
 use rustix::process::Signal;
@@ -100,4 +100,40 @@ async fn a_follower_that_is_cut_off_vouches_for_nobody() {
     assert!(next.token() > guard.token());
     servers.links.iter().for_each(holdline_rig::Link::mend);
     next.unlock().await.expect("held");
+}
+
+/// The leader, and then a follower, is cut off from the other two: it stops to serve, the others
+/// agree on a leader among them, and whoever holds goes on with those.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_cut_off_takes_no_lock_along() {
+    let Some(servers) = start_apart(3) else { return };
+    let url = format!("{}?session=60", servers.url());
+    let (one, two) = (open(&url).await.expect("good"), open(&url).await.expect("good"));
+    // Longer than it takes a busy machine to agree on a leader.
+    let lease = Duration::from_secs(40);
+    let guard = soon("the lock", persist(Mutex::new(&one, "x").lease(lease))).await;
+    let rival = tokio::spawn(persist(Mutex::new(&two, "x").lease(lease)));
+    until("a waiter", async || one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1))
+        .await;
+    let (token, mut last) = (guard.token(), 0);
+    for leads in [true, false] {
+        let leader = servers.leader();
+        let island = if leads { leader } else { (leader + 1) % 3 };
+        servers.between().cut_off(island);
+        until("it notices", async || !servers.serves(island)).await;
+        assert_ne!(servers.leader(), island, "nobody follows it");
+        // A third client, who has the other two to ask.
+        let third = servers.client().await;
+        let other = soon("a lock", persist(Mutex::new(&third, "y"))).await;
+        assert!(other.token() > last, "a token of the past");
+        last = other.token();
+        other.unlock().await.expect("held");
+        assert!(guard.is_valid(), "member {island} took the lock along");
+        assert!(!rival.is_finished(), "two hold");
+        servers.between().mend();
+        until("it is back", async || servers.serves(island)).await;
+    }
+    soon("the release", guard.unlock()).await.expect("held");
+    let next = soon("the rival", rival).await.expect("no panic");
+    assert!(next.token() > token);
 }
