@@ -134,5 +134,6 @@ fn zookeeper_mixed() {
     let run = place.run("zookeeper_mixed", fewer(shaken(&[&nodes[..], &links[..]].concat())));
     let faults = [Fault::Kill, Fault::Pause, Fault::Pause, Fault::Force];
     let faults = faults.into_iter().chain([Fault::Store(nodes), Fault::Store(links)]).collect();
-    Run { faults, pause: (0.2, 2.0), gap_ms: 600, pace: 1, ..run }.rounds(20);
+    // Twelve ways to break it, and a node takes seconds to come back.
+    Run { faults, pause: (0.2, 2.0), gap_ms: 600, pace: 1, ..run }.rounds(32);
 }
