@@ -25,6 +25,7 @@ mod target;
 mod tasks;
 mod uncontended;
 mod worker;
+mod zookeeper;
 
 use clap::{Args, Parser, Subcommand};
 use report::Report;
@@ -99,6 +100,8 @@ enum What {
     Models(models::Options),
     /// Against Go's locks on the same etcd: one of our own, unless `--store` names one.
     EtcdGo,
+    /// Against Curator's locks on the same ZooKeeper: one of our own, unless `--store` names one.
+    ZookeeperCurator,
     /// All of it, quickly, with the list of what must hold.
     All(startup::Options),
     /// One process of a measurement, started by the others.
@@ -138,6 +141,7 @@ fn run(cli: Cli) -> Result<bool, Failure> {
         What::Renewals(options) => renewals::run(&common, options, &mut report)?,
         What::Models(options) => models::run(&common, &targets, options, &mut report)?,
         What::EtcdGo => etcd::run(&common, &mut report)?,
+        What::ZookeeperCurator => zookeeper::run(&common, &mut report)?,
         What::All(options) => all::run(&common, &targets, options, &mut report)?,
         What::Worker(_) => {}
     }

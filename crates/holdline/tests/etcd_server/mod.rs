@@ -223,6 +223,16 @@ impl Servers {
         text
     }
 
+    /// The members' version: 3.4.23, say, as three numbers.
+    pub(crate) fn version(&self) -> [u32; 3] {
+        let text = self.get(0, "/version");
+        let version =
+            text.split("\"etcdserver\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        let mut parts = version.expect("it tells").splitn(3, ['.', '-']);
+        let mut number = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
+        [number(), number(), number()]
+    }
+
     /// How many calls of this method the first member has seen.
     pub(crate) fn calls(&self, method: &str) -> u64 {
         count(&self.get(0, "/metrics"), "started", method)

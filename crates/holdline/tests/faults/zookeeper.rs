@@ -1,14 +1,13 @@
 //! Fault runs over three nodes of ZooKeeper.
 //!
 //! Half of the clients reach the nodes over links of their own, which break, the others directly.
-//! Nodes are killed and stopped; what is between them is left alone, as each would take the others'
-//! addresses from whoever leads.
+//! The nodes reach each other over links as well.
 
 use crate::doors::Doors;
 use crate::inject::{Breakage, Fault};
 use crate::nodes::{Bad, Cluster, Nodes, badly, cut_off};
 use crate::run::Run;
-use crate::zookeeper_server::{Servers, start};
+use crate::zookeeper_server::{Servers, start_apart};
 use holdline_checker::{Expect, Rule, Unpromised};
 use rustix::process::Signal;
 use std::sync::{Arc, Mutex};
@@ -35,11 +34,17 @@ impl Cluster for Servers {
         Servers::signal(self, node, signal);
     }
 
-    fn cut_off(&self, _: usize) {}
+    fn cut_off(&self, node: usize) {
+        self.between().cut_off(node);
+    }
 
-    fn delay(&self, _: Duration) {}
+    fn delay(&self, one_way: Duration) {
+        self.between().delay(one_way);
+    }
 
-    fn mend(&self) {}
+    fn mend(&self) {
+        self.between().mend();
+    }
 }
 
 /// Three nodes, and the links of half of the clients.
@@ -50,7 +55,7 @@ struct Place {
 }
 
 fn place() -> Option<Place> {
-    let servers = start(3)?;
+    let servers = start_apart(3)?;
     let doors = Arc::new(Doors::to("zookeeper", &servers.hosts(), SESSION));
     let urls = [format!("{}{SESSION}", servers.url()), doors.url()];
     Some(Place { nodes: Nodes::new(servers), doors, urls })
@@ -63,7 +68,7 @@ impl Place {
     }
 
     fn nodes(&self) -> Vec<Arc<dyn Breakage>> {
-        badly(&self.nodes, &Bad::PROCESSES)
+        badly(&self.nodes, &[Bad::PROCESSES, Bad::BETWEEN].concat())
     }
 }
 
@@ -115,11 +120,20 @@ fn zookeeper_pause() {
 }
 
 #[test]
+fn zookeeper_nodes() {
+    let Some(place) = place() else { return };
+    let ways = place.nodes();
+    let run = place.run("zookeeper_nodes", fewer(shaken(&ways)));
+    Run { faults: vec![Fault::Store(ways)], pace: 3, ..run }.rounds(20);
+}
+
+#[test]
 fn zookeeper_mixed() {
     let Some(place) = place() else { return };
     let (nodes, links) = (place.nodes(), cut_off(&place.doors));
     let run = place.run("zookeeper_mixed", fewer(shaken(&[&nodes[..], &links[..]].concat())));
     let faults = [Fault::Kill, Fault::Pause, Fault::Pause, Fault::Force];
     let faults = faults.into_iter().chain([Fault::Store(nodes), Fault::Store(links)]).collect();
-    Run { faults, pause: (0.2, 2.0), gap_ms: 600, pace: 1, ..run }.rounds(20);
+    // Twelve ways to break it, and a node takes seconds to come back.
+    Run { faults, pause: (0.2, 2.0), gap_ms: 600, pace: 1, ..run }.rounds(32);
 }

@@ -1,6 +1,6 @@
 //! Members that die and freeze.
 
-use crate::server::{persist, soon, start, start_with_island, until};
+use crate::server::{persist, soon, start, start_apart, start_with_island, until};
 use holdline::{Mutex, open};
 use holdline_rig::Way;
 use rustix::process::Signal;
@@ -100,4 +100,86 @@ async fn a_follower_that_is_cut_off_vouches_for_nobody() {
     assert!(next.token() > guard.token());
     servers.links.iter().for_each(holdline_rig::Link::mend);
     next.unlock().await.expect("held");
+}
+
+/// The leader, and then a follower, is cut off from the other two: it stops to serve, the others
+/// agree on a leader among them, and whoever holds goes on with those.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_cut_off_takes_no_lock_along() {
+    let Some(servers) = start_apart(3) else { return };
+    let url = format!("{}?session=60", servers.url());
+    let (one, two) = (open(&url).await.expect("good"), open(&url).await.expect("good"));
+    // Longer than it takes a busy machine to agree on a leader.
+    let lease = Duration::from_secs(40);
+    let guard = soon("the lock", persist(Mutex::new(&one, "x").lease(lease))).await;
+    let rival = tokio::spawn(persist(Mutex::new(&two, "x").lease(lease)));
+    until("a waiter", async || one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1))
+        .await;
+    let (token, mut last) = (guard.token(), 0);
+    for leads in [true, false] {
+        let leader = servers.leader();
+        let island = if leads { leader } else { (leader + 1) % 3 };
+        servers.between().cut_off(island);
+        until("it notices", async || !servers.serves(island)).await;
+        assert_ne!(servers.leader(), island, "nobody follows it");
+        // A third client, who has the other two to ask.
+        let third = servers.client().await;
+        let other = soon("a lock", persist(Mutex::new(&third, "y"))).await;
+        assert!(other.token() > last, "a token of the past");
+        last = other.token();
+        other.unlock().await.expect("held");
+        assert!(guard.is_valid(), "member {island} took the lock along");
+        assert!(!rival.is_finished(), "two hold");
+        servers.between().mend();
+        until("it is back", async || servers.serves(island)).await;
+    }
+    soon("the release", guard.unlock()).await.expect("held");
+    let next = soon("the rival", rival).await.expect("no panic");
+    assert!(next.token() > token);
+}
+
+/// The leader is frozen for longer than a session, and goes on. By then the others have another
+/// one: sessions began anew with that, and live; and what the old one thinks of them counts for
+/// nothing, for it cannot end a session without a majority.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_frozen_for_longer_than_a_session_ends_none() {
+    const HOLDERS: usize = 8;
+    const SESSION: Duration = Duration::from_secs(20);
+    let Some(servers) = start(3) else { return };
+    let url = format!("{}?session=20", servers.url());
+    let rival = servers.client().await;
+    let (mut guards, mut rivals) = (Vec::new(), Vec::new());
+    // Sessions of their own, some of them with the leader.
+    for number in 0..HOLDERS {
+        let (client, name) = (open(&url).await.expect("a good URL"), format!("x{number}"));
+        let lock = Mutex::new(&client, &name).lease(Duration::from_secs(15));
+        guards.push(soon("the lock", persist(lock)).await);
+        rivals.push(tokio::spawn(persist(Mutex::new(&rival, &name))));
+        until("a waiter", async || {
+            rival.inspect(&name).await.is_ok_and(|info| info.waiters.len() == 1)
+        })
+        .await;
+    }
+    let kept = async |time: Duration| {
+        let limit = Instant::now() + time;
+        while Instant::now() < limit {
+            for (guard, rival) in guards.iter().zip(&rivals) {
+                assert!(!rival.is_finished(), "two hold {}", guard.name());
+                assert!(guard.is_valid(), "{} was lost", guard.name());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let leader = servers.leader();
+    servers.signal(leader, Signal::STOP);
+    kept(SESSION + Duration::from_secs(2)).await;
+    servers.signal(leader, Signal::CONT);
+    until("it is back", async || servers.serves(leader)).await;
+    assert_ne!(servers.leader(), leader, "there is another one by now");
+    kept(Duration::from_secs(4)).await;
+    for (guard, rival) in guards.into_iter().zip(rivals) {
+        let token = guard.token();
+        soon("the release", guard.unlock()).await.expect("held");
+        assert!(soon("the rival", rival).await.expect("no panic").token() > token);
+    }
 }

@@ -3,6 +3,7 @@
 //! they were not run, and fail under CI.
 #![cfg(feature = "zookeeper")]
 
+mod absent;
 mod cost;
 #[path = "../support/cutoff.rs"]
 mod cutoff;

@@ -1,5 +1,9 @@
 //! Servers of our own, and what can be asked of them behind the store's back.
 
+#[path = "between.rs"]
+mod between;
+
+use between::Between;
 use holdline::{Client, Guard, Mutex, open};
 use holdline_rig::Link;
 use std::io::{Read, Write};
@@ -22,6 +26,18 @@ pub(crate) struct Servers {
     folder: tempfile::TempDir,
     /// From the first member to the others.
     pub(crate) links: Vec<Link>,
+    between: Option<Between>,
+}
+
+/// What is between the members.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ways {
+    /// Nothing that could be broken.
+    Direct,
+    /// Links from the first to the others.
+    Island,
+    /// Links between all of them.
+    Apart,
 }
 
 /// So many servers, or nothing (with a word about it) if there is no ZooKeeper here.
@@ -31,16 +47,27 @@ pub(crate) fn start(count: usize) -> Option<Servers> {
 
 /// The same with some more Java properties, and lines of configuration.
 pub(crate) fn start_with(count: usize, java: &str, more: &str) -> Option<Servers> {
-    build(count, java, more, false)
+    build(count, java, &|_| more.to_owned(), Ways::Direct)
+}
+
+/// The same with lines of configuration for each.
+pub(crate) fn start_each(count: usize, more: &dyn Fn(usize) -> String) -> Option<Servers> {
+    build(count, "", more, Ways::Direct)
+}
+
+/// Members that can be cut off from each other, and notice it after two ticks. One that takes
+/// itself for the leader, and finds that nobody follows, asks again after six.
+pub(crate) fn start_apart(count: usize) -> Option<Servers> {
+    build(count, "", &|_| "syncLimit=2\ninitLimit=6".to_owned(), Ways::Apart)
 }
 
 /// Three members, of which the first, which never leads, follows the leader by links that can be
 /// stalled. It notices that only after 20 ticks.
 pub(crate) fn start_with_island() -> Option<Servers> {
-    build(3, "", "syncLimit=20", true)
+    build(3, "", &|_| "syncLimit=20".to_owned(), Ways::Island)
 }
 
-fn build(count: usize, java: &str, more: &str, island: bool) -> Option<Servers> {
+fn build(count: usize, java: &str, more: &dyn Fn(usize) -> String, ways: Ways) -> Option<Servers> {
     if class_path().is_none() {
         println!("not run: there is no ZooKeeper on this machine");
         assert!(std::env::var_os("CI").is_none(), "under CI there must be a ZooKeeper");
@@ -52,19 +79,21 @@ fn build(count: usize, java: &str, more: &str, island: bool) -> Option<Servers> 
     let folder = folder.expect("there is room for a folder");
     let ports: Vec<_> = (0..count).map(|_| [free_port(), free_port(), free_port()]).collect();
     let link = |at: usize| Link::to(("127.0.0.1", ports[at][1])).expect("a port is free");
-    let links: Vec<_> = (1..count).filter(|_| island).map(link).collect();
+    let links: Vec<_> = (1..count).filter(|_| ways == Ways::Island).map(link).collect();
+    let between = (ways == Ways::Apart).then(|| Between::to(&ports));
     for at in 0..count {
-        let mut seen = ports.clone();
+        let apart = between.as_ref().map(|between| between.seen_by(at, &ports));
+        let mut seen = apart.unwrap_or_else(|| ports.clone());
         if at == 0 {
             // How the first sees the others.
             for (ports, link) in seen[1..].iter_mut().zip(&links) {
                 ports[1] = link.address().port();
             }
         }
-        configure(folder.path(), &seen, at, more);
+        configure(folder.path(), &seen, at, &more(at));
     }
     let run = |at: usize| Member { ports: ports[at], process: run(folder.path(), at, java) };
-    let servers = Servers { members: (0..count).map(run).collect(), folder, links };
+    let servers = Servers { members: (0..count).map(run).collect(), folder, links, between };
     for at in 0..count {
         servers.wait(at);
     }
@@ -153,7 +182,7 @@ impl Servers {
     /// Waits until a member serves.
     fn wait(&self, at: usize) {
         let limit = Instant::now() + Duration::from_secs(40);
-        while !self.ask(at, "srvr").contains("Mode: ") {
+        while !self.serves(at) {
             assert!(Instant::now() < limit, "member {at} does not serve");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -183,6 +212,16 @@ impl Servers {
     pub(crate) fn sessions(&self) -> usize {
         let text = self.ask(0, "dump");
         text.lines().filter(|line| line.starts_with("0x")).count()
+    }
+
+    /// What is between members that were started apart.
+    pub(crate) fn between(&self) -> &Between {
+        self.between.as_ref().expect("they were started apart")
+    }
+
+    /// Whether a member takes part, and so answers clients.
+    pub(crate) fn serves(&self, at: usize) -> bool {
+        self.ask(at, "srvr").contains("Mode: ")
     }
 
     /// Which member leads.

@@ -1,7 +1,7 @@
 //! TLS, with a certificate authority of the test's own.
 
 use crate::papers::certificates;
-use crate::server::{Servers, free_port, persist, soon, start_with};
+use crate::server::{Servers, free_port, persist, soon, start_each, until};
 use holdline::{Client, ErrorKind, Mutex, open};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,6 +9,12 @@ use std::time::{Duration, Instant};
 /// A server with a secure port, that port, and where its certificates are; nothing if it was not
 /// run. `clients` is what it wants of clients: `none` or `need`.
 fn server(clients: &str) -> Option<(Servers, u16, tempfile::TempDir)> {
+    let (servers, ports, folder) = ensemble(1, clients)?;
+    Some((servers, ports[0], folder))
+}
+
+/// The same with so many members.
+fn ensemble(count: usize, clients: &str) -> Option<(Servers, Vec<u16>, tempfile::TempDir)> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     if !certificates(folder.path()) {
         assert!(std::env::var_os("CI").is_none(), "this needs openssl");
@@ -18,17 +24,20 @@ fn server(clients: &str) -> Option<(Servers, u16, tempfile::TempDir)> {
     let text = |name| std::fs::read_to_string(folder.path().join(name)).expect("it is there");
     let both = text("key.pem") + &text("cert.pem");
     std::fs::write(folder.path().join("both.pem"), both).expect("there is room");
-    let port = free_port();
-    let more = format!(
-        "secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n\
-         serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
-         ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
-         ssl.trustStore.location={}\nssl.trustStore.type=PEM\nssl.clientAuth={clients}",
-        file(&folder, "both.pem"),
-        file(&folder, "ca.pem"),
-    );
-    let servers = start_with(1, "", &more)?;
-    Some((servers, port, folder))
+    let ports: Vec<_> = (0..count).map(|_| free_port()).collect();
+    let more = |at: usize| {
+        format!(
+            "secureClientPort={}\nsecureClientPortAddress=127.0.0.1\n\
+             serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+             ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
+             ssl.trustStore.location={}\nssl.trustStore.type=PEM\nssl.clientAuth={clients}",
+            ports[at],
+            file(&folder, "both.pem"),
+            file(&folder, "ca.pem"),
+        )
+    };
+    let servers = start_each(count, &more)?;
+    Some((servers, ports, folder))
 }
 
 fn file(folder: &tempfile::TempDir, name: &str) -> String {
@@ -37,7 +46,11 @@ fn file(folder: &tempfile::TempDir, name: &str) -> String {
 
 /// Takes the lock and gives it back.
 async fn works(client: &Client) {
-    let guard = soon("the lock", persist(Mutex::new(client, "x"))).await;
+    works_on(client, "x").await;
+}
+
+async fn works_on(client: &Client, name: &str) {
+    let guard = soon("the lock", persist(Mutex::new(client, name))).await;
     guard.unlock().await.expect("held");
 }
 
@@ -84,6 +97,40 @@ async fn over_tls() {
     is_refused(&good.replace(&port.to_string(), servers.hosts()[0].rsplit(':').next().expect("")))
         .await;
     works(&one).await;
+}
+
+/// Each of three members dies in turn, also the one that we talk to: a lock goes on over TLS with
+/// another, and so does its waiter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ensemble_over_tls_loses_a_member() {
+    let Some((mut servers, ports, folder)) = ensemble(3, "need") else { return };
+    let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let [ca, cert, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| file(&folder, name));
+    let papers = format!("ca_file={ca}&cert_file={cert}&key_file={key}");
+    let url = format!("zks://{}?session=60&{papers}", hosts.join(","));
+    let (one, two) = (open(&url).await.expect("good"), open(&url).await.expect("good"));
+    let lease = Duration::from_secs(50);
+    let mut guard = soon("the lock", persist(Mutex::new(&one, "x").lease(lease))).await;
+    for member in 0..3 {
+        let waiter = tokio::spawn(persist(Mutex::new(&two, "x").lease(lease)));
+        until("it waits", async || {
+            one.inspect("x").await.is_ok_and(|view| view.waiters.len() == 1)
+        })
+        .await;
+        servers.kill(member);
+        works_on(&one, "y").await;
+        works_on(&two, "y").await;
+        assert!(guard.is_valid(), "member {member} took the lock along");
+        assert!(!waiter.is_finished(), "two hold");
+        let token = guard.token();
+        soon("the release", guard.unlock()).await.expect("held");
+        let next = soon("its turn", waiter).await.expect("no panic");
+        assert!(next.token() > token);
+        next.unlock().await.expect("held");
+        servers.restart(member);
+        guard = soon("the lock", persist(Mutex::new(&one, "x").lease(lease))).await;
+    }
+    guard.unlock().await.expect("held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,15 @@ pub(super) use zookeeper_client::Error as Zk;
 /// Whether the connection broke, so that nobody knows whether the request was carried out. The
 /// client makes the next connection by itself.
 pub(super) fn is_cut(error: &Zk) -> bool {
-    matches!(error, Zk::ConnectionLoss | Zk::Custom(_) | Zk::SessionMoved | Zk::UnexpectedError(_))
+    // A server that fails inside, as one that is just going down, calls that a marshalling error.
+    matches!(
+        error,
+        Zk::ConnectionLoss
+            | Zk::Custom(_)
+            | Zk::SessionMoved
+            | Zk::UnexpectedError(_)
+            | Zk::MarshallingError
+    )
 }
 
 /// Whether the session is over, and with it all that stood on it.
@@ -35,8 +43,16 @@ pub(super) fn error(address: &Address, error: Zk) -> Error {
             let message = format!("a node that the lock needs is ephemeral in {address}");
             (ErrorKind::Corrupt, message)
         }
-        Zk::BadArguments(_) | Zk::UnmarshalError { .. } | Zk::MarshallingError => {
+        Zk::BadArguments(_) | Zk::UnmarshalError { .. } => {
             (ErrorKind::Corrupt, format!("{address} did not understand us"))
+        }
+        Zk::NoHosts => {
+            let message = format!(
+                "nobody listens at {} (connection refused); check the address, and that ZooKeeper \
+                 runs",
+                address.hosts.join(", ")
+            );
+            (ErrorKind::Unavailable, message)
         }
         _ => {
             let tls = if address.tls {

@@ -149,8 +149,10 @@ impl House {
                 return Ok(session);
             }
             let failure = self.desk().failure.clone().unwrap_or(Zk::Timeout);
+            let absent = failure == Zk::NoHosts;
             let error = self.error(failure);
-            if error.kind() != ErrorKind::Unavailable || clock::now() >= over {
+            // Who is on its way up is worth the time that there is; who is not there is not.
+            if absent || error.kind() != ErrorKind::Unavailable || clock::now() >= over {
                 return Err(error);
             }
             clock::pause(Duration::from_millis(fastrand::u64(20..60))).await;

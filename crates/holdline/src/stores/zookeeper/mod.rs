@@ -14,7 +14,7 @@
 //!            house.rs                            tickets, and who looks after them
 //!                 |  session.rs                      one session, and until when it lasts
 //!                 v
-//!            address.rs tls.rs fault.rs          where the servers are, and what they say
+//!            address.rs tls.rs reach.rs fault.rs where the servers are, and what they say
 //! ```
 
 mod address;
@@ -28,6 +28,7 @@ mod leave;
 mod line;
 mod look;
 mod path;
+mod reach;
 mod record;
 mod session;
 mod tls;

@@ -17,6 +17,7 @@
 
 use super::address::{Address, Login};
 use super::fault::{self, Zk};
+use super::reach;
 use super::tls;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -66,7 +67,7 @@ pub(super) fn longest_lease(length: Duration) -> Duration {
 }
 
 impl Session {
-    /// A new session.
+    /// A new session. [`Zk::NoHosts`] is that nobody listens at any of the addresses.
     pub(super) async fn open(address: &Address) -> Result<Self, Zk> {
         let silence =
             (address.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
@@ -87,7 +88,12 @@ impl Session {
             };
         }
         let sent = clock::now();
-        let client = tls::connect(connector, address).await?;
+        let client = match tls::connect(connector, address).await {
+            Err(Zk::NoHosts) if !reach::nobody(&address.hosts).await => {
+                return Err(Zk::ConnectionLoss);
+            }
+            connected => connected?,
+        };
         let root = if address.root.is_empty() { "/" } else { &address.root };
         Ok(Session {
             id: client.session_id().0,

@@ -1,0 +1,63 @@
+//! Servers that are not there, or not yet.
+
+use crate::server::{free_port, persist, soon, start};
+use holdline::{ErrorKind, Mutex, open};
+use holdline_rig::Link;
+use std::time::{Duration, Instant};
+
+/// As soon as with other stores, though sessions are long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nobody_listens_that_is_told_soon() {
+    let hosts = [free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
+    let client = open(&format!("zookeeper://{}", hosts.join(","))).await.expect("a good URL");
+    let began = Instant::now();
+    let lock = soon("an answer", Mutex::new(&client, "x").lock()).await.expect_err("nobody");
+    let seen = soon("an answer", client.inspect("x")).await.expect_err("nobody");
+    assert!(began.elapsed() < Duration::from_secs(4), "after {:?}", began.elapsed());
+    for error in [lock, seen] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+        let text = error.to_string();
+        assert!(hosts.iter().all(|host| text.contains(host)), "{text}");
+        assert!(text.contains("nobody listens at"), "{text}");
+    }
+}
+
+/// Somebody takes the call, and has nothing to say yet, as a member does until there is a leader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_on_its_way_up_is_waited_for() {
+    let Some(mut servers) = start(1) else { return };
+    servers.kill(0);
+    // Takes calls also while the server does not, and hangs up.
+    let link = Link::to(servers.hosts()[0].as_str()).expect("a port is free");
+    let nowhere = free_port();
+    let url = format!("zookeeper://127.0.0.1:{nowhere},{}", link.address());
+    let client = open(&url).await.expect("a good URL");
+    let began = Instant::now();
+    let lock = Mutex::new(&client, "x");
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    // Longer than it takes to hear that nobody is there.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!waiter.is_finished(), "it gave up after {:?}", began.elapsed());
+    servers.restart(0);
+    let guard = soon("the lock", waiter).await.expect("no panic").expect("it is there now");
+    guard.unlock().await.expect("held");
+}
+
+/// A session outlives a restart, and so do those who ask on it meanwhile: that everybody refuses
+/// for a while is no news to them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_waits_for_its_server() {
+    let Some(mut servers) = start(1) else { return };
+    let client = servers.client().await;
+    let guard = soon("the lock", persist(Mutex::new(&client, "x"))).await;
+    servers.kill(0);
+    let lock = Mutex::new(&client, "y");
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!waiter.is_finished(), "it gave up");
+    servers.restart(0);
+    let other = soon("the lock", waiter).await.expect("no panic").expect("it is there again");
+    other.unlock().await.expect("held");
+    assert!(guard.is_valid());
+    guard.unlock().await.expect("held all the time");
+}
