@@ -13,7 +13,10 @@ const COLOURS: [RGBColor; 4] =
 const GREY: RGBColor = RGBColor(90, 90, 90);
 const FONT: &str = "sans-serif";
 const WIDTH: u32 = 1200;
-const HEIGHT: u32 = 1000;
+/// Of a row of panels.
+const ROW: u32 = 287;
+const TITLE: u32 = 48;
+const LEGEND: u32 = 92;
 
 /// One row of the picture.
 struct Metric {
@@ -22,10 +25,11 @@ struct Metric {
     label: fn(f64) -> String,
 }
 
-const METRICS: [Metric; 3] = [
+const METRICS: [Metric; 4] = [
     Metric { title: "locks per second", value: |point| point.rate, label: plain },
     Metric { title: "wait, P99", value: |point| point.p99, label: time },
-    Metric { title: "CPU time per lock", value: |point| point.cpu_per_lock, label: time },
+    Metric { title: "clients' CPU per lock", value: |point| point.cpu_per_lock, label: time },
+    Metric { title: "server's CPU per lock", value: |point| point.server_per_lock, label: time },
 ];
 
 fn plain(value: f64) -> String {
@@ -56,14 +60,17 @@ pub(crate) fn draw(
     std::fs::create_dir_all(folder)?;
     let scheme = label.split(':').next().unwrap_or("store");
     let path = folder.join(format!("models-{scheme}.svg"));
+    let shown: Vec<_> =
+        METRICS.iter().filter(|metric| points.iter().any(|p| (metric.value)(p) > 0.0)).collect();
+    let rows = ROW * u32::try_from(shown.len())?;
     {
-        let root = SVGBackend::new(&path, (WIDTH, HEIGHT)).into_drawing_area();
+        let root = SVGBackend::new(&path, (WIDTH, TITLE + rows + LEGEND)).into_drawing_area();
         root.fill(&WHITE)?;
         let title = format!("Polling and listening on {scheme}: one name, clients that compete");
         root.draw(&Text::new(title, (20, 14), (FONT, 22).into_font()))?;
-        let (picture, legend) = root.margin(48, 0, 8, 12).split_vertically(HEIGHT - 48 - 92);
-        let panels = picture.split_evenly((METRICS.len(), options.hold_ms.len()));
-        for (row, metric) in METRICS.iter().enumerate() {
+        let (picture, legend) = root.margin(TITLE, 0, 8, 12).split_vertically(rows);
+        let panels = picture.split_evenly((shown.len(), options.hold_ms.len()));
+        for (row, metric) in shown.into_iter().enumerate() {
             for (column, &hold_ms) in options.hold_ms.iter().enumerate() {
                 let panel = &panels[row * options.hold_ms.len() + column];
                 draw_panel(panel, metric, hold_ms, points)?;

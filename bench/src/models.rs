@@ -71,6 +71,8 @@ pub(crate) struct Point {
     pub(crate) rate: f64,
     pub(crate) p99: f64,
     pub(crate) cpu_per_lock: f64,
+    /// The server's; 0 if it was not measured.
+    pub(crate) server_per_lock: f64,
 }
 
 pub(crate) fn run(
@@ -108,8 +110,8 @@ const COLUMNS: [&str; 11] = [
     "P90",
     "P99",
     "largest/smallest share",
-    "CPU per lock",
-    "CPU, of one core",
+    "clients' CPU per lock",
+    "clients' CPU, of one core",
     "server's CPU per lock",
 ];
 
@@ -141,6 +143,8 @@ async fn table(
                 rate: median(&|round| round.rate),
                 p99: median(&|round| round.waits.percentile(99.0)),
                 cpu_per_lock: median(&|round| round.cpu_per_lock),
+                server_per_lock: Spread::of(rounds.iter().filter_map(|(_, server)| *server))
+                    .map_or(0.0, |spread| spread.median),
             });
         }
     }

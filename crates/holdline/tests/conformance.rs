@@ -28,6 +28,19 @@ enum Source {
     /// This variable of the environment, and what to add to each URL in it.
     #[allow(dead_code, reason = "a build may have no store on a server")]
     Server(&'static str, &'static str),
+    /// A cluster, by this variable, with Redisson's layout.
+    #[cfg(feature = "redis")]
+    RedissonInCluster(&'static str),
+}
+
+/// Whether Redisson's key and channel for a name are in one slot of a cluster: it wraps a name that
+/// has no `{` in braces, and leaves any other as it is.
+#[cfg(feature = "redis")]
+fn in_one_slot(name: &str) -> bool {
+    match name.split_once('{') {
+        None => !name.contains('}'),
+        Some((_, rest)) => rest.find('}').is_some_and(|end| end > 0),
+    }
 }
 
 /// Every store of this build.
@@ -45,6 +58,11 @@ fn stores() -> Vec<(&'static str, Source)> {
         ("redis-string", Source::Server("HOLDLINE_TEST_REDIS", "?scheme=string&prefix=string:")),
         #[cfg(feature = "redis")]
         (
+            "redis-string-events",
+            Source::Server("HOLDLINE_TEST_REDIS_EVENTS", "?scheme=string&prefix=string:"),
+        ),
+        #[cfg(feature = "redis")]
+        (
             "redis-redisson",
             Source::Server("HOLDLINE_TEST_REDIS", "?scheme=redisson&prefix=redisson:"),
         ),
@@ -59,6 +77,8 @@ fn stores() -> Vec<(&'static str, Source)> {
         ),
         #[cfg(feature = "redis")]
         ("redis-cluster", Source::Server("HOLDLINE_TEST_REDIS_CLUSTER", "")),
+        #[cfg(feature = "redis")]
+        ("redis-redisson-cluster", Source::RedissonInCluster("HOLDLINE_TEST_REDIS_CLUSTER")),
         #[cfg(feature = "etcd")]
         ("etcd", Source::Server("HOLDLINE_TEST_ETCD", "")),
         #[cfg(feature = "etcd")]
@@ -93,6 +113,11 @@ impl Source {
             Source::File => Ok(At::shared(format!("sqlite:{}", folder.join("locks").display()))),
             Source::Server(variable, rest) => match std::env::var(variable) {
                 Ok(url) => Ok(At::shared(url.replace(",redis:", &format!("{rest},redis:")) + rest)),
+                Err(_) => Err(format!("{variable} is not set")),
+            },
+            #[cfg(feature = "redis")]
+            Source::RedissonInCluster(variable) => match std::env::var(variable) {
+                Ok(url) => Ok(At::with(url + "?scheme=redisson&prefix=redisson:", in_one_slot)),
                 Err(_) => Err(format!("{variable} is not set")),
             },
         }

@@ -20,8 +20,9 @@ use state::{OneAtATime, Running};
 use topology::{Ports, Topology};
 
 /// Everything that can be started. A new one is a constant in a file of its own, and a line here.
-static TOPOLOGIES: [Topology; 8] = [
+static TOPOLOGIES: [Topology; 9] = [
     redis::SINGLE,
+    redis::EVENTS,
     redis::FIVE,
     redis_sentinel::SENTINEL,
     redis_cluster::CLUSTER,

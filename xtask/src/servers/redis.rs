@@ -1,4 +1,4 @@
-//! One Redis server, and five that know nothing of each other.
+//! One Redis server, one that tells of its keys, and five that know nothing of each other.
 
 use super::topology::{Node, Probe, Program, Topology};
 
@@ -41,6 +41,17 @@ pub(super) const SINGLE: Topology = Topology {
     stages: &[&[redis_node!("redis", 0)]],
     setup: None,
     ready: &[(0, PONG)],
+};
+
+/// `redis-events`
+pub(super) const EVENTS: Topology = Topology {
+    name: "redis-events",
+    about: "one Redis server that tells of its keys (notify-keyspace-events Kgx)",
+    env: "HOLDLINE_TEST_REDIS_EVENTS",
+    url: "redis://127.0.0.1:{+6}",
+    stages: &[&[redis_node!("redis", 6, "--notify-keyspace-events", "Kgx")]],
+    setup: None,
+    ready: &[(6, PONG)],
 };
 
 /// `redis-five`

@@ -8,6 +8,7 @@ use crate::{Outcome, servers, tidy, workspace};
 /// tests need a real server adds its own here.
 pub(super) const TEST_NEEDS: &[&str] = &[
     "redis-single",
+    "redis-events",
     "redis-five",
     "redis-sentinel",
     "redis-cluster",

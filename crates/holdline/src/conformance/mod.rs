@@ -69,6 +69,12 @@ pub trait Subject: Send + Sync + 'static {
 
     /// A short lease for the cases that let one run out. A second, unless the store needs more.
     fn lease(&self) -> Duration;
+
+    /// Whether a lock can have this name. All good names can, unless a layout that is shared with
+    /// others has no way to write some of them; those must be refused then.
+    fn takes(&self, _name: &str) -> bool {
+        true
+    }
 }
 
 /// The store at a URL, as a [`Subject`].
@@ -76,17 +82,23 @@ pub trait Subject: Send + Sync + 'static {
 pub struct At {
     url: String,
     shared: bool,
+    takes: fn(&str) -> bool,
 }
 
 impl At {
     /// A store that only this process can open.
     pub fn new(url: impl Into<String>) -> Arc<Self> {
-        Arc::new(At { url: url.into(), shared: false })
+        Arc::new(At { url: url.into(), shared: false, takes: |_| true })
     }
 
     /// A store that other processes can open too.
     pub fn shared(url: impl Into<String>) -> Arc<Self> {
-        Arc::new(At { url: url.into(), shared: true })
+        At::with(url, |_| true)
+    }
+
+    /// A store that other processes can open too, and that takes these names only.
+    pub fn with(url: impl Into<String>, takes: fn(&str) -> bool) -> Arc<Self> {
+        Arc::new(At { url: url.into(), shared: true, takes })
     }
 }
 
@@ -105,6 +117,10 @@ impl Subject for At {
 
     fn lease(&self) -> Duration {
         Duration::from_secs(1)
+    }
+
+    fn takes(&self, name: &str) -> bool {
+        (self.takes)(name)
     }
 }
 

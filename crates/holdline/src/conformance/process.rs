@@ -79,6 +79,10 @@ async fn hold() -> Result<()> {
     let guard = Mutex::new(&client, told(NAME)).lease(lease).margin(margin).lock().await?;
     say(&format!("held {}", guard.token()));
     while let Some(order) = orders.recv().await {
+        if order == "valid" {
+            say(&format!("valid {}", guard.is_valid()));
+            continue;
+        }
         if order == "act" {
             match guard.protect(async { say("acts") }).await {
                 Ok(()) => say("acted"),
@@ -281,8 +285,10 @@ async fn a_stopped_holder_knows_when_it_wakes(ctx: Ctx) {
     taker.signal(Signal::STOP);
     let held = Recipe::Mutex.lock(&client, &name).await; // when the lease has run out
     assert!(!ctx.promises.fences || token < held.guard().token());
-    taker.order("act"); // this is there already when it wakes
+    taker.order("valid"); // these are there already when it wakes
+    taker.order("act");
     taker.signal(Signal::CONT);
+    assert_eq!(taker.answer().await, "valid false");
     assert_eq!(taker.answer().await, "refused Lost");
     taker.order("unlock");
     assert_eq!(taker.answer().await, "unlocked Lost");

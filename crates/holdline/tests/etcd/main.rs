@@ -13,9 +13,13 @@ mod etcd_server;
 mod faults;
 mod holes;
 mod interop;
+#[path = "../support/killed.rs"]
+mod killed;
 mod late;
 mod loss;
 mod past;
+#[path = "../support/patience.rs"]
+mod patience;
 mod swap;
 mod trials;
 mod users;

@@ -1,10 +1,11 @@
 //! Servers of etcd for a test, which it may treat as it likes: on free ports, with their data in a
 //! temporary folder, gone with the test. Without an `etcd` in the path the test says that it was
 //! not run; under CI that is a failure.
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
 
 pub(crate) mod peers;
 
+pub(crate) use crate::patience::{soon, until};
 use holdline::{Client, open};
 use peers::Peers;
 use std::io::{Read, Write};
@@ -377,21 +378,4 @@ impl Calls {
     pub(crate) fn sum(self) -> u64 {
         self.txn + self.range + self.delete + self.put + self.grant
     }
-}
-
-/// Looks until it is so.
-pub(crate) async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(30);
-    while !check().await {
-        assert!(Instant::now() < limit, "{what}: not within 30 s");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// Waits for what must come.
-pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, work)
-        .await
-        .unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
 }

@@ -26,6 +26,10 @@ mod inject;
 mod judge;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod nodes;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[allow(dead_code, reason = "the tests of the stores use the rest")]
+#[path = "../support/patience.rs"]
+mod patience;
 mod pulse;
 #[cfg(feature = "redis")]
 mod redis;
@@ -44,6 +48,6 @@ mod witness;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 #[cfg(feature = "zookeeper")]
-#[allow(dead_code, reason = "the tests of the store use the rest")]
+#[allow(dead_code, unused_imports, reason = "the tests of the store use the rest")]
 #[path = "../zookeeper/server.rs"]
 mod zookeeper_server;

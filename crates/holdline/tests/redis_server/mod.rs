@@ -75,6 +75,32 @@ pub fn sentinel(test: &str, primary: u16, quorum: u32) -> Option<Server> {
     launch(test, &[], Some(conf))
 }
 
+/// A cluster of three primaries, which serves.
+pub fn cluster() -> Option<Vec<Server>> {
+    let args = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(private("cluster", &args)?);
+    }
+    let addresses = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port()));
+    let made = Command::new("redis-cli")
+        .args(["--cluster", "create"])
+        .args(addresses)
+        .args(["--cluster-replicas", "0", "--cluster-yes"])
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    assert!(made, "redis-cli makes the cluster");
+    let limit = Instant::now() + Duration::from_secs(30);
+    let serves =
+        |node: &Server| node.query::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
+    while !nodes.iter().all(serves) {
+        assert!(Instant::now() < limit, "never: the cluster serves");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Some(nodes)
+}
+
 fn launch(test: &str, args: &[&str], sentinel: Option<String>) -> Option<Server> {
     // Memory, where there is some to be had: the disk's pauses are not what is tested.
     let memory = Path::new("/dev/shm");

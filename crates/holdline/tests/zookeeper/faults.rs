@@ -1,43 +1,21 @@
 //! Members that die and freeze.
 
+use crate::killed::{self, Fate};
 use crate::server::{persist, soon, start, start_apart, start_with_island, until};
 use holdline::{Mutex, open};
 use holdline_rig::Way;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
-/// Each member in turn, among them the leader and those that we talk to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_is_killed_while_one_holds_and_one_waits() {
     let Some(mut servers) = start(3) else { return };
     let (one, two) = (servers.client().await, servers.client().await);
-    let mut last = 0;
-    for at in 0..3 {
-        let guard = soon("the lock", Mutex::new(&one, "x").lock()).await.expect("it is there");
-        assert!(guard.token() > last);
-        let waiting = Mutex::new(&two, "x");
-        let waiter = tokio::spawn(async move { waiting.lock().await });
-        until("a waiter", async || {
-            one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
-        })
-        .await;
-        servers.kill(at);
-        tokio::time::sleep(Duration::from_secs(3)).await; // an election, and some renewals
-        assert!(guard.is_valid(), "member {at} took the lock along");
-        assert!(!waiter.is_finished());
-        last = guard.token();
-        soon("the release", guard.unlock()).await.expect("held");
-        let next = soon("the next", waiter).await.expect("no panic").expect("it is there");
-        assert!(next.token() > last);
-        last = next.token();
-        // A dead member makes no calls fail.
-        for _ in 0..50 {
-            let guard = Mutex::new(&one, "y").lock().await.expect("the others are there");
-            guard.unlock().await.expect("held");
-        }
-        next.unlock().await.expect("held");
-        servers.restart(at);
-    }
+    killed::in_turn(&one, &two, |at, fate| match fate {
+        Fate::Killed => servers.kill(at),
+        Fate::Restarted => servers.restart(at),
+    })
+    .await;
 }
 
 /// The member that the holder talks to is frozen, and with it the connection: the holder goes over

@@ -12,10 +12,14 @@ mod dialects;
 mod doors;
 mod faults;
 mod holes;
+#[path = "../support/killed.rs"]
+mod killed;
 mod loss;
 #[cfg(feature = "zookeeper-tls")]
 #[path = "../support/papers.rs"]
 mod papers;
+#[path = "../support/patience.rs"]
+mod patience;
 mod server;
 #[cfg(feature = "zookeeper-tls")]
 mod tls;

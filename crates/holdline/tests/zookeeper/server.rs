@@ -3,6 +3,7 @@
 #[path = "between.rs"]
 mod between;
 
+pub(crate) use crate::patience::{soon, until};
 use between::Between;
 use holdline::{Client, Guard, Mutex, open};
 use holdline_rig::Link;
@@ -264,23 +265,6 @@ impl Drop for Servers {
             let _ = member.process.wait();
         }
     }
-}
-
-/// Looks until it is so.
-pub(crate) async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(40);
-    while !check().await {
-        assert!(Instant::now() < limit, "{what}: not within 40 s");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// Waits for what must come.
-pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(40);
-    tokio::time::timeout(limit, work)
-        .await
-        .unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
 }
 
 /// Locks, however often that fails on a machine that is busy, or in an ensemble that has no leader.

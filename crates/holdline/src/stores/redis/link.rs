@@ -253,26 +253,20 @@ impl Link {
     /// locks to make room. A server that does not say is trusted.
     pub(super) async fn check(&self, address: &str) -> Result<(), Error> {
         let mut info = redis::cmd("INFO");
-        let text = match self.ask(info.arg("default")).await {
-            Ok(value) => String::from_redis_value(value).unwrap_or_default(),
-            Err(Fault::Refused(error)) if says(&error, "NOPERM") => return Ok(()),
+        let texts = match self.ask(info.arg("default")).await {
+            Ok(value) => texts(value),
+            Err(Fault::Refused(error)) if ["NOPERM", UNKNOWN].iter().any(|it| says(&error, it)) => {
+                return Ok(());
+            }
             Err(fault) => return Err(fault.explain(address, "its version")),
         };
-        let of = |key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-            line.map(str::trim)
-        };
-        if let Some(version) = of("redis_version") {
-            let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-            if (parts.next(), parts.next()) < (Some(6), Some(2)) {
-                let message = format!(
-                    "{address} runs version {version}; Redis 6.2 or later, or Valkey, is needed"
-                );
-                return Err(Error::new(ErrorKind::Unsupported, message));
-            }
+        if let Some(version) = said(&texts, "redis_version").find(|version| too_old(version)) {
+            let message = format!(
+                "{address} runs version {version}; Redis 6.2 or later, or Valkey, is needed"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let policy = of("maxmemory_policy").unwrap_or("noeviction");
-        if policy != "noeviction" {
+        if let Some(policy) = said(&texts, "maxmemory_policy").find(|it| *it != "noeviction") {
             tracing::warn!(
                 "{address} has maxmemory-policy {policy}: when it runs out of memory it drops \
                  locks, and lets others in; set it to noeviction"
@@ -280,6 +274,29 @@ impl Link {
         }
         Ok(())
     }
+}
+
+/// Of a command that was taken away: every server has had `INFO`.
+const UNKNOWN: &str = "unknown command";
+
+/// What `INFO` says; a cluster's nodes each have their own.
+fn texts(value: Value) -> Vec<String> {
+    let texts = match value {
+        Value::Map(nodes) => nodes.into_iter().map(|(_, text)| text).collect(),
+        text => vec![text],
+    };
+    texts.into_iter().filter_map(|text| String::from_redis_value(text).ok()).collect()
+}
+
+/// What each of the texts says about this.
+fn said<'a>(texts: &'a [String], what: &'a str) -> impl Iterator<Item = &'a str> {
+    let lines = texts.iter().flat_map(|text| text.lines());
+    lines.filter_map(move |line| Some(line.strip_prefix(what)?.strip_prefix(':')?.trim()))
+}
+
+fn too_old(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next(), parts.next()) < (Some(6), Some(2))
 }
 
 impl Link {

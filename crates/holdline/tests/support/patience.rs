@@ -1,0 +1,21 @@
+//! Waiting for what must come, for longer than anything that is not broken takes on a busy machine.
+
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Looks until it is so.
+pub(crate) async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let limit = Instant::now() + LIMIT;
+    while !check().await {
+        assert!(Instant::now() < limit, "{what}: not within {LIMIT:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits for what must come.
+pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, work)
+        .await
+        .unwrap_or_else(|_| panic!("{what}: not within {LIMIT:?}"))
+}
