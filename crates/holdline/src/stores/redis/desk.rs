@@ -149,7 +149,7 @@ impl Desk {
         self.link.run(step.script(), step.size(), &fill).await
     }
 
-    /// Puts it in the queue. A full one is sent; a first one is to be sent once all that can run now
+    /// Puts it in the queue. A full one is sent; any other is to be sent once all that can run now
     /// has run, and has perhaps added to it.
     fn put(self: &Arc<Self>, one: Waiting) {
         let mut queue = self.queue();
