@@ -2,9 +2,10 @@
 //!
 //! Running a script costs the server more than what the script does to a line, and a request costs
 //! both sides more than its bytes. So while a few calls are under way, those that come next wait
-//! until the tasks that can run now have run, and then go as one call that deals with many lines
-//! (`together.lua`). Nobody waits for an answer or a timer to fill it: a link of any length costs a
-//! call what it would cost alone.
+//! until the tasks that can run now have run, or until they are as many as one call may deal with,
+//! and then go as one call that deals with many lines (`together.lua`). Nobody waits for an answer
+//! or a timer to fill it: a link of any length costs a call what it would cost alone. And a full
+//! one goes at once, so that the server works on it while the next is being filled.
 //!
 //! Each caller has its own answer: what one line refuses, or how long one caller waits, is nothing
 //! to the others. A call that the server does not take as a whole is made one by one. In a cluster
@@ -44,7 +45,14 @@ pub(super) struct Desk {
     timeout: Duration,
     together: AtomicBool,
     under_way: AtomicUsize,
-    queue: Mutex<Vec<Waiting>>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Waiting>,
+    /// Somebody is going to empty it.
+    seen_to: bool,
 }
 
 struct Waiting {
@@ -54,8 +62,9 @@ struct Waiting {
 
 /// So many calls go alone; more go together.
 const ALONE: usize = 2;
-/// So many steps make one call at most: the server does nothing else meanwhile.
-const MOST: usize = 64;
+/// So many steps make one call at most. More would cost a little less each, but the server would do
+/// nothing while they come together, and nothing else while it deals with them.
+const MOST: usize = 20;
 
 impl Step {
     fn script(&self) -> &'static Script {
@@ -109,7 +118,7 @@ impl Desk {
         })
     }
 
-    fn queue(&self) -> MutexGuard<'_, Vec<Waiting>> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,14 +129,7 @@ impl Desk {
             return self.alone(step).await;
         }
         let (reply, answer) = oneshot::channel();
-        let first = {
-            let mut queue = self.queue();
-            queue.push(Waiting { step: Arc::clone(step), reply });
-            queue.len() == 1
-        };
-        if first {
-            self.see_to_it();
-        }
+        self.put(Waiting { step: Arc::clone(step), reply });
         let limit = clock::now().after(self.timeout);
         match within(limit, answer).await {
             Some(Ok(answer)) => answer,
@@ -147,19 +149,24 @@ impl Desk {
         self.link.run(step.script(), step.size(), &fill).await
     }
 
-    /// Sends what is in the queue once all that can run now has run, and has perhaps added to it.
-    fn see_to_it(self: &Arc<Self>) {
-        let (desk, duty) = (Arc::clone(self), Duty(Some(Arc::clone(self))));
-        tokio::spawn(async move {
-            tokio::task::yield_now().await;
-            let mut waiting = duty.take();
-            while waiting.len() > MOST {
-                let rest = waiting.split_off(MOST);
-                tokio::spawn(Arc::clone(&desk).send(waiting));
-                waiting = rest;
-            }
-            desk.send(waiting).await;
-        });
+    /// Puts it in the queue. A full one is sent; any other is to be sent once all that can run now
+    /// has run, and has perhaps added to it.
+    fn put(self: &Arc<Self>, one: Waiting) {
+        let mut queue = self.queue();
+        queue.waiting.push(one);
+        if queue.waiting.len() >= MOST {
+            let full = mem::take(&mut queue.waiting);
+            drop(queue);
+            tokio::spawn(Arc::clone(self).send(full));
+        } else if !mem::replace(&mut queue.seen_to, true) {
+            drop(queue);
+            let duty = Duty(Some(Arc::clone(self)));
+            let desk = Arc::clone(self);
+            tokio::spawn(async move {
+                tokio::task::yield_now().await;
+                desk.send(duty.take()).await;
+            });
+        }
     }
 
     async fn send(self: Arc<Self>, mut waiting: Vec<Waiting>) {
@@ -244,15 +251,15 @@ struct Duty(Option<Arc<Desk>>);
 
 impl Duty {
     fn take(mut self) -> Vec<Waiting> {
-        self.0.take().map_or_else(Vec::new, |desk| mem::take(&mut *desk.queue()))
+        self.0.take().map_or_else(Vec::new, |desk| mem::take(&mut *desk.queue()).waiting)
     }
 }
 
 impl Drop for Duty {
     fn drop(&mut self) {
         if let Some(desk) = self.0.take() {
-            let waiting = mem::take(&mut *desk.queue());
-            drop(waiting);
+            let queue = mem::take(&mut *desk.queue());
+            drop(queue);
         }
     }
 }

@@ -19,9 +19,14 @@ mod redis_server;
 const KEYS: [&str; 5] = ["model{x}", "model{x}:p", "model{x}:q", "model{x}:e", "model{x}:x"];
 const IDLE: Duration = Duration::from_secs(600);
 
-/// A script for the test: its clock is an argument, and its messages go into a list.
-fn model_of(text: &str) -> redis::Script {
+/// So many places are kept in a line's string.
+const FEW: u8 = 8;
+
+/// A script for the test: its clock is an argument, and its messages go into a list. So many places
+/// are a few.
+fn model_of(text: &str, few: u8) -> redis::Script {
     let text = text
+        .replace("local FEW, SHORT = 8, ", &format!("local FEW, SHORT = {few}, "))
         .replace("redis.call('TIME')", "{KEYS[2], KEYS[3]}")
         .replace("call('TIME')", "{KEYS[2], KEYS[3]}")
         .replace("redis.pcall('PUBLISH', channel, ", "redis.pcall('RPUSH', 'model:woken', ");
@@ -177,16 +182,16 @@ fn same_view(server: &mut Server, model: &Model, now: u64) {
     assert_eq!(seen, expected);
 }
 
-fn run(seed: u64, steps: u32) {
+fn run(seed: u64, steps: u32, few: u8) {
     let Some(server) = redis_server::start("model") else { return };
     let client = redis::Client::open(server.url()).expect("a good URL");
     let mut server = Server {
         conn: client.get_connection().expect("it runs"),
-        enter: model_of(ENTER.text()),
-        leave: model_of(LEAVE.text()),
-        evict: model_of(EVICT.text()),
-        look: model_of(LOOK.text()),
-        together: model_of(TOGETHER.text()),
+        enter: model_of(ENTER.text(), few),
+        leave: model_of(LEAVE.text(), few),
+        evict: model_of(EVICT.text(), few),
+        look: model_of(LOOK.text(), few),
+        together: model_of(TOGETHER.text(), few),
     };
     let _: () =
         redis::cmd("DEL").arg(&KEYS).arg("model:woken").query(&mut server.conn).expect("ok");
@@ -251,8 +256,23 @@ fn lose_an_index(server: &mut Server, chance: &mut Chance) {
 
 #[test]
 fn the_scripts_are_the_kernels_line() {
+    assert!(ENTER.text().contains("local FEW, SHORT = 8, ") && FEW == 8);
     for seed in 1..=5 {
-        run(seed, 4000);
+        run(seed, 4000, FEW);
+    }
+}
+
+#[test]
+fn they_are_so_when_lines_often_outgrow_one_string() {
+    for (seed, few) in [(6, 0), (7, 1), (8, 2), (9, 2), (10, 3), (11, 3)] {
+        run(seed, 4000, few);
+    }
+}
+
+#[test]
+fn they_are_so_when_lines_never_outgrow_one_string() {
+    for seed in 12..=14 {
+        run(seed, 4000, 100);
     }
 }
 
@@ -271,7 +291,7 @@ fn tokens_end_before_doubles_lose_count() {
         floor: 0,
     };
     let mut enter = |last_micros: u64| {
-        let script = model_of(ENTER.text());
+        let script = model_of(ENTER.text(), FEW);
         let mut call = script.prepare_invoke();
         call.key("tokens{x}").key(last_micros / 1_000_000).key(last_micros % 1_000_000);
         for arg in arguments(&ticket, Enter::Try) {

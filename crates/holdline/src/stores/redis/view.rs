@@ -1,7 +1,7 @@
 //! What `look.lua` answers, as somebody looking at the line sees it.
 
 use super::ears::id_of;
-use crate::store::{Seq, Standee, View};
+use crate::store::{Seq, Standee, TicketId, View};
 use redis::Value;
 use std::time::Duration;
 
@@ -13,6 +13,11 @@ const EXPIRES: usize = 5;
 /// Where the ticket's id begins, and its words.
 const ID: usize = 65;
 const WORDS: usize = ID + 32;
+
+/// Where a line of a few places has the first of them; and in each, after three numbers and the
+/// length of the rest, the ticket's id and its words.
+const FIRST: usize = 73;
+const REST: usize = 28;
 
 /// Reads the time, the line and its places: lapsed ones are left out, and who is admitted follows
 /// from the rule. Nothing if it makes no sense.
@@ -27,12 +32,15 @@ pub(super) fn read(value: &Value) -> Option<View> {
     }
     let head = bytes(head)?;
     let capacity = number(head, CAPACITY)? as u32;
-    let mut places = if head[0] == 1 { vec![only(head)?] } else { Vec::new() };
-    if head[0] == 2 {
-        for pair in fields.chunks_exact(2) {
-            places.push(place(bytes(&pair[0])?, bytes(&pair[1])?)?);
-        }
-    }
+    let mut places = match head[0] {
+        1 => vec![only(head)?],
+        3 => few(head.get(FIRST..)?)?,
+        2 => fields
+            .chunks_exact(2)
+            .map(|pair| place(bytes(&pair[0])?, bytes(&pair[1])?))
+            .collect::<Option<_>>()?,
+        _ => Vec::new(),
+    };
     places.retain(|(_, expires)| *expires > now);
     places.sort_by_key(|(place, _)| place.seq);
     let mut ahead = 0;
@@ -48,18 +56,36 @@ pub(super) fn read(value: &Value) -> Option<View> {
 /// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and there
 /// may be no words.
 fn only(head: &[u8]) -> Option<(Standee, u64)> {
-    let id = head.get(ID..WORDS).and_then(id_of).unwrap_or(crate::store::TicketId(0));
+    let id = head.get(ID..WORDS).and_then(id_of).unwrap_or(TicketId(0));
     let words = head.get(WORDS..).unwrap_or_default();
+    let [weight, seq, expires] = [WEIGHT, SEQ, EXPIRES].map(|at| number(head, at));
+    Some((standee(id, seq? as u64, weight? as u32, words), expires? as u64))
+}
+
+/// The places of a line of a few, and when they lapse.
+fn few(mut text: &[u8]) -> Option<Vec<(Standee, u64)>> {
+    let mut places = Vec::new();
+    while !text.is_empty() {
+        let (numbers, rest) = text.split_at_checked(REST)?;
+        let number = |at: usize| {
+            let bytes = numbers.get(at * 8..at * 8 + 8)?;
+            Some(f64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let size = u32::from_le_bytes(numbers.get(24..)?.try_into().ok()?);
+        let (tail, next) = rest.split_at_checked(size as usize)?;
+        let (id, words) = tail.split_at_checked(WORDS - ID)?;
+        let place = standee(id_of(id)?, number(1)? as u64, number(0)? as u32, words);
+        places.push((place, number(2)? as u64));
+        text = next;
+    }
+    Some(places)
+}
+
+/// A place, of which it is not known yet whether it is admitted. The first word is a channel.
+fn standee(id: TicketId, seq: u64, weight: u32, words: &[u8]) -> Standee {
     let note = words.iter().position(|byte| *byte == b' ').map_or(&[][..], |at| &words[at + 1..]);
-    let place = Standee {
-        id,
-        seq: Seq(number(head, SEQ)? as u64),
-        weight: number(head, WEIGHT)? as u32,
-        admitted: false,
-        expires_in: Duration::ZERO,
-        note: String::from_utf8_lossy(note).into(),
-    };
-    Some((place, number(head, EXPIRES)? as u64))
+    let (seq, note) = (Seq(seq), String::from_utf8_lossy(note).into());
+    Standee { id, seq, weight, admitted: false, expires_in: Duration::ZERO, note }
 }
 
 /// A place in a line of many, and when it lapses.

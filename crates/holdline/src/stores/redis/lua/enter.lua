@@ -11,7 +11,8 @@ local function fits()
 end
 
 local function keep()
-  local before, s, e, _ = parse(record)
+  local place = record
+  local before, s = place.w, place.s
   if how >= 0 and s ~= how then return {2} end
   if weight > before then return {4} end
   if floor > 0 then
@@ -21,14 +22,15 @@ local function keep()
   end
   local admitted = s < front
   far, changed = math.max(far, now + lease), true
-  e = math.max(e, now + (admitted and lease or patience))
+  place.w, place.words = weight, words
+  place.e = math.max(place.e, now + (admitted and lease or patience))
   if before > weight then
-    call('HSET', places, id, place(weight, s, e, words)) -- advance reads it
+    write(place) -- advance reads it
     if admitted then held = held - (before - weight) end
     advance(id)
-    if not admitted and s < front then e = math.max(e, now + lease) end
+    if not admitted and s < front then place.e = math.max(place.e, now + lease) end
   end
-  write(id, place(weight, s, e, words), nil, e)
+  write(place)
   return standing(s)
 end
 
@@ -41,7 +43,7 @@ local function join()
   local e = now + (admitted and lease or patience)
   capacity, last, count, changed = wanted, spent, count + 1, true
   due, far = math.min(due, e), math.max(far, now + lease)
-  write(id, place(weight, s, e, words), s, e)
+  write({id = id, w = weight, s = s, e = e, words = words}, true)
   if admitted then
     held = held + weight
   else

@@ -4,17 +4,16 @@
 -- such place.
 local token = false
 if record then
-  local w, s, _, channel = parse(record)
-  local behind = call('ZRANGEBYSCORE', order, s + 1, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  remove(id, w, s)
+  local behind, channel = from(record.s + 1), channel_of(record)
+  remove(record)
   advance()
-  token = tonumber(behind[2])
+  token = behind and behind.s
   if not token then
     last = math.min(math.max(last + 1, now), 9007199254740991)
     token = last
   end
   redis.pcall('PUBLISH', channel, 'a' .. id)
 end
-if changed or (kind == 1 and count > 0) then save() end
+if changed then save() end
 announce()
 return token

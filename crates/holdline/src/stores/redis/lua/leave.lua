@@ -10,10 +10,9 @@ if barred_for then
 end
 local found = record and 1 or 0
 if record then
-  local w, s = parse(record)
-  remove(id, w, s)
+  remove(record)
   advance()
 end
-if changed or (kind == 1 and count > 0) then save() end
+if changed then save() end
 announce()
 return found
