@@ -55,10 +55,13 @@ impl Quorum {
         if numbers.iter().all(Option::is_none) {
             return Ok(None);
         }
+        // Where the stand-in is behind the victim, the number that came up there is the stand-in's.
+        // A higher one is that of a node where the victim has come back behind it.
+        let highest = numbers.into_iter().flatten().max();
         match self.try_all(line, stand_in, note).await {
-            Ok(Standing::Admitted(token)) => Ok(Some(token)),
-            // The victim was not on a majority any more, and another was first; or answers are
-            // missing. No number is better than one that may fence the wrong one.
+            Ok(Standing::Admitted(token)) if Some(token) >= highest => Ok(Some(token)),
+            // That; or the victim was not on a majority any more, and another was first; or answers
+            // are missing. No number is better than one that may fence the wrong one, or nobody.
             Ok(_) => Err(unfenced(line, None)),
             Err(error) => Err(unfenced(line, Some(error))),
         }
