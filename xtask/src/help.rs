@@ -31,7 +31,7 @@ yourself (say HOLDLINE_TEST_REDIS) is used as it is, and that server is not star
 A server that is missing is `not run` on your machine, and a failure where CI is set.
 
   CI                     if set: a missing server fails, and the whole run may take 40 minutes
-  HOLDLINE_PORT_BASE     the first of the private ports (default 31000)
+  HOLDLINE_PORT_BASE     the first of the private ports (default 21000)
   HOLDLINE_NO_INSTALL    if set: never install a missing server
 ";
 
@@ -84,7 +84,7 @@ On Debian and Ubuntu, as root or with a sudo that asks for no password, `start` 
 missing with apt-get, and keeps the packages from starting services of their own. Elsewhere it
 says what is missing and how to get it.
 
-  HOLDLINE_PORT_BASE     the first of the private ports (default 31000)
+  HOLDLINE_PORT_BASE     the first of the private ports (default 21000)
   HOLDLINE_NO_INSTALL    if set: never install
   TMPDIR                 where the data goes (default: /dev/shm if it has room, else /tmp)
 
