@@ -1,11 +1,12 @@
-//! The languages of the clients that the tests share locks with (`crates/holdline/tests/peers`).
+//! The languages of the clients that the tests share locks with (`crates/holdline/tests/peers`), and
+//! `etcdctl`, which is one of them, and asks servers behind our back.
 
 use super::report::Verdict;
 use crate::servers;
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
-/// A tool of another language.
+/// A tool of another language, or in one.
 struct Tool {
     name: &'static str,
     /// This command succeeds where it is.
@@ -15,6 +16,7 @@ struct Tool {
 }
 
 const TOOLS: &[Tool] = &[
+    Tool { name: "etcdctl", proof: &["etcdctl", "version"], package: "etcd-client" },
     Tool { name: "go", proof: &["go", "version"], package: "golang-go" },
     Tool { name: "javac", proof: &["javac", "-version"], package: "default-jdk-headless" },
     Tool { name: "mvn", proof: &["mvn", "--version"], package: "maven" },
