@@ -1,5 +1,5 @@
-//! The languages of the clients that the tests share locks with (`crates/holdline/tests/peers`), and
-//! `etcdctl`, which is one of them, and asks servers behind our back.
+//! The languages of the clients that the tests share locks with (`crates/holdline/tests/peers`).
+//! `etcdctl` is one of them, and asks servers behind our back.
 
 use super::report::Verdict;
 use crate::servers;
