@@ -11,6 +11,7 @@ use crate::store::{Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use holdline_kernel::{Deck, Head, Line, Place, Time};
 use redis::{Connection, Value};
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 #[path = "../../../tests/redis_server/mod.rs"]
@@ -18,6 +19,9 @@ mod redis_server;
 
 const KEYS: [&str; 5] = ["model{x}", "model{x}:p", "model{x}:q", "model{x}:e", "model{x}:x"];
 const IDLE: Duration = Duration::from_secs(600);
+
+/// The keys are those of one run at a time.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// So many places are kept in a line's string.
 const FEW: u8 = 8;
@@ -183,6 +187,7 @@ fn same_view(server: &mut Server, model: &Model, now: u64) {
 }
 
 fn run(seed: u64, steps: u32, few: u8) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(server) = redis_server::start("model") else { return };
     let client = redis::Client::open(server.url()).expect("a good URL");
     let mut server = Server {
@@ -281,6 +286,7 @@ fn tokens_end_before_doubles_lose_count() {
     let Some(server) = redis_server::start("tokens") else { return };
     let client = redis::Client::open(server.url()).expect("a good URL");
     let mut conn = client.get_connection().expect("it runs");
+    let _: () = redis::cmd("DEL").arg("tokens{x}").query(&mut conn).expect("ok");
     let ticket = Ticket {
         id: TicketId(1),
         weight: 1,
