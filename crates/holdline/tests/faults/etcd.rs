@@ -113,7 +113,9 @@ fn etcd_pause() {
     let Some(place) = place() else { return };
     let run = place.run("etcd_pause", Expect { min_expiries: 1, ..strict() });
     let faults = vec![Fault::Pause; 3];
-    Run { faults, pause: (0.3, 2.5), gap_ms: 200, ..run }.go().must_be_ok();
+    // Long sections, so that who is found to hold still does when it is stopped.
+    let work = Duration::from_millis(60);
+    Run { faults, work, pause: (0.3, 2.5), gap_ms: 200, ..run }.go().must_be_ok();
 }
 
 #[test]
