@@ -100,9 +100,6 @@ fn is_recipe(stem: &str) -> bool {
 
 /// The share of the capacity, as we write it behind the id.
 fn share(rest: &str) -> Option<(u32, u32)> {
-    if !rest.contains("of") {
-        return None;
-    }
     let (_, share) = guid(rest)?;
     let (weight, capacity) = share.trim_matches('-').split_once("of")?;
     let share: (u32, u32) = (weight.parse().ok()?, capacity.parse().ok()?);
