@@ -2,7 +2,7 @@
 
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) mod background;
-#[cfg(any(feature = "redis-tls", feature = "zookeeper-tls"))]
+#[cfg(feature = "redis-tls")]
 pub(crate) mod crypto;
 #[cfg(feature = "etcd")]
 pub mod etcd;

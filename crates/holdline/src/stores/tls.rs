@@ -1,8 +1,6 @@
 //! TLS: what several stores need of it.
 
 use super::url::Secret;
-#[cfg(feature = "zookeeper-tls")]
-pub(crate) use read::Certs;
 
 /// Certificates or a key, or the file that they are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +71,7 @@ mod read {
     use std::sync::Arc;
 
     /// Certificates, read.
-    pub(crate) type Certs = Vec<CertificateDer<'static>>;
+    type Certs = Vec<CertificateDer<'static>>;
 
     impl Papers {
         /// All of it, if it can be used. `store` is for messages.
@@ -98,7 +96,7 @@ mod read {
         }
 
         /// Those to trust: ours, or the system's.
-        pub(crate) fn authorities(&self, store: &impl Display) -> Result<Certs> {
+        fn authorities(&self, store: &impl Display) -> Result<Certs> {
             let Some(pem) = &self.ca else {
                 // One that cannot be read is not trusted, and that is all.
                 return Ok(rustls_native_certs::load_native_certs().certs);
@@ -123,7 +121,7 @@ mod read {
 
     impl Pem {
         /// `what` it is, and of which store, for the message.
-        pub(crate) fn read(&self, what: &str, store: &impl Display) -> Result<Vec<u8>> {
+        fn read(&self, what: &str, store: &impl Display) -> Result<Vec<u8>> {
             let path = match self {
                 Pem::Text(text) => return Ok(text.0.clone().into_bytes()),
                 Pem::File(path) => path,

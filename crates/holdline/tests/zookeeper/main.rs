@@ -24,4 +24,5 @@ mod server;
 #[cfg(feature = "zookeeper-tls")]
 mod tls;
 mod trials;
+mod trips;
 mod users;

@@ -126,11 +126,6 @@ impl Address {
         }
         Ok(())
     }
-
-    /// What the client wants to be told: all hosts.
-    pub(super) fn cluster(&self) -> String {
-        self.hosts.join(",")
-    }
 }
 
 /// The URL without its password, for messages.

@@ -100,9 +100,6 @@ fn is_recipe(stem: &str) -> bool {
 
 /// The share of the capacity, as we write it behind the id.
 fn share(rest: &str) -> Option<(u32, u32)> {
-    if !rest.contains("of") {
-        return None;
-    }
     let (_, share) = guid(rest)?;
     let (weight, capacity) = share.trim_matches('-').split_once("of")?;
     let share: (u32, u32) = (weight.parse().ok()?, capacity.parse().ok()?);
@@ -112,12 +109,20 @@ fn share(rest: &str) -> Option<(u32, u32)> {
 /// The id at the beginning of a name, and what follows it.
 pub(super) fn guid(name: &str) -> Option<(TicketId, &str)> {
     let name = name.strip_prefix("_c_").unwrap_or(name);
-    let dashes = [8, 13, 18, 23];
-    let is_uuid = dashes.iter().all(|at| name.as_bytes().get(*at) == Some(&b'-'));
+    let dash = |at| name.as_bytes().get(at) == Some(&b'-');
+    let is_uuid = dash(8) && dash(13) && dash(18) && dash(23);
     let (id, rest) = name.split_at_checked(if is_uuid { 36 } else { 32 })?;
     let (mut number, mut digits) = (0, 0);
-    for c in id.chars().filter(|c| !is_uuid || *c != '-') {
-        number = number << 4 | u128::from(c.to_digit(16)?);
+    // By the byte: a line may have thousands of names, and all are read at every look.
+    for byte in id.as_bytes() {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            b'-' if is_uuid => continue,
+            _ => return None,
+        };
+        number = number << 4 | u128::from(digit);
         digits += 1;
     }
     (digits == 32).then_some((TicketId(number), rest))

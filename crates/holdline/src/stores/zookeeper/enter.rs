@@ -4,6 +4,7 @@
 //! and a session's requests are carried out in that order: a list that is asked for right behind
 //! the creation of a node has that node in it.
 
+use super::client::Mode;
 use super::fault::{self, Zk};
 use super::house::{House, limit};
 use super::line::{self, Member};
@@ -16,7 +17,6 @@ use crate::store::{Enter, Refusal, Seq, Standing, Ticket, refuse};
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
-use zookeeper_client::CreateMode;
 
 /// A waiter looks again after this time, even if nothing wakes it.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -153,11 +153,10 @@ impl House {
         let stem = record.stem(self.address.dialect, ticket);
         let data = line::data(ticket, None, request.note);
         let doubt = Doubt::new(record);
-        let options = CreateMode::EphemeralSequential.with_acls(self.acls());
-        let made = client.create(&stem, &data, &options);
+        let made = client.create(&stem, &data, Mode::EphemeralSequential, self.acl());
         let listed = client.list_children(&record.parent);
         let (made, listed) = futures_util::future::join(made, listed).await;
-        let (stat, sequence) = match made {
+        let (path, stat) = match made {
             Ok(made) => made,
             Err(error) => {
                 if !fault::is_cut(&error) {
@@ -166,7 +165,6 @@ impl House {
                 return Err(error);
             }
         };
-        let path = format!("{stem}{sequence}");
         let child = path.rsplit('/').next().unwrap_or_default();
         let member = Member::read(child).ok_or(Zk::Unimplemented)?;
         record.born(&member, stat.czxid);
@@ -211,10 +209,9 @@ impl House {
         let (root, parent) = (&self.address.root, &record.parent);
         let work = async {
             if !root.is_empty() {
-                let options = CreateMode::Persistent.with_acls(self.acls());
-                client.mkdir(root, &options).await?;
+                client.mkdir(root, Mode::Persistent, self.acl()).await?;
             }
-            client.mkdir(parent, &CreateMode::Container.with_acls(self.acls())).await
+            client.mkdir(parent, Mode::Container, self.acl()).await
         };
         match clock::within(clock::now().after(time), work).await {
             Some(Ok(())) => Ok(()),

@@ -1,26 +1,22 @@
 //! What ZooKeeper's errors mean for us.
 
 use super::address::Address;
+pub(super) use super::codes::Zk;
 use crate::error::{Error, ErrorKind};
-pub(super) use zookeeper_client::Error as Zk;
 
 /// Whether the connection broke, so that nobody knows whether the request was carried out. The
-/// client makes the next connection by itself.
+/// next connection is made by itself.
 pub(super) fn is_cut(error: &Zk) -> bool {
     // A server that fails inside, as one that is just going down, calls that a marshalling error.
     matches!(
         error,
-        Zk::ConnectionLoss
-            | Zk::Custom(_)
-            | Zk::SessionMoved
-            | Zk::UnexpectedError(_)
-            | Zk::MarshallingError
+        Zk::ConnectionLoss | Zk::SessionMoved | Zk::MarshallingError | Zk::Garbled | Zk::Code(_)
     )
 }
 
 /// Whether the session is over, and with it all that stood on it.
 pub(super) fn is_over(error: &Zk) -> bool {
-    matches!(error, Zk::SessionExpired | Zk::ClientClosed | Zk::AuthFailed)
+    matches!(error, Zk::SessionExpired | Zk::AuthFailed)
 }
 
 /// The error for the caller. What the client says is kept as its cause: it contains no secrets.
@@ -43,7 +39,7 @@ pub(super) fn error(address: &Address, error: Zk) -> Error {
             let message = format!("a node that the lock needs is ephemeral in {address}");
             (ErrorKind::Corrupt, message)
         }
-        Zk::BadArguments(_) | Zk::UnmarshalError { .. } => {
+        Zk::BadArguments | Zk::Garbled => {
             (ErrorKind::Corrupt, format!("{address} did not understand us"))
         }
         Zk::NoHosts => {

@@ -3,6 +3,7 @@
 
 use super::address::Address;
 use super::fault::{self, Zk};
+use super::jute::Acl;
 use super::record::{Leaving, Record};
 use super::session::Session;
 use crate::clock;
@@ -15,7 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use zookeeper_client::Acls;
 
 /// What the handles of one store share.
 #[derive(Debug)]
@@ -116,12 +116,8 @@ impl House {
     }
 
     /// Who may do what with our nodes.
-    pub(super) fn acls(&self) -> Acls<'static> {
-        if self.address.user.is_some() && self.address.private {
-            Acls::creator_all()
-        } else {
-            Acls::anyone_all()
-        }
+    pub(super) fn acl(&self) -> Acl {
+        if self.address.user.is_some() && self.address.private { Acl::Creator } else { Acl::Anyone }
     }
 
     /// The session, if it lives.

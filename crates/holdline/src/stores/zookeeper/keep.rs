@@ -4,6 +4,7 @@
 //! things that are known here anyway: the session lasts (its signs of life), and nobody has deleted
 //! the node (the watch over it).
 
+use super::client::Mode;
 use super::enter::Request;
 use super::fault::{self, Zk};
 use super::house::House;
@@ -13,7 +14,6 @@ use crate::error::Result;
 use crate::store::{Enter, Refusal, Standing, refuse};
 use holdline_kernel::Time;
 use std::sync::Arc;
-use zookeeper_client::{CreateMode, MultiWriteError};
 
 impl House {
     pub(super) async fn keep(
@@ -125,9 +125,9 @@ impl House {
         if weight != ticket.weight {
             return self.lighten(record, request, &path, &data).await;
         }
-        let set = || session.client.set_data(&path, &data, None);
+        let set = || session.client.set_data(&path, &data);
         match self.ask(session, request.limit(), set).await {
-            Ok(_) => {
+            Ok(()) => {
                 record.place().note = Arc::clone(request.note);
                 Ok(true)
             }
@@ -150,23 +150,18 @@ impl House {
         let new = format!("{stem}{number}");
         let Some(member) = new.rsplit('/').next().and_then(Member::read) else { return Ok(false) };
         let create = record.place().create;
-        let options = CreateMode::Ephemeral.with_acls(self.acls());
-        let move_over = async {
-            let mut writer = record.session.client.new_multi_writer();
-            writer.add_create(&new, data, &options)?;
-            writer.add_delete(old, None)?;
-            writer.commit().await
-        };
+        let client = &record.session.client;
+        let move_over = client.replace(&new, data, Mode::Ephemeral, self.acl(), old);
         record.place().moving = true;
         let doubt = Doubt::new(record);
         let limit = request.limit();
         let moved = match tokio::time::timeout(limit, move_over).await {
             Ok(moved) => moved,
-            Err(_) => Err(MultiWriteError::RequestFailed { source: Zk::Timeout }),
+            Err(_) => Err(Zk::Timeout),
         };
         record.place().moving = false;
         match moved {
-            Ok(_) => {
+            Ok(Ok(())) => {
                 record.born(&member, create);
                 let mut place = record.place();
                 place.weight = request.ticket.weight;
@@ -177,12 +172,11 @@ impl House {
                 doubt.settle();
                 Ok(true)
             }
-            Err(MultiWriteError::OperationFailed { source: Zk::NoNode, .. }) => {
+            Ok(Err(Zk::NoNode)) => {
                 doubt.settle();
                 Ok(false)
             }
-            Err(error) => {
-                let error = Zk::from(error);
+            Ok(Err(error)) | Err(error) => {
                 if !fault::is_cut(&error) && error != Zk::Timeout {
                     doubt.settle();
                 }

@@ -57,7 +57,7 @@ impl House {
         let mut tries = 0;
         let delete = || {
             tries += 1;
-            session.client.delete(path, None)
+            session.client.delete(path)
         };
         match self.ask(session, time, delete).await {
             Ok(()) => Ok(true),

@@ -95,7 +95,9 @@ pub(super) fn members(children: &[String]) -> Vec<Member> {
     let mut members: Vec<_> = children.iter().filter_map(|child| Member::read(child)).collect();
     // Of two with one number, which Curator's downgrade leaves for a moment, the writer is first.
     let weight = |member: &Member| std::cmp::Reverse(member.weight(u32::MAX));
-    members.sort_unstable_by_key(|member| (member.seq, weight(member)));
+    members.sort_unstable_by(|one, two| {
+        one.seq.cmp(&two.seq).then_with(|| weight(one).cmp(&weight(two)))
+    });
     members
 }
 

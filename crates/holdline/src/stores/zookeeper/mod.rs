@@ -14,25 +14,37 @@
 //!            house.rs                            tickets, and who looks after them
 //!                 |  session.rs                      one session, and until when it lasts
 //!                 v
-//!            address.rs tls.rs reach.rs fault.rs where the servers are, and what they say
+//!            client.rs                       what can be asked of the servers
+//!                 |  link.rs watches.rs              the connection of the moment, and its task
+//!                 |  attach.rs sasl.rs tls.rs        making one
+//!                 |  wire.rs jute.rs                 how it looks in bytes
+//!                 v
+//!            address.rs codes.rs fault.rs    where the servers are, and what they say
 //! ```
 
 mod address;
 mod ahead;
+mod attach;
+mod client;
+mod codes;
 mod dialect;
 mod enter;
 mod fault;
 mod house;
+mod jute;
 mod keep;
 mod leave;
 mod line;
+mod link;
 mod look;
 mod path;
-mod reach;
 mod record;
+mod sasl;
 mod session;
 mod tls;
 mod watch;
+mod watches;
+mod wire;
 
 use crate::error::Result;
 use crate::names::Name;

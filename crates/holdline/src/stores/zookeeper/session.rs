@@ -15,10 +15,10 @@
 //! sent, and keeps the session for its length from then. A new leader begins all sessions anew; a
 //! deposed one cannot get a quorum; and a connection to another server tells the leader at once.
 
-use super::address::{Address, Login};
+use super::address::Address;
+use super::client::Client;
 use super::fault::{self, Zk};
-use super::reach;
-use super::tls;
+use super::link::State;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use holdline_kernel::Time;
@@ -26,7 +26,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use zookeeper_client::{Client, MultiWriteError, SaslOptions};
 
 /// After this time a server has told the leader of us, if its tick is no longer than 2.5 s.
 const PASSED_ON: Duration = Duration::from_millis(1500);
@@ -71,33 +70,12 @@ impl Session {
     pub(super) async fn open(address: &Address) -> Result<Self, Zk> {
         let silence =
             (address.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
-        let mut connector = Client::connector()
-            .with_session_timeout(address.session)
-            .with_connection_timeout(silence)
-            .with_fail_eagerly();
-        if let (Some(user), Some(password)) = (&address.user, &address.password) {
-            connector = match address.login {
-                Login::Digest => {
-                    let login = format!("{user}:{}", password.0);
-                    connector.with_auth("digest", login.as_bytes())
-                }
-                Login::Sasl => {
-                    let (user, password) = (user.clone(), password.0.clone());
-                    connector.with_sasl(SaslOptions::digest_md5(user, password))
-                }
-            };
-        }
         let sent = clock::now();
-        let client = match tls::connect(connector, address).await {
-            Err(Zk::NoHosts) if !reach::nobody(&address.hosts).await => {
-                return Err(Zk::ConnectionLoss);
-            }
-            connected => connected?,
-        };
+        let client = Client::connect(address, silence).await?;
         let root = if address.root.is_empty() { "/" } else { &address.root };
         Ok(Session {
-            id: client.session_id().0,
-            length: client.session_timeout(),
+            id: client.id,
+            length: client.length,
             root: root.to_owned(),
             client,
             // The leader itself has begun it, after a quorum had agreed.
@@ -152,7 +130,7 @@ impl Session {
     pub(super) async fn run(self: Arc<Self>, lost: impl Fn(i64)) {
         let passed_on = passed_on(self.length);
         let limit = (self.length / 6).min(Duration::from_secs(2));
-        let mut states = self.client.state_watcher();
+        let mut states = self.client.states();
         let mut over = self.over.subscribe();
         let mut signs = Signs::default();
         loop {
@@ -161,7 +139,11 @@ impl Session {
                 _ = ended => return,
                 () = tokio::time::sleep(passed_on) => {}
                 () = self.wanted.notified() => tokio::time::sleep(Duration::from_millis(20)).await,
-                state = states.changed() => if state.is_terminated() { break },
+                changed = states.changed() => {
+                    if changed.is_err() || *states.borrow() == State::Over {
+                        break;
+                    }
+                }
             }
             if self.is_lost() {
                 break;
@@ -189,13 +171,8 @@ impl Session {
 
     /// A transaction that changes nothing, but needs a quorum.
     async fn sign(&self) -> Result<(), Zk> {
-        let mut writer = self.client.new_multi_writer();
-        writer.add_check_version(&self.root, -1)?;
-        match writer.commit().await {
-            // Refused by a quorum is as good.
-            Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(()),
-            Err(MultiWriteError::RequestFailed { source }) => Err(source),
-        }
+        // Refused by a quorum is as good.
+        self.client.check(&self.root).await.map(drop)
     }
 
     fn confirm(&self, at: Time) {

@@ -1,18 +1,17 @@
 //! Watches: over a ticket's own node, and over those that keep it out.
 //!
-//! A watch is over one node, for one event. The client sets it again when the connection changes,
-//! and the server then tells of what was missed. It is dropped only with its session, and then so
-//! is the ticket that it was for. (Watches that are set for good are not made again by the client
-//! when the connection changes, so they are of no use here.)
+//! A watch is over one node, for one event. It is set again when the connection changes, and the
+//! server then tells of what was missed. It ends by itself only with its session, and then so does
+//! the ticket that it was for.
 
 use super::fault;
 use super::house::spawn;
 use super::line::REVOKE;
 use super::record::{Record, Watching};
+use super::watches::Event;
 use crate::store::Alarm;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use zookeeper_client::EventType;
 
 /// So many nodes are watched one by one. More, and the whole line is.
 const FEW: usize = 16;
@@ -84,12 +83,12 @@ async fn other(record: Weak<Record>, path: String) {
             return;
         };
         match set(session.client.get_and_watch_data(&path).await) {
-            Set::Done((_, _, watch)) => {
+            Set::Done((_, watch)) => {
                 drop(session);
-                match watch.changed().await.event_type {
-                    EventType::NodeDeleted => break,
-                    EventType::Session => return,
-                    _ => {}
+                match watch.changed().await {
+                    Event::Deleted => break,
+                    Event::Over => return,
+                    Event::Changed => {}
                 }
             }
             Set::Gone => break,
@@ -110,14 +109,14 @@ async fn anybody(record: Weak<Record>) {
         else {
             return;
         };
-        match set(session.client.list_and_watch_children(&parent).await) {
-            Set::Done((_, watch)) => {
+        match set(session.client.watch_children(&parent).await) {
+            Set::Done(watch) => {
                 // What came in between is not known: look once more now.
                 if let Some(record) = record.upgrade() {
                     record.stir();
                 }
                 drop(session);
-                if watch.changed().await.event_type == EventType::Session {
+                if watch.changed().await == Event::Over {
                     return;
                 }
             }
@@ -136,7 +135,7 @@ async fn own(record: Weak<Record>, child: String, alarm: Arc<OnceLock<Alarm>>) {
             return;
         };
         match set(session.client.get_and_watch_data(&path).await) {
-            Set::Done((data, _, watch)) => {
+            Set::Done((data, watch)) => {
                 if data == REVOKE
                     && let Some(record) = record.upgrade()
                 {
@@ -144,10 +143,10 @@ async fn own(record: Weak<Record>, child: String, alarm: Arc<OnceLock<Alarm>>) {
                     tracing::warn!(name = %record.line, token, "somebody asks us to let go");
                 }
                 drop(session);
-                match watch.changed().await.event_type {
-                    EventType::NodeDeleted => break,
-                    EventType::Session => return,
-                    _ => {}
+                match watch.changed().await {
+                    Event::Deleted => break,
+                    Event::Over => return,
+                    Event::Changed => {}
                 }
             }
             Set::Gone => break,

@@ -1,0 +1,187 @@
+//! Making a connection, and with it a session, or attaching it to the session that there is.
+
+use super::address::{Address, Login};
+use super::codes::Zk;
+use super::jute::{Reader, Writer};
+use super::sasl::Digest;
+use super::tls;
+use super::wire::{Header, Wire, op, xid};
+use std::fmt;
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// A session, as its servers know it.
+#[derive(Clone)]
+pub(super) struct Ident {
+    /// 0 for one that is still to be made.
+    pub(super) id: i64,
+    password: Vec<u8>,
+    /// How long the servers keep it without hearing of us.
+    pub(super) length: Duration,
+}
+
+impl Ident {
+    pub(super) fn new(length: Duration) -> Self {
+        Ident { id: 0, password: vec![0; 16], length }
+    }
+}
+
+/// Why a server is of no use now.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nobody listens there.
+    Absent,
+    /// It is silent, hangs up, does not serve, or cannot be trusted.
+    Unusable(String),
+    /// No other would do better.
+    Over(Zk),
+}
+
+impl Failure {
+    #[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+    fn unusable(error: impl fmt::Display) -> Self {
+        Failure::Unusable(format!("{error:#}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Absent => f.write_str("nobody listens there"),
+            Failure::Unusable(why) => f.write_str(why),
+            Failure::Over(why) => why.fmt(f),
+        }
+    }
+}
+
+/// Whether no other server would do better.
+impl From<Zk> for Failure {
+    fn from(error: Zk) -> Self {
+        match error {
+            Zk::SessionExpired | Zk::AuthFailed => Failure::Over(error),
+            error => Failure::unusable(error),
+        }
+    }
+}
+
+/// Connects to a host, for the session: a new one if its id is 0. `seen` is the last transaction
+/// that was seen on it; a server that has not seen that one refuses us. The host has `silence` for
+/// each step.
+pub(super) async fn attach<T>(
+    address: &Address,
+    host: &str,
+    silence: Duration,
+    ident: &Ident,
+    seen: i64,
+) -> Result<(Wire<T>, Ident), Failure> {
+    let late = || Failure::unusable("it takes too long");
+    let socket = timeout(silence, dial(host)).await.map_err(|_| late())??;
+    let socket = timeout(silence, tls::wrap(address, host, socket)).await.map_err(|_| late())?;
+    let wire = Wire::<()>::new(socket.map_err(Failure::Unusable)?);
+    let mut hand = Hand { wire, silence };
+    let length = i32::try_from(ident.length.as_millis()).unwrap_or(i32::MAX);
+    let request = Writer::default().int(0).long(seen).int(length).long(ident.id);
+    hand.wire.put(&[&request.bytes(&ident.password).bool(false).0]);
+    let login = match (&address.user, &address.password) {
+        (Some(user), Some(password)) => Some((address.login, user, &password.0)),
+        _ => None,
+    };
+    if let Some((Login::Digest, user, password)) = login {
+        let login = format!("{user}:{password}");
+        let body = Writer::default().int(0).text("digest").text(&login);
+        hand.wire.say(xid::AUTH, op::AUTH, &body.0);
+    }
+    let ident = answered(&hand.next().await?, ident)?;
+    match login {
+        Some((Login::Digest, ..)) => drop(hand.reply(xid::AUTH).await?),
+        Some((Login::Sasl, user, password)) => hand.sasl(user, password).await?,
+        None => {}
+    }
+    Ok((hand.wire.turn(), ident))
+}
+
+/// Each address of a host in turn.
+async fn dial(host: &str) -> Result<TcpStream, Failure> {
+    let mut absent = true;
+    let mut last = Failure::unusable("the host has no address");
+    for address in tokio::net::lookup_host(host).await.map_err(Failure::unusable)? {
+        match TcpStream::connect(address).await {
+            Ok(socket) => {
+                socket.set_nodelay(true).map_err(Failure::unusable)?;
+                return Ok(socket);
+            }
+            Err(error) => {
+                absent &= error.kind() == ErrorKind::ConnectionRefused;
+                last = if absent { Failure::Absent } else { Failure::unusable(error) };
+            }
+        }
+    }
+    Err(last)
+}
+
+/// What the server says to the session.
+fn answered(frame: &[u8], old: &Ident) -> Result<Ident, Failure> {
+    let mut reader = Reader(frame);
+    let (_version, millis, id) = (reader.int()?, reader.int()?, reader.long()?);
+    let password = reader.bytes()?.to_vec();
+    let length = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+    if id == 0 || length.is_zero() || (old.id != 0 && old.id != id) {
+        return Err(Failure::Over(Zk::SessionExpired));
+    }
+    // Old servers do not say it, and have no such mode.
+    if reader.bool().unwrap_or(false) {
+        return Err(Failure::unusable("it is read-only"));
+    }
+    if old.id != 0 && length < old.length {
+        tracing::warn!(?length, was = ?old.length, "a server keeps the session for a shorter time");
+        return Err(Failure::Over(Zk::SessionExpired));
+    }
+    let length = if old.id == 0 { length } else { old.length };
+    Ok(Ident { id, password, length })
+}
+
+/// A connection while hands are shaken: one thing after the other.
+struct Hand {
+    wire: Wire<()>,
+    silence: Duration,
+}
+
+impl Hand {
+    /// Writes what there is, and waits for what is said next.
+    async fn next(&mut self) -> Result<Vec<u8>, Zk> {
+        let wire = &mut self.wire;
+        let next = poll_fn(|cx| {
+            wire.write(cx)?;
+            wire.poll_frame(cx)
+        });
+        timeout(self.silence, next).await.unwrap_or(Err(Zk::Timeout))
+    }
+
+    /// The answer to the request of this number, without its header.
+    async fn reply(&mut self, wanted: i32) -> Result<Vec<u8>, Zk> {
+        let frame = self.next().await?;
+        let (header, body) = Header::read(&frame)?;
+        match Zk::of(header.code) {
+            Some(error) => Err(error),
+            None if header.xid == wanted => Ok(body.0.to_vec()),
+            None => Err(Zk::Garbled),
+        }
+    }
+
+    async fn sasl(&mut self, user: &str, password: &str) -> Result<(), Zk> {
+        let challenge = self.token(1, &[]).await?;
+        let (digest, answer) = Digest::answer(user, password, &challenge)?;
+        digest.check(&self.token(2, &answer).await?)
+    }
+
+    /// Says something of a login, and hears the answer.
+    async fn token(&mut self, xid: i32, token: &[u8]) -> Result<Vec<u8>, Zk> {
+        self.wire.ask(op::SASL, &Writer::default().bytes(token).0, ());
+        let answer = self.reply(xid).await?;
+        self.wire.answered(xid)?;
+        Ok(Reader(&answer).bytes()?.to_vec())
+    }
+}

@@ -1,0 +1,239 @@
+//! A client of ZooKeeper: a session, and what can be asked on it.
+//!
+//! What is asked is carried out in the order in which these functions are called; what is called
+//! together, before any of the replies is awaited, goes out in one write. A reply may be dropped at
+//! any time.
+
+use super::address::Address;
+use super::attach::{Failure, Ident, attach};
+use super::codes::Zk;
+use super::jute::{Acl, Stat, Writer};
+use super::link::{Answer, Link, Reply, State};
+use super::watches::{Kind, Watch};
+use super::wire::op;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A session with the servers. It is closed when this is dropped.
+pub(super) struct Client {
+    link: Arc<Link>,
+    pub(super) id: i64,
+    /// How long the servers keep it without hearing of us.
+    pub(super) length: Duration,
+}
+
+/// What kind of node is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Persistent = 0,
+    Ephemeral = 1,
+    EphemeralSequential = 3,
+    /// Removed by the servers when its last child is gone.
+    Container = 4,
+}
+
+impl Client {
+    /// A new session, of the first server that gives one; each is asked once, and has `silence` for
+    /// each step of that. [`Zk::NoHosts`] is that nobody listens at any of the addresses.
+    pub(super) async fn connect(address: &Address, silence: Duration) -> Result<Client, Zk> {
+        let mut hosts = address.hosts.clone();
+        fastrand::shuffle(&mut hosts);
+        let new = Ident::new(address.session);
+        let mut failure = Zk::NoHosts;
+        for host in &hosts {
+            match attach(address, host, silence, &new, 0).await {
+                Ok((wire, ident)) => {
+                    let (id, length) = (ident.id, ident.length);
+                    let link = Link::new(address.clone(), silence, wire, ident);
+                    return Ok(Client { link, id, length });
+                }
+                Err(Failure::Absent) => {}
+                Err(Failure::Over(Zk::AuthFailed)) => return Err(Zk::AuthFailed),
+                Err(why) => {
+                    tracing::debug!(%host, %why, "no session with ZooKeeper");
+                    failure = Zk::ConnectionLoss;
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    /// How it goes with the connection.
+    pub(super) fn states(&self) -> watch::Receiver<State> {
+        self.link.states()
+    }
+
+    fn ask<T>(
+        &self,
+        op: i32,
+        body: Writer,
+        read: fn(Result<Answer, Zk>) -> Result<T, Zk>,
+    ) -> Reply<T> {
+        self.link.ask(op, body.0, None, read)
+    }
+
+    /// Makes a node, and tells its path, which for a sequential one has the number behind it.
+    pub(super) fn create(
+        &self,
+        path: &str,
+        data: &[u8],
+        mode: Mode,
+        acl: Acl,
+    ) -> Reply<(String, Stat)> {
+        let op = if mode == Mode::Container { op::CREATE_CONTAINER } else { op::CREATE_2 };
+        self.ask(op, creation(Writer::default(), path, data, mode, acl), |answer| {
+            let answer = answer?;
+            let mut body = answer.body();
+            Ok((body.text()?.to_owned(), body.stat()?))
+        })
+    }
+
+    /// Makes a node without data, and those above it that are missing. It may be there.
+    pub(super) async fn mkdir(&self, path: &str, mode: Mode, acl: Acl) -> Result<(), Zk> {
+        // Up to the first that is there, and down again: what is there need not let us in.
+        let mut end = path.len();
+        loop {
+            match self.create(&path[..end], &[], mode, acl).await {
+                Ok(_) | Err(Zk::NodeExists) if end == path.len() => return Ok(()),
+                Ok(_) | Err(Zk::NodeExists) => {
+                    let next = path[end + 1..].find('/');
+                    end = next.map_or(path.len(), |at| end + 1 + at);
+                }
+                Err(Zk::NoNode) => match path[..end].rfind('/') {
+                    None | Some(0) => return Err(Zk::NoNode),
+                    Some(at) => end = at,
+                },
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Deletes a node, whatever its version.
+    pub(super) fn delete(&self, path: &str) -> Reply<()> {
+        self.ask(op::DELETE, Writer::default().text(path).int(ANY), |answer| answer.map(drop))
+    }
+
+    /// Sets a node's data, whatever its version.
+    pub(super) fn set_data(&self, path: &str, data: &[u8]) -> Reply<()> {
+        let body = Writer::default().text(path).bytes(data).int(ANY);
+        self.ask(op::SET_DATA, body, |answer| answer.map(drop))
+    }
+
+    pub(super) fn get_data(&self, path: &str) -> Reply<(Vec<u8>, Stat)> {
+        self.ask(op::GET_DATA, Writer::default().text(path).bool(false), |answer| {
+            let answer = answer?;
+            let mut body = answer.body();
+            Ok((body.bytes()?.to_vec(), body.stat()?))
+        })
+    }
+
+    /// A node's data, and a watch over it.
+    pub(super) fn get_and_watch_data(&self, path: &str) -> Reply<(Vec<u8>, Watch)> {
+        let body = Writer::default().text(path).bool(true);
+        let watch = Some((Kind::Data, path.to_owned()));
+        self.link.ask(op::GET_DATA, body.0, watch, |answer| {
+            let mut answer = answer?;
+            let data = answer.body().bytes()?.to_vec();
+            Ok((data, answer.watch.take().ok_or(Zk::Garbled)?))
+        })
+    }
+
+    /// What is to be told of a node, if it is there.
+    pub(super) fn check_stat(&self, path: &str) -> Reply<Option<Stat>> {
+        self.ask(op::EXISTS, Writer::default().text(path).bool(false), |answer| match answer {
+            Ok(answer) => answer.body().stat().map(Some),
+            Err(Zk::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        })
+    }
+
+    pub(super) fn list_children(&self, path: &str) -> Reply<Vec<String>> {
+        let body = Writer::default().text(path).bool(false);
+        self.ask(op::GET_CHILDREN, body, |answer| answer?.body().texts())
+    }
+
+    /// A node's children, and what is to be told of itself.
+    pub(super) fn get_children(&self, path: &str) -> Reply<(Vec<String>, Stat)> {
+        self.ask(op::GET_CHILDREN_2, Writer::default().text(path).bool(false), |answer| {
+            let answer = answer?;
+            let mut body = answer.body();
+            Ok((body.texts()?, body.stat()?))
+        })
+    }
+
+    /// A watch over which children a node has.
+    pub(super) fn watch_children(&self, path: &str) -> Reply<Watch> {
+        let body = Writer::default().text(path).bool(true);
+        let watch = Some((Kind::Children, path.to_owned()));
+        self.link.ask(op::GET_CHILDREN, body.0, watch, |answer| answer?.watch.ok_or(Zk::Garbled))
+    }
+
+    /// Lets the server catch up with its leader.
+    pub(super) fn sync(&self, path: &str) -> Reply<()> {
+        self.ask(op::SYNC, Writer::default().text(path), |answer| answer.map(drop))
+    }
+
+    /// Checks in a transaction of its own that a node is there.
+    pub(super) fn check(&self, path: &str) -> Reply<Result<(), Zk>> {
+        let body = part(Writer::default(), op::CHECK).text(path).int(ANY);
+        self.multi(body)
+    }
+
+    /// Makes a node and deletes another, or neither.
+    pub(super) fn replace(
+        &self,
+        new: &str,
+        data: &[u8],
+        mode: Mode,
+        acl: Acl,
+        old: &str,
+    ) -> Reply<Result<(), Zk>> {
+        let body = creation(part(Writer::default(), op::CREATE), new, data, mode, acl);
+        self.multi(part(body, op::DELETE).text(old).int(ANY))
+    }
+
+    /// A transaction. The inner result is what a quorum has agreed on.
+    fn multi(&self, parts: Writer) -> Reply<Result<(), Zk>> {
+        self.ask(op::MULTI, end(parts), |answer| {
+            let answer = answer?;
+            let mut body = answer.body();
+            // If one part is refused, all are: those before it with 0 for a code.
+            loop {
+                let (kind, done, _code) = (body.int()?, body.bool()?, body.int()?);
+                match (kind, done) {
+                    (_, true) => return Err(Zk::Garbled),
+                    (REFUSED, _) => {}
+                    _ => return Ok(Ok(())),
+                }
+                if let Some(why) = Zk::of(body.int()?) {
+                    return Ok(Err(why));
+                }
+            }
+        })
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}
+
+/// Whatever version a node has.
+const ANY: i32 = -1;
+/// The kind of a part of a transaction that was refused, and of the end of all parts.
+const REFUSED: i32 = -1;
+
+fn creation(before: Writer, path: &str, data: &[u8], mode: Mode, acl: Acl) -> Writer {
+    before.text(path).bytes(data).acl(acl).int(mode as i32)
+}
+
+/// Begins a part of a transaction.
+fn part(before: Writer, op: i32) -> Writer {
+    before.int(op).bool(false).int(-1)
+}
+
+fn end(parts: Writer) -> Writer {
+    parts.int(REFUSED).bool(true).int(-1)
+}
