@@ -8,7 +8,7 @@ use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::{Mutex, Name, open};
 use redis_server::{Server, private};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a command was called, and for how many microseconds in all.
 fn stat(server: &Server, command: &str) -> (u64, u64) {
@@ -78,6 +78,38 @@ async fn a_handed_over_lock_costs_the_store_nearly_nothing() {
     }
     let calls = stat(&server, "evalsha").0;
     assert!(calls <= 64 * 50 / 10, "{calls} requests for 3200 locks");
+}
+
+/// Who waits is told by one message, before the answer to who leaves is written: that is what the
+/// second message is for, to the leaver's own connection for commands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_told_first() {
+    let Some(server) = private("told_first", &[]) else { return };
+    let holder = open(server.url()).await.expect("opens");
+    let guard = Mutex::new(&holder, "x").lock().await.expect("works");
+    let mut cues: Vec<String> = Vec::new();
+    let limit = Instant::now() + Duration::from_secs(10);
+    while cues.is_empty() {
+        assert!(Instant::now() < limit, "it does not listen");
+        cues = server.query(&["PUBSUB", "CHANNELS", "*:cue"]);
+    }
+    let waiter = open(server.url()).await.expect("opens");
+    let lock = Mutex::new(&waiter, "x");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    while holder.inspect("x").await.expect("works").waiters.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let mut own = server.conn();
+    let mut heard = own.as_pubsub();
+    heard.subscribe(&cues).expect("works");
+    heard.set_read_timeout(Some(Duration::from_secs(10))).expect("works");
+    let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+    guard.unlock().await.expect("held");
+    let guard = waiting.await.expect("no panic").expect("works");
+    assert_eq!(heard.get_message().expect("it was there").get_payload_bytes(), b"");
+    assert_eq!((stat(&server, "evalsha").0, stat(&server, "publish").0), (1, 2));
+    guard.unlock().await.expect("held");
+    assert_eq!((stat(&server, "evalsha").0, stat(&server, "publish").0), (2, 2));
 }
 
 fn ticket(weight: u32, capacity: u32) -> Ticket {
@@ -162,5 +194,6 @@ async fn a_release_notifies_only_whom_it_admits() {
     fill(store, &line, 1, 50).await;
     let _: () = server.query(&["CONFIG", "RESETSTAT"]);
     assert!(store.leave(&line, first.id).await.expect("works"));
-    assert_eq!(stat(&server, "publish").0, 1);
+    // And its own connection, see `who_waits_is_told_first`.
+    assert_eq!(stat(&server, "publish").0, 2);
 }

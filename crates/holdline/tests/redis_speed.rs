@@ -38,7 +38,7 @@ async fn scripts(conn: &mut MultiplexedConnection, hashes: &[String; 2], name: &
     let seq: u64 = enter.query_async(conn).await.expect("works");
     assert!(seq > 0);
     let mut leave = redis::cmd("EVALSHA");
-    leave.arg(&hashes[1]).arg(1).arg(name).arg(&id).arg(600_000);
+    leave.arg(&hashes[1]).arg(1).arg(name).arg(&id).arg(600_000).arg("");
     let gone: i64 = leave.query_async(conn).await.expect("works");
     assert_eq!(gone, 1);
 }

@@ -92,13 +92,16 @@ impl Step {
         self.key.len() + rest + 16
     }
 
-    fn arguments(&self, command: &mut Cmd) {
+    fn arguments(&self, command: &mut Cmd, cue: Option<&str>) {
         match &self.verb {
             Verb::Enter { wants, tail } => {
                 command.arg(&wants[..]).arg(&tail[..]);
             }
             Verb::Leave { id, rest, bar } => {
                 command.arg(&id[..]).arg(*rest);
+                if let Some(cue) = cue {
+                    command.arg(cue);
+                }
                 if let Some(bar) = bar {
                     command.arg(*bar);
                 }
@@ -108,13 +111,13 @@ impl Step {
 }
 
 impl Desk {
-    pub(super) fn new(config: Arc<Config>) -> Arc<Self> {
+    pub(super) fn new(config: Arc<Config>, cue: String) -> Arc<Self> {
         Arc::new(Desk {
             timeout: config.timeout,
             together: AtomicBool::new(config.kind != Kind::Cluster && config.ack.is_none()),
             under_way: AtomicUsize::new(0),
             queue: Mutex::default(),
-            link: Link::new(config),
+            link: Link::new(config, cue),
         })
     }
 
@@ -144,7 +147,7 @@ impl Desk {
     async fn alone(&self, step: &Step) -> Result<Value, Fault> {
         let fill = |command: &mut Cmd| {
             command.arg(1).arg(&step.key);
-            step.arguments(command);
+            step.arguments(command, Some(self.link.cue()));
         };
         self.link.run(step.script(), step.size(), &fill).await
     }
@@ -174,7 +177,8 @@ impl Desk {
         if waiting.len() < 2 {
             return self.one_by_one(waiting).await;
         }
-        match self.link.run(&TOGETHER, size(&waiting), &|command| fill(command, &waiting)).await {
+        let fill = |command: &mut Cmd| fill(command, &waiting, self.link.cue());
+        match self.link.run(&TOGETHER, size(&waiting), &fill).await {
             Ok(Value::Array(answers)) if answers.len() == waiting.len() => {
                 for (one, answer) in waiting.into_iter().zip(answers) {
                     let answer = answer.extract_error().map_err(Fault::from);
@@ -216,15 +220,15 @@ fn size(waiting: &[Waiting]) -> usize {
     waiting.iter().map(|one| one.step.size()).sum::<usize>() + 64
 }
 
-fn fill(command: &mut Cmd, waiting: &[Waiting]) {
+fn fill(command: &mut Cmd, waiting: &[Waiting], cue: &str) {
     let letters: Vec<u8> = waiting.iter().map(|one| one.step.letter()).collect();
     command.arg(waiting.len());
     for one in waiting {
         command.arg(&one.step.key);
     }
-    command.arg(letters);
+    command.arg(letters).arg(cue);
     for one in waiting {
-        one.step.arguments(command);
+        one.step.arguments(command, None);
     }
 }
 

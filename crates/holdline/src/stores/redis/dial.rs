@@ -125,14 +125,28 @@ async fn scan(pattern: &str, conn: &mut MultiplexedConnection) -> Result<Vec<Str
     }
 }
 
-/// Connects for commands. The caller limits the time.
-pub(super) async fn commands(config: &Config) -> Result<Conn, Fault> {
+/// Connects for commands, and listens to the channel, if there is one. The caller limits the time.
+pub(super) async fn commands(config: &Config, cue: &str) -> Result<Conn, Fault> {
     if config.kind == Kind::Cluster {
         return Ok(Conn::Cluster(connect(cluster(config)?).await?));
     }
     let addr = target(config).await?;
     let client = client(config, addr, login(config))?;
-    Ok(Conn::One(multiplexed(&client, config).await?))
+    let conn = Conn::One(multiplexed(&client, config).await?);
+    if !cue.is_empty() {
+        let heard = listen(conn.clone(), cue.to_owned());
+        tokio::spawn(tokio::time::timeout(config.timeout, heard));
+    }
+    Ok(conn)
+}
+
+/// Lets a connection for commands listen to a channel as well. Nobody waits for this, or for what
+/// comes over the channel; a server that refuses is none the worse.
+async fn listen(mut conn: Conn, channel: String) -> Result<(), RedisError> {
+    // Under the older protocol, a connection that listens could do nothing else.
+    conn.ask(redis::cmd("HELLO").arg(3)).await?;
+    conn.ask(redis::cmd("SUBSCRIBE").arg(channel)).await?;
+    Ok(())
 }
 
 /// Connects for notices. The caller limits the time.

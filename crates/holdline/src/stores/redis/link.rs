@@ -23,6 +23,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct Link {
     config: Arc<Config>,
+    /// A channel that its connection listens to, or empty: see `many.lua`.
+    cue: String,
     slot: Mutex<Slot>,
     /// Held by the one who connects; the others wait for it.
     dialing: tokio::sync::Mutex<()>,
@@ -115,8 +117,12 @@ impl Script {
 }
 
 impl Link {
-    pub(super) fn new(config: Arc<Config>) -> Self {
-        Link { config, slot: Mutex::default(), dialing: tokio::sync::Mutex::new(()) }
+    pub(super) fn new(config: Arc<Config>, cue: String) -> Self {
+        Link { config, cue, slot: Mutex::default(), dialing: tokio::sync::Mutex::new(()) }
+    }
+
+    pub(super) fn cue(&self) -> &str {
+        &self.cue
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
@@ -184,7 +190,7 @@ impl Link {
         if let Some(found) = self.usable() {
             return Ok(found); // made by somebody else in the meantime
         }
-        let mut conn = dial::commands(&self.config).await?;
+        let mut conn = dial::commands(&self.config, &self.cue).await?;
         let acks = match self.config.ack {
             None => 0,
             Some(ack @ Ack::Count(_)) => ack.of(0),

@@ -78,6 +78,9 @@ impl Redis {
             Error::because(ErrorKind::Denied, message, error)
         })?;
         let channel = format!("{}wake:{:032x}", config.prefix, u128::from_be_bytes(bytes));
+        // In a cluster a message goes to every node.
+        let cluster = config.kind == Kind::Cluster;
+        let cue = if cluster { String::new() } else { format!("{channel}:cue") };
         let config = Arc::new(config);
         let shared = Shared {
             ears: Ears::new(Arc::clone(&config), Some(channel), |_| false),
@@ -85,7 +88,7 @@ impl Redis {
             address: config.address(),
             config: Arc::clone(&config),
         };
-        Ok(Redis { shared: Arc::new(shared), desk: Desk::new(config) })
+        Ok(Redis { shared: Arc::new(shared), desk: Desk::new(config, cue) })
     }
 
     /// Runs a script on a line. `fill` adds the arguments.
@@ -181,7 +184,7 @@ impl Redis {
 
     async fn do_evict(&self, line: &Name, id: TicketId, reason: &str) -> Result<Option<Seq>> {
         let fill = |command: &mut Cmd| {
-            command.arg(&digits(id)).arg(millis(self.shared.config.idle)).arg(0);
+            command.arg(&digits(id)).arg(millis(self.shared.config.idle)).arg("").arg(0);
         };
         let answer = self.run(&EVICT, line, &fill).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
@@ -319,7 +322,7 @@ impl Store for Redis {
     }
 
     fn twin(&self) -> Arc<dyn Store> {
-        let desk = Desk::new(Arc::clone(&self.shared.config));
+        let desk = Desk::new(Arc::clone(&self.shared.config), String::new());
         Arc::new(Redis { shared: Arc::clone(&self.shared), desk })
     }
 
@@ -347,7 +350,7 @@ pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
         store.desk.link.check(&store.shared.address).await?;
         return Ok(Arc::new(store));
     }
-    let link = Link::new(Arc::new(config.clone()));
+    let link = Link::new(Arc::new(config.clone()), String::new());
     link.check(&config.address()).await?;
     let cluster = config.kind == Kind::Cluster;
     let form: Box<dyn Form> = if config.layout == Layout::Redisson {

@@ -33,6 +33,7 @@ fn model_of(text: &str, few: u8) -> redis::Script {
         .replace("local FEW, SHORT = 8, ", &format!("local FEW, SHORT = {few}, "))
         .replace("redis.call('TIME')", "{KEYS[2], KEYS[3]}")
         .replace("call('TIME')", "{KEYS[2], KEYS[3]}")
+        .replace("redis.pcall('PUBLISH', cue, ", "redis.pcall('RPUSH', 'model:woken', ")
         .replace("redis.pcall('PUBLISH', channel, ", "redis.pcall('RPUSH', 'model:woken', ");
     assert!(!text.contains("'TIME'") && !text.contains("PUBLISH"), "{text}");
     redis::Script::new(&text)
@@ -62,9 +63,10 @@ impl Server {
     fn step(&mut self, letter: char, args: Vec<Vec<u8>>, now: u64) -> Value {
         if now.is_multiple_of(2) {
             let script = if letter == 'e' { self.enter.clone() } else { self.leave.clone() };
+            let args = if letter == 'e' { args } else { [args, vec![b"cue".to_vec()]].concat() };
             return self.run(&script, &args, now);
         }
-        let letters = vec![format!("{letter}ll").into_bytes()];
+        let letters = vec![format!("{letter}ll").into_bytes(), b"cue".to_vec()];
         let nobody = || going(TicketId(1 << 127));
         let script = self.together.clone();
         let answer = self.run(&script, &[letters, args, nobody(), nobody()].concat(), now);
@@ -82,6 +84,11 @@ impl Server {
             .query(&mut self.conn)
             .expect("a list");
         let _: () = redis::cmd("DEL").arg("model:woken").query(&mut self.conn).expect("works");
+        // The asker itself is told at most once, and right before the others.
+        let cues: Vec<_> = messages.iter().take_while(|message| message.is_empty()).collect();
+        let rest = &messages[cues.len()..];
+        assert!(cues.len() <= 1 && rest.iter().all(|message| !message.is_empty()), "{messages:?}");
+        assert!(cues.is_empty() || rest.iter().any(|message| message.starts_with('w')));
         let admitted = messages.iter().filter_map(|message| message.strip_prefix('w'));
         admitted
             .flat_map(|places| places.as_bytes().chunks(48))
@@ -241,7 +248,8 @@ fn run(seed: u64, steps: u32, few: u8) {
                 let id = chance.of(&ids);
                 let Ok(expected) = model.on(now, |line| line.evict(id));
                 let script = server.evict.clone();
-                let value = server.run(&script, &[going(id), vec![b"0".to_vec()]].concat(), now);
+                let args = [going(id), vec![Vec::new(), b"0".to_vec()]].concat();
+                let value = server.run(&script, &args, now);
                 let expected = expected.map_or(Value::Nil, |seq| Value::Int(seq.0.cast_signed()));
                 assert_eq!(value, expected);
             }

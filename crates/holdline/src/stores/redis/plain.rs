@@ -376,7 +376,7 @@ impl Store for Plain {
     }
 
     fn twin(&self) -> Arc<dyn Store> {
-        let link = Link::new(Arc::clone(&self.shared.config));
+        let link = Link::new(Arc::clone(&self.shared.config), String::new());
         Arc::new(Plain { shared: Arc::clone(&self.shared), link })
     }
 

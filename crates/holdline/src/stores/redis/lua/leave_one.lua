@@ -2,7 +2,7 @@
 -- one call, together.lua.
 --
 -- line: the line's key. id: the ticket's. rest: the time in ms to keep an idle line. barred_for: if
--- given, for how long to bar the ticket. Answers 1 if there was a place, else 0. This first part
+-- given, for how long to bar the ticket. cue: a channel of the asker's, or empty. Answers 1 if there was a place, else 0. This first part
 -- deals with a line of one place, see enter_one.lua; and with the first of a few, see many.lua, when
 -- the second is then admitted and nobody else: what handing a mutex over is. The general way does
 -- the same, but somebody waits for this, and it takes a third of the time.
@@ -45,6 +45,10 @@ if kind == 3 and not barred_for and string.sub(head, 102, 133) == id then
     call('SET', line, text, 'PX', math.max(1, math.ceil((till - now) / 1000)))
     local words = second + 60
     local channel = string.sub(head, words, string.find(head, ' ', words, true) - 1)
+    if cue ~= '' then -- see many.lua
+      redis.pcall('PUBLISH', cue, '')
+      cue = ''
+    end
     redis.pcall('PUBLISH', channel, 'w' .. string.sub(head, second + 28, words - 1)
       .. string.format('%016.0f', s))
     return 1

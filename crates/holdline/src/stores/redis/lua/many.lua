@@ -1,6 +1,6 @@
 -- What is common to everything that is done to a line of many places, and to one that becomes so.
 -- The names, and every step, are those of the kernel's line.rs. Above were defined: line, call, id,
--- idle, head, now, kind, and the numbers of a line of one place.
+-- idle, cue, head, now, kind, and the numbers of a line of one place.
 --
 -- A few places are kept in the line's string, behind its head, in their order (kind 3): handing a
 -- lock over is then one read and one write. They are written when all has been decided, by `save`;
@@ -230,8 +230,17 @@ end
 
 -- Tells each process which of its places were admitted, by ticket and number. If that is not
 -- allowed, they look by themselves.
+--
+-- What a server has to write it writes after the call: to the connection first that it had something
+-- for last. The asker's, which has its answer last, would be first, and the asker may well keep the
+-- server busy before it writes the rest. A message to the asker's own channel, which that connection
+-- listens to, puts it at the end: those who wait are told before it.
 local function announce()
   if not wakes then return end
+  if cue ~= '' then
+    redis.pcall('PUBLISH', cue, '')
+    cue = ''
+  end
   for channel, ids in pairs(wakes) do
     redis.pcall('PUBLISH', channel, 'w' .. table.concat(ids))
   end
