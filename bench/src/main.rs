@@ -18,6 +18,7 @@ mod processes;
 mod redis;
 mod renewals;
 mod report;
+mod rival;
 mod row;
 mod startup;
 mod stats;

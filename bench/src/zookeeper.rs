@@ -5,18 +5,15 @@
 //! thread that waits in Curator stands in ZooKeeper's line by itself; of ours, one task of each
 //! process.
 
-use crate::report::{Cell, Report, Table, ratio};
-use crate::row::Row;
-use crate::stats::{Spread, seconds};
+use crate::report::{Cell, Report, Table};
+use crate::rival::{Server, cells, check, drained, in_turns, of_theirs, servers};
 use crate::target::fresh;
 use crate::worker::{Worker, args};
 use crate::{Common, Failure, runtime};
-use holdline::{Client, Mutex};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// Of Curator's time, alone: no slower, and this much for noise.
@@ -31,13 +28,14 @@ const WARM: [f64; 2] = [10.0, 20.0];
 
 pub(crate) fn run(common: &Common, report: &mut Report) -> Result<(), Failure> {
     let folder = tempfile::Builder::new().prefix("holdline-bench-").tempdir()?;
-    let (curator, servers) = match build(folder.path()).and_then(|it| Ok((it, servers(common)?))) {
-        Ok(both) => both,
-        Err(why) => {
-            Report::skip("Curator's locks", &why.to_string());
-            return Ok(());
-        }
-    };
+    let (curator, servers) =
+        match build(folder.path()).and_then(|it| Ok((it, servers(common, start)?))) {
+            Ok(both) => both,
+            Err(why) => {
+                Report::skip("Curator's locks", &why.to_string());
+                return Ok(());
+            }
+        };
     let mut table = Table::new(
         "One task that locks and unlocks, with nobody else there",
         &["ZooKeeper's data", "ours", "Curator's", "ratio", "our CPU", "Curator's CPU"],
@@ -89,39 +87,6 @@ fn must(command: &mut Command, tool: &str, package: &str) -> Result<(), Failure>
     }
 }
 
-/// A ZooKeeper to measure on. One of ours ends when this is dropped.
-struct Server {
-    label: String,
-    url: String,
-    own: Option<(Child, TempDir)>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some((child, _)) = &mut self.own {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn servers(common: &Common) -> Result<Vec<Server>, Failure> {
-    let named = common.stores.iter();
-    let named: Vec<Server> =
-        named.map(|url| Server { label: url.clone(), url: url.clone(), own: None }).collect();
-    if !named.is_empty() {
-        return Ok(named);
-    }
-    let mut servers = Vec::new();
-    // Where every write waits for the disk, little else counts.
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        servers.push(start("in memory", tempfile::tempdir_in(memory)?)?);
-    }
-    servers.push(start("on disk", tempfile::tempdir()?)?);
-    Ok(servers)
-}
-
 /// Of an unpacked release, or Debian's.
 fn class_path() -> Option<String> {
     let home = std::env::var_os("ZOOKEEPER_HOME").map(|home| PathBuf::from(home).join("lib"));
@@ -155,19 +120,8 @@ fn start(label: &str, folder: TempDir) -> Result<Server, Failure> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(|_| "there is no java in the path; apt-get install default-jdk-headless")?;
-    let server = Server {
-        label: label.to_owned(),
-        url: format!("zookeeper://{host}"),
-        own: Some((child, folder)),
-    };
-    let limit = Instant::now() + Duration::from_secs(40);
-    while !serves(&host.to_string()) {
-        if Instant::now() > limit {
-            return Err("ZooKeeper does not answer".into());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(server)
+    let (url, host) = (format!("zookeeper://{host}"), host.to_string());
+    Server::own(label, url, child, folder, || serves(&host))
 }
 
 fn serves(host: &str) -> bool {
@@ -179,13 +133,13 @@ fn serves(host: &str) -> bool {
     asked.is_ok() && text.contains("Mode: ")
 }
 
-impl Server {
-    /// Curator's program in this role, on this server.
-    fn curator(&self, program: &Curator, role: &str, name: &str, round: [f64; 2]) -> Command {
+impl Curator {
+    /// The program in this role, on this server.
+    fn on(&self, server: &Server, role: &str, name: &str, round: [f64; 2]) -> Command {
         let mut command = Command::new("java");
-        let host = self.url.rsplit("//").next().unwrap_or_default();
+        let host = server.url.rsplit("//").next().unwrap_or_default();
         let [seconds, warm] = round.map(|seconds| seconds.to_string());
-        command.args(["-Xmx256m", "-cp", &program.0, "Bench", host, role, name, &seconds]);
+        command.args(["-Xmx256m", "-cp", &self.0, "Bench", host, role, name, &seconds]);
         command.args([&EACH.to_string(), &warm]);
         command
     }
@@ -198,53 +152,14 @@ fn alone(
     report: &mut Report,
 ) -> Result<Vec<Cell>, Failure> {
     let time = common.seconds(3.0);
-    let mut theirs =
-        Worker::spawn(&mut server.curator(curator, "alone", &fresh("curator"), [time, WARM[0]]))?;
-    theirs.ready()?;
+    let mut theirs = curator.on(server, "alone", &fresh("curator"), [time, WARM[0]]);
+    let theirs = Worker::spawn(&mut theirs)?;
     let flags = [("--seconds", time.to_string())];
-    let mut ours = Worker::start(&args("alone", &server.url, &fresh("alone"), &flags))?;
-    ours.ready()?;
-    let mut rounds = Vec::new();
-    for round in 0..=common.rounds() {
-        let pair = if round % 2 == 0 {
-            let first = one(&mut ours)?;
-            (first, one(&mut theirs)?)
-        } else {
-            let first = one(&mut theirs)?;
-            (one(&mut ours)?, first)
-        };
-        rounds.push(pair);
-    }
-    rounds.remove(0); // to warm up
-    let each = |row: &Row| row.seconds / row.locks as f64;
-    let ratios: Vec<f64> = rounds.iter().map(|(ours, it)| each(ours) / each(it)).collect();
-    check(report, server, "alone, of Curator's time at most", ALONE, &ratios, |a, b| a <= b);
-    Ok(vec![
-        server.label.as_str().into(),
-        Cell::times(rounds.iter().map(|(ours, _)| each(ours))),
-        Cell::times(rounds.iter().map(|(_, it)| each(it))),
-        Cell::ratios(ratios),
-        Cell::times(rounds.iter().map(|(ours, _)| ours.cpu / ours.locks as f64)),
-        Cell::times(rounds.iter().map(|(_, it)| it.cpu / it.locks as f64)),
-    ])
-}
-
-fn one(worker: &mut Worker) -> Result<Row, Failure> {
-    worker.go()?;
-    Ok(serde_json::from_str(&worker.line()?)?)
-}
-
-fn check(
-    report: &mut Report,
-    server: &Server,
-    what: &str,
-    limit: f64,
-    ratios: &[f64],
-    holds: impl Fn(f64, f64) -> bool,
-) {
-    let median = Spread::of(ratios.iter().copied()).map_or(f64::NAN, |spread| spread.median);
-    let what = format!("zookeeper {}: {what} {limit}", server.label);
-    report.check(what, ratio(median), holds(median, limit));
+    let ours = Worker::start(&args("alone", &server.url, &fresh("alone"), &flags))?;
+    let rounds = in_turns(common, ours, theirs)?;
+    let what = format!("zookeeper {}: alone, of Curator's time at most", server.label);
+    check(report, &what, ALONE, &of_theirs(&rounds), |a, b| a <= b);
+    Ok(cells(server, &rounds))
 }
 
 fn crowd(
@@ -256,7 +171,7 @@ fn crowd(
     let runtime = runtime()?;
     let client = runtime.block_on(holdline::open(&server.url))?;
     let name = fresh("curator");
-    let start = || Worker::spawn(&mut server.curator(curator, "wait", &name, [0.0, WARM[1]]));
+    let start = || Worker::spawn(&mut curator.on(server, "wait", &name, [0.0, WARM[1]]));
     let mut theirs = (0..PROCESSES).map(|_| start()).collect::<Result<Vec<_>, Failure>>()?;
     theirs.iter_mut().try_for_each(Worker::ready)?;
     let waiters = [("--waiters", EACH.to_string())];
@@ -273,8 +188,12 @@ fn crowd(
     }
     rounds.remove(0); // to warm up
     let ratios: Vec<f64> = rounds.iter().map(|(ours, it)| ours.rate / it.rate).collect();
-    let what = format!("{} of {PROCESSES} processes, times Curator's rate", PROCESSES * EACH);
-    check(report, server, &format!("{what} at least"), SPREAD, &ratios, |a, b| a >= b);
+    let what = format!(
+        "zookeeper {}: {} of {PROCESSES} processes, times Curator's rate at least",
+        server.label,
+        PROCESSES * EACH
+    );
+    check(report, &what, SPREAD, &ratios, |a, b| a >= b);
     Ok(vec![
         server.label.as_str().into(),
         Cell::rates(rounds.iter().map(|(ours, _)| ours.rate)),
@@ -283,38 +202,4 @@ fn crowd(
         Cell::times(rounds.iter().map(|(ours, _)| ours.cpu)),
         Cell::times(rounds.iter().map(|(_, it)| it.cpu)),
     ])
-}
-
-/// How fast a crowd was.
-struct Drained {
-    /// Locks a second.
-    rate: f64,
-    /// Seconds of CPU time for each lock.
-    cpu: f64,
-}
-
-/// From the moment at which the lock is let go for which all of them wait until the last of them is
-/// done. `in_line` of them stand in ZooKeeper's line; the others behind these, in their processes.
-async fn drained(
-    client: &Client,
-    name: &str,
-    workers: &mut [Worker],
-    in_line: usize,
-) -> Result<Drained, Failure> {
-    let guard = Mutex::new(client, name).lock().await?;
-    workers.iter_mut().try_for_each(Worker::go)?;
-    while client.inspect(name).await?.waiters.len() < in_line {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(300)).await; // all of them listen by now
-    let released = Instant::now();
-    guard.unlock().await?;
-    let (mut locks, mut cpu) = (0, 0.0);
-    for worker in workers {
-        let row: Row = serde_json::from_str(&worker.line()?)?;
-        locks += row.locks;
-        cpu += row.cpu;
-    }
-    let rate = locks as f64 / seconds(released.elapsed());
-    Ok(Drained { rate, cpu: cpu / locks as f64 })
 }
