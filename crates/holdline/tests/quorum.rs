@@ -2,7 +2,7 @@
 #![cfg(feature = "conformance")]
 
 use holdline::conformance::{Chaos, Fault, Op};
-use holdline::store::Store;
+use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, ErrorKind, Mutex, open};
@@ -135,6 +135,44 @@ async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() 
     nodes[2].leave(&name, id).await.expect("works");
     tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
     assert!(!guard.is_valid());
+}
+
+/// Whoever is still on his way in when he is removed by force may get a token on one node that is
+/// above all that the force was given on the others. G19: its answer is above it all the same.
+#[tokio::test]
+async fn a_force_unlock_fences_a_victim_that_was_still_coming_in() {
+    let spaces: Vec<Arc<dyn Store>> = (0..3).map(|_| Arc::new(Memory::new()) as _).collect();
+    let seen: Vec<_> = spaces.iter().map(|space| Arc::new(Chaos::new(space.clone()))).collect();
+    let stores = seen.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
+    let force = Quorum::new(stores).expect("enough nodes");
+    let quorum = Quorum::new(spaces.clone()).expect("enough nodes");
+    let (name, note) = (holdline::Name::new("x").expect("fine"), Arc::from(""));
+    let lease = Duration::from_secs(60);
+    let (id, weight, capacity, span, floor) = (TicketId(1), 1, 1, 1, 0);
+    let victim = Ticket { id, weight, capacity, lease, patience: lease, span, floor };
+
+    // It is in on node 2, and not yet on the others, when the force begins, which cannot reach 1.
+    spaces[2].enter(&name, &victim, &note, Enter::Try).await.expect("works");
+    break_down(&seen[1]);
+    seen[2].always(Op::Evict, Fault::Stutter(1));
+    let mut removal = force.evict(&name, id, "a test");
+    while seen[2].count(Op::Evict) == 0 {
+        assert!(futures_util::poll!(&mut removal).is_pending());
+        tokio::task::yield_now().await;
+    }
+    // The clock of node 1 is ahead.
+    let ahead = Ticket { floor: holdline::clock::wall_micros() + 60_000_000, ..victim };
+    spaces[1].enter(&name, &ahead, &note, Enter::Try).await.expect("works");
+    let standing = quorum.enter(&name, &victim, &note, Enter::Try).await.expect("works");
+    let Standing::Admitted(token) = standing else { panic!("two of three are enough") };
+
+    let number = removal.await.expect("two of three are enough").expect("it was there");
+    assert!(number > token, "{token:?} is not fenced by {number:?}");
+    quorum.leave(&name, id).await.expect("works");
+    let next = Ticket { id: TicketId(2), ..victim };
+    let standing = quorum.enter(&name, &next, &note, Enter::Try).await.expect("works");
+    let Standing::Admitted(later) = standing else { panic!("all are free") };
+    assert!(number < later, "{later:?} is fenced by {number:?} as well");
 }
 
 /// What no quorum can prevent (see GUARANTEES.md): a majority that restarts without its data, or
