@@ -175,6 +175,25 @@ async fn a_force_unlock_fences_a_victim_that_was_still_coming_in() {
     assert!(number < later, "{later:?} is fenced by {number:?} as well");
 }
 
+/// Each round of a force unlock waits for a silent node to the end of its time; even then the rival
+/// who keeps trying is not let in before there is a number. G19.
+#[tokio::test]
+async fn a_force_unlock_fences_also_with_a_silent_node_and_an_eager_rival() {
+    let (nodes, client) = nodes(3);
+    for op in [Op::Enter, Op::Leave, Op::Look, Op::Evict] {
+        nodes[1].always(op, Fault::HangBefore);
+    }
+    let guard = Mutex::new(&client, "x").lock().await.expect("two of three are enough");
+    let rival = Mutex::new(&self::client(&nodes), "x");
+    let rival = tokio::spawn(async move { rival.lock().await.expect("two of three are enough") });
+    let elsewhere = self::client(&nodes);
+    let number = elsewhere.force_unlock("x", guard.ticket(), "a test").await.expect("enough");
+    let number = number.expect("it was there");
+    let rival = tokio::time::timeout(Duration::from_secs(60), rival).await;
+    let rival = rival.expect("it is let in").expect("no panic");
+    assert!(guard.token() < number && number < rival.token());
+}
+
 /// What no quorum can prevent (see GUARANTEES.md): a majority that restarts without its data, or
 /// whose clocks jump past the lease, lets a second holder in. G3: the token tells the resource who
 /// is newer.
