@@ -1,6 +1,7 @@
 //! A quorum with nodes that fail, forget and lag behind. (The conformance suite runs it healthy.)
 #![cfg(feature = "conformance")]
 
+use futures_util::FutureExt;
 use holdline::conformance::{Chaos, Fault, Op};
 use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::stores::memory::Memory;
@@ -19,6 +20,11 @@ fn nodes(n: usize) -> (Vec<Arc<Chaos>>, Client) {
 fn client(nodes: &[Arc<Chaos>]) -> Client {
     let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
     Client::new(Arc::new(Quorum::new(stores).expect("enough nodes")))
+}
+
+fn ticket(id: u128) -> Ticket {
+    let (id, lease) = (TicketId(id), Duration::from_secs(60));
+    Ticket { id, weight: 1, capacity: 1, lease, patience: lease, span: 1, floor: 0 }
 }
 
 fn break_down(node: &Chaos) {
@@ -137,6 +143,26 @@ async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() 
     assert!(!guard.is_valid());
 }
 
+/// A try that has failed leaves, and a leave may be late. Whoever stopped waiting for it meanwhile
+/// is not let in by the same ticket, whose place that leave would take away. G1.
+#[tokio::test]
+async fn a_ticket_that_is_leaving_is_not_asked_with_again() {
+    let (nodes, client) = nodes(3);
+    let guard = Mutex::new(&client, "x").lock().await.expect("works");
+    let (name, note) = (holdline::Name::new("x").expect("fine"), Arc::from(""));
+    let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
+    let quorum = Quorum::new(stores).expect("enough nodes");
+    let ticket = ticket(1);
+    nodes.iter().for_each(|node| node.always(Op::Leave, Fault::HangBefore));
+    assert!(quorum.enter(&name, &ticket, &note, Enter::Try).now_or_never().is_none(), "it leaves");
+    nodes.iter().for_each(|node| node.heal());
+    guard.unlock().await.expect("held to the end");
+    let standing = quorum.enter(&name, &ticket, &note, Enter::Try).await.expect("works");
+    assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    let later = Mutex::new(&client, "x").lock().await.expect("nobody is there");
+    later.unlock().await.expect("held to the end");
+}
+
 /// Whoever is still on his way in when he is removed by force may get a token on one node that is
 /// above all that the force was given on the others. G19: its answer is above it all the same.
 #[tokio::test]
@@ -147,15 +173,13 @@ async fn a_force_unlock_fences_a_victim_that_was_still_coming_in() {
     let force = Quorum::new(stores).expect("enough nodes");
     let quorum = Quorum::new(spaces.clone()).expect("enough nodes");
     let (name, note) = (holdline::Name::new("x").expect("fine"), Arc::from(""));
-    let lease = Duration::from_secs(60);
-    let (id, weight, capacity, span, floor) = (TicketId(1), 1, 1, 1, 0);
-    let victim = Ticket { id, weight, capacity, lease, patience: lease, span, floor };
+    let (victim, next) = (ticket(1), ticket(2));
 
     // It is in on node 2, and not yet on the others, when the force begins, which cannot reach 1.
     spaces[2].enter(&name, &victim, &note, Enter::Try).await.expect("works");
     break_down(&seen[1]);
     seen[2].always(Op::Evict, Fault::Stutter(1));
-    let mut removal = force.evict(&name, id, "a test");
+    let mut removal = force.evict(&name, victim.id, "a test");
     while seen[2].count(Op::Evict) == 0 {
         assert!(futures_util::poll!(&mut removal).is_pending());
         tokio::task::yield_now().await;
@@ -168,8 +192,7 @@ async fn a_force_unlock_fences_a_victim_that_was_still_coming_in() {
 
     let number = removal.await.expect("two of three are enough").expect("it was there");
     assert!(number > token, "{token:?} is not fenced by {number:?}");
-    quorum.leave(&name, id).await.expect("works");
-    let next = Ticket { id: TicketId(2), ..victim };
+    quorum.leave(&name, victim.id).await.expect("works");
     let standing = quorum.enter(&name, &next, &note, Enter::Try).await.expect("works");
     let Standing::Admitted(later) = standing else { panic!("all are free") };
     assert!(number < later, "{later:?} is fenced by {number:?} as well");
