@@ -153,9 +153,13 @@ async fn a_ticket_that_is_leaving_is_not_asked_with_again() {
     let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
     let quorum = Quorum::new(stores).expect("enough nodes");
     let ticket = ticket(1);
-    nodes.iter().for_each(|node| node.always(Op::Leave, Fault::HangBefore));
+    for node in &nodes {
+        node.always(Op::Leave, Fault::HangBefore);
+    }
     assert!(quorum.enter(&name, &ticket, &note, Enter::Try).now_or_never().is_none(), "it leaves");
-    nodes.iter().for_each(|node| node.heal());
+    for node in &nodes {
+        node.heal();
+    }
     guard.unlock().await.expect("held to the end");
     let standing = quorum.enter(&name, &ticket, &note, Enter::Try).await.expect("works");
     assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");

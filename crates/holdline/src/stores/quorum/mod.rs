@@ -48,8 +48,8 @@ pub struct Quorum {
 struct Shared {
     /// The tickets that hold.
     held: Mutex<HashMap<TicketId, Grant>>,
-    /// The tickets that are leaving after a try. If the caller stops waiting meanwhile, it asks again
-    /// by the same ticket; and a leave that is late would take away what that gets.
+    /// The tickets that are leaving after a try. If the caller stops waiting meanwhile, it asks
+    /// again by the same ticket; and a leave that is late would take away what that gets.
     over: Mutex<HashSet<TicketId>>,
     /// How far the nodes' numbers are ahead of this machine's clock, in microseconds; [`UNKNOWN`]
     /// before the first answer. Only ever a guess that saves a round.
