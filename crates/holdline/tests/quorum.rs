@@ -1,8 +1,9 @@
 //! A quorum with nodes that fail, forget and lag behind. (The conformance suite runs it healthy.)
 #![cfg(feature = "conformance")]
 
+use futures_util::FutureExt;
 use holdline::conformance::{Chaos, Fault, Op};
-use holdline::store::Store;
+use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, ErrorKind, Mutex, open};
@@ -19,6 +20,11 @@ fn nodes(n: usize) -> (Vec<Arc<Chaos>>, Client) {
 fn client(nodes: &[Arc<Chaos>]) -> Client {
     let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
     Client::new(Arc::new(Quorum::new(stores).expect("enough nodes")))
+}
+
+fn ticket(id: u128) -> Ticket {
+    let (id, lease) = (TicketId(id), Duration::from_secs(60));
+    Ticket { id, weight: 1, capacity: 1, lease, patience: lease, span: 1, floor: 0 }
 }
 
 fn break_down(node: &Chaos) {
@@ -135,6 +141,84 @@ async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() 
     nodes[2].leave(&name, id).await.expect("works");
     tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
     assert!(!guard.is_valid());
+}
+
+/// A try that has failed leaves, and a leave may be late. Whoever stopped waiting for it meanwhile
+/// is not let in by the same ticket, whose place that leave would take away. G1.
+#[tokio::test]
+async fn a_ticket_that_is_leaving_is_not_asked_with_again() {
+    let (nodes, client) = nodes(3);
+    let guard = Mutex::new(&client, "x").lock().await.expect("works");
+    let (name, note) = (holdline::Name::new("x").expect("fine"), Arc::from(""));
+    let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
+    let quorum = Quorum::new(stores).expect("enough nodes");
+    let ticket = ticket(1);
+    for node in &nodes {
+        node.always(Op::Leave, Fault::HangBefore);
+    }
+    assert!(quorum.enter(&name, &ticket, &note, Enter::Try).now_or_never().is_none(), "it leaves");
+    for node in &nodes {
+        node.heal();
+    }
+    guard.unlock().await.expect("held to the end");
+    let standing = quorum.enter(&name, &ticket, &note, Enter::Try).await.expect("works");
+    assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    let later = Mutex::new(&client, "x").lock().await.expect("nobody is there");
+    later.unlock().await.expect("held to the end");
+}
+
+/// Whoever is still on his way in when he is removed by force may get a token on one node that is
+/// above all that the force was given on the others. G19: its answer is above it all the same.
+#[tokio::test]
+async fn a_force_unlock_fences_a_victim_that_was_still_coming_in() {
+    let spaces: Vec<Arc<dyn Store>> = (0..3).map(|_| Arc::new(Memory::new()) as _).collect();
+    let seen: Vec<_> = spaces.iter().map(|space| Arc::new(Chaos::new(space.clone()))).collect();
+    let stores = seen.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
+    let force = Quorum::new(stores).expect("enough nodes");
+    let quorum = Quorum::new(spaces.clone()).expect("enough nodes");
+    let (name, note) = (holdline::Name::new("x").expect("fine"), Arc::from(""));
+    let (victim, next) = (ticket(1), ticket(2));
+
+    // It is in on node 2, and not yet on the others, when the force begins, which cannot reach 1.
+    spaces[2].enter(&name, &victim, &note, Enter::Try).await.expect("works");
+    break_down(&seen[1]);
+    seen[2].always(Op::Evict, Fault::Stutter(1));
+    let mut removal = force.evict(&name, victim.id, "a test");
+    while seen[2].count(Op::Evict) == 0 {
+        assert!(futures_util::poll!(&mut removal).is_pending());
+        tokio::task::yield_now().await;
+    }
+    // The clock of node 1 is ahead.
+    let ahead = Ticket { floor: holdline::clock::wall_micros() + 60_000_000, ..victim };
+    spaces[1].enter(&name, &ahead, &note, Enter::Try).await.expect("works");
+    let standing = quorum.enter(&name, &victim, &note, Enter::Try).await.expect("works");
+    let Standing::Admitted(token) = standing else { panic!("two of three are enough") };
+
+    let number = removal.await.expect("two of three are enough").expect("it was there");
+    assert!(number > token, "{token:?} is not fenced by {number:?}");
+    quorum.leave(&name, victim.id).await.expect("works");
+    let standing = quorum.enter(&name, &next, &note, Enter::Try).await.expect("works");
+    let Standing::Admitted(later) = standing else { panic!("all are free") };
+    assert!(number < later, "{later:?} is fenced by {number:?} as well");
+}
+
+/// Each round of a force unlock waits for a silent node to the end of its time; even then the rival
+/// who keeps trying is not let in before there is a number. G19.
+#[tokio::test]
+async fn a_force_unlock_fences_also_with_a_silent_node_and_an_eager_rival() {
+    let (nodes, client) = nodes(3);
+    for op in [Op::Enter, Op::Leave, Op::Look, Op::Evict] {
+        nodes[1].always(op, Fault::HangBefore);
+    }
+    let guard = Mutex::new(&client, "x").lock().await.expect("two of three are enough");
+    let rival = Mutex::new(&self::client(&nodes), "x");
+    let rival = tokio::spawn(async move { rival.lock().await.expect("two of three are enough") });
+    let elsewhere = self::client(&nodes);
+    let number = elsewhere.force_unlock("x", guard.ticket(), "a test").await.expect("enough");
+    let number = number.expect("it was there");
+    let rival = tokio::time::timeout(Duration::from_secs(60), rival).await;
+    let rival = rival.expect("it is let in").expect("no panic");
+    assert!(guard.token() < number && number < rival.token());
 }
 
 /// What no quorum can prevent (see GUARANTEES.md): a majority that restarts without its data, or

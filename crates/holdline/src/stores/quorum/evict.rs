@@ -1,21 +1,29 @@
 //! Removing somebody by force, with a number that fences him and nobody after him.
 //!
-//! The nodes' own numbers do not do: the highest of them may be above what a later majority gives
-//! out, and would fence the next holder as well; and if a node's first answer is lost, its second
-//! is that there is nobody, and what the others say may be below the victim's token. So a stand-in
-//! queues behind the victim on every node, is let in where the victim is removed, and takes the
-//! lock as anybody does. Its token is above the victim's and below all later ones, by the same
-//! proof; and nobody comes in between.
+//! What the nodes say when they remove him does not do: the highest may be above what a later
+//! majority gives out, and would fence the next holder as well. So a stand-in queues behind the
+//! victim on every node, and is let in where he is removed: nobody comes in between. Its own
+//! numbers do not do either: on some nodes it may have queued before he came in on others, and
+//! then his token may be the higher.
+//!
+//! So a second one queues behind the stand-in where that is in, only to be given a number: it is
+//! above all that its node has seen before. The highest is the answer, as soon as a renewal of the
+//! stand-in has lifted a majority of those nodes to it. The proof is in
+//! `docs/decisions/0007-quorum-tokens.md`.
 
 use super::Quorum;
+use super::round::Round;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Enter, Seq, Standing, Ticket, TicketId};
+use holdline_kernel::Vote;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a stand-in is left behind if all goes wrong.
-const LEASE: Duration = Duration::from_secs(1);
+/// How long the two are left behind if all goes wrong. Three rounds, each a third of it: even if a
+/// node is silent, the stand-in is still there when it is let in.
+const LEASE: Duration = Duration::from_secs(3);
 
 impl Quorum {
     pub(super) async fn remove(
@@ -37,9 +45,12 @@ impl Quorum {
             span: 1,
             floor: self.lead(),
         };
-        let token = self.replace(line, id, reason, &stand_in).await;
-        self.leave_all(line, stand_in.id, Self::patience(LEASE)).await.ok();
-        token
+        let second = Ticket { id: TicketId(fastrand::u128(..)), ..stand_in };
+        let number = self.replace(line, id, reason, &stand_in, &second).await;
+        for id in [second.id, stand_in.id] {
+            self.leave_all(line, id, Self::patience(LEASE)).await.ok();
+        }
+        number
     }
 
     async fn replace(
@@ -48,23 +59,54 @@ impl Quorum {
         id: TicketId,
         reason: &str,
         stand_in: &Ticket,
+        second: &Ticket,
     ) -> Result<Option<Seq>> {
         let note = &Arc::from("");
         self.survey(line, |node| node.enter(line, stand_in, note, Enter::Queue)).await?;
-        let numbers = self.survey(line, |node| node.evict(line, id, reason)).await?;
-        if numbers.iter().all(Option::is_none) {
+        let there = self.survey(line, |node| node.evict(line, id, reason)).await?;
+        if there.iter().all(Option::is_none) {
             return Ok(None);
         }
-        // Where the stand-in is behind the victim, the number that came up there is the stand-in's.
-        // A higher one is that of a node where the victim has come back behind it.
-        let highest = numbers.into_iter().flatten().max();
-        match self.try_all(line, stand_in, note).await {
-            Ok(Standing::Admitted(token)) if Some(token) >= highest => Ok(Some(token)),
-            // That; or the victim was not on a majority any more, and another was first; or answers
-            // are missing. No number is better than one that may fence the wrong one, or nobody.
-            Ok(_) => Err(unfenced(line, None)),
-            Err(error) => Err(unfenced(line, Some(error))),
+        self.number(line, stand_in, second, note).await.map(Some)
+    }
+
+    /// On a majority, in this order: the stand-in is in, a second one is given a number, and the
+    /// stand-in lifts the node to the highest of those numbers.
+    async fn number(
+        &self,
+        line: &Name,
+        stand_in: &Ticket,
+        second: &Ticket,
+        note: &Arc<str>,
+    ) -> Result<Seq> {
+        let mut round = Round::new(self.tally(), LEASE / 3);
+        for node in self.nodes.iter() {
+            round.ask(Box::pin(async move {
+                let first = node.enter(line, stand_in, note, Enter::Try).await?;
+                let Standing::Admitted(seat) = first else { return Ok((Vote::No, None)) };
+                Ok(match node.enter(line, second, note, Enter::Queue).await? {
+                    // Nodes without tokens give no place either.
+                    Standing::Waiting { seq, .. } => {
+                        (Vote::Yes, Some((seat, seq.unwrap_or(Seq(0)))))
+                    }
+                    Standing::Admitted(_) | Standing::Lost => (Vote::No, None),
+                })
+            }));
         }
+        let outcome = round.run_all(clock::now()).await;
+        if !outcome.met() {
+            // The victim was not on a majority any more, and another was first; or answers are
+            // missing. No number is better than one that may fence the wrong one, or nobody.
+            let missing = !outcome.hopeless_by_no();
+            let cause = missing.then(|| self.unavailable(line, &outcome.failures()));
+            return Err(unfenced(line, cause));
+        }
+        let places = outcome.answers(|(_, place)| *place);
+        let number = places.iter().flatten().map(|(_, number)| *number).max().unwrap_or(Seq(0));
+        let seats = places.into_iter().map(|place| place.map(|(seat, _)| seat)).collect();
+        let lifted = self.lift(line, stand_in, note, seats, number).await;
+        lifted.map_err(|error| unfenced(line, Some(error)))?;
+        Ok(number)
     }
 }
 

@@ -32,7 +32,7 @@ use crate::store::{
 use grant::{Grant, Seat};
 use holdline_kernel::{Tally, Vote};
 use round::{Round, detail, to_its_end};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,6 +48,9 @@ pub struct Quorum {
 struct Shared {
     /// The tickets that hold.
     held: Mutex<HashMap<TicketId, Grant>>,
+    /// The tickets that are leaving after a try. If the caller stops waiting meanwhile, it asks
+    /// again by the same ticket; and a leave that is late would take away what that gets.
+    over: Mutex<HashSet<TicketId>>,
     /// How far the nodes' numbers are ahead of this machine's clock, in microseconds; [`UNKNOWN`]
     /// before the first answer. Only ever a guess that saves a round.
     ahead: AtomicI64,
@@ -81,12 +84,20 @@ impl Quorum {
                 format!("{} cannot be a node of a quorum that has tokens", node.address());
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let shared = Shared { held: Mutex::default(), ahead: AtomicI64::new(UNKNOWN) };
+        let shared = Shared {
+            held: Mutex::default(),
+            over: Mutex::default(),
+            ahead: AtomicI64::new(UNKNOWN),
+        };
         Ok(Quorum { nodes, shared: Arc::new(shared) })
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<TicketId, Grant>> {
         self.shared.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn over(&self) -> MutexGuard<'_, HashSet<TicketId>> {
+        self.shared.over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tally(&self) -> Tally {
@@ -117,6 +128,11 @@ impl Quorum {
         }
     }
 
+    /// Not admitted, and no place: the caller comes back with a new ticket.
+    fn not_now() -> Standing {
+        Standing::Waiting { seq: None, again: Duration::from_millis(fastrand::u64(5..50)) }
+    }
+
     /// A new ticket: on all nodes at once, or on none.
     async fn try_all(&self, line: &Name, ticket: &Ticket, note: &Arc<str>) -> Result<Standing> {
         let sent = clock::now();
@@ -141,9 +157,10 @@ impl Quorum {
         }
         if outcome.hopeless_by_no() {
             // Whoever did not answer may have admitted it as well.
+            self.over().insert(ticket.id);
             self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
-            let again = Duration::from_millis(fastrand::u64(5..50));
-            return Ok(Standing::Waiting { seq: None, again });
+            self.over().remove(&ticket.id);
+            return Ok(Self::not_now());
         }
         // Nothing is certain: asked again by the same ticket, the nodes answer the same way.
         Err(self.unavailable(line, &outcome.failures()))
@@ -266,6 +283,7 @@ impl Store for Quorum {
             }
             match how {
                 Enter::Keep(token) => self.keep(line, ticket, note, token).await,
+                Enter::Try | Enter::Queue if self.over().remove(&ticket.id) => Ok(Self::not_now()),
                 Enter::Try | Enter::Queue => {
                     // Asked again, it has the token that it had; nodes that were late must not
                     // raise it.
@@ -283,7 +301,10 @@ impl Store for Quorum {
     }
 
     fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(self.leave_all(line, id, Duration::from_millis(500)))
+        Box::pin(async move {
+            self.over().remove(&id);
+            self.leave_all(line, id, Duration::from_millis(500)).await
+        })
     }
 
     fn watch<'a>(&'a self, _line: &'a Name, _id: TicketId) -> Async<'a, Option<Seq>> {
