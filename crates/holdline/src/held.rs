@@ -147,7 +147,7 @@ impl Held {
         self.state.load(Ordering::Acquire) != HELD
     }
 
-    /// What the keeper is to do at `now`, and when it is to ask again.
+    /// What the keeper is to do at `now`, and when it is to ask again: then it is due, if ever.
     pub(crate) fn next(&self, now: Time) -> (Next, Time) {
         let mut changing = self.changing();
         let next = changing.hold.next(now);
@@ -156,6 +156,7 @@ impl Held {
             Next::Renew => self.until().min(now.after(changing.hold.lease().beat())),
             Next::Lose => now,
         };
+        changing.due = if next == Next::Lose { Time::NEVER } else { again };
         (next, again)
     }
 

@@ -18,11 +18,10 @@ use holdline_kernel::{Next, Schedule, Time};
 use std::any::Any;
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -83,8 +82,15 @@ struct Keeper {
 
 /// So many doubts about tickets that are not known here are kept in mind.
 const EARLY: usize = 256;
+/// So many renewals are begun before all else is seen to.
+const FEW: usize = 20;
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// What the keeper does beside other things.
+enum Job {
+    Renew(Arc<Held>),
+    Lapse(Arc<Held>),
+    Finish(Leave),
+}
 
 fn keeper() -> &'static Keeper {
     static KEEPER: OnceLock<&'static Keeper> = OnceLock::new();
@@ -182,38 +188,41 @@ impl Keeper {
     }
 
     async fn run(&'static self, mut inbox: mpsc::UnboundedReceiver<Leave>) {
-        let mut work = FuturesUnordered::<Work>::new();
+        // A store that panics fails one call, and must not take the keeper along.
+        let begin = |job| AssertUnwindSafe(self.work(job)).catch_unwind();
+        let mut work = FuturesUnordered::new();
+        let mut due = VecDeque::new();
         loop {
-            let next = self.beat(&mut work).await;
+            let (losses, next) = self.collect(&mut due);
+            work.extend(losses.into_iter().map(|held| begin(Job::Lapse(held))));
+            // A few at a time: while the store works on these the next are begun, and the first are
+            // done with, and out of memory, before the last.
+            let few = due.drain(..due.len().min(FEW)).filter(|held| !held.is_over());
+            work.extend(few.map(|held| begin(Job::Renew(held))));
             tokio::select! {
                 () = self.nudge.notified() => {}
-                Some(leave) = inbox.recv() => start(self.finish(leave), &mut work).await,
-                Some(()) = work.next(), if !work.is_empty() => {}
+                Some(leave) = inbox.recv() => work.push(begin(Job::Finish(leave))),
+                Some(_) = work.next(), if !work.is_empty() => {}
                 () = clock::sleep_until(next), if next != Time::NEVER => {}
+                () = tokio::task::yield_now(), if !due.is_empty() => {}
             }
+            let all_done = |cx: &mut Context<'_>| {
+                while let Poll::Ready(Some(_)) = work.poll_next_unpin(cx) {}
+                Poll::Ready(())
+            };
+            poll_fn(all_done).await;
         }
     }
 
-    /// Does what is due, and says when something will be.
-    async fn beat(&'static self, work: &mut FuturesUnordered<Work>) -> Time {
-        let (renewals, losses) = self.collect();
-        for held in losses {
-            start(self.lapse(held), work).await;
-        }
-        for held in renewals {
-            start(renew(held), work).await;
-        }
-        self.plan().planned
-    }
-
-    fn collect(&self) -> (Vec<Arc<Held>>, Vec<Arc<Held>>) {
+    /// Adds what is to be renewed; and says what is lost, and when something will be due.
+    fn collect(&self, renewals: &mut VecDeque<Arc<Held>>) -> (Vec<Arc<Held>>, Time) {
         let now = clock::now();
-        let (mut renewals, mut losses) = (Vec::new(), Vec::new());
+        let mut losses = Vec::new();
         let mut plan = self.plan();
         while plan.entries.first().is_some_and(|first| first.due <= now) {
             let Some(Entry { held, .. }) = plan.entries.pop_first() else { break };
-            held.set_due(Time::NEVER);
             if held.is_over() {
+                held.set_due(Time::NEVER);
                 continue;
             }
             let (next, again) = held.next(now);
@@ -221,14 +230,21 @@ impl Keeper {
                 losses.push(held);
                 continue;
             }
-            held.set_due(again);
             plan.entries.insert(Entry { due: again, held: Arc::clone(&held) });
             if next == Next::Renew {
-                renewals.push(held);
+                renewals.push_back(held);
             }
         }
         plan.planned = plan.entries.first().map_or(Time::NEVER, |first| first.due);
-        (renewals, losses)
+        (losses, plan.planned)
+    }
+
+    async fn work(&'static self, job: Job) {
+        match job {
+            Job::Renew(held) => renew(held).await,
+            Job::Lapse(held) => self.lapse(held).await,
+            Job::Finish(leave) => self.finish(leave).await,
+        }
     }
 
     /// The deadline has passed without a renewal: tell the holder, then tidy up behind it. Not at
@@ -276,17 +292,6 @@ struct Done(&'static Keeper);
 impl Drop for Done {
     fn drop(&mut self) {
         self.0.undone.send_modify(|undone| *undone -= 1);
-    }
-}
-
-/// Runs as much of the work as goes without waiting, and keeps the rest. Most renewals of a local
-/// store never get as far as being kept.
-async fn start(task: impl Future<Output = ()> + Send + 'static, work: &mut FuturesUnordered<Work>) {
-    // A store that panics fails one call, and must not take the keeper along.
-    let mut task: Work = Box::pin(AssertUnwindSafe(task).catch_unwind().map(drop));
-    let ready = poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_ready())).await;
-    if !ready {
-        work.push(task);
     }
 }
 

@@ -129,7 +129,8 @@ impl Desk {
     pub(super) async fn ask(self: &Arc<Self>, step: &Arc<Step>) -> Result<Value, Fault> {
         let call = UnderWay::new(self);
         if call.others < ALONE || !self.together.load(Ordering::Relaxed) {
-            return self.alone(step).await;
+            // In a box, as what goes with others is to be small: there may be very many.
+            return Box::pin(self.alone(step)).await;
         }
         let (reply, answer) = oneshot::channel();
         self.put(Waiting { step: Arc::clone(step), reply });

@@ -15,6 +15,7 @@ use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind};
 use holdline_kernel::Time;
 use redis::{Cmd, FromRedisValue, Value};
+use std::pin::pin;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -155,7 +156,8 @@ impl Link {
     async fn ask_for(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
         let time = self.config.timeout + if acked { self.config.ack_timeout } else { NONE };
         let limit = clock::now().after(time);
-        within(limit, self.converse(command, acked)).await.unwrap_or(Err(Fault::Silence))
+        let talk = pin!(self.converse(command, acked));
+        within(limit, talk).await.unwrap_or(Err(Fault::Silence))
     }
 
     async fn converse(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
@@ -190,7 +192,7 @@ impl Link {
         if let Some(found) = self.usable() {
             return Ok(found); // made by somebody else in the meantime
         }
-        let mut conn = dial::commands(&self.config, &self.cue).await?;
+        let mut conn = Box::pin(dial::commands(&self.config, &self.cue)).await?; // rare, and large
         let acks = match self.config.ack {
             None => 0,
             Some(ack @ Ack::Count(_)) => ack.of(0),

@@ -20,7 +20,7 @@ local kind, last, bar, capacity, held, seq, expires, due, till = 1, 0, 0, 0, 0, 
 if head then
   kind, last, bar, capacity, held, seq, expires, due, till = struct.unpack('<Bdddddddd', head)
 end
-local again = false
+local again, same = false, false
 if kind == 1 then
   if now >= expires then
     if how >= 0 or (now < bar and call('ZSCORE', line .. ':x', string.sub(tail, 1, 32))) then
@@ -35,9 +35,11 @@ if kind == 1 then
   else
     if wanted ~= capacity then return {3, capacity} end
     if now >= due then due = expires end
-    if string.sub(head, 66, 97) == string.sub(tail, 1, 32) then
+    same = how >= 0 and string.sub(head, 66) == tail
+    if same or string.sub(head, 66, 97) == string.sub(tail, 1, 32) then
       if how >= 0 and seq ~= how then return {2} end
       if weight > held then return {4} end
+      same = same and weight == held and floor == 0
       if floor > 0 then
         local spent = floor + (math.max(span, 1) - 1)
         if spent > MOST then return {5} end
@@ -57,6 +59,10 @@ if again then
   if bar > enough then enough = bar end
   -- To overwrite is quicker than to set.
   local over = till >= enough + idle / 2 and #head == 65 + #tail
+  if over and same then
+    call('SETRANGE', line, '41', struct.pack('<dd', expires, due)) -- all that most renewals change
+    return seq
+  end
   if not over then till = enough + idle end
   local text = struct.pack('<Bdddddddd', 1, last, bar, capacity, weight, seq, expires, due, till)
     .. tail
