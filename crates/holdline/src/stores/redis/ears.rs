@@ -279,7 +279,7 @@ impl Hearing {
     fn notice(&self, message: &[u8]) {
         match message.split_first() {
             Some((b'w', places)) => {
-                for (id, seq) in places.chunks(48).filter_map(place_of) {
+                for (id, seq) in places.chunks(PLACE).filter_map(place_of) {
                     self.wakes.admit(id, seq);
                 }
             }
@@ -295,11 +295,14 @@ impl Hearing {
     }
 }
 
-/// A place as a notice names it: the ticket's id, and 16 digits of its number.
+/// How long a place is in a notice,
+pub(super) const PLACE: usize = 40;
+
+/// and what is in it: the ticket's id, and its number as the line has it.
 pub(super) fn place_of(text: &[u8]) -> Option<(TicketId, Seq)> {
     let (id, seq) = text.split_at_checked(32)?;
-    let seq = std::str::from_utf8(seq).ok()?.parse().ok()?;
-    Some((id_of(id)?, Seq(seq)))
+    let seq = f64::from_le_bytes(seq.try_into().ok()?);
+    Some((id_of(id)?, Seq(seq as u64)))
 }
 
 /// A ticket's id as its 32 digits say it.

@@ -77,7 +77,7 @@ impl Server {
 
     /// Whom the last operation told, by ticket.
     fn woken(&mut self) -> BTreeSet<(TicketId, Seq)> {
-        let messages: Vec<String> = redis::cmd("LRANGE")
+        let messages: Vec<Vec<u8>> = redis::cmd("LRANGE")
             .arg("model:woken")
             .arg(0)
             .arg(-1)
@@ -88,10 +88,10 @@ impl Server {
         let cues: Vec<_> = messages.iter().take_while(|message| message.is_empty()).collect();
         let rest = &messages[cues.len()..];
         assert!(cues.len() <= 1 && rest.iter().all(|message| !message.is_empty()), "{messages:?}");
-        assert!(cues.is_empty() || rest.iter().any(|message| message.starts_with('w')));
-        let admitted = messages.iter().filter_map(|message| message.strip_prefix('w'));
+        assert!(cues.is_empty() || rest.iter().any(|message| message.starts_with(b"w")));
+        let admitted = messages.iter().filter_map(|message| message.strip_prefix(b"w"));
         admitted
-            .flat_map(|places| places.as_bytes().chunks(48))
+            .flat_map(|places| places.chunks(super::ears::PLACE))
             .map(|place| super::ears::place_of(place).expect("a place"))
             .collect()
     }

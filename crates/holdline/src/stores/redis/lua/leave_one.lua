@@ -25,7 +25,8 @@ if kind == 1 and not barred_for then
 end
 if kind == 3 and not barred_for and string.sub(head, 102, 133) == id then
   local count, front, far = seq, expires, till
-  local weight, _, _, size = struct.unpack('<dddI4', head, 74)
+  local weight, _, size
+  till, weight, _, _, size = struct.unpack('<ddddI4', head, 66)
   local second = 102 + size
   local w, s, e, rest_of_it = struct.unpack('<dddI4', head, second)
   local third = second + 28 + rest_of_it
@@ -33,16 +34,22 @@ if kind == 3 and not barred_for and string.sub(head, 102, 133) == id then
   if count > 2 then w3, s3 = struct.unpack('<dd', head, third) end
   held = held - weight + w
   if now < due and s == front and held <= capacity and held + w3 > capacity then
-    till = math.max(now, far, last, bar) + idle
     local text
+    local enough = math.max(now, far, last, bar)
+    local over = till >= enough + idle / 2 -- it may keep the time that it has: quicker
+    if not over then till = enough + idle end
     if count > 2 then
-      text = struct.pack('<Bddddddddd', 3, last, bar, capacity, held, count - 1, s3, due, far, 0)
+      text = struct.pack('<Bddddddddd', 3, last, bar, capacity, held, count - 1, s3, due, far, till)
         .. string.sub(head, second)
     else
       text = struct.pack('<Bdddddddd', 1, last, bar, capacity, w, s, e, due, till)
         .. string.sub(head, second + 28)
     end
-    call('SET', line, text, 'PX', math.max(1, math.ceil((till - now) / 1000)))
+    if over then
+      call('SET', line, text, 'KEEPTTL')
+    else
+      call('SET', line, text, 'PX', math.ceil((till - now) / 1000))
+    end
     local words = second + 60
     local channel = string.sub(head, words, string.find(head, ' ', words, true) - 1)
     if cue ~= '' then -- see many.lua
@@ -50,7 +57,7 @@ if kind == 3 and not barred_for and string.sub(head, 102, 133) == id then
       cue = ''
     end
     redis.pcall('PUBLISH', channel, 'w' .. string.sub(head, second + 28, words - 1)
-      .. string.format('%016.0f', s))
+      .. string.sub(head, second + 8, second + 15))
     return 1
   end
 end

@@ -120,7 +120,7 @@ local function advance(asker)
       local channel = channel_of(next)
       wakes = wakes or {}
       wakes[channel] = wakes[channel] or {}
-      table.insert(wakes[channel], next.id .. string.format('%016.0f', next.s))
+      table.insert(wakes[channel], next.id .. struct.pack('<d', next.s))
     end
   end
 end
@@ -198,6 +198,7 @@ local function together()
     return struct.pack('<Bdddddddd', 1, last, bar, capacity, first.w, first.s, first.e, due,
       horizon()) .. first.id .. first.words
   end
+  till = horizon()
   local parts = {numbers(3)}
   for n, place in ipairs(few) do
     local tail = place.id .. place.words
@@ -211,7 +212,7 @@ end
 -- has been changed.
 local function spread()
   local all = few
-  few = nil
+  few, till = nil, 0
   if call('EXISTS', places, order, expiry) > 0 then
     call('DEL', places, order, expiry) -- of a line that was removed
   end
