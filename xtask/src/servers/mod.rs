@@ -8,8 +8,10 @@ mod process;
 mod redis;
 mod redis_cluster;
 mod redis_sentinel;
+mod redis_versions;
 mod state;
 mod topology;
+mod wheel;
 mod zookeeper;
 
 pub(crate) use install::{in_path, packages_from_apt};
@@ -20,10 +22,12 @@ use state::{OneAtATime, Running};
 use topology::{Ports, Topology};
 
 /// Everything that can be started. A new one is a constant in a file of its own, and a line here.
-static TOPOLOGIES: [Topology; 9] = [
+static TOPOLOGIES: [Topology; 11] = [
     redis::SINGLE,
     redis::EVENTS,
     redis::FIVE,
+    redis_versions::OLDEST,
+    redis_versions::VALKEY,
     redis_sentinel::SENTINEL,
     redis_cluster::CLUSTER,
     etcd::SINGLE,

@@ -8,6 +8,7 @@ pub(super) const REDIS: Program = Program {
     package: "redis-server",
     elsewhere: "brew install redis, or https://redis.io/docs/latest/operate/oss_and_stack/install",
     jars: &[],
+    wheel: None,
 };
 
 /// Up when it answers a ping.

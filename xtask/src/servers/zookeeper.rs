@@ -23,6 +23,7 @@ const ZOOKEEPER: Program = Program {
             class_path: &["zookeeper.jar", "slf4j-simple.jar"],
         },
     ],
+    wheel: None,
 };
 
 /// A member: its name, its configuration, its number, and its ports.
