@@ -4,12 +4,15 @@
 #![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
 
 pub(crate) mod peers;
+#[path = "../support/ports.rs"]
+mod ports;
 
 pub(crate) use crate::patience::{soon, until};
 use holdline::{Client, open};
 use peers::Peers;
+use ports::free_port;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -164,11 +167,6 @@ fn certify(folder: &Path) {
         .output()
         .expect("openssl runs");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("it has an address").port()
 }
 
 impl Servers {

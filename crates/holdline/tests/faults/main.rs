@@ -3,7 +3,7 @@
 //!
 //! The harness knows no store: [`run::Run`] takes a URL, faults, times, a seed and what to expect.
 //! `docs/faults.md` says how to run it for longer and how to read what it prints.
-
+#![allow(clippy::duplicate_mod, reason = "each kind of server takes its ports by the same file")]
 #![cfg(all(
     unix,
     any(feature = "sqlite", feature = "redis", feature = "etcd", feature = "zookeeper")

@@ -4,10 +4,12 @@
 //! Without either, the test says that it was not run; under CI that is a failure.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
-use std::net::TcpListener;
+#[path = "../support/ports.rs"]
+mod ports;
+
+pub use ports::free_port;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// A running server.
@@ -142,19 +144,6 @@ fn launch_in(
     assert!(std::env::var_os("CI").is_none(), "{test} needs redis-server or HOLDLINE_TEST_REDIS");
     eprintln!("{test}: not run: neither redis-server nor HOLDLINE_TEST_REDIS is there");
     None
-}
-
-/// Ports from 22100 on: below those that the system gives to connections, which would be in the way
-/// of a server that starts again. A cluster's second port is 10000 higher.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = (std::process::id() % 900) as u16 * 10;
-    loop {
-        let port = 22100 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 9000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 impl Server {

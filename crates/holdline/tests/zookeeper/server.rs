@@ -2,13 +2,16 @@
 
 #[path = "between.rs"]
 mod between;
+#[path = "../support/ports.rs"]
+mod ports;
 
 pub(crate) use crate::patience::{soon, until};
 use between::Between;
 use holdline::{Client, Guard, Mutex, open};
 use holdline_rig::Link;
+pub(crate) use ports::free_port;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -153,11 +156,6 @@ fn run(folder: &Path, at: usize, java: &str) -> Child {
         .stderr(log)
         .spawn()
         .expect("java starts")
-}
-
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("it has an address").port()
 }
 
 impl Servers {
