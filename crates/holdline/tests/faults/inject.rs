@@ -6,6 +6,7 @@
 
 use crate::crew::Member;
 use crate::errand::{Temper, locks};
+use crate::judge;
 use crate::run::Run;
 use fastrand::Rng;
 use holdline::{Client, Info, Party};
@@ -114,7 +115,7 @@ impl Arena {
     /// Whether fewer locks were lost so far than the run needs to prove anything: nobody can be
     /// stopped for certain just while it holds one.
     fn few_are_lost(&self) -> bool {
-        self.written(r#""op":"lost""#) < self.run.expect.min_expiries
+        judge::losses(&self.history()) < self.run.expect.min_expiries
     }
 
     /// Whether there were fewer grants so far than the run needs to prove anything.

@@ -219,6 +219,12 @@ fn excuse_neighbours(mut history: History) -> History {
     history
 }
 
+/// How many holders were told so far that they had lost a lock which nobody broke by force.
+pub(crate) fn losses(history: &Path) -> usize {
+    let history = settle_forced(History::read(history).unwrap());
+    history.events.iter().filter(|e| e.op == Op::Lost).count()
+}
+
 /// Replaces the end that a victim believes in by a release at the moment of the force.
 fn settle_forced(mut history: History) -> History {
     for Broken { key: victim, from, to } in broken(&history.events) {
