@@ -34,7 +34,15 @@ impl Wheel {
         std::fs::write(&list, self.requirement).map_err(|e| format!("{}: {e}.", list.display()))?;
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
         let mut pip = Command::new(venv.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]);
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--upgrade",
+            "--no-deps",
+            "--only-binary=:all:",
+        ]);
         pip.args(["--require-hashes", "--implementation", "cp", "--python-version", "3.11"]);
         for platform in ["manylinux2014", "manylinux_2_17", "manylinux_2_28"] {
             pip.arg("--platform").arg(format!("{platform}_{}", std::env::consts::ARCH));
