@@ -2,10 +2,11 @@
 -- one call, together.lua.
 --
 -- line: the line's key. id: the ticket's. rest: the time in ms to keep an idle line. barred_for: if
--- given, for how long to bar the ticket. cue: a channel of the asker's, or empty. Answers 1 if there was a place, else 0. This first part
--- deals with a line of one place, see enter_one.lua; and with the first of a few, see many.lua, when
--- the second is then admitted and nobody else: what handing a mutex over is. The general way does
--- the same, but somebody waits for this, and it takes a third of the time.
+-- given, for how long to bar the ticket. cue: a channel of the asker's, or empty: see many.lua.
+-- Answers 1 if there was a place, else 0. This first part deals with a line of one place, see
+-- enter_one.lua; and with the first of a few, see many.lua, when the second is then admitted and
+-- nobody else: what handing a mutex over is. The general way does the same, but somebody waits for
+-- this, and it takes a third of the time.
 local head = call('GETEX', line)
 local idle = rest * 1000
 local kind, last, bar, capacity, held, seq, expires, due, till = 1, 0, 0, 0, 0, 0, 0, 0, 0
@@ -52,7 +53,7 @@ if kind == 3 and not barred_for and string.sub(head, 102, 133) == id then
     end
     local words = second + 60
     local channel = string.sub(head, words, string.find(head, ' ', words, true) - 1)
-    if cue ~= '' then -- see many.lua
+    if cue ~= '' then
       redis.pcall('PUBLISH', cue, '')
       cue = ''
     end
