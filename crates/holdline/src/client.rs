@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tokio::sync::watch;
 use tracing::Instrument;
 
 /// A connection to a store, from which locks are made. Cheap to clone; all clones, and all locks
@@ -68,7 +69,7 @@ impl Client {
     /// A client of this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         store.alarm(Arc::new(keeper::doubt));
-        let pair = Arc::new(Pair { twin: store.twin(), store });
+        let pair = Arc::new(Pair { twin: store.twin(), store, undone: watch::Sender::new(0) });
         let inner = Inner { pair, gates: Arc::default(), reentries: Mutex::default() };
         Client { inner: Arc::new(inner) }
     }
@@ -143,14 +144,16 @@ impl Client {
         Ok(token.map(|seq| seq.0))
     }
 
-    /// Waits until every lock that was dropped, and every acquisition that was abandoned, has
-    /// really been given up in the store. Of use before a process ends.
+    /// Waits until every lock of this client that was dropped, and every acquisition that was
+    /// abandoned, has really been given up in the store, or has lapsed there. Of use before a
+    /// process ends.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub async fn settle(&self) {
-        keeper::settle().await;
+        // The sender lives as long as this client: this cannot fail.
+        let _ = self.inner.pair.undone.subscribe().wait_for(|undone| *undone == 0).await;
     }
 
     /// The one way to acquire, which every recipe takes.

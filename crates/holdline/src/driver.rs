@@ -8,7 +8,7 @@
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::held::Held;
-use crate::keeper;
+use crate::keeper::{self, Leave};
 use crate::names::Name;
 use crate::store::{Pair, Seq, Ticket, TicketId};
 use holdline_kernel::{Action, Claim, Event, Hold, Lease, Manner, Time};
@@ -157,7 +157,7 @@ fn silence(pair: &Pair, want: &Want) -> Error {
 
 /// Hands a ticket whose acquisition came to nothing to the keeper.
 struct Abandon<'a> {
-    pair: &'a Pair,
+    pair: &'a Arc<Pair>,
     want: &'a Want,
     id: Option<TicketId>,
 }
@@ -166,13 +166,8 @@ impl Drop for Abandon<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             let longest = self.want.lease.length.max(self.want.patience);
-            keeper::leave(keeper::Leave {
-                store: Arc::clone(&self.pair.twin),
-                line: self.want.line.clone(),
-                id,
-                until: clock::now().after(longest),
-                then: None,
-            });
+            let until = clock::now().after(longest);
+            keeper::leave(Leave::new(self.pair, &self.want.line, id, until));
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::held::Held;
-use crate::keeper;
+use crate::keeper::{self, Leave};
 use crate::names::Name;
 use crate::store::{Seq, check_lease};
 use holdline_kernel::Lease;
@@ -284,14 +284,11 @@ impl Drop for Guard {
         }
         keeper::forget(&self.held);
         self.held.release();
-        let ticket = self.held.ticket();
-        keeper::leave(keeper::Leave {
-            store: Arc::clone(&self.held.pair.twin),
-            line: self.held.line.clone(),
-            id: ticket.id,
-            until: clock::now().after(ticket.lease),
-            then: mem::take(&mut self.pass).map(|pass| Box::new(pass) as _),
-        });
+        let (held, ticket) = (&self.held, self.held.ticket());
+        let until = clock::now().after(ticket.lease);
+        let mut leave = Leave::new(&held.pair, &held.line, ticket.id, until);
+        leave.then = mem::take(&mut self.pass).map(|pass| Box::new(pass) as _);
+        keeper::leave(leave);
     }
 }
 

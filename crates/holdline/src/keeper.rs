@@ -11,7 +11,7 @@ use crate::clock;
 use crate::held::Held;
 use crate::names::Name;
 use crate::observe;
-use crate::store::{Store, TicketId};
+use crate::store::{Pair, TicketId};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use holdline_kernel::{Next, Schedule, Time};
@@ -23,17 +23,31 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 
-/// A place to give up in the background.
+/// A place to give up in the background. Its client counts it until it is dropped.
 pub(crate) struct Leave {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) line: Name,
-    pub(crate) id: TicketId,
+    pair: Arc<Pair>,
+    line: Name,
+    id: TicketId,
     /// After this the place has lapsed anyway.
-    pub(crate) until: Time,
+    until: Time,
     /// Dropped when it is done: what must not happen before.
     pub(crate) then: Option<Box<dyn Any + Send>>,
+}
+
+impl Leave {
+    pub(crate) fn new(pair: &Arc<Pair>, line: &Name, id: TicketId, until: Time) -> Self {
+        pair.undone.send_modify(|undone| *undone += 1);
+        Leave { pair: Arc::clone(pair), line: line.clone(), id, until, then: None }
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        drop(self.then.take());
+        self.pair.undone.send_modify(|undone| *undone -= 1);
+    }
 }
 
 /// A held lock, and when to see to it. Ordered by time; the address tells apart what is due at
@@ -77,7 +91,6 @@ struct Keeper {
     plan: Mutex<Plan>,
     nudge: Notify,
     jobs: mpsc::UnboundedSender<Leave>,
-    undone: watch::Sender<usize>,
 }
 
 /// So many doubts about tickets that are not known here are kept in mind.
@@ -97,12 +110,8 @@ fn keeper() -> &'static Keeper {
     KEEPER.get_or_init(|| {
         let (jobs, inbox) = mpsc::unbounded_channel();
         let plan = Plan { entries: BTreeSet::new(), early: VecDeque::new(), planned: Time::NEVER };
-        let keeper: &'static Keeper = Box::leak(Box::new(Keeper {
-            plan: Mutex::new(plan),
-            nudge: Notify::new(),
-            jobs,
-            undone: watch::Sender::new(0),
-        }));
+        let keeper: &'static Keeper =
+            Box::leak(Box::new(Keeper { plan: Mutex::new(plan), nudge: Notify::new(), jobs }));
         std::thread::Builder::new()
             .name("holdline-keeper".to_owned())
             .spawn(move || {
@@ -149,11 +158,8 @@ pub(crate) fn forget(held: &Arc<Held>) {
 
 /// Gives a place up in the background, trying until it is done or has lapsed.
 pub(crate) fn leave(leave: Leave) {
-    let keeper = keeper();
-    keeper.undone.send_modify(|undone| *undone += 1);
-    if keeper.jobs.send(leave).is_err() {
-        keeper.undone.send_modify(|undone| *undone -= 1);
-    }
+    // The keeper never ends.
+    let _ = keeper().jobs.send(leave);
 }
 
 /// Asks the store at once whether it still has this ticket.
@@ -176,12 +182,6 @@ pub(crate) fn doubt(id: TicketId) {
     }
 }
 
-/// Waits until nothing is left to be given up in the background.
-pub(crate) async fn settle() {
-    // The sender lives as long as the process: this cannot fail.
-    let _ = keeper().undone.subscribe().wait_for(|undone| *undone == 0).await;
-}
-
 impl Keeper {
     fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
@@ -189,7 +189,7 @@ impl Keeper {
 
     async fn run(&'static self, mut inbox: mpsc::UnboundedReceiver<Leave>) {
         // A store that panics fails one call, and must not take the keeper along.
-        let begin = |job| AssertUnwindSafe(self.work(job)).catch_unwind();
+        let begin = |job| AssertUnwindSafe(work(job)).catch_unwind();
         let mut work = FuturesUnordered::new();
         let mut due = VecDeque::new();
         loop {
@@ -238,60 +238,47 @@ impl Keeper {
         plan.planned = plan.entries.first().map_or(Time::NEVER, |first| first.due);
         (losses, plan.planned)
     }
+}
 
-    async fn work(&'static self, job: Job) {
-        match job {
-            Job::Renew(held) => renew(held).await,
-            Job::Lapse(held) => self.lapse(held).await,
-            Job::Finish(leave) => self.finish(leave).await,
-        }
-    }
-
-    /// The deadline has passed without a renewal: tell the holder, then tidy up behind it. Not at
-    /// once: the margin is the holder's, to stop its work in, and nobody is to be let in before it
-    /// is over. By then the lease is over as well, unless a renewal came through unconfirmed.
-    async fn lapse(&'static self, held: Arc<Held>) {
-        if held.lose() {
-            clock::sleep_until(held.lapses()).await;
-            let (line, id) = (held.line.clone(), held.ticket().id);
-            let until = clock::now().after(held.ticket().lease);
-            self.undone.send_modify(|undone| *undone += 1);
-            let store = Arc::clone(&held.pair.twin);
-            self.finish(Leave { store, line, id, until, then: None }).await;
-        }
-    }
-
-    async fn finish(&'static self, leave: Leave) {
-        let _done = Done(self);
-        let backoff =
-            Schedule::exponential(Duration::from_millis(20), Duration::from_secs(2)).jitter(50);
-        let limit = Duration::from_secs(2);
-        for attempt in 0.. {
-            let call = leave.store.leave(&leave.line, leave.id);
-            match tokio::time::timeout(limit, call).await {
-                Ok(Ok(_)) => break,
-                Ok(Err(error)) if !error.retryable() => {
-                    tracing::warn!(name = %leave.line, %error, "could not leave the line");
-                    break;
-                }
-                Ok(Err(_)) | Err(_) => {}
-            }
-            if clock::now() >= leave.until {
-                tracing::warn!(name = %leave.line, "left the line to its lease");
-                break;
-            }
-            tokio::time::sleep(backoff.pause(attempt, fastrand::u64(..))).await;
-        }
-        drop(leave.then);
+async fn work(job: Job) {
+    match job {
+        Job::Renew(held) => renew(held).await,
+        Job::Lapse(held) => lapse(held).await,
+        Job::Finish(leave) => finish(leave).await,
     }
 }
 
-/// Counts one departure as done, however it ends.
-struct Done(&'static Keeper);
+/// The deadline has passed without a renewal: tell the holder, then tidy up behind it. Not at once:
+/// the margin is the holder's, to stop its work in, and nobody is to be let in before it is over.
+/// By then the lease is over as well, unless a renewal came through unconfirmed.
+async fn lapse(held: Arc<Held>) {
+    if held.lose() {
+        clock::sleep_until(held.lapses()).await;
+        let ticket = held.ticket();
+        let until = clock::now().after(ticket.lease);
+        finish(Leave::new(&held.pair, &held.line, ticket.id, until)).await;
+    }
+}
 
-impl Drop for Done {
-    fn drop(&mut self) {
-        self.0.undone.send_modify(|undone| *undone -= 1);
+async fn finish(leave: Leave) {
+    let backoff =
+        Schedule::exponential(Duration::from_millis(20), Duration::from_secs(2)).jitter(50);
+    let limit = Duration::from_secs(2);
+    for attempt in 0.. {
+        let call = leave.pair.twin.leave(&leave.line, leave.id);
+        match tokio::time::timeout(limit, call).await {
+            Ok(Ok(_)) => break,
+            Ok(Err(error)) if !error.retryable() => {
+                tracing::warn!(name = %leave.line, %error, "could not leave the line");
+                break;
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
+        if clock::now() >= leave.until {
+            tracing::warn!(name = %leave.line, "left the line to its lease");
+            break;
+        }
+        tokio::time::sleep(backoff.pause(attempt, fastrand::u64(..))).await;
     }
 }
 

@@ -35,6 +35,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// A boxed future of a result: what every store operation returns. A box costs nothing beside a
 /// network, and keeps stores usable as `dyn Store`.
@@ -210,8 +211,10 @@ pub(crate) fn check_lease(store: &dyn Store, lease: Duration) -> Result<()> {
 }
 
 /// A store, and the same store for the keeper.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) twin: Arc<dyn Store>,
+    /// How many places are being given up in the background.
+    pub(crate) undone: watch::Sender<usize>,
 }

@@ -187,13 +187,24 @@ impl Arena {
         while self.few_grants() && Instant::now() < self.latest {
             std::thread::sleep(Duration::from_millis(200));
         }
-        let members = || self.crew.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
-        members().for_each(|mut member| member.dismiss());
-        members().for_each(|mut member| member.ended());
+        self.wind_up();
         drop(pulse);
         let probe = Writer::open(&self.history(), &self.name, "probe").unwrap();
         self.runtime.block_on(self.probe(&probe));
         self.dump();
+    }
+
+    /// Lets the clients finish. If one cannot, the lines show whom it waits for.
+    fn wind_up(&self) {
+        let members = || self.crew.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
+        members().for_each(|mut member| member.dismiss());
+        let stuck =
+            members().find_map(|mut member| (!member.ended()).then(|| member.name().to_owned()));
+        if let Some(stuck) = stuck {
+            let names = locks(&self.name, self.client.promises().weights);
+            let lines: Vec<_> = names.iter().map(|(lock, _)| self.look(lock)).collect();
+            panic!("{stuck} does not end: {lines:#?}");
+        }
     }
 
     pub(crate) fn history(&self) -> std::path::PathBuf {

@@ -20,6 +20,7 @@ mod loss;
 mod papers;
 #[path = "../support/patience.rs"]
 mod patience;
+mod phantom;
 mod server;
 #[cfg(feature = "zookeeper-tls")]
 mod tls;

@@ -24,6 +24,8 @@ struct Member {
     process: Child,
 }
 
+const FILE: &str = "zoo.cfg";
+
 /// One server, or an ensemble of three. It is gone when this is dropped.
 pub(crate) struct Servers {
     members: Vec<Member>,
@@ -137,7 +139,7 @@ fn configure(folder: &Path, ports: &[[u16; 3]], at: usize, more: &str) {
             text.push('\n');
         }
     }
-    std::fs::write(home.join("zoo.cfg"), text).expect("there is room");
+    std::fs::write(home.join(FILE), text).expect("there is room");
     std::fs::write(home.join("myid"), at.to_string()).expect("there is room");
 }
 
@@ -151,7 +153,7 @@ fn run(folder: &Path, at: usize, java: &str) -> Child {
         .arg("-cp")
         .arg(class_path().expect("it was there"))
         .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
-        .arg(home.join("zoo.cfg"))
+        .arg(home.join(FILE))
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
@@ -174,8 +176,7 @@ impl Servers {
 
     /// A session behind the store's back.
     pub(crate) async fn raw(&self) -> zk::Client {
-        let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(30));
-        connector.connect(&self.hosts().join(",")).await.expect("it is there")
+        raw(&self.hosts().join(",")).await
     }
 
     /// Waits until a member serves.
@@ -248,12 +249,33 @@ impl Servers {
         self.wait(at);
     }
 
+    /// Lets a member that was killed serve by itself, without the others, until `work` is done with
+    /// it. What is written meanwhile the others never hear of.
+    pub(crate) async fn alone<T>(&mut self, at: usize, work: impl AsyncFnOnce(&str) -> T) -> T {
+        let file = self.folder.path().join(format!("m{at}")).join(FILE);
+        let whole = std::fs::read_to_string(&file).expect("it was written");
+        let alone = whole.lines().filter(|line| !line.starts_with("server."));
+        let alone = alone.map(|line| format!("{line}\n")).collect::<String>();
+        std::fs::write(&file, alone).expect("there is room");
+        self.restart(at);
+        let done = work(&self.hosts()[at]).await;
+        self.kill(at);
+        std::fs::write(&file, whole).expect("there is room");
+        done
+    }
+
     /// SIGSTOP or SIGCONT.
     pub(crate) fn signal(&self, at: usize, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.members[at].process.id()).expect("a small number");
         let pid = rustix::process::Pid::from_raw(pid).expect("not 0");
         rustix::process::kill_process(pid, signal).expect("it runs");
     }
+}
+
+/// A session with these hosts.
+pub(crate) async fn raw(hosts: &str) -> zk::Client {
+    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(30));
+    connector.connect(hosts).await.expect("it is there")
 }
 
 impl Drop for Servers {

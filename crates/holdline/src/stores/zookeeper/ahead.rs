@@ -137,7 +137,8 @@ impl House {
             self.take_back(request, record).await?;
             return Err(error);
         }
-        let ended = record.place().see(line::blockers(ahead, weight, record.capacity));
+        let blockers = line::blockers(ahead, weight, record.capacity);
+        let ended = record.place().see(blockers, clock::now());
         drop(ended);
         Ok(())
     }

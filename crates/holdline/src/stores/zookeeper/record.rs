@@ -56,6 +56,9 @@ pub(super) struct Place {
     pub(super) due: Time,
     /// Those who keep it out, as few as may be.
     pub(super) blockers: Vec<Member>,
+    /// Since when it is those, and when to ask for proof of them.
+    blocked: Time,
+    proof: Time,
     /// The watches over those.
     pub(super) watches: Vec<Watching>,
     /// Whether those are being watched.
@@ -176,6 +179,8 @@ impl Place {
             unsure: false,
             due,
             blockers: Vec::new(),
+            blocked: Time::NEVER,
+            proof: Time::NEVER,
             watches: Vec::new(),
             listens: false,
             guarded: String::new(),
@@ -217,17 +222,32 @@ impl Place {
     }
 
     /// Takes in who keeps it out.
-    pub(super) fn see(&mut self, blockers: Vec<Member>) -> Vec<Watching> {
+    pub(super) fn see(&mut self, blockers: Vec<Member>, now: Time) -> Vec<Watching> {
         self.unsure = false;
         if self.blockers == blockers {
             return Vec::new();
         }
         self.blockers = blockers;
+        (self.blocked, self.proof) = (now, now.after(PROOF));
         self.listens = false;
         // To be dropped without the lock.
         std::mem::take(&mut self.watches)
     }
+
+    /// Whether to ask now for proof that those who keep it out are there: after a while, and then
+    /// less and less often.
+    pub(super) fn wants_proof(&mut self, now: Time) -> bool {
+        let due = now >= self.proof;
+        if due {
+            let pause = self.blocked.until(now).clamp(PROOF, PROOF * 12);
+            self.proof = now.after(pause);
+        }
+        due
+    }
 }
+
+/// So long somebody may keep a place out before proof is asked for.
+const PROOF: Duration = Duration::from_secs(5);
 
 pub(super) fn token(create: i64) -> Seq {
     Seq(create.unsigned_abs())
@@ -311,6 +331,23 @@ mod tests {
         assert_eq!(place.lapse(now.after(Duration::from_secs(59))), None);
         // It is held for its lease from then on, and not for what it came with.
         assert_eq!(place.lapse(now.after(Duration::from_secs(60))), Some(true));
+    }
+
+    #[test]
+    fn proof_is_asked_for_less_and_less_often() {
+        let mut place = place(Time::NEVER);
+        let at = |seconds: u64| Time(seconds * 1_000_000_000);
+        assert!(!place.wants_proof(at(1)), "of nobody");
+        let blockers = |number: u64| -> Vec<Member> {
+            let child = format!("_c_12345678-0000-0000-0000-000000000001-lock-{number:010}");
+            Member::read(&child).into_iter().collect()
+        };
+        place.see(blockers(1), at(100));
+        place.see(blockers(1), at(103)); // no news
+        let asked: Vec<_> = (100..300).filter(|second| place.wants_proof(at(*second))).collect();
+        assert_eq!(asked, [105, 110, 120, 140, 180, 240]);
+        place.see(blockers(2), at(300));
+        assert!(!place.wants_proof(at(304)) && place.wants_proof(at(305)));
     }
 
     #[test]
