@@ -154,7 +154,12 @@ impl Actor {
             Ok(Ok(Some(grip))) => return self.hold(&attempt, errand, grip).await,
             Ok(Ok(None)) if op == Op::TryAcquire => attempt.event(Phase::Fail).reason(Reason::Busy),
             Ok(Ok(None)) => open(Reason::Timeout),
-            Ok(Err(error)) => open(Reason::Other(format!("{:?}", error.kind()))),
+            Ok(Err(error)) => {
+                if !error.retryable() {
+                    eprintln!("{label}, attempt {n}: {error:?}");
+                }
+                open(Reason::Other(format!("{:?}", error.kind())))
+            }
             Err(_) => open(Reason::Cancelled),
         });
     }

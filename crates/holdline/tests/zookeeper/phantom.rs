@@ -7,6 +7,8 @@ use zookeeper_client as zk;
 
 /// A place that never was, first in the line.
 const PHANTOM: &str = "/x/_c_12345678-0000-0000-0000-000000000001-lock-0000000000";
+/// One whose number somebody else will get.
+const TWIN: &str = "/x/_c_00000000-0000-0000-0000-000000000002-lock-0000000002";
 
 async fn create(raw: &zk::Client, path: &str) {
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
@@ -31,7 +33,12 @@ async fn a_place_that_only_one_server_has_keeps_nobody_out_for_long() {
     let lock = Mutex::new(&others, "x");
     soon("the lock", lock.lock()).await.expect("works").unlock().await.expect("held");
     servers.kill(odd);
-    servers.alone(odd, async |host| create(&raw(host).await, PHANTOM).await).await;
+    let create_both = async |host: &str| {
+        let raw = raw(host).await;
+        create(&raw, PHANTOM).await;
+        create(&raw, TWIN).await;
+    };
+    servers.alone(odd, create_both).await;
     // As many transactions of the others: those of the same numbers it will take for its own.
     let healthy = raw(&hosts[0]).await;
     for at in 0..50 {
@@ -39,7 +46,9 @@ async fn a_place_that_only_one_server_has_keeps_nobody_out_for_long() {
     }
     servers.restart(odd);
     let astray = raw(&host).await;
-    assert!(has(&astray, PHANTOM).await && !has(&healthy, PHANTOM).await, "the copies agree");
+    for path in [PHANTOM, TWIN] {
+        assert!(has(&astray, path).await && !has(&healthy, path).await, "the copies agree");
+    }
 
     let client = open(&format!("zookeeper://{host}")).await.expect("a good URL");
     let guard = soon("the lock", lock.lock()).await.expect("works");
@@ -48,6 +57,7 @@ async fn a_place_that_only_one_server_has_keeps_nobody_out_for_long() {
     // Long enough to be asked for proof: who really is there keeps its place.
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert!(guard.is_valid() && !waiter.is_finished());
+    assert!(!has(&astray, TWIN).await, "two of one number");
     assert_eq!(others.inspect("x").await.expect("works").holders[0].id, guard.ticket());
     let token = guard.token();
     guard.unlock().await.expect("held");

@@ -255,7 +255,7 @@ impl Servers {
         let file = self.folder.path().join(format!("m{at}")).join(FILE);
         let whole = std::fs::read_to_string(&file).expect("it was written");
         let alone = whole.lines().filter(|line| !line.starts_with("server."));
-        let alone = alone.map(|line| format!("{line}\n")).collect::<String>();
+        let alone = alone.collect::<Vec<_>>().join("\n");
         std::fs::write(&file, alone).expect("there is room");
         self.restart(at);
         let done = work(&self.hosts()[at]).await;

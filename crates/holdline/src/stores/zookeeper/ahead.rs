@@ -1,5 +1,6 @@
 //! Who is ahead, by the children of a line's node.
 
+use super::client::Mode;
 use super::enter::Request;
 use super::fault::{self, Zk};
 use super::house::House;
@@ -126,13 +127,18 @@ impl House {
             record.lose(&self.alarm.0);
             return Ok(());
         };
-        let ahead = &members[..at];
-        let tied = ahead.last().is_some_and(|last| last.seq == members[at].seq);
-        let checked = if tied && ahead.last().is_some_and(|last| last.id() != Some(record.id)) {
-            Err(self.exhausted(record))
-        } else {
-            self.check_line(request, record, ahead).await
-        };
+        let mut ahead = &members[..at];
+        let same = |last: &&Member| last.seq == members[at].seq && last.id() != Some(record.id);
+        let mut checked = Ok(());
+        if let Some(tied) = ahead.last().filter(same) {
+            let path = record.path(&tied.child);
+            match self.is_there(record, request.limit(), &path).await {
+                Ok(false) => ahead = &ahead[..ahead.len() - 1],
+                Ok(true) => checked = Err(self.exhausted(record)),
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+        let checked = checked.and(self.check_line(request, record, ahead).await);
         if let Err(error) = checked {
             self.take_back(request, record).await?;
             return Err(error);
@@ -141,6 +147,32 @@ impl House {
         let ended = record.place().see(blockers, clock::now());
         drop(ended);
         Ok(())
+    }
+
+    /// Whether somebody's node is in the ensemble, and not in our server's copy alone, where it
+    /// would stay for ever: a copy that was not set right after an election, as in ZOOKEEPER-1549
+    /// and 5010. Then it is removed.
+    ///
+    /// A node is made and deleted under the same path, in one transaction. Where it is there the
+    /// transaction is refused. Where it is not nothing has changed afterwards; but the copy that
+    /// has a node of that path after all loses it, and whoever watches it there is told.
+    pub(super) async fn is_there(
+        &self,
+        record: &Record,
+        time: Duration,
+        path: &str,
+    ) -> Result<bool, Zk> {
+        let session = &record.session;
+        let again = || session.client.replace(path, &[], Mode::Ephemeral, self.acl(), path);
+        match self.ask(session, time, again).await? {
+            Ok(()) => {
+                // Or, which is unlikely, it went just now.
+                tracing::warn!(path, "a place that only one server had is removed from there");
+                Ok(false)
+            }
+            Err(Zk::NodeExists) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether those in a line are such as we can stand with: of a dialect in which they see us, of

@@ -101,33 +101,13 @@ impl House {
             self.ask(session, request.limit(), ask).await.map_err(|error| self.error(error))?;
         if stats.iter().all(Option::is_some) {
             if record.place().wants_proof(clock::now()) {
-                self.prove(record, request, &paths).await;
+                let proofs = paths.iter().map(|path| self.is_there(record, request.limit(), path));
+                // That there is none now is no reason to go.
+                let _ = futures_util::future::join_all(proofs.collect::<Vec<_>>()).await;
             }
             return Ok(());
         }
         self.look_ahead(request, record).await
-    }
-
-    /// Makes sure that nodes that keep us out are in the ensemble, and not in our server's copy
-    /// alone, where they would stay for ever: a copy that was not set right after an election, as
-    /// in ZOOKEEPER-1549 and 5010.
-    ///
-    /// A node is made and deleted under the same path, in one transaction. Where it is there the
-    /// transaction is refused. Where it is not nothing has changed afterwards; but the copy that
-    /// has a node of that path after all loses it, and whoever watches it there is told.
-    async fn prove(&self, record: &Record, request: &Request<'_>, paths: &[String]) {
-        let client = &record.session.client;
-        let proofs =
-            paths.iter().map(|path| client.replace(path, &[], Mode::Ephemeral, self.acl(), path));
-        let proofs = futures_util::future::join_all(proofs.collect::<Vec<_>>());
-        let over = clock::now().after(request.limit());
-        let proofs = clock::within(over, proofs).await.unwrap_or_default();
-        for (path, proof) in paths.iter().zip(proofs) {
-            if proof == Ok(Ok(())) {
-                // Or, which is unlikely, it went just now.
-                tracing::warn!(path, "a place that only one server had is removed from there");
-            }
-        }
     }
 
     /// Writes what has changed about a place. False if it is not there any more.

@@ -96,7 +96,8 @@ pub(super) fn members(children: &[String]) -> Vec<Member> {
     // Of two with one number, which Curator's downgrade leaves for a moment, the writer is first.
     let weight = |member: &Member| std::cmp::Reverse(member.weight(u32::MAX));
     members.sort_unstable_by(|one, two| {
-        one.seq.cmp(&two.seq).then_with(|| weight(one).cmp(&weight(two)))
+        let order = one.seq.cmp(&two.seq).then_with(|| weight(one).cmp(&weight(two)));
+        order.then_with(|| one.child.cmp(&two.child))
     });
     members
 }
