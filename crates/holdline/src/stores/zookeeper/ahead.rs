@@ -132,8 +132,11 @@ impl House {
         let mut checked = Ok(());
         if let Some(tied) = ahead.last().filter(same) {
             let path = record.path(&tied.child);
-            match self.is_there(record, request.limit(), &path).await {
-                Ok(false) => ahead = &ahead[..ahead.len() - 1],
+            match self.is_there(&record.session, request.limit(), &path).await {
+                Ok(false) => {
+                    astray(&path);
+                    ahead = &ahead[..ahead.len() - 1];
+                }
                 Ok(true) => checked = Err(self.exhausted(record)),
                 Err(error) => return Err(self.error(error)),
             }
@@ -158,18 +161,13 @@ impl House {
     /// has a node of that path after all loses it, and whoever watches it there is told.
     pub(super) async fn is_there(
         &self,
-        record: &Record,
+        session: &Session,
         time: Duration,
         path: &str,
     ) -> Result<bool, Zk> {
-        let session = &record.session;
         let again = || session.client.replace(path, &[], Mode::Ephemeral, self.acl(), path);
         match self.ask(session, time, again).await? {
-            Ok(()) => {
-                // Or, which is unlikely, it went just now.
-                tracing::warn!(path, "a place that only one server had is removed from there");
-                Ok(false)
-            }
+            Ok(()) => Ok(false),
             Err(Zk::NodeExists) => Ok(true),
             Err(error) => Err(error),
         }
@@ -219,4 +217,10 @@ impl House {
             None => Ok(()),
         }
     }
+}
+
+/// What it means that somebody who seemed to be in our way was not there.
+pub(super) fn astray(path: &str) {
+    // Or, which is unlikely, it went just now.
+    tracing::warn!(path, "a place that only one server had is removed from there");
 }

@@ -4,6 +4,7 @@
 //! things that are known here anyway: the session lasts (its signs of life), and nobody has deleted
 //! the node (the watch over it).
 
+use super::ahead::astray;
 use super::client::Mode;
 use super::enter::Request;
 use super::fault::{self, Zk};
@@ -101,9 +102,11 @@ impl House {
             self.ask(session, request.limit(), ask).await.map_err(|error| self.error(error))?;
         if stats.iter().all(Option::is_some) {
             if record.place().wants_proof(clock::now()) {
-                let proofs = paths.iter().map(|path| self.is_there(record, request.limit(), path));
-                // That there is none now is no reason to go.
-                let _ = futures_util::future::join_all(proofs.collect::<Vec<_>>()).await;
+                let proofs = paths.iter().map(|path| self.is_there(session, request.limit(), path));
+                let proofs = futures_util::future::join_all(proofs.collect::<Vec<_>>()).await;
+                // That there is no proof now is no reason to go.
+                let gone = paths.iter().zip(proofs).filter(|(_, proof)| *proof == Ok(false));
+                gone.for_each(|(path, _)| astray(path));
             }
             return Ok(());
         }

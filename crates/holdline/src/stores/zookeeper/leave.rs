@@ -61,7 +61,12 @@ impl House {
         };
         match self.ask(session, time, delete).await {
             Ok(()) => Ok(true),
-            Err(Zk::NoNode) => Ok(tries > 1),
+            Err(Zk::NoNode) if tries > 1 => Ok(true),
+            Err(Zk::NoNode) => {
+                // It was seen on our server. If only there, it is to go from there too.
+                let _ = self.is_there(session, time, path).await;
+                Ok(false)
+            }
             Err(_) if session.is_lost() => Ok(false),
             Err(error) => Err(self.error(error)),
         }
