@@ -4,7 +4,7 @@
 mod redis_server;
 
 use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline::{ErrorKind, Mutex, Name, Schedule, Semaphore, open};
+use holdline::{Client, ErrorKind, Mutex, Name, Schedule, Semaphore, open};
 use redis_server::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -183,4 +183,22 @@ async fn a_quorum_has_tokens_on_all_nodes_or_on_none() {
     guard.unlock().await.expect("held");
     client.settle().await;
     assert_eq!(server.query::<Vec<String>>(&["KEYS", "*"]), ["a:jobs"]);
+
+    // Broken by force, whoever takes it at once.
+    for _ in 0..10 {
+        let guard = Mutex::new(&client, "jobs").lock().await.expect("two of three are free");
+        let rivals = (0..16).map(|_| {
+            let other = Client::new(client.store().clone());
+            let lock = Mutex::new(&other, "jobs").poll(Schedule::fixed(Duration::from_millis(1)));
+            tokio::spawn(async move { lock.lock().await?.unlock().await })
+        });
+        let rivals: Vec<_> = rivals.collect();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let token = client.force_unlock("jobs", guard.ticket(), "test").await.expect("it goes");
+        assert_eq!(token, Some(0));
+        guard.unlock().await.expect_err("broken");
+        for rival in rivals {
+            rival.await.expect("no panic").expect("two of three are free, by turns");
+        }
+    }
 }

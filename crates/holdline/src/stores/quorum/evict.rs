@@ -16,7 +16,7 @@ use super::round::Round;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{Enter, Seq, Standing, Ticket, TicketId};
+use crate::store::{Enter, Seq, Standing, Store, Ticket, TicketId};
 use holdline_kernel::Vote;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,11 @@ impl Quorum {
         let views = self.survey(line, |node| node.look(line)).await?;
         if !views.iter().flat_map(|view| &view.places).any(|place| place.id == id) {
             return Ok(None);
+        }
+        if !self.promises().fences {
+            // There is nothing to fence him with, and nobody can queue.
+            let there = self.survey(line, |node| node.evict(line, id, reason)).await?;
+            return Ok(there.into_iter().flatten().max());
         }
         let stand_in = Ticket {
             id: TicketId(fastrand::u128(..)),
