@@ -9,6 +9,8 @@ use zookeeper_client as zk;
 const PHANTOM: &str = "/x/_c_12345678-0000-0000-0000-000000000001-lock-0000000000";
 /// One whose number somebody else will get.
 const TWIN: &str = "/x/_c_00000000-0000-0000-0000-000000000002-lock-0000000002";
+/// One for which nobody waits.
+const IDLE: &str = "/z/_c_12345678-0000-0000-0000-000000000003-lock-0000000000";
 
 async fn create(raw: &zk::Client, path: &str) {
     let options = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
@@ -32,25 +34,36 @@ async fn a_place_that_only_one_server_has_keeps_nobody_out_for_long() {
     // The first number is used up.
     let lock = Mutex::new(&others, "x");
     soon("the lock", lock.lock()).await.expect("works").unlock().await.expect("held");
-    servers.kill(odd);
-    let create_both = async |host: &str| {
-        let raw = raw(host).await;
-        create(&raw, PHANTOM).await;
-        create(&raw, TWIN).await;
-    };
-    servers.alone(odd, create_both).await;
-    // As many transactions of the others: those of the same numbers it will take for its own.
     let healthy = raw(&hosts[0]).await;
+    create(&healthy, "/z").await;
+    // It has all of that.
+    let astray = raw(&host).await;
+    astray.sync("/z").await.expect("works");
+    drop(astray);
+    servers.kill(odd);
+    let create_all = async |host: &str| {
+        let raw = raw(host).await;
+        for path in [PHANTOM, TWIN, IDLE] {
+            create(&raw, path).await;
+        }
+    };
+    servers.alone(odd, create_all).await;
+    // As many transactions of the others: those of the same numbers it will take for its own.
     for at in 0..50 {
         create(&healthy, &format!("/y{at}")).await;
     }
     servers.restart(odd);
     let astray = raw(&host).await;
-    for path in [PHANTOM, TWIN] {
+    for path in [PHANTOM, TWIN, IDLE] {
         assert!(has(&astray, path).await && !has(&healthy, path).await, "the copies agree");
     }
 
     let client = open(&format!("zookeeper://{host}")).await.expect("a good URL");
+    // Who finds nothing to delete cleans up as well.
+    let idle = client.inspect("z").await.expect("works").holders[0].id;
+    assert_eq!(client.force_unlock("z", idle, "test").await.expect("works"), None);
+    assert!(!has(&astray, IDLE).await);
+
     let guard = soon("the lock", lock.lock()).await.expect("works");
     let waiter = Mutex::new(&client, "x");
     let waiter = tokio::spawn(async move { waiter.lock().await });

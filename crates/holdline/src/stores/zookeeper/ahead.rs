@@ -130,18 +130,18 @@ impl House {
         let mut ahead = &members[..at];
         let same = |last: &&Member| last.seq == members[at].seq && last.id() != Some(record.id);
         let mut checked = Ok(());
-        if let Some(tied) = ahead.last().filter(same) {
-            let path = record.path(&tied.child);
-            match self.is_there(&record.session, request.limit(), &path).await {
-                Ok(false) => {
-                    astray(&path);
-                    ahead = &ahead[..ahead.len() - 1];
-                }
-                Ok(true) => checked = Err(self.exhausted(record)),
-                Err(error) => return Err(self.error(error)),
+        if let Some(twin) = ahead.last().filter(same) {
+            let path = record.path(&twin.child);
+            let proof = self.prove(&record.session, request.limit(), &path).await;
+            if proof.map_err(|error| self.error(error))? {
+                checked = Err(self.exhausted(record));
+            } else {
+                ahead = &ahead[..at - 1];
             }
         }
-        let checked = checked.and(self.check_line(request, record, ahead).await);
+        if checked.is_ok() {
+            checked = self.check_line(request, record, ahead).await;
+        }
         if let Err(error) = checked {
             self.take_back(request, record).await?;
             return Err(error);
@@ -171,6 +171,21 @@ impl House {
             Err(Zk::NodeExists) => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    /// The same for somebody who is in our way.
+    pub(super) async fn prove(
+        &self,
+        session: &Session,
+        time: Duration,
+        path: &str,
+    ) -> Result<bool, Zk> {
+        let there = self.is_there(session, time, path).await?;
+        if !there {
+            // Or, which is unlikely, it went just now.
+            tracing::warn!(path, "a place that only one server had is removed from there");
+        }
+        Ok(there)
     }
 
     /// Whether those in a line are such as we can stand with: of a dialect in which they see us, of
@@ -217,10 +232,4 @@ impl House {
             None => Ok(()),
         }
     }
-}
-
-/// What it means that somebody who seemed to be in our way was not there.
-pub(super) fn astray(path: &str) {
-    // Or, which is unlikely, it went just now.
-    tracing::warn!(path, "a place that only one server had is removed from there");
 }

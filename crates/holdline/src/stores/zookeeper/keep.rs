@@ -4,7 +4,6 @@
 //! things that are known here anyway: the session lasts (its signs of life), and nobody has deleted
 //! the node (the watch over it).
 
-use super::ahead::astray;
 use super::client::Mode;
 use super::enter::Request;
 use super::fault::{self, Zk};
@@ -102,11 +101,9 @@ impl House {
             self.ask(session, request.limit(), ask).await.map_err(|error| self.error(error))?;
         if stats.iter().all(Option::is_some) {
             if record.place().wants_proof(clock::now()) {
-                let proofs = paths.iter().map(|path| self.is_there(session, request.limit(), path));
-                let proofs = futures_util::future::join_all(proofs.collect::<Vec<_>>()).await;
-                // That there is no proof now is no reason to go.
-                let gone = paths.iter().zip(proofs).filter(|(_, proof)| *proof == Ok(false));
-                gone.for_each(|(path, _)| astray(path));
+                let proofs = paths.iter().map(|path| self.prove(session, request.limit(), path));
+                // Whoever is not there is removed, and that is told; no proof now is no reason to go.
+                futures_util::future::join_all(proofs.collect::<Vec<_>>()).await;
             }
             return Ok(());
         }
