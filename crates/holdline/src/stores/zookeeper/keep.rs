@@ -102,7 +102,7 @@ impl House {
         if stats.iter().all(Option::is_some) {
             if record.place().wants_proof(clock::now()) {
                 let proofs = paths.iter().map(|path| self.prove(session, request.limit(), path));
-                // Whoever is not there is removed, and that is told; no proof now is no reason to go.
+                // Who is not there is removed, and that is told. No proof now is no reason to go.
                 futures_util::future::join_all(proofs.collect::<Vec<_>>()).await;
             }
             return Ok(());
