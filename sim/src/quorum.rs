@@ -122,9 +122,11 @@ impl Store for Node {
     fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
         Box::pin(async move {
             match self.ask(line, Request::Look).await {
-                Answer::Holder(id) => {
-                    Ok(View { capacity: 1, places: id.map(standee).into_iter().collect() })
-                }
+                Answer::Holder(id) => Ok(View {
+                    capacity: 1,
+                    places: id.map(standee).into_iter().collect(),
+                    evictions: Vec::new(),
+                }),
                 other => panic!("no answer to a look: {other}"),
             }
         })

@@ -1,15 +1,17 @@
 //! A store together with what a process needs around it.
 
+use crate::availability::Availability;
 use crate::clock;
 use crate::driver::Want;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Gates, Handoff};
 use crate::guard::Guard;
 use crate::keeper;
 use crate::names::Name;
 use crate::note::Note;
 use crate::observe::Waiting;
-use crate::store::{Pair, Promises, Seq, Store, TicketId, View};
+use crate::settings::Bounds;
+use crate::store::{Pair, Promises, Seq, Store, TicketId};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -24,6 +26,7 @@ use tracing::Instrument;
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    bounds: Bounds,
 }
 
 /// What one owner of re-entrant locks holds by one name.
@@ -69,9 +72,65 @@ impl Client {
     /// A client of this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         store.alarm(Arc::new(keeper::doubt));
-        let pair = Arc::new(Pair { twin: store.twin(), store, undone: watch::Sender::new(0) });
+        let pair = Arc::new(Pair {
+            twin: store.twin(),
+            store,
+            undone: watch::Sender::new(0),
+            availability: Availability::default(),
+        });
         let inner = Inner { pair, gates: Arc::default(), reentries: Mutex::default() };
-        Client { inner: Arc::new(inner) }
+        Client { inner: Arc::new(inner), bounds: Bounds::default() }
+    }
+
+    /// The same client, with another bound for calls that do not wait for a lock:
+    /// [`try_lock`](crate::Mutex::try_lock), [`inspect`](Client::inspect), [`list`](Client::list)
+    /// and [`force_unlock`](Client::force_unlock) end within this time, retries included, with an
+    /// error if the store has not answered by then. Default: 1.8 s.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.bounds.response_timeout = timeout;
+        self
+    }
+
+    /// The same client, with a bound for outages. A store that has answered this client once and
+    /// then falls silent is waited for: acquisitions keep asking, with growing pauses, until the
+    /// store is back or their own limit is over, take their places again, and observers go on.
+    /// After an outage of this length they end with an error of kind
+    /// [`Unavailable`](ErrorKind::Unavailable). Default: no bound.
+    ///
+    /// A store that has *never* answered is reported after a few tries, whatever the bound.
+    pub fn outage(mut self, bound: Duration) -> Self {
+        self.bounds.outage = bound;
+        self
+    }
+
+    /// How long the store has not answered; `None` while it does.
+    pub fn unavailable_for(&self) -> Option<Duration> {
+        self.inner.pair.availability.away_for()
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Whether what is waiting goes on in spite of a failed call.
+    pub(crate) fn outlasts(&self) -> bool {
+        let availability = &self.inner.pair.availability;
+        let away = availability.away_for().unwrap_or_default();
+        availability.has_answered() && away < self.bounds.outage
+    }
+
+    /// The answer to a call that does not wait for a lock, or an error in time.
+    async fn answer<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let timeout = self.bounds.response_timeout;
+        let outcome = clock::within(clock::now().after(timeout), call).await;
+        self.inner.pair.availability.note(|| self.address(), outcome.as_ref());
+        outcome.unwrap_or_else(|| {
+            let message = format!(
+                "{} did not answer within {timeout:?}; check that it runs and can be reached",
+                self.address()
+            );
+            Err(Error::new(ErrorKind::Unavailable, message))
+        })
     }
 
     /// The store.
@@ -96,7 +155,7 @@ impl Client {
     /// Dropping the future changes nothing.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Info> {
         let name = Name::new(name)?;
-        let view = self.store().look(&name).await?;
+        let view = self.answer(self.store().look(&name)).await?;
         let party = |place: &crate::store::Standee| Party {
             id: place.id,
             token: place.seq.0,
@@ -104,7 +163,7 @@ impl Client {
             expires_in: place.expires_in,
             note: Note::read(&place.note),
         };
-        let View { capacity, .. } = view;
+        let capacity = view.capacity;
         let (holders, waiters) =
             (view.holders().map(party).collect(), view.waiters().map(party).collect());
         Ok(Info { name, capacity, holders, waiters })
@@ -116,7 +175,7 @@ impl Client {
     ///
     /// Dropping the future changes nothing.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        self.store().list(prefix).await
+        self.answer(self.store().list(prefix)).await
     }
 
     /// Takes a lock away from one holder (or waiter), named by the id that
@@ -137,7 +196,8 @@ impl Client {
         reason: &str,
     ) -> Result<Option<u64>> {
         let name = Name::new(name)?;
-        let token = self.store().evict(&name, id, reason).await?;
+        let note = Note::eviction(reason).write(&name)?;
+        let token = self.answer(self.store().evict(&name, id, &note)).await?;
         if let Some(Seq(token)) = token {
             tracing::warn!(%name, token, reason, "lock broken by force");
         }

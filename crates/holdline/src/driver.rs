@@ -29,6 +29,8 @@ pub(crate) struct Want {
     pub(crate) note: Arc<str>,
     pub(crate) manner: Manner,
     pub(crate) limit: Time,
+    /// How long an outage of a store that has answered before may last.
+    pub(crate) outage: Duration,
 }
 
 /// Acquires, or says that it was not to be had in the time given.
@@ -37,7 +39,9 @@ pub(crate) struct Want {
 ///
 /// Dropping the future at any point leaves no lasting place in the line.
 pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<Held>>> {
-    let mut claim = Claim::new(want.manner, want.lease, want.limit);
+    let reached = pair.availability.has_answered();
+    let mut claim =
+        Claim::new(want.manner, want.lease, want.limit).outlasting(want.outage, reached);
     if want.renew {
         claim = claim.trusting(want.patience);
     }
@@ -51,7 +55,9 @@ pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<
                 abandon.id = Some(ticket.id);
                 let sent = clock::now();
                 let call = pair.store.enter(&want.line, &ticket, &want.note, how);
-                match within(call_limit(want, sent), call).await {
+                let outcome = within(call_limit(want, sent), call).await;
+                pair.availability.note(|| pair.store.address(), outcome.as_ref());
+                match outcome {
                     Some(Ok(standing)) => Event::Reply { sent, standing },
                     Some(Err(error)) if !error.retryable() => return Err(error),
                     Some(Err(error)) => {

@@ -68,6 +68,7 @@
 //! of your own implements [`store::Store`]; the suite in `conformance` (a feature) tells whether it
 //! keeps the contract.
 
+mod availability;
 pub mod blocking;
 mod client;
 pub mod clock;

@@ -25,6 +25,9 @@ pub struct Note {
     /// A leader's value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
+    /// Why it broke somebody's lock, in its own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -42,15 +45,21 @@ impl Note {
         let host =
             HOST.get_or_init(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         let since = clock::wall_micros() / 1000;
-        Note { host: host.clone(), pid: std::process::id(), since, label, value }
+        Note { host: host.clone(), pid: std::process::id(), since, label, value, reason: None }
+    }
+
+    /// This process, which breaks a lock for this reason.
+    pub(crate) fn eviction(reason: &str) -> Self {
+        Note { reason: Some(reason.to_owned()), ..Note::here(None, None) }
     }
 
     /// As a store keeps it, with this lock; or that it is too long.
     pub(crate) fn write(&self, line: &Name) -> Result<Arc<str>> {
         let text = serde_json::to_string(self).unwrap_or_default();
         if text.len() > MOST {
-            let message =
-                format!("the label and value of lock \"{line}\" are over {MOST} bytes long");
+            let message = format!(
+                "what is said about lock \"{line}\" (label, value, reason) is over {MOST} bytes long"
+            );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         Ok(text.into())

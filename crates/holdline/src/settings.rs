@@ -1,5 +1,6 @@
 //! The options that all recipes share, and how they become a ticket.
 
+use crate::client::Client;
 use crate::clock;
 use crate::driver::Want;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,6 +18,21 @@ pub(crate) enum Wait {
     Not,
     Within(Duration),
     Forever,
+}
+
+/// How long a client puts up with a store that does not answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// All of a call that does not wait for a lock.
+    pub(crate) response_timeout: Duration,
+    /// An outage, for acquisitions and observers that wait.
+    pub(crate) outage: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { response_timeout: Duration::from_millis(1800), outage: Duration::MAX }
+    }
 }
 
 /// How a lock is asked for. Each recipe has a copy, changed by its own methods.
@@ -61,11 +77,12 @@ impl Settings {
     /// What to ask of the store; or why that makes no sense.
     pub(crate) fn want(
         &self,
-        store: &dyn Store,
+        client: &Client,
         line: Name,
         (weight, capacity): (u32, u32),
         wait: Wait,
     ) -> Result<Want> {
+        let (store, bounds) = (&**client.store(), client.bounds());
         let promises = store.promises();
         check_lease(store, self.lease)?;
         if capacity != 1 && !promises.weights {
@@ -103,8 +120,10 @@ impl Settings {
             manner: self.manner(wait, promises),
             limit: match wait {
                 Wait::Within(time) => clock::now().after(time),
-                Wait::Not | Wait::Forever => Time::NEVER,
+                Wait::Not => clock::now().after(bounds.response_timeout),
+                Wait::Forever => Time::NEVER,
             },
+            outage: bounds.outage,
         })
     }
 

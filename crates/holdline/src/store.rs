@@ -27,6 +27,7 @@
 //! What differs between stores is data: [`Promises`]. Recipes refuse what a store cannot do, and
 //! the conformance suite chooses its cases by it.
 
+use crate::availability::Availability;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 pub use holdline_kernel::{Enter, Refusal, Seq, Standing, Ticket, TicketId};
@@ -81,9 +82,9 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Removes somebody else's place. Returns a token that is higher than any of that place's, and
     /// no higher than that of anybody behind it (the next place's; a new one if it was the last),
-    /// or nothing if there is no such place. `reason` is for the store's log.
-    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, reason: &'a str)
-    -> Async<'a, Option<Seq>>;
+    /// or nothing if there is no such place. `note` says by whom and why, for the one that was
+    /// removed: it stands in [`View::evictions`] from then on.
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>>;
 
     /// What this store can promise.
     fn promises(&self) -> Promises;
@@ -136,7 +137,24 @@ pub struct View {
     pub capacity: u32,
     /// Who stands in it, front first.
     pub places: Vec<Standee>,
+    /// Places that were removed by force lately, oldest first. A store keeps the last
+    /// [`EVICTIONS_KEPT`] of a line for [`EVICTION_TIME`], also when nobody stands in it any more.
+    pub evictions: Vec<Eviction>,
 }
+
+/// One place that was removed by force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// The ticket that had the place.
+    pub id: TicketId,
+    /// By whom and why, as [`Store::evict`] was told.
+    pub note: Arc<str>,
+}
+
+/// The number of evictions of one line that a store keeps at most.
+pub const EVICTIONS_KEPT: usize = 8;
+/// The time for which a store keeps an eviction at least, unless it is crowded out by later ones.
+pub const EVICTION_TIME: Duration = Duration::from_secs(60);
 
 impl View {
     /// Those who hold.
@@ -217,4 +235,6 @@ pub(crate) struct Pair {
     pub(crate) twin: Arc<dyn Store>,
     /// How many places are being given up in the background.
     pub(crate) undone: watch::Sender<usize>,
+    /// Whether the store answers.
+    pub(crate) availability: Availability,
 }

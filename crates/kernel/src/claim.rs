@@ -70,8 +70,8 @@ pub enum Action {
     Restart,
     /// It was not admitted within the time, or not at once. Leave the line.
     GiveUp,
-    /// The store failed too often in a row, or for all of the time. Leave the line, and report the
-    /// last error.
+    /// The store is given up: it failed for longer than the claim outlasts, or for all of the time.
+    /// Leave the line, and report the last error.
     Fail,
 }
 
@@ -84,6 +84,12 @@ pub struct Claim {
     seq: Option<Seq>,
     looks: u32,
     failures: u32,
+    /// How long an outage of a store that has answered before may last.
+    outage: Duration,
+    /// The store has answered this client at some time.
+    reached: bool,
+    /// When the first of the failures in a row was seen.
+    away_since: Time,
     /// The last request was answered, so that its ticket is settled.
     settled: bool,
     /// How long a place is kept from an answer on that says to wait, and when the last of those was
@@ -92,7 +98,7 @@ pub struct Claim {
     asked: Time,
 }
 
-/// So many failures in a row, and a claim gives up on the store.
+/// Failures in a row after which a claim gives up a store that it does not outlast.
 const FAILURES: u32 = 5;
 
 impl Claim {
@@ -105,6 +111,9 @@ impl Claim {
             seq: None,
             looks: 0,
             failures: 0,
+            outage: Duration::ZERO,
+            reached: false,
+            away_since: Time::NEVER,
             settled: false,
             patient: None,
             asked: Time(0),
@@ -115,6 +124,16 @@ impl Claim {
     /// after every answer, also when it is admitted meanwhile; and whoever holds will renew.
     pub fn trusting(mut self, patience: Duration) -> Self {
         self.patient = Some(Lease { length: patience, ..self.lease });
+        self
+    }
+
+    /// Lets a claim that waits go on through an outage of up to this long, once the store has
+    /// answered: it asks again with growing pauses until the store is back. `reached` says that
+    /// it has answered this client before. A store that never answered is given up after a few
+    /// tries, and so is any by [`Manner::Try`].
+    pub fn outlasting(mut self, outage: Duration, reached: bool) -> Self {
+        self.outage = outage;
+        self.reached = reached;
         self
     }
 
@@ -130,6 +149,7 @@ impl Claim {
         match event {
             Event::Reply { sent, standing } => {
                 self.failures = 0;
+                self.reached = true;
                 self.settled = true;
                 self.reply(now, random, sent, standing)
             }
@@ -187,13 +207,18 @@ impl Claim {
     }
 
     fn failed(&mut self, now: Time, random: u64) -> Action {
-        self.failures += 1;
+        if self.failures == 0 {
+            self.away_since = now;
+        }
+        self.failures = self.failures.saturating_add(1);
         self.settled = false;
         // One answer that the limit cut off is no news: the one before it was to wait.
         if now >= self.limit && self.failures == 1 && self.looks > 0 {
             return Action::GiveUp;
         }
-        if self.failures >= FAILURES || now >= self.limit {
+        let outlasts =
+            self.reached && self.manner != Manner::Try && now < self.away_since.after(self.outage);
+        if now >= self.limit || (self.failures >= FAILURES && !outlasts) {
             return Action::Fail;
         }
         let backoff =

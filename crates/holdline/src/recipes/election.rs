@@ -62,6 +62,8 @@ pub struct Observer {
     last: Option<(u64, String)>,
 }
 
+/// How often an observer looks at a store that does not answer, at most.
+const OUTAGE_LOOK: Duration = Duration::from_secs(1);
 /// How often an observer looks, unless told otherwise.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -165,7 +167,8 @@ impl Observer {
     }
 
     /// The next change: at once who leads now, later whenever the leader or its value has changed.
-    /// `None` while nobody leads. Changes that come and go between two looks are not seen.
+    /// `None` while nobody leads. Changes that come and go between two looks are not seen. An outage
+    /// of the store is waited out for as long as the client's [`outage`](Client::outage) allows.
     ///
     /// # Errors
     ///
@@ -176,7 +179,13 @@ impl Observer {
     /// Dropping the future loses no change.
     pub async fn next(&mut self) -> Result<Option<Leadership>> {
         loop {
-            let leader = self.election.leader().await?;
+            let leader = match self.election.leader().await {
+                Err(error) if error.retryable() && self.election.client.outlasts() => {
+                    clock::pause(self.every.max(OUTAGE_LOOK)).await;
+                    continue;
+                }
+                other => other?,
+            };
             let seen = leader.as_ref().map(|leader| (leader.token, leader.value.clone()));
             if !self.looked || self.last != seen {
                 self.looked = true;

@@ -35,7 +35,7 @@ async fn acquire(
     numbers: (u32, u32),
     wait: Wait,
 ) -> Result<Option<Guard>> {
-    let want = settings.want(&**client.store(), name, numbers, wait)?;
+    let want = settings.want(client, name, numbers, wait)?;
     let guard = client.acquire(want, settings.handoff).await?;
     Ok(guard.map(|guard| guard.on_loss(settings.on_loss)))
 }

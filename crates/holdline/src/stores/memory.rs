@@ -212,7 +212,8 @@ fn view(line: &mut LineOf<'_>) -> View {
         note: Arc::clone(&place.data),
     });
     let places: Vec<_> = places.collect();
-    View { capacity: if places.is_empty() { 0 } else { line.head.capacity }, places }
+    let capacity = if places.is_empty() { 0 } else { line.head.capacity };
+    View { capacity, places, evictions: Vec::new() }
 }
 
 impl std::fmt::Debug for Space {

@@ -139,7 +139,7 @@ impl House {
                 note: member.note,
             }
         });
-        Ok(View { capacity, places: places.collect() })
+        Ok(View { capacity, places: places.collect(), evictions: Vec::new() })
     }
 
     /// How long a lease lasts if nobody renews it.

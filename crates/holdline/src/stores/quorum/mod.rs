@@ -325,7 +325,8 @@ impl Store for Quorum {
                 .filter(|place| place.admitted) // others have it on a few nodes, for a moment
                 .collect();
             places.sort_by_key(|place| place.seq);
-            Ok(View { capacity: u32::from(!places.is_empty()), places })
+            let capacity = u32::from(!places.is_empty());
+            Ok(View { capacity, places, evictions: Vec::new() })
         })
     }
 

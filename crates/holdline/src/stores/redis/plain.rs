@@ -241,7 +241,7 @@ impl Plain {
             note: found.note.into(),
         });
         let places: Vec<_> = places.collect();
-        Ok(View { capacity: places.len().min(1) as u32, places })
+        Ok(View { capacity: places.len().min(1) as u32, places, evictions: Vec::new() })
     }
 
     /// What is surely a lock; and, below a prefix that is for locks, whatever looks like one.

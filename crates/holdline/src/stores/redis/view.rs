@@ -50,7 +50,8 @@ pub(super) fn read(value: &Value) -> Option<View> {
         place.expires_in = Duration::from_micros(*expires - now);
     }
     let places: Vec<_> = places.into_iter().map(|(place, _)| place).collect();
-    Some(View { capacity: if places.is_empty() { 0 } else { capacity }, places })
+    let capacity = if places.is_empty() { 0 } else { capacity };
+    Some(View { capacity, places, evictions: Vec::new() })
 }
 
 /// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and there

@@ -275,7 +275,8 @@ pub(super) fn look(conn: &Connection, line: &Name) -> Result<Done<View>> {
                 note: Arc::from(row.get_ref(4)?.as_str()?),
             });
         }
-        Ok(View { capacity: if places.is_empty() { 0 } else { head.capacity }, places })
+        let capacity = if places.is_empty() { 0 } else { head.capacity };
+        Ok(View { capacity, places, evictions: Vec::new() })
     })
 }
 

@@ -78,7 +78,7 @@ impl House {
                 note: place.told.note,
             }
         });
-        Ok(View { capacity, places: places.collect() })
+        Ok(View { capacity, places: places.collect(), evictions: Vec::new() })
     }
 
     /// Walks through the nodes below the one that the prefix leads to.

@@ -1,0 +1,63 @@
+//! Whether a store answers: what the waiting of a client depends on during an outage.
+//!
+//! Every call of a client reports here how it ended. A store that has answered once is worth
+//! waiting for; one that never did may not exist.
+
+use crate::clock;
+use crate::error::Result;
+use holdline_kernel::Time;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How the calls to one store have gone lately.
+#[derive(Debug, Default)]
+pub(crate) struct Availability {
+    reached: AtomicBool,
+    /// When the first call failed of those since the last answer; 0 if the last one was answered.
+    away_since: AtomicU64,
+}
+
+impl Availability {
+    /// Takes note of how a call ended. An error that no retry helps is an answer, too.
+    pub(crate) fn note<T>(&self, address: impl FnOnce() -> String, outcome: Option<&Result<T>>) {
+        match outcome {
+            Some(Ok(_)) => self.answered(address),
+            Some(Err(error)) if !error.retryable() => self.answered(address),
+            Some(Err(error)) => self.failed(address, &format_args!("{error:#}")),
+            None => self.failed(address, &format_args!("no answer in time")),
+        }
+    }
+
+    /// The fast path of every call: two loads.
+    fn answered(&self, address: impl FnOnce() -> String) {
+        if !self.reached.load(Ordering::Relaxed) {
+            self.reached.store(true, Ordering::Relaxed);
+        }
+        if self.away_since.load(Ordering::Relaxed) != 0 {
+            let since = Time(self.away_since.swap(0, Ordering::Relaxed));
+            if since != Time(0) && self.reached.load(Ordering::Relaxed) {
+                let away = since.until(clock::now());
+                tracing::info!(store = address(), ?away, "the store answers again");
+            }
+        }
+    }
+
+    fn failed(&self, address: impl FnOnce() -> String, error: &std::fmt::Arguments<'_>) {
+        let now = clock::now().0.max(1);
+        let first = self.away_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_ok() && self.has_answered() {
+            tracing::warn!(store = address(), %error, "the store does not answer");
+        }
+    }
+
+    /// Whether the store has ever answered.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.reached.load(Ordering::Relaxed)
+    }
+
+    /// How long the store has not answered, if the last call to it failed.
+    pub(crate) fn away_for(&self) -> Option<Duration> {
+        let since = Time(self.away_since.load(Ordering::Relaxed));
+        (since != Time(0)).then(|| since.until(clock::now()))
+    }
+}
