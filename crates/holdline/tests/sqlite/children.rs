@@ -82,12 +82,23 @@ impl Puppet {
     /// Starts one, which will report `open` or `error`.
     pub(crate) fn start(url: impl AsRef<Path>, prepare: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
+        prepare(&mut command);
+        Puppet::spawn(url, command)
+    }
+
+    /// Starts one by a program that runs the command that follows its own arguments.
+    pub(crate) fn inside(wrapper: &[String], url: impl AsRef<Path>) -> Self {
+        let mut command = Command::new(&wrapper[0]);
+        command.args(&wrapper[1..]).arg(std::env::current_exe().unwrap());
+        Puppet::spawn(url, command)
+    }
+
+    fn spawn(url: impl AsRef<Path>, mut command: Command) -> Self {
         command
             .args(["--exact", "children::puppet", "--ignored", "--nocapture", "--test-threads=1"])
             .env(FILE, url.as_ref())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        prepare(&mut command);
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (tell, lines) = mpsc::channel();

@@ -118,6 +118,36 @@ fn a_try_does_not_stop_at_the_dead() {
 }
 
 #[test]
+fn the_dead_are_not_shown() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let store = File::open(&file).unwrap();
+    let mut holder = Puppet::new(&file);
+    let mut dead = Puppet::new(&file);
+    holder.ask("enter led 1 60000 queue", "admitted");
+    dead.ask("enter job 2 60000 queue", "admitted");
+    dead.ask("enter led 3 60000 queue", "waiting");
+    // Behind the dead stands somebody who lives, and does not watch yet.
+    holder.ask("enter job 4 60000 queue", "waiting");
+    let standing = |line: &str| -> Vec<(u128, bool)> {
+        let view = runtime().block_on(store.look(&name(line))).unwrap();
+        view.places.iter().map(|place| (place.id.0, place.admitted)).collect()
+    };
+    let lines = || runtime().block_on(store.list("")).unwrap();
+    assert_eq!(standing("job"), [(2, true), (4, false)]);
+    assert_eq!(standing("led"), [(1, true), (3, false)]);
+    dead.kill();
+    assert_eq!(standing("job"), [(4, true)]);
+    assert_eq!(standing("led"), [(1, true)]);
+    assert_eq!(lines(), [name("job"), name("led")]);
+    holder.ask("leave job 4", "left");
+    assert_eq!(lines(), [name("led")]);
+    holder.kill();
+    assert_eq!((standing("led"), lines()), (vec![], vec![]));
+}
+
+#[test]
 fn a_stopped_holder_loses_its_lock() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

@@ -3,10 +3,13 @@
 #![cfg(feature = "sqlite")]
 
 mod children;
+mod containers;
 mod contend;
 mod cost;
 mod death;
+mod evictions;
 mod faults;
 mod model;
+mod nonsense;
 mod tidy;
 mod wakes;
