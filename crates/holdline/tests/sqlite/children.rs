@@ -1,5 +1,6 @@
 //! Other processes: puppets, which do to a store what they read, and report in lines.
 
+use crate::storm;
 use holdline::store::{Enter, Seq, Standing, Store, Ticket, TicketId};
 use holdline::stores::sqlite::File;
 use holdline::{Name, clock};
@@ -13,7 +14,7 @@ use std::time::Duration;
 const FILE: &str = "HOLDLINE_TEST_FILE";
 const MARK: &str = "@@";
 /// Longer than anything here takes, so that a hang is told from slowness.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 static MACHINE: RwLock<()> = RwLock::new(());
 
@@ -61,6 +62,19 @@ pub(crate) async fn lock(store: &File, line: &Name, ticket: &Ticket) -> Seq {
             }
             other => panic!("a waiter that keeps its place is {other:?}"),
         }
+    }
+}
+
+/// Waits in line by notices alone: if one is missing, it waits for ever.
+pub(crate) async fn await_lock(store: &File, line: &Name, ticket: &Ticket) -> Seq {
+    let mut how = Enter::Queue;
+    loop {
+        match enter(store, line, ticket, how).await {
+            Standing::Admitted(seq) => return seq,
+            Standing::Waiting { seq: Some(seq), .. } => how = Enter::Keep(seq),
+            other => panic!("a waiter that keeps its place is {other:?}"),
+        }
+        store.watch(line, ticket.id).await.unwrap();
     }
 }
 
@@ -221,10 +235,10 @@ async fn obey(store: &File, words: &[&str]) {
             let seq = lock(store, &name(words[1]), &ticket(number(2).into())).await;
             say(&format!("held {} {}", seq.0, clock::now().0));
         }
-        // permit LINE ID OF: one permit of so many
-        "permit" => {
+        // await LINE ID OF: one permit of so many, by notices alone
+        "await" => {
             let ticket = Ticket { capacity: words[3].parse().unwrap(), ..ticket(number(2).into()) };
-            let seq = lock(store, &name(words[1]), &ticket).await;
+            let seq = await_lock(store, &name(words[1]), &ticket).await;
             say(&format!("held {} {}", seq.0, clock::now().0));
         }
         "leave" => {
@@ -234,6 +248,14 @@ async fn obey(store: &File, words: &[&str]) {
         }
         // contend LINE MS: locks again and again, and says when it held
         "contend" => contend(store, words[1], Duration::from_millis(number(2))).await,
+        // storm MS CANCELLED: has many give up for so long, and so many more be cancelled
+        "storm" => {
+            let (time, cancelled) = (Duration::from_millis(number(1)), words[2].parse().unwrap());
+            let store = store.clone();
+            let storm = std::thread::spawn(move || storm::rage(&store, time, cancelled));
+            let [before, most, after] = storm.join().unwrap();
+            say(&format!("calm {before} {most} {after}"));
+        }
         // write LINES: takes and gives up locks until it is killed
         "write" => loop {
             let line = name(&format!("line-{}", fastrand::u64(..number(1))));

@@ -11,5 +11,6 @@ mod evictions;
 mod faults;
 mod model;
 mod nonsense;
+mod storm;
 mod tidy;
 mod wakes;
