@@ -97,6 +97,17 @@ impl Crowd {
         Crowd { children, names: all, history, observed, limit }
     }
 
+    /// Waits until this one has just got what it wants.
+    pub(super) fn served_now(&mut self, name: &str) {
+        let since = holdline::clock::now().0;
+        let until = Instant::now() + self.limit;
+        while self.history.served.get(name).is_none_or(|at| *at < since) {
+            assert!(Instant::now() < until, "{name} is never served");
+            std::thread::sleep(Duration::from_millis(10));
+            self.history.read();
+        }
+    }
+
     /// Waits until each of them has got what it wants since now.
     pub(super) fn all_served(&mut self, when: &str, url: &str) {
         let since = holdline::clock::now().0;

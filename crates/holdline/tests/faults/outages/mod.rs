@@ -128,7 +128,8 @@ impl Scene<'_> {
 
     /// One node and more than half of them in turn; the leader first, if there is one.
     fn victims(&self, turn: usize) -> Vec<usize> {
-        let (all, first) = (self.subject.nodes(), self.subject.leader());
+        let all = self.subject.nodes();
+        let first = if all > 1 { self.subject.leader() } else { 0 };
         let count = match (all, turn % 2) {
             (_, 0) => 1,
             // Of a cluster of three all, of a quorum as many as it takes.
@@ -140,6 +141,8 @@ impl Scene<'_> {
 
     fn suffer(&mut self, turn: usize, outage: Outage) {
         let (n, victims) = (self.pen.next_n(), self.victims(turn));
+        // One that holds for a while has just begun to.
+        self.crowd.served_now(["w0", "s0"][turn % 2]);
         let event = |ph| Event::new(Op::Fault, ph, n).fault(outage.kind());
         self.pen.write(event(Phase::Invoke)).unwrap();
         self.pen.write(event(Phase::Ok)).unwrap();

@@ -112,7 +112,13 @@ impl Actor {
                     let granted = granted.deadline(deadline(&guard).unwrap_or(0));
                     let fenced = self.client.promises().fences;
                     self.write(if fenced { granted.fence(guard.token()) } else { granted });
+                    let began = tokio::time::Instant::now();
                     self.hold(n, guard, &mut dice).await;
+                    if !self.client.promises().queues {
+                        // Without an order, it would have the lock again before anybody looks.
+                        let held = began.elapsed();
+                        sleep(held + Duration::from_millis(dice.u64(..1000))).await;
+                    }
                 }
                 // Nobody is to be told of an outage that is waited out.
                 Err(error) => {
@@ -133,8 +139,8 @@ impl Actor {
         election.label(&self.name).campaign(&self.name).await.map(Grip::Leader)
     }
 
-    /// For a moment. The first waiter and the first standby hold for so long that they do for most
-    /// of the time, and hold out an outage until their lock is lost or the store is back.
+    /// For a moment. The first waiter and the first standby hold for longer; if their lock is not
+    /// renewed, until it is or they have lost it.
     async fn hold(&self, n: u64, guard: Grip, dice: &mut Rng) {
         let long = self.name.ends_with('0') && self.name.len() == 2;
         let time = Duration::from_millis(if long { 2000 } else { dice.u64(5..40) });
@@ -142,7 +148,7 @@ impl Actor {
         let over = tokio::time::Instant::now() + time;
         let work = async {
             while tokio::time::Instant::now() < over
-                || (long && self.client.unavailable_for().is_some())
+                || (long && guard.remaining() < self.lease.mul_f64(0.6))
             {
                 sleep(SAMPLE.min(time)).await;
                 let k = self.pen.next_n();
