@@ -33,7 +33,7 @@ impl Around {
         let entries = self.0.lines().rev().filter_map(|line| line.split_once(' '));
         entries
             .filter(move |(_, of)| *of == name)
-            .filter_map(|(id, _)| u128::from_str_radix(id, 16).ok().map(TicketId))
+            .filter_map(|(id, _)| id.parse().ok())
     }
 
     /// The list with one more lock, for the command's environment.
@@ -44,7 +44,7 @@ impl Around {
             if !list.is_empty() && !list.ends_with('\n') {
                 list.push('\n');
             }
-            let _ = write!(list, "{:032x} {name}", id.0);
+            let _ = write!(list, "{id} {name}");
         }
         list
     }
