@@ -135,7 +135,8 @@ impl Words {
                 _ => about.push(format!("{key} {value}")),
             }
         }
-        let about = if about.is_empty() { String::new() } else { format!(" ({})", about.join(", ")) };
+        let about =
+            if about.is_empty() { String::new() } else { format!(" ({})", about.join(", ")) };
         format!("{level}: {}{about}{why}", self.message)
     }
 

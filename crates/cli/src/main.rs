@@ -49,8 +49,8 @@ fn begin() -> Exit {
     let printer = Printer { json: common.json, quiet: common.quiet, verbose };
     let store = common.store.unwrap_or_default();
     let session = Session { printer, store, began, connect_timeout: common.connect_timeout };
-    let done = log::show(printer, common.verbose)
-        .and_then(|()| commands::dispatch(cli.verb, &session));
+    let done =
+        log::show(printer, common.verbose).and_then(|()| commands::dispatch(cli.verb, &session));
     done.unwrap_or_else(|failure| {
         printer.fail(&failure);
         failure.exit
@@ -88,10 +88,19 @@ fn answered(printed: Result<bool, Failure>) -> Exit {
 fn end_at_a_bug() {
     std::panic::set_hook(Box::new(|info| {
         let info = info.to_string().replace('\n', " ");
-        let message = format!("this is a bug, please report it: {info}");
-        let failure = Failure::new(Exit::INTERNAL, "internal", message);
+        // What others write panics, too, when a descriptor is missing.
+        let failure = if info.contains("Too many open files") {
+            let error = std::io::Error::from(rustix::io::Errno::MFILE);
+            Failure::lacking("cannot go on", &error)
+        } else {
+            None
+        };
+        let failure = failure.unwrap_or_else(|| {
+            let message = format!("this is a bug, please report it: {info}");
+            Failure::new(Exit::INTERNAL, "internal", message)
+        });
         Printer { json: false, quiet: false, verbose: false }.fail(&failure);
         Printer::flush();
-        std::process::exit(Exit::INTERNAL.0.into());
+        std::process::exit(failure.exit.0.into());
     }));
 }

@@ -87,7 +87,8 @@ impl Printer {
         STDOUT.flush(LAST_WORDS);
     }
 
-    /// Prints an answer on stdout. False means that nobody reads it any more.
+    /// Prints an answer on stdout, for verbs that do nothing else. False means that nobody reads it
+    /// any more.
     ///
     /// # Errors
     ///
@@ -98,24 +99,35 @@ impl Printer {
 
     /// The same for text that is to be printed as it is.
     pub(crate) fn answer_bytes(bytes: &[u8]) -> Result<bool, Failure> {
-        let fail = |why: &str| {
-            let message = format!("the answer could not be written to stdout: {why}");
-            Err(Failure::new(Exit::OUTPUT, "output", message))
-        };
         if Output::Stdout.was_closed() {
-            return fail("it is closed");
+            return Err(unwritten("it is closed"));
         }
-        match Output::Stdout.write_all(bytes) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => fail(&error.to_string()),
-        }
+        write_answer(bytes)
+    }
+
+    /// Prints an answer on stdout, for verbs whose exit code or deed says it, too: then a closed
+    /// stdout is fine.
+    pub(crate) fn remark(text: &str) -> Result<bool, Failure> {
+        write_answer(format!("{}\n", escape(text)).as_bytes())
     }
 
     /// Prints an answer on stdout without waiting for it to be read, for those who hold a lock.
     pub(crate) fn answer_later(text: &str) {
         STDOUT.line(escape(text), |count| format!("({count} lines were dropped)"));
     }
+}
+
+fn write_answer(bytes: &[u8]) -> Result<bool, Failure> {
+    match Output::Stdout.write_all(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(unwritten(&error.to_string())),
+    }
+}
+
+fn unwritten(why: &str) -> Failure {
+    let message = format!("the answer could not be written to stdout: {why}");
+    Failure::new(Exit::OUTPUT, "output", message)
 }
 
 fn dropped(count: u64) -> String {
@@ -229,7 +241,10 @@ mod tests {
     #[test]
     fn a_label_cannot_drive_the_terminal() {
         assert_eq!(clean("a\x1b[2Jb"), "a\u{fffd}[2Jb");
-        assert_eq!(clean("a\u{202e}b\u{200b}\u{2066}\u{feff}"), "a\u{fffd}b\u{fffd}\u{fffd}\u{fffd}");
+        assert_eq!(
+            clean("a\u{202e}b\u{200b}\u{2066}\u{feff}"),
+            "a\u{fffd}b\u{fffd}\u{fffd}\u{fffd}"
+        );
         assert_eq!(clean("Grüße, 日本 é"), "Grüße, 日本 é");
     }
 

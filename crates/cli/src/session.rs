@@ -113,8 +113,21 @@ pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     Ok(Name::new(name).map(|_| ())?)
 }
 
+/// So many files a lock may need to open, on the most modest store.
+const FILES: usize = 20;
+
+/// Refuses to begin without what will be needed, before a lock is taken.
+fn check_room() -> Result<(), Failure> {
+    let dup = |_| rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 3);
+    // All are held until the last is there.
+    let room: Result<Vec<_>, _> = (0..FILES).map(dup).collect();
+    let lacking = room.err().and_then(|errno| Failure::lacking("cannot start", &errno.into()));
+    lacking.map_or(Ok(()), Err)
+}
+
 /// The one runtime: a thread is all that a lock needs.
 pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output, Failure> {
+    check_room()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
         Failure::lacking("cannot start", &error).unwrap_or_else(|| {

@@ -60,7 +60,10 @@ impl Ask<'_> {
     pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<Hold, Failure> {
         let result = unless_signalled(signals, self.acquire_with_news()).await;
         if result.is_err() {
-            let _ = timeout(SETTLING.min(self.rest()), self.client.settle()).await;
+            // A store that is away cannot be told now; the place lapses by itself.
+            let away = self.client.unavailable_for().is_some();
+            let limit = if away { BEYOND } else { SETTLING.min(self.rest()) };
+            let _ = timeout(limit, self.client.settle()).await;
         }
         result
     }

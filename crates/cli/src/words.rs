@@ -250,17 +250,16 @@ impl Output {
             })
     }
 
-    /// Whether it was closed when the program started.
+    /// Whether it seems to have been closed when the program started.
     ///
-    /// Before `main` the runtime of Rust opens `/dev/null` for reading and writing in its place.
-    /// Programs that mean `/dev/null` open it for writing only, or to be closed on exec, which the
-    /// flags show to this day; or all three descriptors are it, as in a daemon.
+    /// Before `main` the runtime of Rust opens `/dev/null` for reading and writing in its place,
+    /// where shells would open it for writing only. If stderr is the same, nobody wants to read
+    /// anything, as in a daemon.
     pub(crate) fn was_closed(self) -> bool {
         use rustix::fs::{OFlags, fcntl_getfl, fstat, major, minor};
         let replaced = |fd: BorrowedFd<'_>| {
-            let null = fstat(fd).is_ok_and(|stat| (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 3));
-            let flags = fcntl_getfl(fd).unwrap_or(OFlags::empty());
-            null && flags.contains(OFlags::RDWR) && !flags.contains(OFlags::CLOEXEC)
+            let device = fstat(fd).map(|stat| (major(stat.st_rdev), minor(stat.st_rdev)));
+            device == Ok((1, 3)) && fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::RDWR))
         };
         let other = if self == Output::Stdout { Output::Stderr } else { Output::Stdout };
         cfg!(target_os = "linux") && self.with(replaced) && !other.with(replaced)
@@ -269,7 +268,7 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST_LINES, Output, Piece, State};
+    use super::{Piece, State};
 
     #[test]
     fn a_line_takes_the_place_of_a_live_one() {
@@ -295,11 +294,5 @@ mod tests {
             std::iter::from_fn(|| state.pop()).map(|piece| piece.text().to_owned()).collect();
         assert_eq!(texts, ["0", "1", "2", "2 lost", "after"]);
         assert_eq!((state.bytes, state.dropped), (0, 0));
-        assert!(MOST_LINES > texts.len());
-    }
-
-    #[test]
-    fn the_outputs_of_a_test_were_not_closed() {
-        assert!(!Output::Stdout.was_closed());
     }
 }

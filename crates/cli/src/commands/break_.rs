@@ -62,8 +62,9 @@ impl Break {
         } else {
             format!("{token}")
         };
-        Printer::answer(&line).map_err(|failure| {
-            let message = format!("the lock was broken, with token {token}, but {}", failure.message);
+        Printer::remark(&line).map_err(|failure| {
+            let message =
+                format!("the lock was broken, with token {token}, but {}", failure.message);
             Failure { message, ..failure }
         })?;
         Ok(Exit::DONE)

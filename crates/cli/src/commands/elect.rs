@@ -49,16 +49,13 @@ impl Elect {
         let value = value.or_else(|| Some(String::new()));
         // A service goes on standing by, however long the store is away.
         let outage = Duration::MAX;
-        let job = Job { name, shape: Shape::MUTEX, value, wait, hold, min_hold: None, outage, command };
+        let job =
+            Job { name, shape: Shape::MUTEX, value, wait, hold, min_hold: None, outage, command };
         job.run(session).await
     }
 }
 
-async fn observe(
-    session: &Session,
-    name: &str,
-    outage: Option<Duration>,
-) -> Result<Exit, Failure> {
+async fn observe(session: &Session, name: &str, outage: Option<Duration>) -> Result<Exit, Failure> {
     check_name(name)?;
     let contact = session.stay(None).await?;
     let client = session.steady(contact.client).outage(outage.unwrap_or(Duration::MAX));
