@@ -89,9 +89,11 @@ async fn in_a_cluster() {
 #[tokio::test]
 async fn breaking_never_fails_for_them() {
     let Some(server) = private("evictions_foreign", &[]) else { return };
-    for (scheme, key) in
-        [("line", "line:{x}:v"), ("string", "{string:x}:holdline:v"), ("redisson", "{redisson:x}:holdline:v")]
-    {
+    for (scheme, key) in [
+        ("line", "line:{x}:v"),
+        ("string", "{string:x}:holdline:v"),
+        ("redisson", "{redisson:x}:holdline:v"),
+    ] {
         let url = format!("{}?scheme={scheme}&prefix={scheme}:", server.url());
         let client = open(&url).await.expect("opens");
         let _: i64 = server.query(&["RPUSH", key, "a list"]);

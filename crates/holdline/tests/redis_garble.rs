@@ -23,7 +23,7 @@ async fn conversation(scheme: &str, seed: u64) {
     garble.every(150);
     let panicked = Arc::new(AtomicBool::new(false));
     let (mut held, mut refused) = (0, 0);
-    for n in 0..120 {
+    for n in 0..50 {
         let name = format!("name {n}");
         let lock = Mutex::new(&through, &name).lease(Duration::from_secs(5));
         let start = Instant::now();
@@ -47,13 +47,14 @@ async fn conversation(scheme: &str, seed: u64) {
         assert!(start.elapsed() < 2 * BOUND, "{:?}", start.elapsed());
     }
     assert!(!panicked.load(Ordering::SeqCst), "{scheme} {seed}");
-    assert!(garble.faults() > 50 && held > 0, "{} faults, {held}, {refused}", garble.faults());
+    assert!(garble.faults() > 20 && held > 0, "{} faults, {held}, {refused}", garble.faults());
     garble.every(0);
     let lock = Mutex::new(&through, "at last").lease(Duration::from_secs(5));
     let got = lock.lock_within(Duration::from_secs(20)).await;
     if got.is_err() {
         // The connection of before had one fault more to come.
-        lock.lock_within(Duration::from_secs(20)).await.expect("it answers").expect("free");
+        let again = lock.lock_within(Duration::from_secs(20)).await.expect("it answers");
+        drop(again.expect("free"));
     }
 }
 
