@@ -6,6 +6,7 @@ use crate::stamp;
 use crate::words::{Output, STDERR, STDOUT};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value, json};
+use std::fmt::Write;
 use std::io::{ErrorKind, IsTerminal, stderr};
 use std::time::Duration;
 
@@ -169,7 +170,7 @@ fn escape(text: &str) -> String {
         if is_hidden(c) && !matches!(c, '\n' | '\t') {
             let mut units = [0; 2];
             for unit in c.encode_utf16(&mut units) {
-                out.push_str(&format!("\\u{unit:04x}"));
+                let _ = write!(out, "\\u{unit:04x}");
             }
         } else {
             out.push(c);
