@@ -92,7 +92,7 @@ impl Descendants {
         self.due = false;
     }
 
-    /// Waits for those adopted processes that have ended, so that none stays in the system's table. The
+    /// Waits for adopted processes that have ended, so that none stays in the system's table. The
     /// command itself is waited for elsewhere.
     pub(crate) fn reap(command: Pid) {
         let own = getpid().as_raw_nonzero().get();
