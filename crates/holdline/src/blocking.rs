@@ -16,33 +16,39 @@
 use crate::error::{Error, Result};
 use crate::recipes::{self, Owner, WriteGuard};
 use crate::store::TicketId;
-use crate::{Guard, Info, Leadership, MultiGuard, Name, ReentrantGuard};
+use crate::thread;
+use crate::{Guard, Info, Leadership, Loss, MultiGuard, Name, ReentrantGuard};
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// Drives a future to its end on this thread. The runtime's own thread serves the connections.
-fn wait<F: Future>(future: F) -> F::Output {
+/// The runtime that serves the connections, with a thread of its own.
+fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    let runtime = RUNTIME.get_or_init(|| {
-        Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("holdline-blocking")
-            .enable_all()
-            .build()
-            .expect("the system gives a thread and a poller")
-    });
-    runtime.block_on(future)
+    let name = "holdline-blocking";
+    thread::made_once(&RUNTIME, || {
+        thread::build(
+            Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all(),
+            name,
+        )
+    })
+}
+
+/// Drives a future to its end on this thread.
+fn wait<F: Future>(future: F) -> F::Output {
+    runtime().expect("opening a store makes it").block_on(future)
 }
 
 /// Opens the store at this URL, as [`holdline::open`](crate::open()) does.
 ///
 /// # Errors
 ///
-/// As [`holdline::open`](crate::open()).
+/// As [`holdline::open`](crate::open()); [`Unavailable`](crate::ErrorKind::Unavailable) if the
+/// system is short of threads or file descriptors.
 pub fn open(url: &str) -> Result<Client> {
+    runtime()?;
     Ok(Client(wait(crate::open(url))?))
 }
 
@@ -52,6 +58,10 @@ pub struct Client(crate::Client);
 
 impl Client {
     /// The blocking side of an async client.
+    ///
+    /// # Panics
+    ///
+    /// The first call of a method panics if the system gives no thread; [`open`] gives an error.
     pub fn new(client: crate::Client) -> Self {
         Client(client)
     }
@@ -145,6 +155,11 @@ macro_rules! guard {
             /// Waits until the lock is lost, or for `time`; says whether it is lost.
             pub fn lost_within(&self, time: Duration) -> bool {
                 wait(async { tokio::time::timeout(time, self.0.lost()).await.is_ok() })
+            }
+
+            /// Why the lock was lost; `None` while it is held.
+            pub fn loss(&self) -> Option<Loss> {
+                wait(self.0.loss())
             }
 
             /// Does `work` if the lock is held, and says whether it was still held at the end.
@@ -310,6 +325,16 @@ impl BlockingLeader {
     /// Changes the value that others see.
     pub fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         wait(self.0.proclaim(value))
+    }
+
+    /// Waits until the leadership is lost, or for `time`; says whether it is lost.
+    pub fn lost_within(&self, time: Duration) -> bool {
+        wait(async { tokio::time::timeout(time, self.0.lost()).await.is_ok() })
+    }
+
+    /// Why the leadership was lost; `None` while it lasts.
+    pub fn loss(&self) -> Option<Loss> {
+        wait(self.0.loss())
     }
 
     /// Resigns.

@@ -7,16 +7,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Gates, Handoff};
 use crate::guard::Guard;
 use crate::keeper;
+use crate::loss::Evicted;
 use crate::names::Name;
 use crate::note::Note;
 use crate::observe::Waiting;
 use crate::settings::Bounds;
 use crate::store::{Pair, Promises, Seq, Store, TicketId};
+use crate::undone::Undone;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
 use tracing::Instrument;
 
 /// A connection to a store, from which locks are made. Cheap to clone; all clones, and all locks
@@ -50,6 +51,8 @@ pub struct Info {
     pub holders: Vec<Party>,
     /// Who waits for it, next first.
     pub waiters: Vec<Party>,
+    /// Places that were removed by force in the last minute, oldest first: the last few of them.
+    pub evictions: Vec<Evicted>,
 }
 
 /// Somebody who holds a lock or waits for it.
@@ -75,7 +78,7 @@ impl Client {
         let pair = Arc::new(Pair {
             twin: store.twin(),
             store,
-            undone: watch::Sender::new(0),
+            undone: Undone::default(),
             availability: Availability::default(),
         });
         let inner = Inner { pair, gates: Arc::default(), reentries: Mutex::default() };
@@ -166,7 +169,8 @@ impl Client {
         let capacity = view.capacity;
         let (holders, waiters) =
             (view.holders().map(party).collect(), view.waiters().map(party).collect());
-        Ok(Info { name, capacity, holders, waiters })
+        let evictions = view.evictions.iter().map(Evicted::read).collect();
+        Ok(Info { name, capacity, holders, waiters, evictions })
     }
 
     /// The names, beginning with `prefix`, of locks that somebody holds or waits for.
@@ -181,7 +185,8 @@ impl Client {
     /// Takes a lock away from one holder (or waiter), named by the id that
     /// [`inspect`](Client::inspect) shows, so that nobody else's lock is ever broken by accident.
     ///
-    /// Its guard is told, at the latest at its next renewal. The token returned is higher than the
+    /// Its guard is told, at the latest at its next renewal, also by whom (host and process) and for
+    /// which `reason`: see [`Loss::Broken`](crate::Loss::Broken). The token returned is higher than the
     /// victim's and no higher than the next holder's: present it to whatever the lock guards, and
     /// the victim is fenced even before the next holder comes. `None` means that nobody stands
     /// there by that id any more.
@@ -205,15 +210,14 @@ impl Client {
     }
 
     /// Waits until every lock of this client that was dropped, and every acquisition that was
-    /// abandoned, has really been given up in the store, or has lapsed there. Of use before a
-    /// process ends.
+    /// abandoned, has really been given up in the store, or, if the store could not be asked, until
+    /// its lease is over. Of use before a process ends.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub async fn settle(&self) {
-        // The sender lives as long as this client: this cannot fail.
-        let _ = self.inner.pair.undone.subscribe().wait_for(|undone| *undone == 0).await;
+        self.inner.pair.undone.none_left().await;
     }
 
     /// The one way to acquire, which every recipe takes.
@@ -222,6 +226,8 @@ impl Client {
         want: Want,
         handoff: Option<Handoff>,
     ) -> Result<Option<Guard>> {
+        // Nobody gets a lock that could not be renewed, or given up.
+        keeper::start()?;
         let waiting = Waiting::new(clock::now());
         let span =
             tracing::debug_span!("acquire", name = %want.line, token = tracing::field::Empty);

@@ -3,7 +3,10 @@
 //! "Somebody else holds it" is not an error: [`try_lock`](crate::Mutex::try_lock) and
 //! [`lock_within`](crate::Mutex::lock_within) answer `Ok(None)`.
 
+use crate::loss::Loss;
+use rustix::io::Errno;
 use std::fmt;
+use std::io;
 
 /// A `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -39,12 +42,13 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    loss: Option<Loss>,
 }
 
 impl Error {
     /// An error of this kind. The message says what happened, to what, and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Error(Box::new(Inner { kind, message: message.into(), source: None }))
+        Error(Box::new(Inner { kind, message: message.into(), source: None, loss: None }))
     }
 
     /// The same, with its cause. The cause must not contain secrets.
@@ -53,7 +57,20 @@ impl Error {
         message: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        Error(Box::new(Inner { kind, message: message.into(), source: Some(source.into()) }))
+        Error(Box::new(Inner {
+            kind,
+            message: message.into(),
+            source: Some(source.into()),
+            loss: None,
+        }))
+    }
+
+    /// An error of kind [`ErrorKind::Lost`]: the lock of this name was lost for this cause.
+    pub(crate) fn lost(name: &impl fmt::Display, loss: Loss) -> Self {
+        let message = format!("lock \"{name}\" was lost: {loss}");
+        let mut error = Error::new(ErrorKind::Lost, message);
+        error.0.loss = Some(loss);
+        error
     }
 
     /// What kind of error it is.
@@ -69,6 +86,25 @@ impl Error {
     /// Whether the lock was lost.
     pub fn is_lost(&self) -> bool {
         self.kind() == ErrorKind::Lost
+    }
+
+    /// Why the lock was lost, if this error says that it was.
+    pub fn loss(&self) -> Option<&Loss> {
+        self.0.loss.as_ref()
+    }
+}
+
+/// What the system is short of, if that is why it refused something: a sentence that says what to
+/// do. Such an error passes when others let go, and is no lack of rights.
+pub(crate) fn shortage(error: &io::Error) -> Option<&'static str> {
+    match Errno::from_io_error(error)? {
+        Errno::MFILE => Some(
+            "this process has no file descriptors left; close some, or raise its limit (ulimit -n)",
+        ),
+        Errno::NFILE => Some("this machine has no file descriptors left"),
+        Errno::NOMEM | Errno::NOBUFS => Some("this machine has no memory left"),
+        Errno::AGAIN => Some("this user or process may have no more threads (ulimit -u)"),
+        _ => None,
     }
 }
 

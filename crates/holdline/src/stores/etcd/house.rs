@@ -57,10 +57,14 @@ const LAPSED: usize = 512;
 /// So many ghosts are watched for.
 const GHOSTS: usize = 4096;
 
-/// The runtime of all etcd stores of this process.
-fn background() -> &'static Handle {
+/// The runtime of all etcd stores of this process. Opening a store makes it, or fails.
+pub(super) fn start() -> Result<&'static Handle> {
     static HANDLE: OnceLock<Handle> = OnceLock::new();
     runtime(&HANDLE, "etcd")
+}
+
+fn background() -> &'static Handle {
+    start().expect("it was started when the store was opened")
 }
 
 impl House {
