@@ -148,7 +148,7 @@ impl Actor {
         let over = tokio::time::Instant::now() + time;
         let work = async {
             while tokio::time::Instant::now() < over
-                || (long && guard.remaining() < self.lease.mul_f64(0.6))
+                || (long && guard.remaining() < self.lease.mul_f64(0.65))
             {
                 sleep(SAMPLE.min(time)).await;
                 let k = self.pen.next_n();

@@ -19,7 +19,7 @@ pub(crate) trait Subject: Send {
     fn start(&mut self, nodes: &[usize]);
     /// SIGSTOP, to all of these.
     fn stop(&mut self, nodes: &[usize]);
-    /// SIGCONT.
+    /// SIGCONT, and returns when they serve.
     fn go_on(&mut self, nodes: &[usize]);
 }
 
@@ -201,6 +201,7 @@ macro_rules! cluster {
 
                 fn go_on(&mut self, nodes: &[usize]) {
                     nodes.iter().for_each(|at| self.0.signal(*at, Signal::CONT));
+                    nodes.iter().for_each(|at| self.0.wait(*at));
                 }
             }
         }
