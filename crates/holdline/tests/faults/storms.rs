@@ -1,4 +1,4 @@
-//! Storms: 64 tasks of one process ask for locks and give up after a millisecond, again and again.
+//! Storms: 64 tasks of one process ask for a lock each and give up after a millisecond, again and again.
 //! Afterwards every lock must be free for that process and for others within a lease (ZooKeeper: a
 //! session), nothing may be left in the store, and the memory must be given back.
 
@@ -14,8 +14,8 @@ use tokio::time::{sleep, timeout};
 
 /// Where a process finds its part.
 const PART: &str = "HOLDLINE_STORM_PART";
+/// Each with a lock of its own, so that nobody waits within the process.
 const TASKS: usize = 64;
-const NAMES: usize = 8;
 const GIVE_UP: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(5);
 /// What the process may have more than before, in MB.
@@ -41,13 +41,15 @@ struct Outcome {
     failed: usize,
     /// Until the last name was locked by the same process; none if that was in vain.
     free_ms: Option<u64>,
+    /// Until the library said that everything is given up; none if it did not.
+    settled_ms: Option<u64>,
     /// The memory in MB: before, right after the storm, and in the end.
     memory: [u64; 3],
     error: Option<String>,
 }
 
 fn name(at: usize) -> String {
-    format!("storm-{}", at % NAMES)
+    format!("storm-{at}")
 }
 
 /// The stores chosen by `HOLDLINE_STORM_STORES`, or one of each kind, each beside the others.
@@ -113,12 +115,14 @@ fn one(row: &Row) -> Vec<String> {
     let outcome: Outcome = serde_json::from_str(&text).unwrap_or_default();
     println!(
         "storm of {seconds} s on {}: {} given up, {} granted, {} failed; free after {:?} ms for \
-         itself, {others:?} ms for others; memory before, after, in the end: {:?} MB",
+         itself, {others:?} ms for others; settled after {:?} ms; memory before, after, in the \
+         end: {:?} MB",
         row.name,
         outcome.given_up,
         outcome.granted,
         outcome.failed,
         outcome.free_ms,
+        outcome.settled_ms,
         outcome.memory
     );
     wrong.extend(outcome.error);
@@ -132,6 +136,9 @@ fn one(row: &Row) -> Vec<String> {
         }
         Some(_) => {}
     }
+    if outcome.settled_ms.is_none() {
+        wrong.push(format!("it has not settled within {bound:?}"));
+    }
     if outcome.memory[2] > outcome.memory[0] + MORE {
         wrong.push(format!("it keeps its memory: {:?} MB", outcome.memory));
     }
@@ -140,7 +147,7 @@ fn one(row: &Row) -> Vec<String> {
 
 /// Takes every lock once.
 async fn all_free(client: &Client, limit: Duration) -> Result<(), String> {
-    for at in 0..NAMES {
+    for at in 0..TASKS {
         let mutex = Mutex::new(client, name(at)).lease(LEASE);
         match timeout(limit, mutex.lock()).await {
             Ok(Ok(guard)) => guard.unlock().await.map_err(|error| format!("{error:#}"))?,
@@ -154,7 +161,7 @@ async fn all_free(client: &Client, limit: Duration) -> Result<(), String> {
 /// Waits until nobody stands in any line.
 async fn until_empty(client: &Client, bound: Duration) -> Result<(), String> {
     let until = Instant::now() + bound;
-    for at in 0..NAMES {
+    for at in 0..TASKS {
         loop {
             let left = match client.inspect(name(at)).await {
                 Ok(info) => info.holders.len() + info.waiters.len(),
@@ -212,6 +219,13 @@ async fn weather(part: &Part) -> Outcome {
         Ok(()) => outcome.free_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap()),
         Err(error) => outcome.error = Some(format!("to itself, {error}")),
     }
+    if timeout(part.bound, client.settle()).await.is_ok() {
+        outcome.settled_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap());
+        // What it says must be so; the other process's locks come and go.
+        if let Err(what) = until_empty(&client, LEASE / 5).await {
+            outcome.error = outcome.error.or(Some(format!("it said that all is given up: {what}")));
+        }
+    }
     let until = began + part.bound;
     while resident() > outcome.memory[0] + MORE && Instant::now() < until {
         sleep(Duration::from_millis(100)).await;
@@ -223,12 +237,9 @@ async fn weather(part: &Part) -> Outcome {
 /// Gives up by a limit and by dropping the future in turn.
 async fn hurry(client: &Client, at: usize, over: Instant) -> (usize, usize, usize) {
     let (mut given_up, mut granted, mut failed) = (0, 0, 0);
-    for turn in at.. {
-        if Instant::now() > over {
-            break;
-        }
-        let mutex = Mutex::new(client, name(turn)).lease(LEASE);
-        let got = if at % 2 == 0 {
+    let mutex = Mutex::new(client, name(at)).lease(LEASE);
+    while Instant::now() < over {
+        let got = if given_up % 2 == 0 {
             mutex.lock_within(GIVE_UP).await
         } else {
             timeout(GIVE_UP, mutex.lock()).await.map_or(Ok(None), |got| got.map(Some))
