@@ -79,7 +79,13 @@ pub fn sentinel(test: &str, primary: u16, quorum: u32) -> Option<Server> {
 
 /// A cluster of three primaries, which serves.
 pub fn cluster() -> Option<Vec<Server>> {
+    cluster_with(&[])
+}
+
+/// The same, whose servers get these arguments too.
+pub fn cluster_with(more: &[&str]) -> Option<Vec<Server>> {
     let args = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+    let args = [&args, more].concat();
     let mut nodes = Vec::new();
     for _ in 0..3 {
         nodes.push(private("cluster", &args)?);
