@@ -22,6 +22,7 @@ mod papers;
 mod patience;
 mod phantom;
 mod server;
+mod storm;
 #[cfg(feature = "zookeeper-tls")]
 mod tls;
 mod trials;
