@@ -80,34 +80,42 @@ async fn in_a_process_of_its_own() {
 /// Tasks, each with a name of its own, that give up after a millisecond, for ten seconds.
 async fn impatient(client: &Client) -> usize {
     let until = Instant::now() + Duration::from_secs(10);
-    let task = async |task: usize| {
-        let (lock, mut asked) = (Mutex::new(client, format!("x {task}")), 0);
+    all(client, move |client, task| async move {
+        let (lock, mut asked) = (Mutex::new(&client, format!("x {task}")), 0);
         while Instant::now() < until {
             asked += 1;
-            if let Ok(Some(guard)) = lock.lock_within(Duration::from_millis(1)).await {
-                let _ = guard.unlock().await;
-            }
+            drop(tokio::time::timeout(Duration::from_millis(1), lock.lock()).await);
         }
         asked
-    };
-    futures_util::future::join_all((0..TASKS).map(task)).await.into_iter().sum()
+    })
+    .await
 }
 
-/// As many acquisitions of a few names, dropped at any moment.
+/// As many acquisitions of as many names, dropped at any moment.
 async fn dropped(client: &Client) -> usize {
-    let each = 50_000 / TASKS;
-    let task = async |task: usize| {
+    all(client, |client, task| async move {
         let mut dice = fastrand::Rng::with_seed(task as u64);
-        for _ in 0..each {
-            // Through the store's door: within a process, tasks of one name queue before it.
-            let client = client.clone();
+        for _ in 0..50_000 / TASKS {
             let lock = Mutex::new(&client, format!("x {}", dice.usize(..TASKS)));
             let time = Duration::from_micros(dice.u64(..3000));
             drop(tokio::time::timeout(time, lock.lock()).await);
         }
-        each
-    };
-    futures_util::future::join_all((0..TASKS).map(task)).await.into_iter().sum()
+        50_000 / TASKS
+    })
+    .await
+}
+
+/// Runs all tasks at once, and adds up what they say.
+async fn all<F>(client: &Client, work: impl Fn(Client, usize) -> F) -> usize
+where
+    F: Future<Output = usize> + Send + 'static,
+{
+    let tasks: Vec<_> = (0..TASKS).map(|task| tokio::spawn(work(client.clone(), task))).collect();
+    let mut asked = 0;
+    for task in tasks {
+        asked += task.await.expect("no panic");
+    }
+    asked
 }
 
 /// The places of all lines in the servers.

@@ -48,6 +48,16 @@ impl House {
         parent: &str,
         time: Duration,
     ) -> Result<Vec<String>> {
+        self.list_synced(session, parent, time).await.map_err(|error| self.error(error))
+    }
+
+    /// The same, with the servers' own error.
+    pub(super) async fn list_synced(
+        &self,
+        session: &Session,
+        parent: &str,
+        time: Duration,
+    ) -> Result<Vec<String>, Zk> {
         let client = &session.client;
         let ask = || {
             let (synced, listed) = (client.sync(parent), client.list_children(parent));
@@ -58,19 +68,22 @@ impl House {
             }
         };
         match self.ask(session, time, ask).await {
-            Ok(children) => Ok(children),
             Err(Zk::NoNode) => Ok(Vec::new()),
-            Err(error) => Err(self.error(error)),
+            listed => listed,
         }
     }
 
     /// Looks for a node that may have been made, and is ours: it carries our ticket, and is on our
     /// session. One that an earlier session has left behind will go with that.
-    pub(super) async fn find_own(&self, record: &Record, time: Duration) -> Result<bool> {
+    pub(super) async fn find_own(
+        self: &Arc<Self>,
+        record: &Record,
+        time: Duration,
+    ) -> Result<bool> {
         let session = &record.session;
-        let children = self.children(session, &record.parent, time).await?;
+        let children = self.listed(&record.parent, record.id, time).await?;
         let members = line::members(&children);
-        for member in members.into_iter().filter(|member| member.id() == Some(record.id)) {
+        for member in members {
             let path = record.path(&member.child);
             let stat = self
                 .ask(session, time, || session.client.check_stat(&path))

@@ -61,7 +61,9 @@ impl fmt::Display for Failure {
 impl From<Zk> for Failure {
     fn from(error: Zk) -> Self {
         match error {
-            Zk::SessionExpired | Zk::AuthFailed => Failure::Over(error),
+            Zk::SessionExpired | Zk::SessionGivenUp | Zk::WentBack | Zk::AuthFailed => {
+                Failure::Over(error)
+            }
             error => Failure::unusable(error),
         }
     }
@@ -128,8 +130,11 @@ fn answered(frame: &[u8], old: &Ident) -> Result<Ident, Failure> {
     let (_version, millis, id) = (reader.int()?, reader.int()?, reader.long()?);
     let password = reader.bytes()?.to_vec();
     let length = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
-    if id == 0 || length.is_zero() || (old.id != 0 && old.id != id) {
+    if id == 0 || length.is_zero() {
         return Err(Failure::Over(Zk::SessionExpired));
+    }
+    if old.id != 0 && old.id != id {
+        return Err(Failure::from(Zk::Garbled));
     }
     // Old servers do not say it, and have no such mode.
     if reader.bool().unwrap_or(false) {
@@ -137,7 +142,7 @@ fn answered(frame: &[u8], old: &Ident) -> Result<Ident, Failure> {
     }
     if old.id != 0 && length < old.length {
         tracing::warn!(?length, was = ?old.length, "a server keeps the session for a shorter time");
-        return Err(Failure::Over(Zk::SessionExpired));
+        return Err(Failure::Over(Zk::SessionGivenUp));
     }
     let length = if old.id == 0 { length } else { old.length };
     Ok(Ident { id, password, length })

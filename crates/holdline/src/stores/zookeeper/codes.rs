@@ -11,8 +11,14 @@ pub(super) enum Zk {
     Timeout,
     /// Nobody listens at any of the addresses.
     NoHosts,
-    /// The session is over, or nobody wants it any more.
+    /// A server says that the session is over.
     SessionExpired,
+    /// It is over for us, since we cannot rely on it any more; the servers may still keep it.
+    SessionGivenUp,
+    /// What was done after it was begun is not known to the servers any more.
+    WentBack,
+    /// Too much is under way: nothing was sent.
+    Busy,
     /// The session has a newer connection than the one that asked.
     SessionMoved,
     /// The server knows the user, and not by this password.
@@ -70,6 +76,9 @@ impl fmt::Display for Zk {
             Zk::Timeout => "no answer in time",
             Zk::NoHosts => "nobody listens there",
             Zk::SessionExpired => "the session is over",
+            Zk::SessionGivenUp => "the session was given up",
+            Zk::WentBack => "the servers have lost transactions that they had confirmed",
+            Zk::Busy => "too many acquisitions are under way or being given up",
             Zk::SessionMoved => "the session has moved to another connection",
             Zk::AuthFailed => "the login was refused",
             Zk::NoAuth => "the node's ACL does not allow it",

@@ -2,9 +2,10 @@
 //! look after them, on a thread of their own, where no busy program holds them up.
 
 use super::address::Address;
+use super::cleanup::{self, Cleanup};
 use super::fault::{self, Zk};
 use super::jute::Acl;
-use super::record::{Leaving, Record};
+use super::record::Record;
 use super::session::Session;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -26,6 +27,7 @@ pub(super) struct House {
     opened: watch::Sender<u64>,
     records: Mutex<HashMap<TicketId, Arc<Record>>>,
     pub(super) alarm: Bell,
+    pub(super) cleanup: Cleanup,
     /// There is something to look after.
     nudge: Arc<Notify>,
 }
@@ -73,6 +75,7 @@ impl House {
             opened: watch::Sender::new(0),
             records: Mutex::default(),
             alarm: Bell::default(),
+            cleanup: Cleanup::default(),
             nudge: Arc::default(),
         });
         spawn(steward(Arc::downgrade(&house), Arc::clone(&house.nudge)));
@@ -105,8 +108,11 @@ impl House {
     pub(super) fn forget(&self, record: &Record) {
         let forgotten = self.records().remove(&record.id);
         if let Some(record) = &forgotten {
-            let watches = std::mem::take(&mut record.place().watches);
-            drop(watches);
+            let (watches, permit) = {
+                let mut place = record.place();
+                (std::mem::take(&mut place.watches), place.permit.take())
+            };
+            drop((watches, permit));
         }
     }
 
@@ -207,7 +213,7 @@ impl House {
     /// Takes in how a request failed.
     pub(super) fn failed(&self, session: &Session, error: &Zk) {
         if fault::is_over(error) {
-            session.lose();
+            session.fail(error);
             self.expired(session.id);
         }
     }
@@ -219,8 +225,7 @@ impl House {
         let nobody = records.is_empty();
         for record in records {
             if record.lapse(now, &self.alarm.0) {
-                let house = Arc::clone(self);
-                spawn(async move { house.sweep(record).await });
+                spawn(cleanup::sweep(Arc::downgrade(self), record));
             } else if !record.place().leaving {
                 record.guard(&self.alarm.0);
             }
@@ -232,21 +237,6 @@ impl House {
             && let Some(session) = desk.session.take()
         {
             session.end();
-        }
-    }
-
-    /// Removes the node of a ticket that has lapsed.
-    async fn sweep(self: Arc<Self>, record: Arc<Record>) {
-        let leaving = Leaving::new(&record);
-        match self.remove(&record, Duration::from_secs(1)).await {
-            Ok(_) => {
-                self.forget(&record);
-                leaving.done();
-            }
-            // The next round tries again.
-            Err(error) => {
-                tracing::debug!(%error, name = %record.line, "a place that lapsed is still there");
-            }
         }
     }
 }

@@ -11,7 +11,7 @@
 //!                 |  line.rs dialect.rs path.rs      how it looks there: names, numbers, paths
 //!                 |  record.rs                       what is known here of a ticket
 //!                 v
-//!            house.rs                            tickets, and who looks after them
+//!            house.rs cleanup.rs                 tickets, and who looks after them
 //!                 |  session.rs                      one session, and until when it lasts
 //!                 v
 //!            client.rs                       what can be asked of the servers
@@ -25,6 +25,7 @@
 mod address;
 mod ahead;
 mod attach;
+mod cleanup;
 mod client;
 mod codes;
 mod dialect;

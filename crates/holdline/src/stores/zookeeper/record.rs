@@ -8,7 +8,7 @@ use crate::store::{Alarm, Seq, Ticket, TicketId};
 use holdline_kernel::Time;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::AbortHandle;
 
 /// One ticket of this process, from before its node is made until after it is deleted.
@@ -50,6 +50,12 @@ pub(super) struct Place {
     pub(super) leaving: bool,
     /// A node may be there of which we do not know: look before anything else.
     pub(super) doubtful: bool,
+    /// A session of the past may have left a node of this ticket.
+    pub(super) stale: bool,
+    /// It has lapsed, and a task is removing it.
+    sweeping: bool,
+    /// Until it is known what became of its first request.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
     /// Something about it has changed or was missed: ask the store.
     pub(super) unsure: bool,
     /// Nobody has said since then that it is still wanted: it lapses.
@@ -112,6 +118,12 @@ impl Record {
         (place.create != 0).then(|| self.path(&place.child))
     }
 
+    /// Whether the store may have a node of this ticket, as far as is known here.
+    pub(super) fn may_be_there(&self) -> bool {
+        let place = self.place();
+        place.stale || (!self.session.has_ended() && (place.create != 0 || place.doubtful))
+    }
+
     /// What its node's path begins with when it is made.
     pub(super) fn stem(&self, dialect: Dialect, ticket: &Ticket) -> String {
         let elects = line::elects(ticket, &self.place().note);
@@ -125,6 +137,9 @@ impl Record {
         place.seq = member.seq;
         place.create = create;
         place.doubtful = false;
+        let permit = place.permit.take();
+        drop(place);
+        drop(permit);
     }
 
     /// Whether it is wanted no more, and so to be swept away: then it is gone.
@@ -176,6 +191,9 @@ impl Place {
             gone: false,
             leaving: false,
             doubtful: false,
+            stale: false,
+            sweeping: false,
+            permit: None,
             unsure: false,
             due,
             blockers: Vec::new(),
@@ -210,10 +228,10 @@ impl Place {
     fn lapse(&mut self, now: Time) -> Option<bool> {
         // One that is just entering may have set out late.
         let grace = Duration::from_secs(if self.create == 0 { 10 } else { 0 });
-        if self.leaving || now < self.due.after(grace) {
+        if self.leaving || self.sweeping || now < self.due.after(grace) {
             return None;
         }
-        self.leaving = true;
+        self.sweeping = true;
         Some(!std::mem::replace(&mut self.gone, true) && self.admitted)
     }
 
@@ -357,8 +375,8 @@ mod tests {
         assert_eq!(place.lapse(now), Some(false), "nobody held it yet");
         assert_eq!(place.lapse(now), None, "it is on its way out");
         assert_eq!(place.stand(&ticket(), now, false), None);
-        place.leaving = false; // that did not work: again
-        assert_eq!(place.lapse(now), Some(false));
+        place.leaving = false; // somebody else tried that, too
+        assert_eq!(place.lapse(now), None);
         assert_eq!(place.stand(&ticket(), now, false), None);
     }
 }

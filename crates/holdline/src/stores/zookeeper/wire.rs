@@ -21,6 +21,12 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 /// No answer is longer. The servers' own limit is 1 MiB, but lists may be longer if they are told
 /// so.
 const LONGEST: usize = 16 << 20;
+/// So many requests may be unanswered at once; what comes later waits.
+const UNANSWERED: usize = 4096;
+/// So many bytes may be gathered for the socket; what comes later waits.
+const GATHERED: usize = 256 << 10;
+/// So much room is kept for what comes and goes, when there was need for more.
+const KEPT: usize = 256 << 10;
 /// So much is read at once.
 const CHUNK: usize = 16 << 10;
 
@@ -143,6 +149,11 @@ impl<T> Wire<T> {
         }
     }
 
+    /// Whether another request may be sent now.
+    pub(super) fn has_room(&self) -> bool {
+        self.sent.len() < UNANSWERED && self.out.len() - self.written < GATHERED
+    }
+
     /// Whether all requests are answered.
     pub(super) fn is_done(&self) -> bool {
         self.sent.is_empty()
@@ -201,6 +212,7 @@ impl<T> Wire<T> {
             }
             if self.written == self.out.len() {
                 self.out.clear();
+                self.out.shrink_to(KEPT);
                 self.written = 0;
             }
         }
@@ -241,6 +253,9 @@ impl<T> Wire<T> {
     fn more<F>(&mut self) -> Option<F> {
         self.input.drain(..self.taken);
         self.taken = 0;
+        if self.input.len() < KEPT / 2 {
+            self.input.shrink_to(KEPT);
+        }
         None
     }
 
