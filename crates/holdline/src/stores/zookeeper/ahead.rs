@@ -105,6 +105,7 @@ impl House {
         let children = self.children(&record.session, &record.parent, request.limit()).await?;
         let members = line::members(&children);
         self.check_line(request, record, &members).await?;
+        self.check_recipes(request, record, &children).await?;
         Ok(line::blockers(&members, ticket.weight, ticket.capacity).is_empty())
     }
 
@@ -137,6 +138,11 @@ impl House {
         };
         let members = line::members(children);
         let Some(at) = members.iter().position(|member| member.child == own) else {
+            if members.iter().any(|member| member.id() == Some(record.id)) {
+                // Under another name than we were told.
+                record.place().doubtful = true;
+                return Err(self.error(Zk::Garbled));
+            }
             record.lose(&self.alarm.0);
             return Ok(());
         };
@@ -154,6 +160,9 @@ impl House {
         }
         if checked.is_ok() {
             checked = self.check_line(request, record, ahead).await;
+        }
+        if checked.is_ok() {
+            checked = self.check_recipes(request, record, children).await;
         }
         if let Err(error) = checked {
             self.take_back(request, record).await?;
@@ -213,14 +222,14 @@ impl House {
         if others.iter().any(Member::is_exhausted) {
             return Err(self.exhausted(record));
         }
-        let blind = others.iter().find(|member| !dialect.is_seen_by(member.family));
-        if let Some(member) = blind.filter(|_| !self.address.mixed) {
+        if let Some(member) = self.blind(others) {
             let message = format!(
-                "lock \"{}\" has mixed dialects: {} is in the line, whose owner would not see a \
-                 place of the dialect {}, so both would hold; use one dialect (?dialect=...), or \
-                 make its owner see ours and say ?mixed=wait",
+                "lock \"{}\" has mixed dialects: {} is in the line, a place of {}, whose owner would \
+                 not see a place of the dialect {}, so both would hold; use one dialect \
+                 (?dialect=...), or make its owner see ours and say ?mixed=wait",
                 record.line,
                 member.child,
+                member.family.name(),
                 dialect.name()
             );
             return Err(Error::new(ErrorKind::Mismatch, message));

@@ -42,6 +42,8 @@ pub(super) struct Cleanup {
     pub(super) entering: Arc<Semaphore>,
     lists: Semaphore,
     sweeps: Semaphore,
+    /// One held lock is looked after at a time.
+    pub(super) patrols: Semaphore,
     /// By the line's node: those who wait for its next list. There is a task for each.
     waiting: Mutex<HashMap<String, Vec<Waiting>>>,
     unsent: Mutex<Unsent>,
@@ -53,6 +55,7 @@ impl Default for Cleanup {
             entering: Arc::new(Semaphore::new(ENTERING)),
             lists: Semaphore::new(LISTS),
             sweeps: Semaphore::new(SWEEPS),
+            patrols: Semaphore::new(1),
             waiting: Mutex::default(),
             unsent: Mutex::default(),
         }

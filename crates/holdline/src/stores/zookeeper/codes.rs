@@ -17,6 +17,8 @@ pub(super) enum Zk {
     SessionGivenUp,
     /// What was done after it was begun is not known to the servers any more.
     WentBack,
+    /// What listens at this host is something else.
+    Stranger(Stranger, String),
     /// Too much is under way: nothing was sent.
     Busy,
     /// The session has a newer connection than the one that asked.
@@ -41,6 +43,33 @@ pub(super) enum Zk {
     Garbled,
     /// Another code of the server's.
     Code(i32),
+}
+
+/// What listens where ZooKeeper should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stranger {
+    Http,
+    Tls,
+    /// ZooKeeper without TLS, though it is asked for.
+    Plain,
+    Unknown,
+}
+
+impl Stranger {
+    fn what(self) -> &'static str {
+        match self {
+            Stranger::Http => {
+                "an HTTP server answers; name ZooKeeper's client port, which is 2181 unless \
+                 configured otherwise"
+            }
+            Stranger::Tls => "a server answers that speaks TLS; write zks:// for that",
+            Stranger::Plain => {
+                "a ZooKeeper answers that speaks no TLS; write zookeeper://, or name its \
+                 secureClientPort"
+            }
+            Stranger::Unknown => "something answers that is no ZooKeeper",
+        }
+    }
 }
 
 impl Zk {
@@ -72,6 +101,9 @@ impl Zk {
 impl fmt::Display for Zk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Zk::Stranger(stranger, host) => {
+                return write!(f, "at {host} {}", stranger.what());
+            }
             Zk::ConnectionLoss => "the connection broke",
             Zk::Timeout => "no answer in time",
             Zk::NoHosts => "nobody listens there",

@@ -179,8 +179,8 @@ impl House {
                 return Err(error);
             }
         };
-        let child = path.rsplit('/').next().unwrap_or_default();
-        let member = Member::read(child).ok_or(Zk::Unimplemented)?;
+        let child = path.strip_prefix(&stem).and_then(|_| path.rsplit('/').next());
+        let member = child.and_then(Member::read).ok_or(Zk::Garbled)?;
         record.born(&member, stat.czxid);
         doubt.settle();
         // That the list did not come is no reason to make another node.

@@ -39,8 +39,10 @@ pub(super) fn error(address: &Address, error: Zk) -> Error {
             let message = format!("a node that the lock needs is ephemeral in {address}");
             (ErrorKind::Corrupt, message)
         }
-        Zk::BadArguments | Zk::Garbled => {
-            (ErrorKind::Corrupt, format!("{address} did not understand us"))
+        Zk::Garbled => (ErrorKind::Unavailable, format!("an answer of {address} makes no sense")),
+        Zk::BadArguments => (ErrorKind::Corrupt, format!("{address} did not understand us")),
+        Zk::Stranger(..) => {
+            (ErrorKind::Invalid, format!("{address} is no address of ours: {error}"))
         }
         Zk::Busy => {
             let message = format!(

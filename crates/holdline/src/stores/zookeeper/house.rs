@@ -5,6 +5,7 @@ use super::address::Address;
 use super::cleanup::{self, Cleanup};
 use super::fault::{self, Zk};
 use super::jute::Acl;
+use super::recipes;
 use super::record::Record;
 use super::session::Session;
 use crate::clock;
@@ -13,6 +14,7 @@ use crate::store::TicketId;
 use crate::stores::background::{Bell, runtime};
 use holdline_kernel::Time;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -26,6 +28,8 @@ pub(super) struct House {
     /// How often it was tried to open a session.
     opened: watch::Sender<u64>,
     records: Mutex<HashMap<TicketId, Arc<Record>>>,
+    /// There has been a session.
+    reached: AtomicBool,
     pub(super) alarm: Bell,
     pub(super) cleanup: Cleanup,
     /// There is something to look after.
@@ -74,6 +78,7 @@ impl House {
             desk: Mutex::default(),
             opened: watch::Sender::new(0),
             records: Mutex::default(),
+            reached: AtomicBool::new(false),
             alarm: Bell::default(),
             cleanup: Cleanup::default(),
             nudge: Arc::default(),
@@ -150,8 +155,11 @@ impl House {
             if let Some(session) = self.living() {
                 return Ok(session);
             }
-            let failure = self.desk().failure.clone().unwrap_or(Zk::Timeout);
-            let absent = failure == Zk::NoHosts;
+            let mut failure = self.desk().failure.clone().unwrap_or(Zk::Timeout);
+            let absent = matches!(failure, Zk::NoHosts | Zk::Stranger(..));
+            if matches!(failure, Zk::Stranger(..)) && self.reached.load(Ordering::Relaxed) {
+                failure = Zk::ConnectionLoss; // it will be the right one again
+            }
             let error = self.error(failure);
             // Who is on its way up is worth the time that there is; who is not there is not.
             if absent || error.kind() != ErrorKind::Unavailable || clock::now() >= over {
@@ -180,6 +188,7 @@ impl House {
                     Ok(session) => {
                         let session = Arc::new(session);
                         desk.failure = None;
+                        house.reached.store(true, Ordering::Relaxed);
                         desk.session = Some(Arc::clone(&session));
                         let house = Arc::downgrade(&house);
                         let lost = move |id| {
@@ -223,12 +232,24 @@ impl House {
         let now = clock::now();
         let records: Vec<_> = self.records().values().cloned().collect();
         let nobody = records.is_empty();
+        let mut longest: Option<(Time, Arc<Record>)> = None;
         for record in records {
             if record.lapse(now, &self.alarm.0) {
                 spawn(cleanup::sweep(Arc::downgrade(self), record));
             } else if !record.place().leaving {
                 record.guard(&self.alarm.0);
+                let since = record.place().patrol_since(now);
+                if let Some(since) = since
+                    && longest.as_ref().is_none_or(|(first, _)| since < *first)
+                {
+                    longest = Some((since, record));
+                }
             }
+        }
+        // One at a time, so that many locks cost no more than a few.
+        if let Some((_, record)) = longest {
+            record.place().patrolled(now);
+            spawn(recipes::patrol(Arc::downgrade(self), record));
         }
         let mut desk = self.desk();
         if !nobody || desk.opening {

@@ -47,8 +47,9 @@ impl House {
         };
         // A session that is over for us may still be one for the servers.
         match record.own().filter(|_| !doubtful && !stale && !session.is_lost()) {
-            Some(path) => self.delete(session, &path, time).await,
-            None => self.remove_listed(&record.parent, record.id, time).await,
+            Some(path) if self.delete(session, &path, time).await? => Ok(true),
+            Some(_) if record.place().gone => Ok(false), // as we were told
+            _ => self.remove_listed(&record.parent, record.id, time).await,
         }
     }
 
@@ -82,7 +83,7 @@ impl House {
         self: &Arc<Self>,
         line: &Name,
         id: TicketId,
-        reason: &str,
+        note: &str,
     ) -> Result<Option<Seq>> {
         let session = self.session(LIMIT).await?;
         let parent = path::of(&self.address.root, line);
@@ -91,10 +92,9 @@ impl House {
             return Ok(None);
         };
         let path = format!("{parent}/{}", victim.member.child);
-        if !self.delete(&session, &path, LIMIT).await? {
+        if !self.delete_noted(&session, &parent, &path, (id, note)).await? {
             return Ok(None);
         }
-        tracing::warn!(name = %line, token = victim.create, reason, "place removed by force");
         if let Some(record) = self.find(id) {
             record.lose(&self.alarm.0);
         }

@@ -8,7 +8,7 @@
 //! [`Zk::ConnectionLoss`], and is never sent again. What was not sent yet waits for the next one.
 
 use super::address::Address;
-use super::attach::{Failure, Ident, attach};
+use super::attach::{Failure, Ident, attach, went_back};
 use super::codes::Zk;
 use super::fault;
 use super::jute::Reader;
@@ -320,6 +320,12 @@ impl Link {
                             return Ok(wire);
                         }
                         Err(Failure::Over(error)) => return Err(error),
+                        Err(Failure::HungUp)
+                            if went_back(address, host, self.silence, seen).await =>
+                        {
+                            tracing::warn!(%address, "the servers have lost confirmed transactions");
+                            return Err(Zk::WentBack);
+                        }
                         Err(why) => tracing::debug!(%host, %why, "no connection to ZooKeeper"),
                     }
                 }

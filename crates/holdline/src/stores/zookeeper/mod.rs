@@ -7,7 +7,9 @@
 //!
 //! ```text
 //! mod.rs --> enter.rs keep.rs leave.rs look.rs   what is asked of the line
+//!                 |  evictions.rs                    notes about places that were removed
 //!                 |  ahead.rs watch.rs               who is ahead, and when that changes
+//!                 |  recipes.rs                      who would not see us
 //!                 |  line.rs dialect.rs path.rs      how it looks there: names, numbers, paths
 //!                 |  record.rs                       what is known here of a ticket
 //!                 v
@@ -17,6 +19,7 @@
 //!            client.rs                       what can be asked of the servers
 //!                 |  link.rs watches.rs              the connection of the moment, and its task
 //!                 |  attach.rs sasl.rs tls.rs        making one
+//!                 |  identify.rs                     what else answers there
 //!                 |  wire.rs jute.rs                 how it looks in bytes
 //!                 v
 //!            address.rs codes.rs fault.rs    where the servers are, and what they say
@@ -30,8 +33,10 @@ mod client;
 mod codes;
 mod dialect;
 mod enter;
+mod evictions;
 mod fault;
 mod house;
+mod identify;
 mod jute;
 mod keep;
 mod leave;
@@ -39,6 +44,7 @@ mod line;
 mod link;
 mod look;
 mod path;
+mod recipes;
 mod record;
 mod sasl;
 mod session;
@@ -110,13 +116,8 @@ impl Store for ZooKeeper {
         Box::pin(self.house.list(prefix))
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
-        Box::pin(self.house.evict(line, id, reason))
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(self.house.evict(line, id, note))
     }
 
     fn promises(&self) -> Promises {

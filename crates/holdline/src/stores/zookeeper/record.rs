@@ -60,6 +60,10 @@ pub(super) struct Place {
     pub(super) unsure: bool,
     /// Nobody has said since then that it is still wanted: it lapses.
     pub(super) due: Time,
+    /// When to look next whether clients have come that do not see it.
+    patrol: Time,
+    /// It was told that there are some.
+    pub(super) warned: bool,
     /// Those who keep it out, as few as may be.
     pub(super) blockers: Vec<Member>,
     /// Since when it is those, and when to ask for proof of them.
@@ -196,6 +200,8 @@ impl Place {
             permit: None,
             unsure: false,
             due,
+            patrol: Time::NEVER,
+            warned: false,
             blockers: Vec::new(),
             blocked: Time::NEVER,
             proof: Time::NEVER,
@@ -235,6 +241,23 @@ impl Place {
         Some(!std::mem::replace(&mut self.gone, true) && self.admitted)
     }
 
+    /// Since when it is time to look whether clients have come that do not see this lock; for one
+    /// that is held.
+    pub(super) fn patrol_since(&mut self, now: Time) -> Option<Time> {
+        if !self.admitted || self.gone || self.leaving || self.warned {
+            return None;
+        }
+        if self.patrol == Time::NEVER {
+            self.patrol = now.after(PATROL);
+        }
+        (self.patrol <= now).then_some(self.patrol)
+    }
+
+    /// That was done.
+    pub(super) fn patrolled(&mut self, now: Time) {
+        self.patrol = now.after(PATROL * 2);
+    }
+
     pub(super) fn token(&self) -> Seq {
         token(self.create)
     }
@@ -266,6 +289,9 @@ impl Place {
 
 /// So long somebody may keep a place out before proof is asked for.
 const PROOF: Duration = Duration::from_secs(5);
+
+/// After this time clients are looked for that do not see a lock; and again after twice this time.
+const PATROL: Duration = Duration::from_secs(5);
 
 pub(super) fn token(create: i64) -> Seq {
     Seq(create.unsigned_abs())

@@ -94,6 +94,8 @@ pub(super) struct Wire<T> {
     pinged: bool,
     spoke: Time,
     heard: Time,
+    /// When something whole was heard last.
+    progress: Time,
     /// When it began that something is not answered.
     asked: Time,
 }
@@ -102,17 +104,55 @@ impl<T> Wire<T> {
     pub(super) fn new(socket: Box<dyn Socket>) -> Self {
         let now = clock::now();
         let (out, input, sent) = (Vec::new(), Vec::new(), VecDeque::new());
-        let (spoke, heard, asked) = (now, now, now);
+        let (spoke, heard, progress, asked) = (now, now, now, now);
         let (written, taken, last, pinged) = (0, 0, 0, false);
-        Wire { socket, out, written, input, taken, sent, last, pinged, spoke, heard, asked }
+        Wire {
+            socket,
+            out,
+            written,
+            input,
+            taken,
+            sent,
+            last,
+            pinged,
+            spoke,
+            heard,
+            progress,
+            asked,
+        }
     }
 
     /// For another kind of requests, when all are answered.
     pub(super) fn turn<U>(self) -> Wire<U> {
-        let Wire { socket, out, written, input, taken, last, pinged, spoke, heard, asked, .. } =
-            self;
+        let Wire {
+            socket,
+            out,
+            written,
+            input,
+            taken,
+            last,
+            pinged,
+            spoke,
+            heard,
+            progress,
+            asked,
+            ..
+        } = self;
         let sent = VecDeque::new();
-        Wire { socket, out, written, input, taken, sent, last, pinged, spoke, heard, asked }
+        Wire {
+            socket,
+            out,
+            written,
+            input,
+            taken,
+            sent,
+            last,
+            pinged,
+            spoke,
+            heard,
+            progress,
+            asked,
+        }
     }
 
     /// Gathers bytes that are to be sent, with their length before them.
@@ -173,11 +213,18 @@ impl<T> Wire<T> {
         self.heard
     }
 
+    /// When it counts as dead, if nothing is heard until then of what was asked. Bytes are signs of
+    /// life only for so long: a length that makes no sense would swallow all that comes.
+    fn end(&self, silence: Duration) -> Time {
+        let heard = self.heard.max(self.asked).after(silence);
+        heard.min(self.progress.max(self.asked).after(silence * 4))
+    }
+
     /// When to look whether it lives. Who has said nothing for so long, though something was
     /// asked, does not; `silence` is that time.
     pub(super) fn due(&self, silence: Duration) -> Time {
         let ping = self.spoke.after(silence * 3 / 8);
-        let end = self.heard.max(self.asked).after(silence);
+        let end = self.end(silence);
         match (self.pinged, self.waits()) {
             (true, _) => end,
             (false, true) => ping.min(end),
@@ -188,7 +235,7 @@ impl<T> Wire<T> {
     /// Asks for a sign of life when it is time to. False if the other side does not live.
     pub(super) fn tick(&mut self, silence: Duration) -> bool {
         let now = clock::now();
-        if self.waits() && now >= self.heard.max(self.asked).after(silence) {
+        if self.waits() && now >= self.end(silence) {
             return false;
         }
         if !self.pinged && now >= self.spoke.after(silence * 3 / 8) {
@@ -246,6 +293,7 @@ impl<T> Wire<T> {
         let Some(frame) = reader.0.get(..len) else { return Ok(self.more()) };
         let frame = frame.to_vec();
         self.taken += 4 + len;
+        self.progress = self.heard;
         Ok(Some(frame))
     }
 
