@@ -2,7 +2,8 @@
 //! servers do not have.
 
 use crate::server::{soon, start};
-use holdline::{Client, ErrorKind, Mutex, TicketId, open};
+use holdline::store::TicketId;
+use holdline::{Client, ErrorKind, Mutex, open};
 use holdline_rig::Garble;
 use std::time::{Duration, Instant};
 use zookeeper_client as zk;

@@ -122,8 +122,8 @@ async fn our_own_names_are_not_taken_for_recipes() {
     let client = servers.client().await;
     let below = ["x/locks".to_owned(), format!("x/{HEX}"), "x/n-0000000001".to_owned()];
     for name in &below {
-        let lock = Mutex::new(&client, name).lock();
-        let guard = soon("a lock", lock).await.expect("works");
+        let lock = Mutex::new(&client, name);
+        let guard = soon("a lock", lock.lock()).await.expect("works");
         works(&client, "x").await;
         guard.unlock().await.expect("held");
     }

@@ -56,6 +56,7 @@ async fn is_noticed(count: usize, emptied: bool) {
     assert!(rival.is_valid() && !guard.is_valid());
     rival.unlock().await.expect("held");
     // It can go on.
+    drop(guard);
     let again = soon("again", persist(lock)).await;
     again.unlock().await.expect("held");
 }
