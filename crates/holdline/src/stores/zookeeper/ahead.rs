@@ -224,8 +224,8 @@ impl House {
         }
         if let Some(member) = self.blind(others) {
             let message = format!(
-                "lock \"{}\" has mixed dialects: {} is in the line, a place of {}, whose owner would \
-                 not see a place of the dialect {}, so both would hold; use one dialect \
+                "lock \"{}\" has mixed dialects: {} is in the line, a place of {}, whose owner \
+                 would not see a place of the dialect {}, so both would hold; use one dialect \
                  (?dialect=...), or make its owner see ours and say ?mixed=wait",
                 record.line,
                 member.child,

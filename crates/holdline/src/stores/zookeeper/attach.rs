@@ -190,7 +190,8 @@ fn answered(frame: &[u8], old: &Ident) -> Result<Ident, Failure> {
         tracing::warn!(?length, was = ?old.length, "a server keeps the session for a shorter time");
         return Err(Failure::Over(Zk::SessionGivenUp));
     }
-    let length = if old.id == 0 { length } else { old.length };
+    // One that is kept for longer than we asked for is as good for us as that.
+    let length = length.min(old.length);
     Ok(Ident { id, password, length })
 }
 

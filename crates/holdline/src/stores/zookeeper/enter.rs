@@ -120,7 +120,9 @@ impl House {
         }
         let record = Arc::new(record);
         self.remember(&record);
-        unstarted.map(Unstarted::start);
+        if let Some(unstarted) = unstarted {
+            unstarted.start();
+        }
         Ok(record)
     }
 

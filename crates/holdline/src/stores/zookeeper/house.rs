@@ -5,7 +5,7 @@ use super::address::Address;
 use super::cleanup::{self, Cleanup};
 use super::fault::{self, Zk};
 use super::jute::Acl;
-use super::recipes;
+use super::others;
 use super::record::Record;
 use super::session::Session;
 use crate::clock;
@@ -249,7 +249,7 @@ impl House {
         // One at a time, so that many locks cost no more than a few.
         if let Some((_, record)) = longest {
             record.place().patrolled(now);
-            spawn(recipes::patrol(Arc::downgrade(self), record));
+            spawn(others::patrol(Arc::downgrade(self), record));
         }
         let mut desk = self.desk();
         if !nobody || desk.opening {

@@ -323,7 +323,8 @@ impl Link {
                         Err(Failure::HungUp)
                             if went_back(address, host, self.silence, seen).await =>
                         {
-                            tracing::warn!(%address, "the servers have lost confirmed transactions");
+                            let store = address.to_string();
+                            tracing::warn!(store, "it has lost confirmed transactions");
                             return Err(Zk::WentBack);
                         }
                         Err(why) => tracing::debug!(%host, %why, "no connection to ZooKeeper"),

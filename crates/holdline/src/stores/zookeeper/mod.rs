@@ -9,7 +9,7 @@
 //! mod.rs --> enter.rs keep.rs leave.rs look.rs   what is asked of the line
 //!                 |  evictions.rs                    notes about places that were removed
 //!                 |  ahead.rs watch.rs               who is ahead, and when that changes
-//!                 |  recipes.rs                      who would not see us
+//!                 |  others.rs                       who would not see us
 //!                 |  line.rs dialect.rs path.rs      how it looks there: names, numbers, paths
 //!                 |  record.rs                       what is known here of a ticket
 //!                 v
@@ -43,8 +43,8 @@ mod leave;
 mod line;
 mod link;
 mod look;
+mod others;
 mod path;
-mod recipes;
 mod record;
 mod sasl;
 mod session;

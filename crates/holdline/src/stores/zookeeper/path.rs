@@ -69,15 +69,12 @@ fn unescape(part: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
     while let [byte, after @ ..] = rest {
         let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
-        match (byte, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push(u8::try_from(high * 16 + low).ok()?);
-                rest = after.get(2..)?;
-            }
-            _ => {
-                bytes.push(*byte);
-                rest = after;
-            }
+        if let (b'%', Some(high), Some(low)) = (byte, digit(0), digit(1)) {
+            bytes.push(u8::try_from(high * 16 + low).ok()?);
+            rest = after.get(2..)?;
+        } else {
+            bytes.push(*byte);
+            rest = after;
         }
     }
     String::from_utf8(bytes).ok()
