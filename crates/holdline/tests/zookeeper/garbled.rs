@@ -57,7 +57,6 @@ async fn use_it(client: &Client, raw: &zk::Client, seed: u64) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nonsense_is_survived() {
-    let _ = crate::recipes::warnings();
     let Some(servers) = start(1) else { return };
     let host = servers.hosts().remove(0);
     let raw = servers.raw().await;
@@ -77,7 +76,6 @@ async fn nonsense_is_survived() {
             let lock = Mutex::new(&client, name).lease(Duration::from_millis(1500));
             let asked = tokio::time::timeout(Duration::from_secs(30), lock.lock()).await;
             let Ok(guard) = asked else {
-                eprintln!("{:?} away {:?}", client, client.unavailable_for());
                 panic!(
                     "seed {seed}: {name}\n{}\n{}",
                     servers.ask(0, "dump"),
