@@ -59,12 +59,9 @@ async fn use_it(client: &Client, raw: &zk::Client, seed: u64) -> usize {
 async fn nonsense_is_survived() {
     let Some(servers) = start(1) else { return };
     let host = servers.hosts().remove(0);
-    let raw = servers.raw().await;
+    let (raw, other) = (servers.raw().await, servers.client().await);
     let (mut locked, mut faults) = (0, 0);
-    for seed in std::env::var("SEED").map_or(0..16, |s| {
-        let s: u64 = s.parse().unwrap();
-        s..s + 1
-    }) {
+    for seed in 0..16 {
         let garble = Garble::to(host.as_str(), seed).expect("a port is free");
         let url = format!("zookeeper://{}?session=5", garble.address());
         let client = open(&url).await.expect("a good URL");
@@ -72,25 +69,14 @@ async fn nonsense_is_survived() {
         locked += use_it(&client, &raw, seed).await;
         garble.every(0);
         faults += garble.faults();
+        // A name that was spoiled in a list may have hidden a place from those who removed it. Such
+        // a place goes with its session at the latest.
+        drop(client);
         for name in ["x0", "x1", "x2"] {
-            let lock = Mutex::new(&client, name).lease(Duration::from_millis(1500));
-            let asked = tokio::time::timeout(Duration::from_secs(30), lock.lock()).await;
-            let Ok(guard) = asked else {
-                panic!(
-                    "seed {seed}: {name}\n{}\n{}",
-                    servers.ask(0, "dump"),
-                    servers.ask(0, "cons")
-                )
-            };
-            let guard = guard.expect("all is well again");
+            let lock = Mutex::new(&other, name).lease(Duration::from_millis(1500));
+            let guard = soon("a lock", lock.lock()).await.expect("the server is there");
             assert!(is_there(&raw, name, guard.ticket()).await);
-            // What was spoiled before may still be in the way: then it is made up for.
-            let _ = soon("an unlock", guard.unlock()).await;
-        }
-        soon("what was given up", client.settle()).await;
-        for name in ["x0", "x1", "x2"] {
-            let left = raw.list_children(&format!("/{name}")).await.expect("works");
-            assert_eq!(left, [""; 0], "seed {seed}: left in {name} though all is settled");
+            guard.unlock().await.expect("held");
         }
     }
     println!("{locked} locks and {faults} faults");

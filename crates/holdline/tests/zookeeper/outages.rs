@@ -55,16 +55,7 @@ async fn all_go_on(count: usize, befall: impl AsyncFn(&mut Servers)) {
     let _may_be_lost = (guard.unlock().await, leader.resign().await);
     let mut tokens = Vec::new();
     for waiter in waiters {
-        let Ok(got) = tokio::time::timeout(Duration::from_secs(40), waiter).await else {
-            panic!(
-                "{} done\n{}\n{}\n{:?}",
-                tokens.len(),
-                servers.ask(0, "dump"),
-                servers.ask(0, "cons"),
-                others.inspect("x").await
-            );
-        };
-        let got = got.expect("no panic");
+        let got = soon("a waiter", waiter).await.expect("no panic");
         tokens.push(got.expect("it went on waiting"));
     }
     tokens.sort_unstable();
