@@ -19,8 +19,10 @@
 //! # Ok(()) }
 //! ```
 
+mod garble;
 mod pump;
 
+pub use garble::Garble;
 use pump::{Pipe, Valve};
 use std::io::{self, Error};
 use std::net::{SocketAddr, ToSocketAddrs};
