@@ -16,7 +16,7 @@
 use crate::error::{Error, Result};
 use crate::recipes::{self, Owner, WriteGuard};
 use crate::store::TicketId;
-use crate::{Guard, Info, Leadership, MultiGuard, Name, ReentrantGuard};
+use crate::{Guard, Info, Leadership, Loss, MultiGuard, Name, ReentrantGuard};
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -145,6 +145,11 @@ macro_rules! guard {
             /// Waits until the lock is lost, or for `time`; says whether it is lost.
             pub fn lost_within(&self, time: Duration) -> bool {
                 wait(async { tokio::time::timeout(time, self.0.lost()).await.is_ok() })
+            }
+
+            /// Why the lock was lost; `None` while it is held.
+            pub fn loss(&self) -> Option<Loss> {
+                wait(self.0.loss())
             }
 
             /// Does `work` if the lock is held, and says whether it was still held at the end.
@@ -310,6 +315,16 @@ impl BlockingLeader {
     /// Changes the value that others see.
     pub fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         wait(self.0.proclaim(value))
+    }
+
+    /// Waits until the leadership is lost, or for `time`; says whether it is lost.
+    pub fn lost_within(&self, time: Duration) -> bool {
+        wait(async { tokio::time::timeout(time, self.0.lost()).await.is_ok() })
+    }
+
+    /// Why the leadership was lost; `None` while it lasts.
+    pub fn loss(&self) -> Option<Loss> {
+        wait(self.0.loss())
     }
 
     /// Resigns.

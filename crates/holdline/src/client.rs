@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Gates, Handoff};
 use crate::guard::Guard;
 use crate::keeper;
+use crate::loss::Evicted;
 use crate::names::Name;
 use crate::note::Note;
 use crate::observe::Waiting;
@@ -50,6 +51,8 @@ pub struct Info {
     pub holders: Vec<Party>,
     /// Who waits for it, next first.
     pub waiters: Vec<Party>,
+    /// Places that were removed by force in the last minute, oldest first: the last few of them.
+    pub evictions: Vec<Evicted>,
 }
 
 /// Somebody who holds a lock or waits for it.
@@ -166,7 +169,8 @@ impl Client {
         let capacity = view.capacity;
         let (holders, waiters) =
             (view.holders().map(party).collect(), view.waiters().map(party).collect());
-        Ok(Info { name, capacity, holders, waiters })
+        let evictions = view.evictions.iter().map(Evicted::read).collect();
+        Ok(Info { name, capacity, holders, waiters, evictions })
     }
 
     /// The names, beginning with `prefix`, of locks that somebody holds or waits for.
@@ -181,7 +185,8 @@ impl Client {
     /// Takes a lock away from one holder (or waiter), named by the id that
     /// [`inspect`](Client::inspect) shows, so that nobody else's lock is ever broken by accident.
     ///
-    /// Its guard is told, at the latest at its next renewal. The token returned is higher than the
+    /// Its guard is told, at the latest at its next renewal, also by whom (host and process) and for
+    /// which `reason`: see [`Loss::Broken`](crate::Loss::Broken). The token returned is higher than the
     /// victim's and no higher than the next holder's: present it to whatever the lock guards, and
     /// the victim is fenced even before the next holder comes. `None` means that nobody stands
     /// there by that id any more.

@@ -3,6 +3,7 @@
 //! "Somebody else holds it" is not an error: [`try_lock`](crate::Mutex::try_lock) and
 //! [`lock_within`](crate::Mutex::lock_within) answer `Ok(None)`.
 
+use crate::loss::Loss;
 use std::fmt;
 
 /// A `Result` with this crate's [`Error`].
@@ -39,12 +40,13 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    loss: Option<Loss>,
 }
 
 impl Error {
     /// An error of this kind. The message says what happened, to what, and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Error(Box::new(Inner { kind, message: message.into(), source: None }))
+        Error(Box::new(Inner { kind, message: message.into(), source: None, loss: None }))
     }
 
     /// The same, with its cause. The cause must not contain secrets.
@@ -53,7 +55,20 @@ impl Error {
         message: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        Error(Box::new(Inner { kind, message: message.into(), source: Some(source.into()) }))
+        Error(Box::new(Inner {
+            kind,
+            message: message.into(),
+            source: Some(source.into()),
+            loss: None,
+        }))
+    }
+
+    /// An error of kind [`ErrorKind::Lost`]: the lock of this name was lost for this cause.
+    pub(crate) fn lost(name: &impl fmt::Display, loss: Loss) -> Self {
+        let message = format!("lock \"{name}\" was lost: {loss}");
+        let mut error = Error::new(ErrorKind::Lost, message);
+        error.0.loss = Some(loss);
+        error
     }
 
     /// What kind of error it is.
@@ -69,6 +84,11 @@ impl Error {
     /// Whether the lock was lost.
     pub fn is_lost(&self) -> bool {
         self.kind() == ErrorKind::Lost
+    }
+
+    /// Why the lock was lost, if this error says that it was.
+    pub fn loss(&self) -> Option<&Loss> {
+        self.0.loss.as_ref()
     }
 }
 

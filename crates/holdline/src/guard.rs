@@ -4,6 +4,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::held::Held;
 use crate::keeper::{self, Leave};
+use crate::loss::Loss;
 use crate::names::Name;
 use crate::store::{Seq, check_lease};
 use holdline_kernel::Lease;
@@ -120,12 +121,25 @@ impl Guard {
         self.held.gone().await;
     }
 
+    /// Why the lock was lost; `None` while it is held.
+    ///
+    /// If the store said that the lock is gone, it is asked whether somebody broke it, and by whom
+    /// and why; that takes a second at most. Otherwise the answer is there at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn loss(&self) -> Option<Loss> {
+        if self.is_valid() { None } else { Some(self.held.cause().await) }
+    }
+
     /// Does `work` under the lock: stops it and returns an error of kind
     /// [`Lost`](ErrorKind::Lost) if the lock is lost before it is done, even when the process was
     /// stopped in between. Under [`OnLoss::Continue`] the work goes on.
     ///
     /// An error does not say that the work did nothing: it says that others may have held the lock
-    /// before it ended, so that its effects must be checked or rolled back.
+    /// before it ended, so that its effects must be checked or rolled back. It says why the lock was
+    /// lost, as [`loss`](Guard::loss) does, for which the store is asked after `work` was dropped.
     ///
     /// # Cancel safety
     ///
@@ -136,7 +150,7 @@ impl Guard {
         }
         match protect(|| self.is_valid(), self.lost(), work).await {
             Some(output) => Ok(output),
-            None => Err(self.loss()),
+            None => Err(self.lost_error().await),
         }
     }
 
@@ -153,7 +167,7 @@ impl Guard {
     /// Dropping the future leaves the lock held, extended or not.
     pub async fn extend(&self, by: Duration) -> Result<()> {
         if !self.is_valid() {
-            return Err(self.loss());
+            return Err(self.lost_error().await);
         }
         let margin = self.held.margin();
         let lease = Lease { length: by.saturating_add(margin), margin };
@@ -162,7 +176,7 @@ impl Guard {
         let lease = Lease { length: lease.length.saturating_add(drift), ..lease };
         check_lease(&*self.held.pair.store, lease.length)?;
         self.held.renew(&*self.held.pair.store, Some(lease)).await?;
-        if self.is_valid() { Ok(()) } else { Err(self.loss()) }
+        if self.is_valid() { Ok(()) } else { Err(self.lost_error().await) }
     }
 
     /// Releases the lock.
@@ -199,10 +213,13 @@ impl Guard {
         match left {
             Some(Ok(there)) => {
                 self.empty = true;
-                if was_valid && there { Ok(()) } else { Err(self.loss()) }
+                if was_valid && !there {
+                    held.set_gone();
+                }
+                if was_valid && there { Ok(()) } else { Err(self.lost_error().await) }
             }
             // In the rest dropping self goes on trying. What is known is said, whatever is not.
-            _ if !was_valid => Err(self.loss()),
+            _ if !was_valid => Err(self.lost_error().await),
             Some(Err(error)) => Err(self.doubt(Some(error))),
             None => Err(self.doubt(None)),
         }
@@ -222,7 +239,7 @@ impl Guard {
         self.held.change(Some(weight), None);
         self.held.renew(&*self.held.pair.store, None).await?;
         if !self.is_valid() {
-            return Err(self.loss());
+            return Err(self.lost_error().await);
         }
         if let Some(pass) = &mut self.pass {
             pass.lighten(weight);
@@ -234,13 +251,12 @@ impl Guard {
     pub(crate) async fn annotate(&self, note: Arc<str>) -> Result<()> {
         self.held.change(None, Some(note));
         self.held.renew(&*self.held.pair.store, None).await?;
-        if self.is_valid() { Ok(()) } else { Err(self.loss()) }
+        if self.is_valid() { Ok(()) } else { Err(self.lost_error().await) }
     }
 
-    /// The error that says that this lock is lost.
-    pub(crate) fn loss(&self) -> Error {
-        let message = format!("lock \"{}\" was lost: {}", self.name(), self.held.why());
-        Error::new(ErrorKind::Lost, message)
+    /// The error that says that this lock is lost, and why.
+    pub(crate) async fn lost_error(&self) -> Error {
+        self.held.lost_error().await
     }
 
     fn doubt(&self, cause: Option<Error>) -> Error {

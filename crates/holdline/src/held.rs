@@ -5,15 +5,20 @@
 //! [`Held::is_valid`] has said no, it goes on saying no.
 
 use crate::clock;
+use crate::error::Error;
+use crate::loss::{Evicted, Loss};
 use crate::names::Name;
 use crate::observe;
 use crate::store::{Enter, Pair, Seq, Standing, Store, Ticket};
 use holdline_kernel::{Hold, Lease, Next, Time};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// How long a store may take to say whether somebody broke a lock.
+const CAUSE_TIME: Duration = Duration::from_secs(1);
 
 const HELD: u8 = 0;
 const LOST: u8 = 1;
@@ -29,6 +34,8 @@ pub(crate) struct Held {
     until: AtomicU64,
     /// The store itself said that it has no such holder: a rival may be in already.
     gone: AtomicBool,
+    /// Why it was lost, as soon as that is known for good.
+    cause: OnceLock<Loss>,
     changing: Mutex<Changing>,
     loss: Notify,
 }
@@ -60,6 +67,7 @@ impl Held {
             state: AtomicU8::new(HELD),
             until: AtomicU64::new(hold.until().0),
             gone: AtomicBool::new(false),
+            cause: OnceLock::new(),
             changing: Mutex::new(Changing { hold, ticket, note, due: Time::NEVER }),
             loss: Notify::new(),
         }
@@ -100,13 +108,40 @@ impl Held {
         self.changing().hold.lease().margin
     }
 
-    /// Why it was lost, in words.
-    pub(crate) fn why(&self) -> &'static str {
-        if self.gone.load(Ordering::Acquire) {
-            "the store no longer has it: it lapsed, or somebody broke the lock"
-        } else {
-            "its lease ran out before a renewal was confirmed"
+    /// Notes that the store itself said that it has no such holder.
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Why it was lost. If the store has no such holder, it is asked whether somebody broke the
+    /// lock; otherwise this answers at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub(crate) async fn cause(&self) -> Loss {
+        if let Some(cause) = self.cause.get() {
+            return cause.clone();
         }
+        if !self.gone.load(Ordering::Acquire) {
+            return Loss::Expired;
+        }
+        let look = self.pair.store.look(&self.line);
+        let Some(Ok(view)) = clock::within(clock::now().after(CAUSE_TIME), look).await else {
+            return Loss::Gone;
+        };
+        let id = self.ticket().id;
+        let broken = view.evictions.iter().rev().find(|eviction| eviction.id == id);
+        let found = broken.map_or(Loss::Gone, |eviction| {
+            let Evicted { by, reason, .. } = Evicted::read(eviction);
+            Loss::Broken { by, reason }
+        });
+        self.cause.get_or_init(|| found).clone()
+    }
+
+    /// The error that says that it was lost, and why.
+    pub(crate) async fn lost_error(&self) -> Error {
+        Error::lost(&self.line, self.cause().await)
     }
 
     /// Resolves when the lock is lost (or released).
@@ -137,7 +172,10 @@ impl Held {
             self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if was_held {
             observe::lost(clock::now(), self.since);
-            tracing::warn!(name = %self.line, token = self.seq.0, why = self.why(), "lock lost");
+            let gone = self.gone.load(Ordering::Acquire);
+            let why = if gone { Loss::Gone } else { Loss::Expired };
+            let why = self.cause.get().unwrap_or(&why);
+            tracing::warn!(name = %self.line, token = self.seq.0, %why, "lock lost");
         }
         self.loss.notify_waiters();
         was_held
@@ -201,7 +239,7 @@ impl Held {
             }
             Standing::Lost | Standing::Waiting { .. } => {
                 // The reason comes first, so that whoever sees the loss can say why.
-                self.gone.store(true, Ordering::Release);
+                self.set_gone();
                 self.lose();
             }
         }

@@ -39,6 +39,9 @@
 //! - With [`OnLoss::Continue`] the work goes on: for work that does no harm when done twice, or
 //!   whose target checks the fencing token (see [`Fence`]).
 //!
+//! [`Guard::loss`], and the error that [`Guard::protect`] and [`Guard::unlock`] return, say why the
+//! lock was lost: see [`Loss`].
+//!
 //! No lock with a lease can do better on its own; what is and is not promised is numbered in
 //! `GUARANTEES.md`.
 //!
@@ -81,6 +84,7 @@ mod gate;
 mod guard;
 mod held;
 mod keeper;
+mod loss;
 mod names;
 mod note;
 mod observe;
@@ -95,6 +99,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use fence::{Fence, Stale};
 pub use guard::{Guard, OnLoss};
 pub use holdline_kernel::Schedule;
+pub use loss::{Evicted, Loss};
 pub use names::Name;
 pub use note::Note;
 pub use open::open;

@@ -30,7 +30,7 @@
 use crate::availability::Availability;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-pub use holdline_kernel::{Enter, Refusal, Seq, Standing, Ticket, TicketId};
+pub use holdline_kernel::{BadTicketId, Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use std::fmt::{Debug, Write};
 use std::future::Future;
 use std::pin::Pin;

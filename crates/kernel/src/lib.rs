@@ -27,6 +27,7 @@ extern crate alloc;
 
 mod backoff;
 mod claim;
+mod id;
 mod lease;
 mod line;
 mod places;
@@ -35,8 +36,9 @@ mod time;
 
 pub use backoff::Schedule;
 pub use claim::{Action, Claim, Event, Manner};
+pub use id::{BadTicketId, TicketId};
 pub use lease::{Hold, Lease, Next};
-pub use line::{Enter, Head, Line, Place, Places, Refusal, Seq, Standing, Ticket, TicketId};
+pub use line::{Enter, Head, Line, Place, Places, Refusal, Seq, Standing, Ticket};
 pub use places::Deck;
 pub use quorum::{Tally, Verdict, Vote};
 pub use time::Time;

@@ -7,13 +7,8 @@
 //! however many wait or hold. Expiry is the exception, and is paid for by the places that it
 //! removes.
 
-use crate::Time;
+use crate::{TicketId, Time};
 use core::time::Duration;
-
-/// Names one attempt to acquire. Random, and never used again, so that every operation may be
-/// retried blindly and a late message can only ever concern the attempt that sent it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TicketId(pub u128);
 
 /// A place in the order. Lower stands nearer the front; the holder's is its fencing token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,7 +6,8 @@
 //! than that place.
 
 use crate::Time;
-use crate::line::{Place, Places, Seq, TicketId};
+use crate::TicketId;
+use crate::line::{Place, Places, Seq};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::convert::Infallible;

@@ -3,6 +3,7 @@
 use super::kit::{Recipe, Terms, line, soon};
 use super::{Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
+use crate::loss::Loss;
 use crate::recipes::{Mutex, Semaphore};
 use crate::store::TicketId;
 use std::time::Duration;
@@ -19,6 +20,9 @@ group! { "admin":
     a_removed_waiter_stands_at_the_end needs Queues,
     breaking_twice_is_harmless,
     breaking_tells_the_holder,
+    breaking_tells_by_whom_and_why,
+    a_removal_is_shown_and_only_the_last_few,
+    a_loss_without_a_breaker_has_none,
 }
 
 async fn a_free_lock_is_shown_free(ctx: Ctx) {
@@ -184,4 +188,90 @@ async fn breaking_tells_the_holder(ctx: Ctx) {
     assert!(took < ctx.lease * 2, "the holder was told after {took:?}");
     let error = held.guard().protect(async {}).await.expect_err("it was broken");
     assert!(error.to_string().contains(&name), "it says which: {error}");
+}
+
+const REASON: &str = "the host \"h\" is gone\n— é";
+
+/// Every way to hear of the loss says it: the guard, the error of the work, that of the release.
+async fn breaking_tells_by_whom_and_why(ctx: Ctx) {
+    let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
+    for way in 0..3 {
+        let held = Recipe::Mutex.lock_for(&one, &name, Terms::kept(ctx.lease)).await;
+        let guard = held.guard();
+        assert_eq!(guard.loss().await, None, "it is held");
+        let id = guard.ticket();
+        let breaks = two.force_unlock(&name, id, REASON);
+        let loss = match way {
+            0 => {
+                breaks.await.expect("works").expect("held");
+                soon("the loss", guard.lost()).await;
+                soon("the cause", guard.loss()).await
+            }
+            1 => {
+                let work = guard.protect(std::future::pending::<()>());
+                let (broken, lost) = tokio::join!(breaks, soon("the loss", work));
+                broken.expect("works").expect("held");
+                let error = lost.expect_err("it was broken");
+                assert!(error.to_string().contains("is gone"), "it says why: {error}");
+                error.loss().cloned()
+            }
+            // The release finds out, if nobody else has.
+            _ => {
+                breaks.await.expect("works").expect("held");
+                let error = held.unlock().await.expect_err("it was broken");
+                assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+                error.loss().cloned()
+            }
+        };
+        let Some(Loss::Broken { by, reason }) = loss else {
+            panic!("it was broken by force, but the cause of the loss is {loss:?} (way {way})");
+        };
+        assert_eq!(reason.as_deref(), Some(REASON));
+        assert_eq!(by.pid, std::process::id());
+        assert!(!by.host.is_empty());
+    }
+}
+
+/// Also when nobody uses the lock any more; and no lock appears by it.
+async fn a_removal_is_shown_and_only_the_last_few(ctx: Ctx) {
+    let (client, name) = (ctx.client().await, ctx.name("x"));
+    let mut ids = Vec::new();
+    let most = crate::store::EVICTIONS_KEPT;
+    for round in 0..most + 2 {
+        let held = Recipe::Mutex.lock(&client, &name).await;
+        let id = held.guard().ticket();
+        let reason = format!("round {round}");
+        client.force_unlock(&name, id, &reason).await.expect("works").expect("held");
+        ids.push((id, Some(reason)));
+    }
+    let info = line(&client, &name, 0, 0).await;
+    let shown: Vec<_> = info.evictions.into_iter().map(|gone| (gone.id, gone.reason)).collect();
+    assert_eq!(shown, ids[ids.len() - most..]);
+    assert_eq!(info.capacity, 0);
+    assert_eq!(client.list(&name).await.expect("the store is there"), []);
+}
+
+async fn a_loss_without_a_breaker_has_none(ctx: Ctx) {
+    let (two, name) = (ctx.client().await, ctx.name("x"));
+    let line_name = crate::Name::new(&name).expect("a good name");
+    let (chaos, one) = ctx.chaos().await;
+    let held = Recipe::Mutex.lock_for(&one, &name, Terms::kept(ctx.lease)).await;
+    let id = held.guard().ticket();
+    two.store().leave(&line_name, id).await.expect("the store is there");
+    chaos.hint(id);
+    soon("the loss", held.guard().lost()).await;
+    assert_eq!(soon("the cause", held.guard().loss()).await, Some(Loss::Gone));
+    // A store that does not say does not hold anybody up.
+    let held = Recipe::Mutex.lock_for(&one, &name, Terms::kept(ctx.lease)).await;
+    two.store().leave(&line_name, held.guard().ticket()).await.expect("the store is there");
+    chaos.always(Op::Look, Fault::HangBefore);
+    let error = soon("the error", held.unlock()).await.expect_err("it was gone");
+    assert_eq!(error.loss(), Some(&Loss::Gone), "{error}");
+    chaos.heal();
+    // Silence is a cause of its own, and nobody is asked about it.
+    let held = Recipe::Mutex.lock_for(&one, &name, Terms::of(ctx.lease)).await;
+    chaos.always(Op::Enter, Fault::FailBefore);
+    chaos.always(Op::Look, Fault::HangBefore);
+    soon("the loss", held.guard().lost()).await;
+    assert_eq!(soon("the cause", held.guard().loss()).await, Some(Loss::Expired));
 }

@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, OnLoss, protect};
+use crate::loss::Loss;
 use crate::names::Name;
 use crate::settings::{Settings, Wait, setting_methods};
 use futures_util::future::select_all;
@@ -100,7 +101,7 @@ impl Multi {
         let guard = MultiGuard { guards, on_loss: self.settings.on_loss };
         // The first may have been lost while the last was waited for.
         if let Some(lost) = guard.guards.iter().find(|guard| !guard.is_valid()) {
-            return Err(lost.loss());
+            return Err(lost.lost_error().await);
         }
         Ok(Some(guard))
     }
@@ -126,6 +127,16 @@ impl MultiGuard {
         select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await;
     }
 
+    /// Why the first of the locks that are lost was lost, as [`Guard::loss`] says it; `None` while
+    /// all are held.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn loss(&self) -> Option<Loss> {
+        self.first_lost().loss().await
+    }
+
     /// Does `work` under all the locks, as [`Guard::protect`] does under one.
     ///
     /// # Cancel safety
@@ -137,7 +148,7 @@ impl MultiGuard {
         }
         match protect(|| self.is_valid(), self.lost(), work).await {
             Some(output) => Ok(output),
-            None => Err(self.loss()),
+            None => Err(self.first_lost().lost_error().await),
         }
     }
 
@@ -154,8 +165,7 @@ impl MultiGuard {
         outcome
     }
 
-    fn loss(&self) -> Error {
-        let lost = self.guards.iter().find(|guard| !guard.is_valid()).unwrap_or(&self.guards[0]);
-        lost.loss()
+    fn first_lost(&self) -> &Guard {
+        self.guards.iter().find(|guard| !guard.is_valid()).unwrap_or(&self.guards[0])
     }
 }

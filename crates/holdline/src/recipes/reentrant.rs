@@ -151,7 +151,7 @@ impl ReentrantMutex {
             return if guard.is_valid() {
                 Ok(Some(ReentrantGuard(guard)))
             } else {
-                Err(guard.loss())
+                Err(guard.lost_error().await)
             };
         }
         let wait = match wait {

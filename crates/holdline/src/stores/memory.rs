@@ -5,11 +5,12 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, Enter, Promises, Seq, Standee, Standing, Store, Ticket, TicketId, View, refuse,
+    Alarm, Async, EVICTION_TIME, EVICTIONS_KEPT, Enter, Eviction, Promises, Seq, Standee, Standing,
+    Store, Ticket, TicketId, View, refuse,
 };
 use crate::stores::wakes::Wakes;
-use holdline_kernel::{Deck, Head, Line, Place};
-use std::collections::HashMap;
+use holdline_kernel::{Deck, Head, Line, Place, Time};
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -27,6 +28,36 @@ struct Space {
     alarm: OnceLock<Alarm>,
     /// The highest token of any line that is gone, so that tokens rise even if the clock does not.
     last: Mutex<u64>,
+    evictions: Mutex<Evictions>,
+}
+
+/// Places of all lines that were removed by force, oldest first.
+#[derive(Default)]
+struct Evictions(VecDeque<(Time, Name, Eviction)>);
+
+/// The number of evictions kept at most, of all lines together.
+const EVICTIONS_IN_ALL: usize = 1024;
+
+impl Evictions {
+    fn add(&mut self, now: Time, line: &Name, eviction: Eviction) {
+        let old = |at: &Time| at.until(now) > EVICTION_TIME;
+        while self.0.front().is_some_and(|(at, ..)| old(at)) || self.0.len() >= EVICTIONS_IN_ALL {
+            self.0.pop_front();
+        }
+        let of_line = self.0.iter().filter(|(_, name, _)| name == line).count();
+        if of_line >= EVICTIONS_KEPT
+            && let Some(oldest) = self.0.iter().position(|(_, name, _)| name == line)
+        {
+            self.0.remove(oldest);
+        }
+        self.0.push_back((now, line.clone(), eviction));
+    }
+
+    fn of(&self, now: Time, line: &Name) -> Vec<Eviction> {
+        let fresh = |at: &Time| at.until(now) <= EVICTION_TIME;
+        let of_line = self.0.iter().filter(|(at, name, _)| name == line && fresh(at));
+        of_line.map(|(.., eviction)| eviction.clone()).collect()
+    }
 }
 
 /// One line, with what its places carry.
@@ -49,6 +80,7 @@ impl Memory {
             wakes: Wakes::default(),
             alarm: OnceLock::new(),
             last: Mutex::new(0),
+            evictions: Mutex::default(),
         };
         Memory { space: Arc::new(space) }
     }
@@ -68,6 +100,10 @@ impl Memory {
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Name, Room>> {
         self.space.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn evictions(&self) -> MutexGuard<'_, Evictions> {
+        self.space.evictions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does one operation on a line, and forgets the line if it is then empty.
@@ -134,7 +170,10 @@ impl Store for Memory {
     }
 
     fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(async move { Ok(self.on(line, |on| on.expire().map(|()| view(on)))) })
+        Box::pin(async move {
+            let view = self.on(line, |on| on.expire().map(|()| view(on)));
+            Ok(View { evictions: self.evictions().of(clock::now(), line), ..view })
+        })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
@@ -158,10 +197,17 @@ impl Store for Memory {
         &'a self,
         line: &'a Name,
         id: TicketId,
-        _reason: &'a str,
+        note: &'a str,
     ) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
-            let token = self.on(line, |on| on.evict(id));
+            // In one step with the removal: nobody finds it gone, and not why.
+            let token = self.on(line, |on| {
+                let token = on.evict(id)?;
+                if token.is_some() {
+                    self.evictions().add(on.now, line, Eviction { id, note: note.into() });
+                }
+                Ok(token)
+            });
             if token.is_some() {
                 self.space.wakes.wake(id);
                 if let Some(alarm) = self.space.alarm.get() {

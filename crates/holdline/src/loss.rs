@@ -1,0 +1,100 @@
+//! The cause of a loss, as data.
+
+use crate::note::Note;
+use crate::store::{Eviction, TicketId};
+use std::fmt;
+
+/// Why a lock was lost. [`Display`](fmt::Display) is a clause for people, as in "lock \"x\" was
+/// lost: it was broken by force".
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The lease ran out before a renewal was confirmed: the store was silent or could not be
+    /// reached, or this process was stopped. (Somebody may have broken the lock meanwhile.)
+    Expired,
+    /// The store no longer has it: the lease ran out there, or its data was deleted.
+    Gone,
+    /// Somebody broke it by force, as [`force_unlock`](crate::Client::force_unlock) does.
+    Broken {
+        /// By whom, in their own words.
+        by: Note,
+        /// Why, in their own words.
+        reason: Option<String>,
+    },
+    /// The thread of this process that renews locks has ended by a defect.
+    Unrenewed,
+}
+
+/// A place that was removed by force lately.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Evicted {
+    /// The id that the place had.
+    pub id: TicketId,
+    /// By whom, in their own words.
+    pub by: Note,
+    /// Why, in their own words.
+    pub reason: Option<String>,
+}
+
+impl Evicted {
+    /// Reads what a store keeps.
+    pub(crate) fn read(eviction: &Eviction) -> Self {
+        let mut by = Note::read(&eviction.note);
+        Evicted { id: eviction.id, reason: by.reason.take(), by }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Loss::Expired => f.write_str(
+                "its lease ran out before a renewal was confirmed: the store was silent, or this \
+                 process was stopped",
+            ),
+            Loss::Gone => f.write_str(
+                "the store no longer has it: its lease ran out there, or it was deleted",
+            ),
+            Loss::Unrenewed => f.write_str(
+                "the thread that renews locks has ended by a defect of this library; report it",
+            ),
+            Loss::Broken { by, reason } => {
+                f.write_str("it was broken by force")?;
+                match (by.pid, by.host.as_str()) {
+                    (0, "") => {}
+                    (0, host) => write!(f, " from host {host:?}")?,
+                    (pid, "") => write!(f, " by process {pid}")?,
+                    (pid, host) => write!(f, " by process {pid} on host {host:?}")?,
+                }
+                if let Some(label) = &by.label {
+                    write!(f, " ({label:?})")?;
+                }
+                match reason.as_deref().filter(|reason| !reason.is_empty()) {
+                    // Others' words, shown so that they cannot be taken for ours.
+                    Some(reason) => write!(f, ", for this reason: {reason:?}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_lock_says_by_whom_and_why() {
+        let note = Note { host: "h".into(), pid: 7, label: Some("ops".into()), ..Note::default() };
+        let shown = |by: &Note, reason: Option<&str>| {
+            Loss::Broken { by: by.clone(), reason: reason.map(str::to_owned) }.to_string()
+        };
+        assert_eq!(
+            shown(&note, Some("stuck\u{202e}\n")),
+            "it was broken by force by process 7 on host \"h\" (\"ops\"), \
+             for this reason: \"stuck\\u{202e}\\n\""
+        );
+        assert_eq!(shown(&Note::default(), None), "it was broken by force");
+        assert_eq!(shown(&Note::default(), Some("")), "it was broken by force");
+    }
+}
