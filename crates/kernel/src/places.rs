@@ -5,8 +5,8 @@
 //! line, which is nearly every line; a long one gets an index. A line of one place costs no more
 //! than that place.
 
-use crate::Time;
 use crate::TicketId;
+use crate::Time;
 use crate::line::{Place, Places, Seq};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};

@@ -193,12 +193,7 @@ impl Store for Memory {
         })
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        note: &'a str,
-    ) -> Async<'a, Option<Seq>> {
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
             // In one step with the removal: nobody finds it gone, and not why.
             let token = self.on(line, |on| {

@@ -20,6 +20,7 @@ mod loss;
 mod past;
 #[path = "../support/patience.rs"]
 mod patience;
+mod storm;
 mod swap;
 mod trials;
 mod users;
