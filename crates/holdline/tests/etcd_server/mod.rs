@@ -328,6 +328,12 @@ impl Servers {
         self.wait(at);
     }
 
+    /// Starts all members, which were killed.
+    pub(crate) fn restart_all(&mut self) {
+        (0..self.members.len()).for_each(|at| self.begin(at));
+        (0..self.members.len()).for_each(|at| self.wait(at));
+    }
+
     /// The same, without waiting until it is well.
     fn begin(&mut self, at: usize) {
         let listen: Vec<u16> = self.members.iter().map(|member| member.peer).collect();

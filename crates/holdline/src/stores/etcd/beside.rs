@@ -46,7 +46,7 @@ pub(super) fn refuse_other(line: &Name, found: &RangeAnswer) -> Result<()> {
     let Some(kv) = found.kvs.first().filter(|kv| kv.lease != 0) else { return Ok(()) };
     let key = String::from_utf8_lossy(&kv.key);
     let message = format!(
-        "lock \"{line}\" cannot be used: the key \"{key}\" itself (of lease {:x}) is a lock as \
+        "lock \"{line}\" cannot be used: the key \"{key}\" itself (of lease {:016x}) is a lock as \
          python-etcd3 and Node's etcd3 have it, and they do not see ours; let all use one client, \
          or give them names of their own (prefix=)",
         kv.lease
@@ -142,6 +142,6 @@ mod tests {
             |lease| RangeAnswer { kvs: vec![kv(b"x".to_vec(), lease)], ..Default::default() };
         assert!(refuse_other(&name, &found(0)).is_ok(), "data of a program");
         let error = refuse_other(&name, &found(0x1f)).expect_err("a lock");
-        assert!(error.to_string().contains("lease 1f"), "{error}");
+        assert!(error.to_string().contains("1f) is a lock"), "{error}");
     }
 }

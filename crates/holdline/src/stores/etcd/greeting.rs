@@ -13,6 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// What a server speaks that does not speak what we do; empty if it does.
 pub(super) type Wrong = Arc<OnceLock<&'static str>>;
 
+/// What is known of one that closes the connection before it has said anything.
+pub(super) const HUNG_UP: &str = "it hung up without a word; perhaps it wants TLS (etcds:)";
+
 /// A socket whose first bytes are looked at.
 pub(super) struct Greeted {
     socket: Box<dyn Socket>,
@@ -26,6 +29,13 @@ const HEAD: usize = 4;
 impl Greeted {
     pub(super) fn new(socket: Box<dyn Socket>, wrong: &Wrong) -> Self {
         Greeted { socket, head: Vec::new(), wrong: Arc::clone(wrong) }
+    }
+
+    /// The connection is over.
+    fn end(&self) {
+        if self.head.is_empty() {
+            let _ = self.wrong.set(HUNG_UP);
+        }
     }
 
     /// Takes in what was read. Fails when it is known to be nothing that we speak.
@@ -66,9 +76,12 @@ impl AsyncRead for Greeted {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
+        let outcome = ready!(Pin::new(&mut self.socket).poll_read(cx, buffer));
         let read = buffer.filled().get(before..).unwrap_or_default();
-        Poll::Ready(self.greet(read))
+        if outcome.is_err() || read.is_empty() {
+            self.end();
+        }
+        Poll::Ready(outcome.and_then(|()| self.greet(read)))
     }
 }
 
@@ -78,7 +91,11 @@ impl AsyncWrite for Greeted {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, bytes)
+        let outcome = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes));
+        if outcome.is_err() {
+            self.end();
+        }
+        Poll::Ready(outcome)
     }
 
     fn poll_write_vectored(
@@ -86,7 +103,11 @@ impl AsyncWrite for Greeted {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(cx, bytes)
+        let outcome = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, bytes));
+        if outcome.is_err() {
+            self.end();
+        }
+        Poll::Ready(outcome)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -6,7 +6,7 @@
 
 use super::fault;
 use super::flight::Flight;
-use super::greeting::{Greeted, Wrong};
+use super::greeting::{Greeted, HUNG_UP, Wrong};
 use super::grpc::{Code, Messages, Status, frame};
 use super::tls::{self, Tls};
 use bytes::Bytes;
@@ -157,6 +157,7 @@ impl Link {
         let answer = self.ask(request, body, flight).await;
         match self.wrong.get() {
             // It may be etcd all the same, behind something that spoils what it says.
+            Some(&HUNG_UP) => answer.map_err(|_| Status::unavailable(HUNG_UP)),
             Some(wrong) => answer.map_err(|_| Status::new(Code::Foreign, *wrong)),
             None => answer,
         }
