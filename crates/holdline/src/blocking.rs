@@ -16,6 +16,7 @@
 use crate::error::{Error, Result};
 use crate::recipes::{self, Owner, WriteGuard};
 use crate::store::TicketId;
+use crate::thread;
 use crate::{Guard, Info, Leadership, Loss, MultiGuard, Name, ReentrantGuard};
 use std::future::Future;
 use std::ops::Deref;
@@ -23,26 +24,31 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// Drives a future to its end on this thread. The runtime's own thread serves the connections.
-fn wait<F: Future>(future: F) -> F::Output {
+/// The runtime that serves the connections, with a thread of its own.
+fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    let runtime = RUNTIME.get_or_init(|| {
-        Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("holdline-blocking")
-            .enable_all()
-            .build()
-            .expect("the system gives a thread and a poller")
-    });
-    runtime.block_on(future)
+    let name = "holdline-blocking";
+    thread::made_once(&RUNTIME, || {
+        thread::build(
+            Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all(),
+            name,
+        )
+    })
+}
+
+/// Drives a future to its end on this thread.
+fn wait<F: Future>(future: F) -> F::Output {
+    runtime().expect("opening a store makes it").block_on(future)
 }
 
 /// Opens the store at this URL, as [`holdline::open`](crate::open()) does.
 ///
 /// # Errors
 ///
-/// As [`holdline::open`](crate::open()).
+/// As [`holdline::open`](crate::open()); [`Unavailable`](crate::ErrorKind::Unavailable) if the
+/// system is short of threads or file descriptors.
 pub fn open(url: &str) -> Result<Client> {
+    runtime()?;
     Ok(Client(wait(crate::open(url))?))
 }
 
@@ -52,6 +58,10 @@ pub struct Client(crate::Client);
 
 impl Client {
     /// The blocking side of an async client.
+    ///
+    /// # Panics
+    ///
+    /// The first call of a method panics if the system gives no thread; [`open`] gives an error.
     pub fn new(client: crate::Client) -> Self {
         Client(client)
     }

@@ -13,11 +13,11 @@ use crate::note::Note;
 use crate::observe::Waiting;
 use crate::settings::Bounds;
 use crate::store::{Pair, Promises, Seq, Store, TicketId};
+use crate::undone::Undone;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
 use tracing::Instrument;
 
 /// A connection to a store, from which locks are made. Cheap to clone; all clones, and all locks
@@ -78,7 +78,7 @@ impl Client {
         let pair = Arc::new(Pair {
             twin: store.twin(),
             store,
-            undone: watch::Sender::new(0),
+            undone: Undone::default(),
             availability: Availability::default(),
         });
         let inner = Inner { pair, gates: Arc::default(), reentries: Mutex::default() };
@@ -210,15 +210,14 @@ impl Client {
     }
 
     /// Waits until every lock of this client that was dropped, and every acquisition that was
-    /// abandoned, has really been given up in the store, or has lapsed there. Of use before a
-    /// process ends.
+    /// abandoned, has really been given up in the store, or, if the store could not be asked, until
+    /// its lease is over. Of use before a process ends.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub async fn settle(&self) {
-        // The sender lives as long as this client: this cannot fail.
-        let _ = self.inner.pair.undone.subscribe().wait_for(|undone| *undone == 0).await;
+        self.inner.pair.undone.none_left().await;
     }
 
     /// The one way to acquire, which every recipe takes.
@@ -227,6 +226,8 @@ impl Client {
         want: Want,
         handoff: Option<Handoff>,
     ) -> Result<Option<Guard>> {
+        // Nobody gets a lock that could not be renewed, or given up.
+        keeper::start()?;
         let waiting = Waiting::new(clock::now());
         let span =
             tracing::debug_span!("acquire", name = %want.line, token = tracing::field::Empty);

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::held::Held;
 use crate::keeper::{self, Leave};
 use crate::names::Name;
-use crate::store::{Pair, Seq, Ticket, TicketId};
+use crate::store::{Pair, Seq, Standing, Ticket, TicketId};
 use holdline_kernel::{Action, Claim, Event, Hold, Lease, Manner, Time};
 use std::future::pending;
 use std::sync::Arc;
@@ -39,6 +39,14 @@ pub(crate) struct Want {
 ///
 /// Dropping the future at any point leaves no lasting place in the line.
 pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<Held>>> {
+    if !pair.undone.room(want.limit).await {
+        // Too much is left behind: the store is away, or slower than those who give up.
+        return if pair.availability.away_for().is_some() {
+            Err(silence(pair, want))
+        } else {
+            Ok(None)
+        };
+    }
     let reached = pair.availability.has_answered();
     let mut claim =
         Claim::new(want.manner, want.lease, want.limit).outlasting(want.outage, reached);
@@ -48,6 +56,8 @@ pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<
     let mut action = claim.restart();
     let mut abandon = Abandon { pair, want, id: None };
     let mut ticket = want.ticket()?;
+    // A request about this ticket was not answered: it may come late, and take a place.
+    let mut doubtful = false;
     let mut last_error = None;
     loop {
         let event = match action {
@@ -58,14 +68,19 @@ pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<
                 let outcome = within(call_limit(want, sent), call).await;
                 pair.availability.note(|| pair.store.address(), outcome.as_ref());
                 match outcome {
-                    Some(Ok(standing)) => Event::Reply { sent, standing },
-                    Some(Err(error)) if !error.retryable() => return Err(error),
-                    Some(Err(error)) => {
-                        last_error = Some(error);
-                        Event::Failed
+                    Some(Ok(standing)) => {
+                        // Nothing is left of it, and nothing can come.
+                        if !doubtful && matches!(standing, Standing::Waiting { seq: None, .. }) {
+                            abandon.id = None;
+                        }
+                        Event::Reply { sent, standing }
                     }
-                    None => {
-                        last_error = Some(silence(pair, want));
+                    Some(Err(error)) if !error.retryable() => return Err(error),
+                    failed => {
+                        // What the store itself said says more than that there was no time left.
+                        let error = failed.and_then(Result::err).or(last_error);
+                        last_error = Some(error.unwrap_or_else(|| silence(pair, want)));
+                        doubtful = true;
                         Event::Failed
                     }
                 }
@@ -88,17 +103,14 @@ pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<
                 return Ok(Some(grant(pair, want, ticket, seq, hold)));
             }
             Action::Restart => {
-                ticket = want.ticket()?;
+                if doubtful {
+                    abandon.give_up();
+                }
+                (ticket, doubtful) = (want.ticket()?, false);
                 action = claim.restart();
                 continue;
             }
-            Action::GiveUp => {
-                // A try that was answered has left nothing behind.
-                if want.manner == Manner::Try && last_error.is_none() {
-                    abandon.id = None;
-                }
-                return Ok(None);
-            }
+            Action::GiveUp => return Ok(None),
             Action::Fail => return Err(last_error.unwrap_or_else(|| silence(pair, want))),
         };
         action = claim.step(clock::now(), fastrand::u64(..), event);
@@ -168,12 +180,17 @@ struct Abandon<'a> {
     id: Option<TicketId>,
 }
 
-impl Drop for Abandon<'_> {
-    fn drop(&mut self) {
+impl Abandon<'_> {
+    fn give_up(&mut self) {
         if let Some(id) = self.id.take() {
             let longest = self.want.lease.length.max(self.want.patience);
-            let until = clock::now().after(longest);
-            keeper::leave(Leave::new(self.pair, &self.want.line, id, until));
+            keeper::leave(Leave::new(self.pair, &self.want.line, id, longest));
         }
+    }
+}
+
+impl Drop for Abandon<'_> {
+    fn drop(&mut self) {
+        self.give_up();
     }
 }

@@ -4,7 +4,9 @@
 //! [`lock_within`](crate::Mutex::lock_within) answer `Ok(None)`.
 
 use crate::loss::Loss;
+use rustix::io::Errno;
 use std::fmt;
+use std::io;
 
 /// A `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -89,6 +91,20 @@ impl Error {
     /// Why the lock was lost, if this error says that it was.
     pub fn loss(&self) -> Option<&Loss> {
         self.0.loss.as_ref()
+    }
+}
+
+/// What the system is short of, if that is why it refused something: a sentence that says what to
+/// do. Such an error passes when others let go, and is no lack of rights.
+pub(crate) fn shortage(error: &io::Error) -> Option<&'static str> {
+    match Errno::from_io_error(error)? {
+        Errno::MFILE => Some(
+            "this process has no file descriptors left; close some, or raise its limit (ulimit -n)",
+        ),
+        Errno::NFILE => Some("this machine has no file descriptors left"),
+        Errno::NOMEM | Errno::NOBUFS => Some("this machine has no memory left"),
+        Errno::AGAIN => Some("this user or process may have no more threads (ulimit -u)"),
+        _ => None,
     }
 }
 

@@ -210,6 +210,7 @@ impl Guard {
             polled
         });
         let left = clock::within(limit, call).await;
+        held.pair.availability.note(|| held.pair.store.address(), left.as_ref());
         match left {
             Some(Ok(there)) => {
                 self.empty = true;
@@ -301,8 +302,7 @@ impl Drop for Guard {
         keeper::forget(&self.held);
         self.held.release();
         let (held, ticket) = (&self.held, self.held.ticket());
-        let until = clock::now().after(ticket.lease);
-        let mut leave = Leave::new(&held.pair, &held.line, ticket.id, until);
+        let mut leave = Leave::new(&held.pair, &held.line, ticket.id, ticket.lease);
         leave.then = mem::take(&mut self.pass).map(|pass| Box::new(pass) as _);
         keeper::leave(leave);
     }

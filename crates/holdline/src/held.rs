@@ -170,6 +170,8 @@ impl Held {
     pub(crate) fn lose(&self) -> bool {
         let was_held =
             self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        // First of all: what else is done here is others' code, and may take its time, or panic.
+        self.loss.notify_waiters();
         if was_held {
             observe::lost(clock::now(), self.since);
             let gone = self.gone.load(Ordering::Acquire);
@@ -177,8 +179,16 @@ impl Held {
             let why = self.cause.get().unwrap_or(&why);
             tracing::warn!(name = %self.line, token = self.seq.0, %why, "lock lost");
         }
-        self.loss.notify_waiters();
         was_held
+    }
+
+    /// Marks it lost because nobody renews it any more.
+    pub(crate) fn lose_unrenewed(&self) {
+        self.set_due(Time::NEVER);
+        if self.is_valid() {
+            let _ = self.cause.set(Loss::Unrenewed);
+        }
+        self.lose();
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -8,24 +8,28 @@
 //! and neither a timer nor a task.
 
 use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
 use crate::held::Held;
 use crate::names::Name;
 use crate::observe;
 use crate::store::{Pair, TicketId};
+use crate::thread;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use holdline_kernel::{Next, Schedule, Time};
+use holdline_kernel::{Lease, Next, Schedule, Time};
 use std::any::Any;
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
-/// A place to give up in the background. Its client counts it until it is dropped.
+/// A place to give up in the background. Its client counts it until it is given up, or its lease is
+/// over.
 pub(crate) struct Leave {
     pair: Arc<Pair>,
     line: Name,
@@ -34,19 +38,29 @@ pub(crate) struct Leave {
     until: Time,
     /// Dropped when it is done: what must not happen before.
     pub(crate) then: Option<Box<dyn Any + Send>>,
+    done: bool,
 }
 
 impl Leave {
-    pub(crate) fn new(pair: &Arc<Pair>, line: &Name, id: TicketId, until: Time) -> Self {
-        pair.undone.send_modify(|undone| *undone += 1);
-        Leave { pair: Arc::clone(pair), line: line.clone(), id, until, then: None }
+    /// For a place that has lapsed after this time, from now, unless it is given up before.
+    pub(crate) fn new(pair: &Arc<Pair>, line: &Name, id: TicketId, lease: Duration) -> Self {
+        pair.undone.add();
+        let until = clock::now().after(lease).after(Lease::drift_of(lease));
+        Leave { pair: Arc::clone(pair), line: line.clone(), id, until, then: None, done: false }
     }
 }
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        drop(self.then.take());
-        self.pair.undone.send_modify(|undone| *undone -= 1);
+        let then = self.then.take();
+        if self.done {
+            drop(then);
+            self.pair.undone.remove();
+            return;
+        }
+        // What drives it has ended by a panic: it goes on from the beginning.
+        let (pair, line) = (Arc::clone(&self.pair), self.line.clone());
+        leave(Leave { pair, line, id: self.id, until: self.until, then, done: false });
     }
 }
 
@@ -85,18 +99,26 @@ struct Plan {
     early: VecDeque<TicketId>,
     /// When the keeper will look next by itself. Whoever adds something earlier wakes it.
     planned: Time,
+    /// Places to be given up, not begun yet.
+    leaves: Vec<Leave>,
+    /// A test wants a panic.
+    #[cfg(feature = "conformance")]
+    doomed: bool,
 }
 
 struct Keeper {
     plan: Mutex<Plan>,
     nudge: Notify,
-    jobs: mpsc::UnboundedSender<Leave>,
 }
 
 /// So many doubts about tickets that are not known here are kept in mind.
 const EARLY: usize = 256;
 /// So many renewals are begun before all else is seen to.
 const FEW: usize = 20;
+/// The time for one request to give a place up.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
+/// The pause after a panic, so that one that comes back each time does not keep a processor busy.
+const AFTER_PANIC: Duration = Duration::from_millis(100);
 
 /// What the keeper does beside other things.
 enum Job {
@@ -105,31 +127,34 @@ enum Job {
     Finish(Leave),
 }
 
-fn keeper() -> &'static Keeper {
-    static KEEPER: OnceLock<&'static Keeper> = OnceLock::new();
-    KEEPER.get_or_init(|| {
-        let (jobs, inbox) = mpsc::unbounded_channel();
-        let plan = Plan { entries: BTreeSet::new(), early: VecDeque::new(), planned: Time::NEVER };
-        let keeper: &'static Keeper =
-            Box::leak(Box::new(Keeper { plan: Mutex::new(plan), nudge: Notify::new(), jobs }));
-        std::thread::Builder::new()
-            .name("holdline-keeper".to_owned())
-            .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .expect("the system gives the keeper a runtime");
-                runtime.block_on(keeper.run(inbox));
-            })
-            .expect("the system gives the keeper a thread");
-        keeper
-    })
+static KEEPER: Keeper = Keeper {
+    plan: Mutex::new(Plan {
+        entries: BTreeSet::new(),
+        early: VecDeque::new(),
+        planned: Time::NEVER,
+        leaves: Vec::new(),
+        #[cfg(feature = "conformance")]
+        doomed: false,
+    }),
+    nudge: Notify::const_new(),
+};
+
+/// Makes sure that the keeper's thread runs. To be called before anything is asked for that it must
+/// renew, or give up.
+///
+/// # Errors
+///
+/// [`Unavailable`](crate::ErrorKind::Unavailable) if the system gives no thread or no descriptors;
+/// the next call tries again.
+pub(crate) fn start() -> Result<()> {
+    static RUNTIME: OnceLock<Handle> = OnceLock::new();
+    let started = || thread::start("holdline-keeper", || KEEPER.go_on_for_ever());
+    thread::made_once(&RUNTIME, started).map(|_| ())
 }
 
 /// Begins to renew a lock, and to watch its deadline.
 pub(crate) fn keep(held: &Arc<Held>) {
-    let keeper = keeper();
-    let mut plan = keeper.plan();
+    let mut plan = KEEPER.plan();
     let id = held.ticket().id;
     let early = plan.early.iter().position(|doubted| *doubted == id);
     let (_, due) = held.next(held.since);
@@ -145,35 +170,34 @@ pub(crate) fn keep(held: &Arc<Held>) {
     let early = due < plan.planned;
     drop(plan);
     if early {
-        keeper.nudge.notify_one();
+        KEEPER.nudge.notify_one();
     }
 }
 
 /// Stops renewing a lock.
 pub(crate) fn forget(held: &Arc<Held>) {
-    let mut plan = keeper().plan();
+    let mut plan = KEEPER.plan();
     let due = held.set_due(Time::NEVER);
     plan.entries.remove(&Entry { due, held: Arc::clone(held) });
 }
 
 /// Gives a place up in the background, trying until it is done or has lapsed.
 pub(crate) fn leave(leave: Leave) {
-    // The keeper never ends.
-    let _ = keeper().jobs.send(leave);
+    KEEPER.plan().leaves.push(leave);
+    KEEPER.nudge.notify_one();
 }
 
 /// Asks the store at once whether it still has this ticket.
 pub(crate) fn doubt(id: TicketId) {
-    let keeper = keeper();
     let now = clock::now();
-    let mut plan = keeper.plan();
+    let mut plan = KEEPER.plan();
     let found = plan.entries.iter().find(|entry| entry.held.ticket().id == id);
     if let Some(held) = found.map(|entry| Arc::clone(&entry.held)) {
         held.doubt(now);
         let due = held.set_due(now);
         plan.entries.remove(&Entry { due, held: Arc::clone(&held) });
         plan.entries.insert(Entry { due: now, held });
-        keeper.nudge.notify_one();
+        KEEPER.nudge.notify_one();
     } else {
         plan.early.push_back(id);
         if plan.early.len() > EARLY {
@@ -182,26 +206,48 @@ pub(crate) fn doubt(id: TicketId) {
     }
 }
 
+/// Makes the keeper panic, as a defect in it would.
+#[cfg(feature = "conformance")]
+pub(crate) fn doom() {
+    KEEPER.plan().doomed = true;
+    KEEPER.nudge.notify_one();
+}
+
 impl Keeper {
     fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn run(&'static self, mut inbox: mpsc::UnboundedReceiver<Leave>) {
+    /// Runs, and after a panic tells the holders of all locks that they are lost, and runs again:
+    /// what was to be given up is given up by the next run.
+    async fn go_on_for_ever(&'static self) {
+        loop {
+            let _ = AssertUnwindSafe(self.run()).catch_unwind().await;
+            tracing::error!("the thread that renews locks has panicked; all locks are lost");
+            let entries = std::mem::take(&mut self.plan().entries);
+            for Entry { held, .. } in entries {
+                // A waker may panic as well, and the others are to be told all the same.
+                let _ = catch_unwind(AssertUnwindSafe(|| held.lose_unrenewed()));
+            }
+            clock::pause(AFTER_PANIC).await;
+        }
+    }
+
+    async fn run(&'static self) {
         // A store that panics fails one call, and must not take the keeper along.
         let begin = |job| AssertUnwindSafe(work(job)).catch_unwind();
         let mut work = FuturesUnordered::new();
         let mut due = VecDeque::new();
         loop {
-            let (losses, next) = self.collect(&mut due);
+            let Agenda { losses, leaves, next } = self.collect(&mut due);
             work.extend(losses.into_iter().map(|held| begin(Job::Lapse(held))));
+            work.extend(leaves.into_iter().map(|leave| begin(Job::Finish(leave))));
             // A few at a time: while the store works on these the next are begun, and the first are
             // done with, and out of memory, before the last.
             let few = due.drain(..due.len().min(FEW)).filter(|held| !held.is_over());
             work.extend(few.map(|held| begin(Job::Renew(held))));
             tokio::select! {
                 () = self.nudge.notified() => {}
-                Some(leave) = inbox.recv() => work.push(begin(Job::Finish(leave))),
                 Some(_) = work.next(), if !work.is_empty() => {}
                 () = clock::sleep_until(next), if next != Time::NEVER => {}
                 () = tokio::task::yield_now(), if !due.is_empty() => {}
@@ -214,11 +260,13 @@ impl Keeper {
         }
     }
 
-    /// Adds what is to be renewed; and says what is lost, and when something will be due.
-    fn collect(&self, renewals: &mut VecDeque<Arc<Held>>) -> (Vec<Arc<Held>>, Time) {
+    /// Adds what is to be renewed, and takes what else there is to do.
+    fn collect(&self, renewals: &mut VecDeque<Arc<Held>>) -> Agenda {
         let now = clock::now();
         let mut losses = Vec::new();
         let mut plan = self.plan();
+        #[cfg(feature = "conformance")]
+        assert!(!std::mem::take(&mut plan.doomed), "a test wanted this");
         while plan.entries.first().is_some_and(|first| first.due <= now) {
             let Some(Entry { held, .. }) = plan.entries.pop_first() else { break };
             if held.is_over() {
@@ -236,8 +284,15 @@ impl Keeper {
             }
         }
         plan.planned = plan.entries.first().map_or(Time::NEVER, |first| first.due);
-        (losses, plan.planned)
+        Agenda { losses, leaves: std::mem::take(&mut plan.leaves), next: plan.planned }
     }
+}
+
+/// What the keeper is to do beside renewals, and when it is to look again.
+struct Agenda {
+    losses: Vec<Arc<Held>>,
+    leaves: Vec<Leave>,
+    next: Time,
 }
 
 async fn work(job: Job) {
@@ -255,48 +310,71 @@ async fn lapse(held: Arc<Held>) {
     if held.lose() {
         clock::sleep_until(held.lapses()).await;
         let ticket = held.ticket();
-        let until = clock::now().after(ticket.lease);
-        finish(Leave::new(&held.pair, &held.line, ticket.id, until)).await;
+        finish(Leave::new(&held.pair, &held.line, ticket.id, ticket.lease)).await;
     }
 }
 
-async fn finish(leave: Leave) {
+async fn finish(mut leave: Leave) {
     let backoff =
         Schedule::exponential(Duration::from_millis(20), Duration::from_secs(2)).jitter(50);
-    let limit = Duration::from_secs(2);
+    let mut told = false;
     for attempt in 0.. {
-        let call = leave.pair.twin.leave(&leave.line, leave.id);
-        match tokio::time::timeout(limit, call).await {
-            Ok(Ok(_)) => break,
-            Ok(Err(error)) if !error.retryable() => {
+        match try_to_leave(&leave).await {
+            Ok(()) => break,
+            // Also then the place is there until its lease is over; and rights may come back.
+            Err(error) if !error.retryable() && !told => {
                 tracing::warn!(name = %leave.line, %error, "could not leave the line");
-                break;
+                told = true;
             }
-            Ok(Err(_)) | Err(_) => {}
+            Err(_) => {}
         }
-        if clock::now() >= leave.until {
+        let now = clock::now();
+        if now >= leave.until {
             tracing::warn!(name = %leave.line, "left the line to its lease");
             break;
         }
-        tokio::time::sleep(backoff.pause(attempt, fastrand::u64(..))).await;
+        let pause = backoff.pause(attempt, fastrand::u64(..));
+        clock::pause(pause.min(now.until(leave.until))).await;
+    }
+    leave.done = true;
+}
+
+/// Asks the store once, when it is this one's turn.
+async fn try_to_leave(leave: &Leave) -> Result<()> {
+    let pair = &*leave.pair;
+    let _turn = pair.undone.turn().await;
+    let call = AssertUnwindSafe(async { pair.twin.leave(&leave.line, leave.id).await });
+    let limit = clock::now().after(LEAVE_TIME);
+    let outcome = clock::within(limit, call.catch_unwind()).await;
+    let outcome = outcome.map(|outcome| {
+        outcome.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, "the store panicked; report it"))
+        })
+    });
+    pair.availability.note(|| pair.store.address(), outcome.as_ref());
+    match outcome {
+        Some(outcome) => outcome.map(|_| ()),
+        None => Err(Error::new(ErrorKind::Unavailable, "the store did not answer in time")),
     }
 }
 
 async fn renew(held: Arc<Held>) {
     let beat = held.until().0.saturating_sub(clock::now().0);
     let limit = Duration::from_nanos(beat).min(held.ticket().lease / 4);
-    let outcome = tokio::time::timeout(limit, held.renew(&*held.pair.twin, None)).await;
-    observe::renewed(matches!(outcome, Ok(Ok(()))));
+    let outcome = tokio::time::timeout(limit, held.renew(&*held.pair.twin, None)).await.ok();
+    let pair = &held.pair;
+    pair.availability.note(|| pair.store.address(), outcome.as_ref());
+    observe::renewed(matches!(outcome, Some(Ok(()))));
     match outcome {
-        Ok(Ok(())) => {
+        Some(Ok(())) => {
             if held.is_over() {
                 forget(&held);
             }
         }
-        Ok(Err(error)) => {
+        Some(Err(error)) => {
             tracing::warn!(name = %held.line, token = held.seq.0, %error, "renewal failed");
         }
-        Err(_) => {
+        None => {
             tracing::warn!(name = %held.line, token = held.seq.0, "renewal not answered in time");
         }
     }

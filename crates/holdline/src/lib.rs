@@ -93,6 +93,8 @@ mod recipes;
 mod settings;
 pub mod store;
 pub mod stores;
+mod thread;
+mod undone;
 
 pub use client::{Client, Info, Party};
 pub use error::{Error, ErrorKind, Result};

@@ -30,13 +30,13 @@
 use crate::availability::Availability;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
+use crate::undone::Undone;
 pub use holdline_kernel::{BadTicketId, Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use std::fmt::{Debug, Write};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// A boxed future of a result: what every store operation returns. A box costs nothing beside a
 /// network, and keeps stores usable as `dyn Store`.
@@ -233,8 +233,8 @@ pub(crate) fn check_lease(store: &dyn Store, lease: Duration) -> Result<()> {
 pub(crate) struct Pair {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) twin: Arc<dyn Store>,
-    /// How many places are being given up in the background.
-    pub(crate) undone: watch::Sender<usize>,
+    /// The places that are being given up in the background.
+    pub(crate) undone: Undone,
     /// Whether the store answers.
     pub(crate) availability: Availability,
 }

@@ -23,7 +23,12 @@ pub struct Lease {
 impl Lease {
     /// What is taken off for clocks that differ in rate: 1% of the lease and 2 ms.
     pub fn drift(&self) -> Duration {
-        self.length / 100 + Duration::from_millis(2)
+        Self::drift_of(self.length)
+    }
+
+    /// The allowance for clocks that differ in rate, for a lease of this length.
+    pub fn drift_of(length: Duration) -> Duration {
+        length / 100 + Duration::from_millis(2)
     }
 
     /// How long the holder may use it, from before the request was sent.

@@ -32,6 +32,7 @@ mod lease;
 mod line;
 mod places;
 mod quorum;
+pub mod rule;
 mod time;
 
 pub use backoff::Schedule;

@@ -7,6 +7,7 @@
 //! however many wait or hold. Expiry is the exception, and is paid for by the places that it
 //! removes.
 
+use crate::rule;
 use crate::{TicketId, Time};
 use core::time::Duration;
 
@@ -319,12 +320,11 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
                 self.head.front = Seq::END;
                 return Ok(());
             };
-            let held = self.head.held + u64::from(next.weight);
-            if held > u64::from(self.head.capacity) {
+            if !rule::fits(self.head.held, next.weight, self.head.capacity) {
                 self.head.front = next.seq;
                 return Ok(());
             }
-            self.head.held = held;
+            self.head.held += u64::from(next.weight);
             self.head.front = Seq(next.seq.0 + 1);
             if asker != Some(next.id) {
                 (self.wake)(&next);
@@ -335,8 +335,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
 
     /// The rule, for somebody who comes now: nobody waits, and the weight fits.
     fn fits(&self, ticket: &Ticket) -> bool {
-        self.head.front == Seq::END
-            && self.head.held + u64::from(ticket.weight) <= u64::from(ticket.capacity)
+        self.head.front == Seq::END && rule::fits(self.head.held, ticket.weight, ticket.capacity)
     }
 
     fn expiry(&self, ticket: &Ticket, admitted: bool) -> Time {

@@ -1,29 +1,27 @@
 //! What stores with sessions have in common: a thread of their own for what must go on while the
 //! program is busy, and whom to tell of losses.
 
+use crate::error::Result;
 use crate::store::Alarm;
+use crate::thread;
 use std::fmt;
+use std::future::pending;
 use std::sync::{Arc, OnceLock};
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Handle;
 
-/// The runtime of all stores of one kind in this process, on a thread of its own; started by
-/// whoever asks first, and kept in `slot` for all.
-pub(crate) fn runtime(slot: &'static OnceLock<Handle>, kind: &'static str) -> &'static Handle {
-    slot.get_or_init(|| {
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::Builder::new()
-            .name(format!("holdline-{kind}"))
-            .spawn(move || {
-                let runtime = Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .expect("the system gives the store a runtime");
-                let _ = tell.send(runtime.handle().clone());
-                runtime.block_on(std::future::pending::<()>());
-            })
-            .expect("the system gives the store a thread");
-        told.recv().expect("the thread says how to reach it")
-    })
+/// The runtime of all stores of one kind in this process, on a thread of its own; started by the
+/// first call, and kept in `slot` for all. A store calls it when it is opened, so that the error is
+/// that of the opening.
+///
+/// # Errors
+///
+/// [`Unavailable`](crate::ErrorKind::Unavailable) if the system is short of what it takes; the next
+/// call tries again.
+pub(crate) fn runtime(
+    slot: &'static OnceLock<Handle>,
+    kind: &'static str,
+) -> Result<&'static Handle> {
+    thread::made_once(slot, || thread::start(&format!("holdline-{kind}"), pending::<()>))
 }
 
 /// Whom to tell of losses.

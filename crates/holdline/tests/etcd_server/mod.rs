@@ -214,7 +214,7 @@ impl Servers {
     }
 
     /// Waits until a member is healthy.
-    fn wait(&self, at: usize) {
+    pub(crate) fn wait(&self, at: usize) {
         let limit = Instant::now() + Duration::from_secs(30);
         while !self.get(at, "/health").contains("\"health\":\"true\"") {
             assert!(Instant::now() < limit, "member {at} does not become healthy");
@@ -335,7 +335,7 @@ impl Servers {
     }
 
     /// The same, without waiting until it is well.
-    fn begin(&mut self, at: usize) {
+    pub(crate) fn begin(&mut self, at: usize) {
         let listen: Vec<u16> = self.members.iter().map(|member| member.peer).collect();
         let fronts = self.peers.as_ref().map_or(listen, |peers| peers.ports.clone());
         let ports = (self.members[at].client, self.members[at].peer);

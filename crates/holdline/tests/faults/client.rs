@@ -57,21 +57,26 @@ async fn act(role: Role) {
     let witness = Witness::new(Arc::clone(opened.store()), Arc::clone(&pen), lies);
     let client = Client::new(Arc::new(witness));
     let resource = resource::Client::connect(&role.resource).unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&stop);
-    std::thread::spawn(move || {
-        // Ends when whoever started this process closes the pipe, or is gone.
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        seen.store(true, Ordering::Release);
-    });
+    let stop = until_input_ends();
     let actor = Actor { role, pen, client, resource, stop, uids: AtomicU64::new(0) };
     tokio::join!(actor.work_through(0), actor.work_through(1));
     const { assert!(TASKS == 2) };
     actor.client.settle().await;
 }
 
+/// Becomes true when the starter of this process closes the pipe, or is gone.
+pub(crate) fn until_input_ends() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        seen.store(true, Ordering::Release);
+    });
+    stop
+}
+
 /// The store, as soon as it can be had: a fault may be in the way just now.
-async fn opened(url: &str) -> Client {
+pub(crate) async fn opened(url: &str) -> Client {
     loop {
         match holdline::open(url).await {
             Ok(client) => return client,
@@ -112,7 +117,7 @@ impl Attempt {
 
 /// Until when the lock is certainly held; never later than the guard itself thinks, even if this
 /// process is stopped in the middle.
-fn deadline(grip: &Grip) -> Option<u64> {
+pub(crate) fn deadline(grip: &Grip) -> Option<u64> {
     let now = clock::now();
     let left = grip.remaining();
     (!left.is_zero()).then(|| now.after(left).0)

@@ -20,14 +20,7 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn start(role: Role) -> Self {
-        let text = serde_json::to_string(&role).unwrap();
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "client::client", "--ignored", "--nocapture", "--test-threads=1"])
-            .env(ROLE, text)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = process("client::client", ROLE, &serde_json::to_string(&role).unwrap());
         let input = child.stdin.take();
         Member { role, child, input }
     }
@@ -88,7 +81,18 @@ impl Member {
     }
 }
 
-fn soon(mut done: impl FnMut() -> bool) -> bool {
+/// This program once more, in the role of this test, which ends when its input does.
+pub(crate) fn process(test: &str, variable: &str, role: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
+        .env(variable, role)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+pub(crate) fn soon(mut done: impl FnMut() -> bool) -> bool {
     let limit = Instant::now() + LIMIT;
     while !done() {
         if Instant::now() > limit {

@@ -1,7 +1,7 @@
 //! What a client may want next: which lock, how, and for how long.
 
 use fastrand::Rng;
-use holdline::{Client, Guard, Mutex, Result, RwLock, Semaphore, WriteGuard};
+use holdline::{Client, Guard, Leader, Mutex, Result, RwLock, Semaphore, WriteGuard};
 use serde::{Deserialize, Serialize};
 use std::ops::{Deref, RangeInclusive};
 use std::time::Duration;
@@ -118,10 +118,11 @@ impl Errand {
     }
 }
 
-/// A held lock of either kind.
+/// A held lock of any kind.
 pub(crate) enum Grip {
     Plain(Guard),
     Writer(WriteGuard),
+    Leader(Leader),
 }
 
 impl Deref for Grip {
@@ -130,6 +131,7 @@ impl Deref for Grip {
         match self {
             Grip::Plain(guard) => guard,
             Grip::Writer(guard) => guard,
+            Grip::Leader(leader) => leader,
         }
     }
 }
@@ -139,6 +141,7 @@ impl Grip {
         match self {
             Grip::Plain(guard) => guard.unlock().await,
             Grip::Writer(guard) => guard.unlock().await,
+            Grip::Leader(leader) => leader.resign().await,
         }
     }
 }

@@ -129,7 +129,7 @@ fn keep(path: &Path, history: &History, expect: &Expect) {
 }
 
 /// One word for each rule.
-fn in_short(report: &Report) -> String {
+pub(crate) fn in_short(report: &Report) -> String {
     let word = |verdict: &Verdict| match verdict {
         Verdict::Pass => "ok",
         Verdict::Fail => "FAIL",

@@ -9,7 +9,6 @@
     any(feature = "sqlite", feature = "redis", feature = "etcd", feature = "zookeeper")
 ))]
 
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 mod breakages;
 mod client;
 mod crew;
@@ -26,6 +25,7 @@ mod inject;
 mod judge;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod nodes;
+mod outages;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 #[allow(dead_code, reason = "the tests of the stores use the rest")]
 #[path = "../support/patience.rs"]

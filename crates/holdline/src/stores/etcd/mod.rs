@@ -64,10 +64,12 @@ impl Etcd {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the URL makes no sense.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the URL makes no sense;
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no thread.
     pub fn new(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("etcd", url));
         let wire = wire::Wire::new(address::Address::read(scheme, rest)?)?;
+        house::start()?;
         Ok(Etcd { house: House::new(wire) })
     }
 }
@@ -147,5 +149,6 @@ impl Store for Etcd {
 /// Reads what follows the scheme.
 pub(crate) fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let wire = wire::Wire::new(address::Address::read(scheme, rest)?)?;
+    house::start()?;
     Ok(Arc::new(Etcd { house: House::new(wire) }))
 }

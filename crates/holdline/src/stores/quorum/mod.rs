@@ -21,18 +21,24 @@
 
 mod evict;
 mod grant;
+pub(crate) mod lazy;
+mod leaving;
+mod node;
 mod round;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, Enter, Promises, Seq, Standee, Standing, Store, Ticket, TicketId, View,
+    Alarm, Async, EVICTIONS_KEPT, Enter, Eviction, Promises, Seq, Standee, Standing, Store, Ticket,
+    TicketId, View,
 };
 use grant::{Grant, Seat};
 use holdline_kernel::{Tally, Vote};
-use round::{Round, detail, to_its_end};
+use node::Node;
+use round::Round;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::mem;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,7 +46,7 @@ use std::time::Duration;
 /// A store made of stores.
 #[derive(Clone, Debug)]
 pub struct Quorum {
-    nodes: Arc<[Arc<dyn Store>]>,
+    nodes: Arc<[Node]>,
     shared: Arc<Shared>,
 }
 
@@ -58,6 +64,9 @@ struct Shared {
 
 const UNKNOWN: i64 = i64::MIN;
 
+/// The time that one node has for an answer that no lease depends on.
+const SURVEY: Duration = Duration::from_millis(500);
+
 /// How far a ticket's number is to lie beyond the newest that is known, to be ahead of all nodes.
 const LEAD_MICROS: i64 = 20_000;
 
@@ -70,25 +79,31 @@ impl Quorum {
     /// [`ErrorKind::Unsupported`] with a node that does not let its numbers be chosen, unless none
     /// of them has tokens at all.
     pub fn new(nodes: impl IntoIterator<Item = Arc<dyn Store>>) -> Result<Self> {
-        let nodes: Arc<[Arc<dyn Store>]> = nodes.into_iter().collect();
-        if nodes.len() < 3 {
-            let message = format!(
-                "a quorum of {} makes no sense: it takes three nodes to survive one",
-                nodes.len()
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
+        Quorum::of(nodes.into_iter().map(|node| (node, false)).collect())
+    }
+
+    /// The same, of which some are silent as far as is known.
+    pub(crate) fn of(nodes: Vec<(Arc<dyn Store>, bool)>) -> Result<Self> {
+        enough(nodes.len())?;
+        let stores = || nodes.iter().map(|(store, _)| store);
+        for (at, node) in stores().enumerate() {
+            if stores().take(at).any(|other| Arc::ptr_eq(other, node)) {
+                return Err(twice(&node.address(), &node.address()));
+            }
         }
-        let fenced = nodes.iter().any(|node| node.promises().fences);
-        if let Some(node) = nodes.iter().find(|node| fenced && !node.promises().spans) {
-            let message =
-                format!("{} cannot be a node of a quorum that has tokens", node.address());
-            return Err(Error::new(ErrorKind::Unsupported, message));
+        let fenced = stores().filter(|node| node.promises().fences).count();
+        for node in stores() {
+            let Promises { fences, spans, .. } = node.promises();
+            if fenced > 0 && !spans {
+                return Err(unfit(&node.address(), fences));
+            }
         }
         let shared = Shared {
             held: Mutex::default(),
             over: Mutex::default(),
             ahead: AtomicI64::new(UNKNOWN),
         };
+        let nodes = nodes.into_iter().map(|(store, silent)| Node::new(store, silent)).collect();
         Ok(Quorum { nodes, shared: Arc::new(shared) })
     }
 
@@ -137,14 +152,18 @@ impl Quorum {
     async fn try_all(&self, line: &Name, ticket: &Ticket, note: &Arc<str>) -> Result<Standing> {
         let sent = clock::now();
         let ticket = &Ticket { floor: self.lead(), ..*ticket };
-        let mut round = Round::new(self.tally(), Self::patience(ticket.lease));
+        let mut round = Round::new(&self.nodes, line, Self::patience(ticket.lease));
         for node in self.nodes.iter() {
-            round.ask(Box::pin(async move {
-                node.enter(line, ticket, note, Enter::Try).await.map(|standing| match standing {
-                    Standing::Admitted(seq) => (Vote::Yes, Some(seq)),
-                    Standing::Waiting { .. } | Standing::Lost => (Vote::No, None),
-                })
-            }));
+            round.ask(
+                node,
+                Box::pin(async move {
+                    let standing = node.store.enter(line, ticket, note, Enter::Try).await?;
+                    Ok(match standing {
+                        Standing::Admitted(seq) => (Vote::Yes, Some(seq)),
+                        Standing::Waiting { .. } | Standing::Lost => (Vote::No, None),
+                    })
+                }),
+            );
         }
         // Who does not know the nodes' clocks yet waits for all answers, to learn from them.
         let learn = ticket.floor == 0 && self.promises().fences;
@@ -163,7 +182,7 @@ impl Quorum {
             return Ok(Self::not_now());
         }
         // Nothing is certain: asked again by the same ticket, the nodes answer the same way.
-        Err(self.unavailable(line, &outcome.failures()))
+        Err(self.unavailable(line, outcome.failures()))
     }
 
     /// Makes sure that a majority will give out no number up to the token any more.
@@ -177,22 +196,26 @@ impl Quorum {
     ) -> Result<Standing> {
         let sent = clock::now();
         let ticket = &Ticket { floor: token.0, ..*ticket };
-        let mut round = Round::new(self.tally(), Self::patience(ticket.lease));
+        let mut round = Round::new(&self.nodes, line, Self::patience(ticket.lease));
         for (node, seq) in self.nodes.iter().zip(&seqs) {
             match *seq {
-                Some(seq) if seq == token => round.answered((Vote::Yes, Some(seq))),
-                Some(seq) => round.ask(Box::pin(async move {
-                    let standing = node.enter(line, ticket, note, Enter::Keep(seq)).await?;
-                    let kept = matches!(standing, Standing::Admitted(_));
-                    Ok((if kept { Vote::Yes } else { Vote::No }, kept.then_some(seq)))
-                })),
+                Some(seq) if seq == token => round.answered(node, (Vote::Yes, Some(seq))),
+                Some(seq) => round.ask(
+                    node,
+                    Box::pin(async move {
+                        let standing =
+                            node.store.enter(line, ticket, note, Enter::Keep(seq)).await?;
+                        let kept = matches!(standing, Standing::Admitted(_));
+                        Ok((if kept { Vote::Yes } else { Vote::No }, kept.then_some(seq)))
+                    }),
+                ),
                 // It has not answered; the renewal will bring it in.
-                None => round.answered((Vote::No, None)),
+                None => round.answered(node, (Vote::No, None)),
             }
         }
         let outcome = round.run(sent).await;
         if !outcome.met() {
-            return Err(self.unavailable(line, &outcome.failures()));
+            return Err(self.unavailable(line, outcome.failures()));
         }
         let seats = seqs.into_iter().map(|seq| seq.map_or(Seat::Missing(sent), Seat::Taken));
         self.held().insert(ticket.id, Grant { token, seats: seats.collect() });
@@ -202,13 +225,14 @@ impl Quorum {
     async fn leave_all(&self, line: &Name, id: TicketId, patience: Duration) -> Result<bool> {
         self.held().remove(&id);
         let sent = clock::now();
-        let mut round = Round::new(self.tally(), patience);
+        let mut round = Round::new(&self.nodes, line, patience);
         for node in self.nodes.iter() {
-            let (node, line) = (Arc::clone(node), line.clone());
-            round.ask(to_its_end(async move {
-                let there = node.leave(&line, id).await?;
-                Ok((if there { Vote::Yes } else { Vote::No }, there))
-            }));
+            if round.leaves_out(node) {
+                node.leave_later(line, id);
+                round.leave_out(node);
+            } else {
+                round.ask(node, node.leave(line, id));
+            }
         }
         // It was there if it was on a majority; what lapses may last longest on a few nodes.
         let outcome = round.run(sent).await;
@@ -217,16 +241,35 @@ impl Quorum {
             let there = answers.iter().filter(|there| **there).count();
             return Ok(there >= self.enough(answers.len()) && !outcome.hopeless_by_no());
         }
-        Err(self.unavailable(line, &outcome.failures()))
+        Err(self.unavailable(line, outcome.failures()))
     }
 
-    fn unavailable(&self, line: &Name, failures: &[Option<String>]) -> Error {
+    /// The error of a round without a majority. It is worth trying again, unless so many nodes
+    /// refuse for good that the others are not enough.
+    fn unavailable<'a>(
+        &self,
+        line: &Name,
+        failures: impl Iterator<Item = Option<&'a Error>>,
+    ) -> Error {
+        let failures = self.nodes.iter().zip(failures);
+        let failures: Vec<(&Node, &Error)> =
+            failures.filter_map(|(node, failure)| Some((node, failure?))).collect();
+        let spare = self.nodes.len() - self.tally().majority() as usize;
+        let mut hopeless = failures.iter().filter(|(_, failure)| !failure.retryable());
+        let kind = hopeless.nth(spare).map_or(ErrorKind::Unavailable, |(_, error)| error.kind());
+        let mut each: Vec<String> = failures
+            .iter()
+            .map(|(node, failure)| format!("{}: {failure:#}", node.store.address()))
+            .collect();
+        if each.is_empty() {
+            each.push("all answered, too late".to_owned());
+        }
         let message = format!(
             "too few of the {} nodes answered in time about lock \"{line}\": {}",
             self.nodes.len(),
-            detail(&self.nodes, failures)
+            each.join("; ")
         );
-        Error::new(ErrorKind::Unavailable, message)
+        Error::new(kind, message)
     }
 
     /// On how many of so many nodes that answered a lock must be seen to be held: it is on a
@@ -240,20 +283,70 @@ impl Quorum {
     /// Asks all nodes something that changes nothing, and takes what a majority says.
     async fn survey<'a, T: Send + 'a>(
         &'a self,
-        line: &Name,
+        line: &'a Name,
         question: impl Fn(&'a dyn Store) -> Async<'a, T>,
     ) -> Result<Vec<T>> {
-        let mut round = Round::new(self.tally(), Duration::from_secs(1));
+        let mut round = Round::new(&self.nodes, line, SURVEY);
         for node in self.nodes.iter() {
-            let answer = question(&**node);
-            round.ask(Box::pin(async move { Ok((Vote::Yes, Some(answer.await?))) }));
+            let answer = question(&*node.store);
+            round.ask(node, Box::pin(async move { Ok((Vote::Yes, Some(answer.await?))) }));
         }
         let outcome = round.run_all(clock::now()).await;
         if !outcome.met() {
-            return Err(self.unavailable(line, &outcome.failures()));
+            return Err(self.unavailable(line, outcome.failures()));
         }
         Ok(outcome.into_answers().filter_map(|(_, answer)| answer).collect())
     }
+}
+
+/// At least three nodes.
+pub(crate) fn enough(nodes: usize) -> Result<()> {
+    if nodes >= 3 {
+        return Ok(());
+    }
+    let message =
+        format!("a quorum of {nodes} makes no sense: it takes three nodes to survive one");
+    Err(Error::new(ErrorKind::Invalid, message))
+}
+
+/// Two nodes are the same store, by these addresses.
+pub(crate) fn twice(one: &str, other: &str) -> Error {
+    let message = if one == other {
+        format!("{one} is given twice as a node of the quorum")
+    } else {
+        format!("{one} and {other} are the same store, given twice as a node of the quorum")
+    };
+    let message = format!("{message}; each node must be another server, independent of the others");
+    Error::new(ErrorKind::Invalid, message)
+}
+
+/// A node that cannot be one beside nodes with tokens.
+pub(crate) fn unfit(address: &str, fences: bool) -> Error {
+    let message = if fences {
+        format!(
+            "{address} cannot be a node of a quorum, as it lets nobody raise its tokens; use Redis, \
+             file or memory stores, or this store alone: it survives the loss of a minority of its \
+             servers by itself"
+        )
+    } else {
+        format!(
+            "{address} gives no tokens, but other nodes of the quorum do; use nodes of one kind: \
+             all with ?scheme=string, for locks without tokens, or none"
+        )
+    };
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// What several nodes say of evictions: each once, in the order of the nodes that know it.
+fn merged(evictions: impl Iterator<Item = Eviction>) -> Vec<Eviction> {
+    let mut all: Vec<Eviction> = Vec::new();
+    for eviction in evictions {
+        if !all.iter().any(|known| known.id == eviction.id) {
+            all.push(eviction);
+        }
+    }
+    let surplus = all.len().saturating_sub(EVICTIONS_KEPT);
+    all.split_off(surplus)
 }
 
 /// One place, as several nodes have it. What it says about itself is what most of them say: those
@@ -313,8 +406,10 @@ impl Store for Quorum {
 
     fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
         Box::pin(async move {
-            let views = self.survey(line, |node| node.look(line)).await?;
+            let mut views = self.survey(line, |node| node.look(line)).await?;
             let enough = self.enough(views.len());
+            let evictions = views.iter_mut().flat_map(|view| mem::take(&mut view.evictions));
+            let evictions = merged(evictions);
             let mut all: BTreeMap<TicketId, Vec<Standee>> = BTreeMap::new();
             for place in views.into_iter().flat_map(|view| view.places) {
                 all.entry(place.id).or_default().push(place);
@@ -326,7 +421,7 @@ impl Store for Quorum {
                 .collect();
             places.sort_by_key(|place| place.seq);
             let capacity = u32::from(!places.is_empty());
-            Ok(View { capacity, places, evictions: Vec::new() })
+            Ok(View { capacity, places, evictions })
         })
     }
 
@@ -354,10 +449,11 @@ impl Store for Quorum {
 
     fn promises(&self) -> Promises {
         let all = |promise: fn(&Promises) -> bool| {
-            self.nodes.iter().all(|node| promise(&node.promises()))
+            self.nodes.iter().all(|node| promise(&node.store.promises()))
         };
-        let lease =
-            |pick: fn(Promises) -> Duration| self.nodes.iter().map(move |n| pick(n.promises()));
+        let lease = |pick: fn(Promises) -> Duration| {
+            self.nodes.iter().map(move |n| pick(n.store.promises()))
+        };
         Promises {
             queues: false,
             fences: all(|promises| promises.fences),
@@ -374,16 +470,16 @@ impl Store for Quorum {
     }
 
     fn twin(&self) -> Arc<dyn Store> {
-        let nodes = self.nodes.iter().map(|node| node.twin()).collect();
+        let nodes = self.nodes.iter().map(Node::twin).collect();
         Arc::new(Quorum { nodes, shared: Arc::clone(&self.shared) })
     }
 
     fn alarm(&self, alarm: Alarm) {
-        self.nodes.iter().for_each(|node| node.alarm(Arc::clone(&alarm)));
+        self.nodes.iter().for_each(|node| node.store.alarm(Arc::clone(&alarm)));
     }
 
     fn address(&self) -> String {
-        let nodes: Vec<String> = self.nodes.iter().map(|node| node.address()).collect();
+        let nodes: Vec<String> = self.nodes.iter().map(|node| node.store.address()).collect();
         format!("quorum:{}", nodes.join(","))
     }
 }

@@ -17,10 +17,13 @@ pub(super) struct Address {
     pub(super) network: bool,
 }
 
+/// Short enough for an answer within two seconds. Who waits for a lock asks again.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
 impl Address {
     /// The file at this path, with nothing else said.
     pub(super) fn of(path: impl Into<PathBuf>) -> Self {
-        Address { path: path.into(), patience: Duration::from_secs(5), network: false }
+        Address { path: path.into(), patience: PATIENCE, network: false }
     }
 
     /// Reads what follows `sqlite:`. A path is taken as it stands; in the form with `//`, `%20` and

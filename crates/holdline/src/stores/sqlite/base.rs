@@ -5,7 +5,8 @@
 //! log stays where it is, and is emptied by whoever closes when it has grown.
 
 use super::address::Address;
-use super::fault::{busy, explain, refused};
+use super::fault::{busy, explain, obstacle, refused};
+use super::{machine, schema};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use rusqlite::config::DbConfig;
@@ -17,11 +18,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Marks a database as ours: "hold".
-const APPLICATION: i32 = i32::from_be_bytes(*b"hold");
-/// The version of `schema.sql`.
-const VERSION: i32 = 1;
-const SCHEMA: &str = include_str!("schema.sql");
 /// A log longer than this is emptied at closing, because the next program to open it reads it all.
 const LOG: u64 = 512 * 1024;
 
@@ -57,6 +53,15 @@ impl Site {
         if !about.is_file() {
             let message = format!("{} is not a file; name a file for the locks", name.display());
             return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        machine::learn()?;
+        if mounted_alone(&file) {
+            let message = format!(
+                "the lock database {} is mounted by itself, without the files beside it \
+                 (-wal, -shm, .live) by which others know of its locks; mount its folder",
+                name.display()
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if !network && let Some(system) = network_system(&file) {
             let message = format!(
@@ -110,14 +115,17 @@ impl Site {
         let conn = Connection::open_with_flags(&self.file, flags)?;
         conn.busy_timeout(Duration::ZERO)?; // SQLite's own waiting starves one of two processes
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        conn.set_prepared_statement_cache_capacity(32);
+        conn.set_prepared_statement_cache_capacity(48);
         if conn.is_readonly("main")? {
-            return missing(io::ErrorKind::PermissionDenied.into());
+            // SQLite makes do with reading if it may not write, or if it could not just now.
+            return Ok(Err(obstacle(&self.name).unwrap_or_else(|| {
+                refused("write the lock database", &self.name, io::ErrorKind::Interrupted.into())
+            })));
         }
         // Enough, because whoever held a lock when the power failed is gone as well, and tokens do
         // not depend on what is stored as long as the wall clock goes forward.
         conn.pragma_update(None, "synchronous", "NORMAL")?;
-        if let Err(error) = self.know(&conn)? {
+        if let Err(error) = schema::know(self, &conn)? {
             return Ok(Err(error));
         }
         if !self.is(inode) {
@@ -136,50 +144,6 @@ impl Site {
         fs::metadata(&self.file).is_ok_and(|about| (about.dev(), about.ino()) == inode)
     }
 
-    /// Makes sure that the database is ours, of our version, and of this run of the machine.
-    fn know(&self, conn: &Connection) -> rusqlite::Result<Result<()>> {
-        match marks(conn)? {
-            (APPLICATION, VERSION) => {}
-            (APPLICATION, version) => return Ok(Err(self.newer(version))),
-            (0, 0) => {
-                if let Err(error) = self.furnish(conn)? {
-                    return Ok(Err(error));
-                }
-            }
-            _ => return Ok(Err(self.foreign())),
-        }
-        let boot = boot();
-        if stored_boot(conn)? != boot {
-            purge(conn, &boot)?;
-        }
-        Ok(Ok(()))
-    }
-
-    /// Makes our tables in an empty database. Whoever is killed on the way leaves it empty.
-    fn furnish(&self, conn: &Connection) -> rusqlite::Result<Result<()>> {
-        let tables = |conn: &Connection| -> rusqlite::Result<u32> {
-            conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-        };
-        if tables(conn)? > 0 && marks(conn)? == (0, 0) {
-            return Ok(Err(self.foreign()));
-        }
-        conn.pragma_update(None, "journal_mode", "WAL")?;
-        let txn =
-            rusqlite::Transaction::new_unchecked(conn, rusqlite::TransactionBehavior::Immediate)?;
-        match marks(&txn)? {
-            (0, 0) if tables(&txn)? == 0 => {}
-            (APPLICATION, VERSION) => return Ok(Ok(())), // another process was first
-            (APPLICATION, version) => return Ok(Err(self.newer(version))),
-            _ => return Ok(Err(self.foreign())),
-        }
-        txn.execute_batch(SCHEMA)?;
-        txn.execute("INSERT INTO meta (one, boot, last, cursor) VALUES (1, ?1, 0, '')", [boot()])?;
-        txn.pragma_update(None, "application_id", APPLICATION)?;
-        txn.pragma_update(None, "user_version", VERSION)?;
-        txn.commit()?;
-        Ok(Ok(()))
-    }
-
     /// Empties a long log, so that the next program opens the database fast.
     pub(super) fn tidy(&self, open: &Open) {
         let long = fs::metadata(self.beside("-wal")).is_ok_and(|log| log.len() > LOG);
@@ -188,64 +152,11 @@ impl Site {
             let _ = open.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         }
     }
-
-    fn newer(&self, version: i32) -> Error {
-        let message = format!(
-            "the lock database {} has version {version}, and this program knows only version \
-             {VERSION}; update the program, or choose another path",
-            self.name.display()
-        );
-        Error::new(ErrorKind::Corrupt, message)
-    }
-
-    fn foreign(&self) -> Error {
-        let message = format!(
-            "the database {} belongs to another program, and was left as it is; choose another \
-             path for the locks",
-            self.name.display()
-        );
-        Error::new(ErrorKind::Corrupt, message)
-    }
 }
 
 /// A short wait of random length, so that of several processes none is always the slower.
 pub(super) fn pause() {
     std::thread::sleep(Duration::from_micros(fastrand::u64(50..300)));
-}
-
-/// Both marks as they are at one instant: between two reads, another process may set both.
-fn marks(conn: &Connection) -> rusqlite::Result<(i32, i32)> {
-    let read = |pragma| conn.pragma_query_value(None, pragma, |row| row.get(0));
-    let instant = if conn.is_autocommit() { Some(conn.unchecked_transaction()?) } else { None };
-    let marks = (read("application_id")?, read("user_version")?);
-    if let Some(instant) = instant {
-        instant.commit()?;
-    }
-    Ok(marks)
-}
-
-fn stored_boot(conn: &Connection) -> rusqlite::Result<String> {
-    conn.query_row("SELECT boot FROM meta", [], |row| row.get(0))
-}
-
-/// The places are of an earlier run of the machine: nobody who took one is left, and the clock that
-/// they were judged by has begun anew.
-fn purge(conn: &Connection, boot: &str) -> rusqlite::Result<()> {
-    let behavior = rusqlite::TransactionBehavior::Immediate;
-    let txn = rusqlite::Transaction::new_unchecked(conn, behavior)?;
-    if stored_boot(&txn)? != boot {
-        let none = i64::MAX;
-        txn.execute("DELETE FROM place", [])?;
-        txn.execute("UPDATE line SET count = 0, held = 0, front = ?1, due = ?1", [none])?;
-        txn.execute("UPDATE meta SET boot = ?1", [boot])?;
-    }
-    txn.commit()
-}
-
-/// Which run of the machine this is.
-fn boot() -> String {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
 }
 
 /// Makes the file and the folders above it, for this user only. SQLite gives its other files the
@@ -264,9 +175,23 @@ fn create(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).map_err(making)
 }
 
+/// Whether the file is a mount of its own, as when a container is given the file and not its folder.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn mounted_alone(file: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    // An older kernel does not tell.
+    statx(CWD, file, AtFlags::empty(), StatxFlags::TYPE)
+        .is_ok_and(|about| about.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn mounted_alone(_file: &Path) -> bool {
+    false
+}
+
 /// The file systems that lie on another machine, or may.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-const NETWORKS: [(u32, &str); 11] = [
+const NETWORKS: [(u32, &str); 15] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
     (0xff53_4d42, "CIFS"),
@@ -278,6 +203,10 @@ const NETWORKS: [(u32, &str); 11] = [
     (0x4750_4653, "GPFS"),
     (0x0102_1997, "9P"),
     (0x6573_5546, "a FUSE file system"),
+    (0x7461_636f, "OCFS2"),
+    (0x0116_1970, "GFS2"),
+    (0x786f_4256, "a folder shared with a virtual machine"),
+    (0xbacb_acbc, "a folder shared with a virtual machine"),
 ];
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -53,23 +53,40 @@ fn read_name(name: &str) -> Option<(Process, &str)> {
     Some((Process::from_str_radix(stem, 16).ok()?, ending))
 }
 
+/// Whether any process lives that has its beacon in this folder.
+pub(super) fn any_lit(path: &Path) -> io::Result<bool> {
+    let shore = match Shore::find(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        shore => shore?,
+    };
+    for entry in fs::read_dir(path)? {
+        if let Ok(name) = entry?.file_name().into_string()
+            && let Some((process, "lock")) = read_name(&name)
+            && shore.beacon(process)?.is_some_and(|sight| !sight.dark())
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 impl Shore {
     /// Opens the folder, and makes it if need be, for this user only.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
+        match Shore::find(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => return found,
+        }
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Shore::find(path),
+        }
+    }
+
+    /// Opens the folder if it is there.
+    pub(super) fn find(path: &Path) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let open = || rustix::fs::open(path, flags, Mode::empty());
-        let folder = match open() {
-            Err(Errno::NOENT) => {
-                match DirBuilder::new().mode(0o700).create(path) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                        return Err(error);
-                    }
-                    _ => {}
-                }
-                open()?
-            }
-            found => found?,
-        };
+        let folder = rustix::fs::open(path, flags, Mode::empty())?;
         let by_folder = Path::new("/proc/self/fd").exists();
         Ok(Shore { path: path.to_owned(), folder, by_folder })
     }
@@ -98,10 +115,19 @@ impl Shore {
         }
     }
 
-    /// Finds another process's beacon, if it is there.
+    /// Finds another process's beacon, if it is there and can be opened.
     pub(super) fn sight(&self, process: Process) -> Option<Sight> {
+        self.beacon(process).ok().flatten()
+    }
+
+    /// Finds another process's beacon, if it is there.
+    fn beacon(&self, process: Process) -> io::Result<Option<Sight>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.folder, lock_name(process), flags, Mode::empty()).ok().map(Sight)
+        match rustix::fs::openat(&self.folder, lock_name(process), flags, Mode::empty()) {
+            Ok(file) => Ok(Some(Sight(file))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Removes the files of a process that is dead, and no others: while they go, its beacon is
@@ -192,10 +218,13 @@ mod tests {
         let beacon = shore.light().unwrap();
         let sight = shore.sight(beacon.process).unwrap();
         assert!(!sight.dark());
+        assert!(any_lit(&folder.path().join("live")).unwrap());
         assert_eq!(shore.wrecks(), (vec![], vec![]));
         let process = beacon.process;
         drop(beacon);
         assert!(sight.dark());
+        assert!(!any_lit(&folder.path().join("live")).unwrap());
+        assert!(!any_lit(&folder.path().join("nowhere")).unwrap());
         assert_eq!(shore.wrecks(), (vec![process], vec![]));
         shore.clear(process);
         assert!(shore.sight(process).is_none());

@@ -1,6 +1,8 @@
 //! The operations, each one transaction: the kernel's line over the rows, and whom to tell of it.
 
+use super::fault::nonsense;
 use super::rows::{self, Owner, Process, Rows, column, number};
+use super::{evictions, machine};
 use crate::clock;
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Standee, Standing, Ticket, TicketId, View};
@@ -116,14 +118,14 @@ fn on<T>(
         None => Head { last: swept_last(conn)?, ..Head::default() },
     };
     let mut head = before;
-    let mut rows = Rows::new(conn, name, head.count, hint);
+    let mut rows = Rows::new(conn, name, &head, hint);
     let mut wake = |place: &Place<Owner>| {
         notices.push(Notice { process: place.data.process, id: place.id, news: News::Admitted });
     };
     let mut line = Line {
         head: &mut head,
         places: &mut rows,
-        now: clock::now(),
+        now: machine::now(),
         stamp: clock::wall_micros(),
         wake: &mut wake as &mut dyn FnMut(&Place<Owner>),
     };
@@ -131,8 +133,11 @@ fn on<T>(
     if head == before {
         return Ok(value);
     }
+    if !rows::fits_together(&head) {
+        return Err(nonsense());
+    }
     if head.front != before.front && before.front != Seq::END && head.front != Seq::END {
-        notices.extend(first(conn, name, head.front)?);
+        notices.extend(first(conn, name, &head)?);
     }
     rows::set_head(conn, name, &head, stored.is_some())?;
     if stored.is_none() && fastrand::u8(..SWEEP_ODDS) == 0 {
@@ -142,9 +147,9 @@ fn on<T>(
 }
 
 /// Tells whoever is now first of those who wait, so that it watches over the holders.
-fn first(conn: &Connection, name: &str, front: Seq) -> Result<Option<Notice>> {
+fn first(conn: &Connection, name: &str, head: &Head) -> Result<Option<Notice>> {
     use holdline_kernel::Places;
-    let first = Rows::new(conn, name, 1, None).first_from(front)?;
+    let first = Rows::new(conn, name, head, None).first_from(head.front)?;
     Ok(first.map(|place| Notice { process: place.data.process, id: place.id, news: News::First }))
 }
 
@@ -164,8 +169,11 @@ pub(super) fn enter(
     write(conn, |notices| {
         let outcome = on(conn, name, hint, notices, |line| line.enter(ticket, how, owner.clone()))?;
         let refused = matches!(outcome, Ok(Standing::Waiting { seq: None, .. }));
-        let blockers =
-            if refused { rows::owners(conn, name, Seq(0), Seq::END)? } else { Vec::new() };
+        let line = if refused { rows::head(conn, name)? } else { None };
+        let blockers = match line {
+            Some(head) => before(conn, name, &head, Seq::END)?,
+            None => Vec::new(),
+        };
         Ok(Entered { outcome, blockers })
     })
 }
@@ -175,8 +183,13 @@ pub(super) fn leave(conn: &Connection, line: &Name, id: TicketId) -> Result<Done
     write(conn, |notices| on(conn, line.as_str(), None, notices, |line| line.leave(id)))
 }
 
-/// Removes somebody else's place.
-pub(super) fn evict(conn: &Connection, line: &Name, id: TicketId) -> Result<Done<Option<Seq>>> {
+/// Removes somebody else's place, and keeps the note about it.
+pub(super) fn evict(
+    conn: &Connection,
+    line: &Name,
+    id: TicketId,
+    note: &str,
+) -> Result<Done<Option<Seq>>> {
     use holdline_kernel::Places;
     write(conn, |notices| {
         let (token, owner) = on(conn, line.as_str(), None, notices, |line| {
@@ -184,6 +197,7 @@ pub(super) fn evict(conn: &Connection, line: &Name, id: TicketId) -> Result<Done
             Ok((line.evict(id)?, owner))
         })?;
         if let (Some(_), Some(place)) = (token, owner) {
+            evictions::keep(conn, line.as_str(), id, note)?;
             notices.push(Notice { process: place.data.process, id, news: News::Evicted });
         }
         Ok(token)
@@ -217,53 +231,65 @@ pub(super) fn outlook(conn: &Connection, line: &Name, id: TicketId) -> Result<Do
     let name = line.as_str();
     read(conn, || {
         let Some(head) = rows::head(conn, name)? else { return Ok(Outlook::Decided) };
-        let place = Rows::new(conn, name, head.count, None).by_id(id)?;
+        let place = Rows::new(conn, name, &head, None).by_id(id)?;
         let Some(place) = place.filter(|place| place.seq >= head.front) else {
             return Ok(Outlook::Decided);
         };
-        if place.seq != head.front {
-            return Ok(Outlook::Waits(
-                rows::owner_before(conn, name, place.seq)?.into_iter().collect(),
-            ));
-        }
-        let mut holders = rows::owners(conn, name, Seq(0), head.front)?;
-        if holders.len() == rows::OWNERS {
-            // Too many to watch over at once: others every time.
-            let start = Seq(fastrand::u64(first_seq(conn, name)?..=head.front.0));
-            holders.extend(rows::owners(conn, name, start, head.front)?);
-        }
-        holders.sort_unstable();
-        holders.dedup();
-        Ok(Outlook::Waits(holders))
+        Ok(Outlook::Waits(if place.seq == head.front {
+            before(conn, name, &head, head.front)?
+        } else {
+            rows::owner_before(conn, name, place.seq)?.into_iter().collect()
+        }))
     })
 }
 
-fn first_seq(conn: &Connection, name: &str) -> Result<u64> {
+/// The owners of the places before `until`, each once. Of more than can be watched over at once,
+/// the first, and others every time.
+fn before(conn: &Connection, name: &str, head: &Head, until: Seq) -> Result<Vec<Process>> {
     use holdline_kernel::Places;
-    let first = Rows::new(conn, name, 1, None).first_from(Seq(0))?;
-    Ok(first.map_or(0, |place| place.seq.0))
+    let mut found = rows::owners(conn, name, Seq(0), until)?;
+    if found.len() == rows::OWNERS {
+        let first = Rows::new(conn, name, head, None).first_from(Seq(0))?;
+        let first = first.map_or(0, |place| place.seq.0);
+        let start = Seq(fastrand::u64(first..=head.last.max(first)));
+        found.extend(rows::owners(conn, name, start.min(until), until)?);
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
 }
 
-/// The whole line, without those who have lapsed. Writes nothing, so that it can be seen also while
-/// somebody else holds up all writing.
-pub(super) fn look(conn: &Connection, line: &Name) -> Result<Done<View>> {
+/// The whole line, without those who have lapsed or died. Writes nothing, so that it can be seen
+/// also while somebody else holds up all writing.
+pub(super) fn look(
+    conn: &Connection,
+    line: &Name,
+    lives: &mut dyn FnMut(Process) -> bool,
+) -> Result<Done<View>> {
     const ALL: &str =
-        "SELECT seq, id, weight, expires, note FROM place WHERE name = ?1 ORDER BY seq";
+        "SELECT seq, id, weight, expires, process, note FROM place WHERE name = ?1 ORDER BY seq";
     let name = line.as_str();
     read(conn, || {
-        let Some(head) = rows::head(conn, name)? else { return Ok(View::default()) };
-        let now = clock::now();
-        let (mut ahead, mut open) = (0, true);
+        let now = machine::now();
+        let evictions = evictions::of(conn, name, now)?;
+        let Some(head) = rows::head(conn, name)? else {
+            return Ok(View { evictions, ..View::default() });
+        };
+        let (mut ahead, mut open, mut seen) = (0, true, 0);
         let mut places = Vec::new();
         let mut statement = conn.prepare_cached(ALL)?;
         let mut rows = statement.query([name])?;
         while let Some(row) = rows.next()? {
             let (seq, expires) = (Seq(number(row, 0)?), Time(number(row, 3)?));
-            if expires <= now {
+            let weight: u32 = row.get(2)?;
+            seen += 1;
+            if !rows::belongs(&head, seq, weight) {
+                return Err(nonsense());
+            }
+            if expires <= now || !lives(rows::process(row, 4)?) {
                 continue;
             }
-            let weight: u32 = row.get(2)?;
-            // By the rule, because those who lapsed may still bar the way in the head.
+            // By the rule, because those who are gone may still bar the way in the head.
             ahead += u64::from(weight);
             open = open && (seq < head.front || ahead <= u64::from(head.capacity));
             places.push(Standee {
@@ -272,37 +298,45 @@ pub(super) fn look(conn: &Connection, line: &Name) -> Result<Done<View>> {
                 weight,
                 admitted: open,
                 expires_in: now.until(expires),
-                note: Arc::from(row.get_ref(4)?.as_str()?),
+                note: Arc::from(row.get_ref(5)?.as_str()?),
             });
         }
+        if seen != head.count {
+            return Err(nonsense());
+        }
         let capacity = if places.is_empty() { 0 } else { head.capacity };
-        Ok(View { capacity, places, evictions: Vec::new() })
+        Ok(View { capacity, places, evictions })
     })
 }
 
-/// The names of the lines that somebody stands in.
-pub(super) fn list(conn: &Connection, prefix: &str) -> Result<Done<Vec<String>>> {
-    const NAMES: &str = "SELECT name, count, due FROM line WHERE name >= ?1 ORDER BY name";
-    const STANDS: &str = "SELECT EXISTS (SELECT 1 FROM place WHERE name = ?1 AND expires > ?2)";
+/// The names of the lines that somebody stands in who lives.
+pub(super) fn list(
+    conn: &Connection,
+    prefix: &str,
+    lives: &mut dyn FnMut(Process) -> bool,
+) -> Result<Done<Vec<Name>>> {
+    const NAMES: &str = "SELECT name, count FROM line WHERE name >= ?1 ORDER BY name";
+    const OWNERS: &str = "SELECT process FROM place WHERE name = ?1 AND expires > ?2 ORDER BY seq";
     read(conn, || {
-        let now = clock::now();
+        let now = machine::now();
         let mut names = Vec::new();
-        let mut statement = conn.prepare_cached(NAMES)?;
-        let mut rows = statement.query([prefix])?;
-        while let Some(row) = rows.next()? {
-            let name: String = row.get(0)?;
+        let mut lines = conn.prepare_cached(NAMES)?;
+        let mut lines = lines.query([prefix])?;
+        while let Some(line) = lines.next()? {
+            let name: String = line.get(0)?;
             if !name.starts_with(prefix) {
                 break;
             }
-            if number(row, 1)? == 0 {
+            if number(line, 1)? == 0 {
                 continue;
             }
-            let stands = now < Time(number(row, 2)?)
-                || conn
-                    .prepare_cached(STANDS)?
-                    .query_row(params![name, column(now.0)], |row| row.get(0))?;
-            if stands {
-                names.push(name);
+            let mut owners = conn.prepare_cached(OWNERS)?;
+            let mut owners = owners.query(params![name, column(now.0)])?;
+            while let Some(owner) = owners.next()? {
+                if lives(rows::process(owner, 0)?) {
+                    names.push(Name::new(name).map_err(|_| nonsense())?);
+                    break;
+                }
             }
         }
         Ok(names)
@@ -332,7 +366,7 @@ fn sweep(conn: &Connection, notices: &mut Vec<Notice>) -> Result<()> {
         conn.prepare_cached("SELECT last, cursor FROM meta")?
             .query_row([], |row| Ok((number(row, 0)?, row.get(1)?)))?;
     let old = clock::wall_micros().saturating_sub(IDLE);
-    let now = clock::now();
+    let now = machine::now();
     let mut statement = conn.prepare_cached(NEXT)?;
     let found = statement.query_map(params![cursor, SWEEP], |row| {
         Ok((row.get::<_, String>(0)?, number(row, 1)?, number(row, 2)?, Time(number(row, 3)?)))
@@ -352,6 +386,7 @@ fn sweep(conn: &Connection, notices: &mut Vec<Notice>) -> Result<()> {
     } else {
         ""
     };
+    evictions::forget(conn, now)?;
     conn.prepare_cached("UPDATE meta SET last = ?1, cursor = ?2")?
         .execute(params![column(last), cursor])?;
     Ok(())

@@ -2,8 +2,8 @@
 //!
 //! A transaction takes 10 to 20 microseconds, less than handing it to another thread. So the
 //! caller does it itself, unless the database is busy. Then the worker does, which can wait without
-//! holding up the caller's executor. While the worker has anything to do, everything goes to it in
-//! order: so whoever gave up on an operation and then leaves the line leaves after it.
+//! holding up the caller's executor. While the worker has anything to do, all that writes goes to it
+//! in order: so whoever gave up on an operation and then leaves the line leaves after it.
 
 use super::base::{Open, Site, pause};
 use super::fault::{busy, explain};
@@ -49,21 +49,27 @@ impl Desk {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does the work now, if that takes no waiting.
+    /// Does work that writes now, if that takes no waiting.
     pub(super) fn at_once<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Option<Result<T>> {
-        if !self.idle() {
-            return None;
-        }
-        let mut open = match self.open.try_lock() {
+        if self.idle() { self.beside(work) } else { None }
+    }
+
+    /// Does work that only reads now, if that takes no waiting: also while the worker waits for
+    /// its turn to write.
+    pub(super) fn beside<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Option<Result<T>> {
+        let open = match self.open.try_lock() {
             Ok(open) => open,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        if let Err(error) = self.renew(&mut open) {
-            return Some(Err(error));
+        if !self.site.current(&open) {
+            return None; // to be opened anew, which may take time
         }
         match work(&open.conn) {
             Err(error) if busy(&error) => None,
@@ -71,17 +77,21 @@ impl Desk {
         }
     }
 
-    /// Does the work, and waits for its turn to write until `limit`.
+    /// Does the work, and waits for its turn to write until `limit`, or for as long as it is
+    /// `wanted`.
     pub(super) fn in_turn<T>(
         &self,
         limit: Time,
+        wanted: impl Fn() -> bool,
         mut work: impl FnMut(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T> {
-        let mut open = self.lock();
         loop {
+            let mut open = self.lock();
             self.renew(&mut open)?;
-            match work(&open.conn) {
-                Err(error) if busy(&error) && clock::now() < limit => pause(),
+            let done = work(&open.conn);
+            drop(open);
+            match done {
+                Err(error) if busy(&error) && clock::now() < limit && wanted() => pause(),
                 done => return done.map_err(|error| explain(&self.site.name, error)),
             }
         }

@@ -1,9 +1,12 @@
 //! What SQLite and the system say, as this library's errors: one sentence each, naming the file.
 
 use crate::error::{Error, ErrorKind};
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Whether somebody else is writing just now.
 pub(super) fn busy(error: &rusqlite::Error) -> bool {
@@ -17,12 +20,18 @@ pub(super) fn busy(error: &rusqlite::Error) -> bool {
     )
 }
 
+/// That a stored value is none that holdline writes, for a statement to fail with.
+pub(super) fn nonsense() -> rusqlite::Error {
+    let code = ffi::Error::new(ffi::SQLITE_MISMATCH);
+    rusqlite::Error::SqliteFailure(code, Some("a stored value makes no sense".to_owned()))
+}
+
 /// The sentence for an error of SQLite's about this file.
 pub(super) fn explain(path: &Path, error: rusqlite::Error) -> Error {
-    let path = path.display();
+    let name = path.display();
     if busy(&error) {
         let message = format!(
-            "another process holds the write lock of the database {path}, perhaps one that was \
+            "another process holds the write lock of the database {name}, perhaps one that was \
              stopped in the middle of a write; let it go on, or end it"
         );
         return Error::because(ErrorKind::Unavailable, message, error);
@@ -30,48 +39,102 @@ pub(super) fn explain(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, message) = match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => (
             ErrorKind::Corrupt,
-            format!("{path} is not a database, so it cannot keep locks; choose another path"),
+            format!("{name} is not a database, so it cannot keep locks; choose another path"),
         ),
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Corrupt,
             format!(
-                "the lock database {path} is damaged; end all programs that use it, and remove it \
-                 together with {path}-wal and {path}-shm"
+                "the lock database {name} is damaged; end all programs that use it, and remove it \
+                 together with {name}-wal and {name}-shm"
             ),
         ),
         Some(ErrorCode::DiskFull) => (
-            ErrorKind::Denied,
-            format!("the disk that holds the lock database {path} is full; make room on it"),
+            ErrorKind::Unavailable,
+            format!("the disk that holds the lock database {name} is full; make room on it"),
+        ),
+        Some(ErrorCode::OutOfMemory) => (
+            ErrorKind::Unavailable,
+            format!("there is no memory left to use the lock database {name} with"),
         ),
         Some(
             ErrorCode::ReadOnly
             | ErrorCode::CannotOpen
             | ErrorCode::PermissionDenied
             | ErrorCode::AuthorizationForStatementDenied,
-        ) => (
-            ErrorKind::Denied,
-            format!(
-                "the lock database {path} cannot be written; give this user the right to write \
-                 the file and its folder, or choose another path"
+        ) => match obstacle(path) {
+            Some(why) => return why,
+            None if extended(&error) == Some(ffi::SQLITE_READONLY) => (
+                ErrorKind::Corrupt,
+                format!("the lock database {name} has a format that cannot be written"),
             ),
-        ),
+            None => (
+                ErrorKind::Unavailable,
+                format!("the lock database {name} could not be opened just now; try again"),
+            ),
+        },
         Some(ErrorCode::SystemIoFailure) => (
             ErrorKind::Unavailable,
-            format!("the system failed to read or write the lock database {path}; check the disk"),
+            format!("the system failed to read or write the lock database {name}; check the disk"),
         ),
         _ => (
             ErrorKind::Corrupt,
-            format!("the database {path} holds something that holdline did not write there"),
+            format!("the database {name} holds something that holdline did not write there"),
         ),
     };
     Error::because(kind, message, error)
 }
 
+fn extended(error: &rusqlite::Error) -> Option<i32> {
+    error.sqlite_error().map(|error| error.extended_code)
+}
+
+/// What keeps this process from writing the database, if that can be found out: SQLite does not
+/// say. No file of the database's is opened here: closing it would end SQLite's locks on it.
+pub(super) fn obstacle(path: &Path) -> Option<Error> {
+    const OPEN: &str = "open the lock database";
+    let writable = |file: &Path, access| {
+        accessat(CWD, file, access, AtFlags::EACCESS)
+            .err()
+            .map(|errno| refused(OPEN, file, errno.into()))
+    };
+    if let Err(error) = File::open("/dev/null")
+        && out_of_descriptors(&error)
+    {
+        return Some(refused(OPEN, path, error));
+    }
+    let file = match fs::canonicalize(path) {
+        Ok(file) => file,
+        Err(error) => return Some(refused(OPEN, path, error)),
+    };
+    let beside = |ending: &str| {
+        let mut name = file.clone().into_os_string();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    let access = Access::READ_OK | Access::WRITE_OK;
+    let others = ["-wal", "-shm"].map(beside);
+    others
+        .iter()
+        .filter(|file| file.exists())
+        .find_map(|file| writable(file, access))
+        .or_else(|| writable(path, access))
+        .or_else(|| writable(file.parent()?, Access::WRITE_OK | Access::EXEC_OK))
+}
+
+/// Whether the process or the system has no file descriptors left.
+pub(super) fn out_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 /// The sentence for an error of the system's: what was to be done, to which file.
 pub(super) fn refused(doing: &str, path: &Path, error: io::Error) -> Error {
     let (kind, advice) = match error.kind() {
+        _ if out_of_descriptors(&error) => (
+            ErrorKind::Unavailable,
+            "no file descriptors are left; close some, or raise the limit (ulimit -n)",
+        ),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            (ErrorKind::Denied, "make room on its disk")
+            (ErrorKind::Unavailable, "make room on its disk")
         }
         io::ErrorKind::Interrupted | io::ErrorKind::OutOfMemory => {
             (ErrorKind::Unavailable, "try again")

@@ -9,11 +9,12 @@ use super::desk::Desk;
 use super::fault::refused;
 use super::rows::Process;
 use super::tower::{self, Crew, Findings, Tower};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Alarm, Standing, TicketId};
 use crate::stores::wakes::Wakes;
-use std::collections::HashSet;
+use rusqlite::Connection;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -46,6 +47,18 @@ impl House {
         let desk = Desk::open(Site::find(address)?)?;
         let harbour = Mutex::default();
         Ok(House { desk, wakes: Wakes::default(), alarm: OnceLock::new(), harbour })
+    }
+
+    /// Refuses a child that was forked off by the process that opened the store.
+    pub(super) fn at_home(&self) -> Result<()> {
+        if self.desk.at_home() {
+            return Ok(());
+        }
+        let message = format!(
+            "the lock database {} was opened before this process was forked off; open it again",
+            self.desk.site.name.display()
+        );
+        Err(Error::new(ErrorKind::Invalid, message))
     }
 
     fn harbour(&self) -> MutexGuard<'_, Harbour> {
@@ -180,6 +193,21 @@ impl House {
         Ok(others)
     }
 
+    /// Tells the living from the dead among many, each looked at once.
+    pub(super) fn living(&self) -> impl FnMut(Process) -> bool {
+        let (shore, own) = {
+            let harbour = self.harbour();
+            (harbour.shore.clone(), harbour.beacon.as_ref().map(|beacon| beacon.process))
+        };
+        let shore = shore.or_else(|| Shore::find(&self.desk.site.live()).ok().map(Arc::new));
+        let mut known: HashMap<Process, bool> = own.map(|own| (own, true)).into_iter().collect();
+        move |process| {
+            // Without a beacon to look at, only the lease decides.
+            let look = || shore.as_ref()?.sight(process).map(|sight| !sight.dark());
+            *known.entry(process).or_insert_with(|| look().unwrap_or(true))
+        }
+    }
+
     /// Removes the files of a process that is dead and has no places.
     pub(super) fn clear(&self, process: Process) {
         if let Ok(shore) = self.shore() {
@@ -238,7 +266,9 @@ impl House {
         if dark.is_empty() {
             return;
         }
-        let Ok(owners) = self.desk.in_turn(self.desk.limit(), book::owners) else { return };
+        let Ok(owners) = self.desk.in_turn(self.desk.limit(), || true, book::owners) else {
+            return;
+        };
         // Looked at again: a beacon that is just being lit was dark for an instant. But who has
         // places has lit it before.
         let Ok(dead) = self.dead_of(&dark) else { return };
@@ -253,7 +283,7 @@ impl House {
     fn bury(&self, process: Process) -> bool {
         loop {
             let limit = self.desk.limit();
-            match self.desk.in_turn(limit, |conn| book::bury(conn, process)) {
+            match self.desk.in_turn(limit, || true, |conn| book::bury(conn, process)) {
                 Ok(done) => {
                     if !self.deliver(done) {
                         return true;
@@ -269,7 +299,8 @@ impl House {
 
     /// Finds out again whom somebody has to watch.
     fn look_ahead(&self, tower: &Tower, line: &Name, id: TicketId) {
-        match self.desk.in_turn(self.desk.limit(), |conn| book::outlook(conn, line, id)) {
+        let outlook = |conn: &Connection| book::outlook(conn, line, id);
+        match self.desk.in_turn(self.desk.limit(), || true, outlook) {
             Ok(Done { value: Outlook::Waits(processes), .. }) => tower.watch(id, processes),
             Ok(Done { value: Outlook::Decided, .. }) => self.wakes.wake(id),
             Err(_) => tower.doubt(id),

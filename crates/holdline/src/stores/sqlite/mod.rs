@@ -1,7 +1,9 @@
 //! `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
 //!
-//! - `address` reads the URL, `base` opens the database, `fault` words its errors.
-//! - `rows` keeps the kernel's places in tables, and `book` makes each operation a transaction.
+//! - `address` reads the URL, `base` opens the database, `schema` says what is in it, `fault` words
+//!   its errors, `machine` is the clock that it is judged by.
+//! - `rows` keeps the kernel's places in tables, `evictions` who removed some by force, and `book`
+//!   makes each operation a transaction.
 //! - `desk` carries transactions out, on the caller's thread or on a worker.
 //! - `beacon` tells the living from the dead, `tower` waits, watches and wakes, and `house` is what
 //!   handles and threads share.
@@ -14,9 +16,12 @@ mod base;
 mod beacon;
 mod book;
 mod desk;
+mod evictions;
 mod fault;
 mod house;
+mod machine;
 mod rows;
+mod schema;
 mod tower;
 
 pub use address::default_path;
@@ -35,12 +40,14 @@ use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 /// A store in a file, shared by all processes of this machine that name the same file.
 #[derive(Clone, Debug)]
 pub struct File {
     handle: Arc<Handle>,
+    /// Whether all goes to the worker, so that a disk that hangs does not hold up the caller.
+    aloof: bool,
 }
 
 /// What the user's clones share. The threads hold only the house, so the last clone ends them.
@@ -48,10 +55,14 @@ pub struct File {
 struct Handle {
     house: Arc<House>,
     worker: Mutex<Option<Sender<Job>>>,
+    /// Room in the worker's queue.
+    room: Arc<Semaphore>,
 }
 
 type Job = Box<dyn FnOnce(&House) + Send>;
 
+/// So many operations are ordered at a time; others wait, at no cost but their own.
+const QUEUE: usize = 1024;
 /// How long somebody sleeps at most who has no socket to be woken by.
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
@@ -79,7 +90,9 @@ impl File {
 
     fn at(address: Address) -> Result<Self> {
         let house = Arc::new(House::open(address)?);
-        Ok(File { handle: Arc::new(Handle { house, worker: Mutex::new(None) }) })
+        let room = Arc::new(Semaphore::new(QUEUE));
+        let handle = Arc::new(Handle { house, worker: Mutex::new(None), room });
+        Ok(File { handle, aloof: false })
     }
 
     fn house(&self) -> &Arc<House> {
@@ -92,31 +105,31 @@ impl File {
         work: impl Fn(&House, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
         let house = self.house();
-        if !house.desk.at_home() {
-            let message = format!(
-                "the lock database {} was opened before this process was forked off; open it again",
-                house.desk.site.name.display()
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        match house.desk.at_once(|conn| work(house, conn)) {
+        house.at_home()?;
+        let done = if self.aloof { None } else { house.desk.at_once(|conn| work(house, conn)) };
+        match done {
             Some(done) => Ok(house.deliver(done?)),
             None => self.order(work).await,
         }
     }
 
-    /// Has the worker carry out a transaction. It is carried out also if nobody waits for it.
+    /// Has the worker carry out a transaction. One that is given up before it begins is not.
     async fn order<T: Send + 'static>(
         &self,
         work: impl Fn(&House, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let limit = self.house().desk.limit();
+        let room = Arc::clone(&self.handle.room).acquire_owned().await;
         let job = move |house: &House| {
             let pending = house.desk.take_up();
-            let done = house.desk.in_turn(limit, |conn| work(house, conn));
-            drop(pending); // before the reply, so that the next operation need not come here
-            let _ = reply.send(done.map(|done| house.deliver(done)));
+            let wanted = || !reply.is_closed();
+            let done =
+                wanted().then(|| house.desk.in_turn(limit, wanted, |conn| work(house, conn)));
+            drop((pending, room)); // before the reply, so that the next operation need not come here
+            if let Some(done) = done {
+                let _ = reply.send(done.map(|done| house.deliver(done)));
+            }
         };
         self.handle.send(Box::new(job))?;
         answer.await.unwrap_or_else(|_| Err(self.handle.no_worker("it has ended")))
@@ -262,32 +275,34 @@ impl Store for File {
 
     fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
         let line = line.clone();
-        Box::pin(self.ask(move |_, conn| book::look(conn, &line)))
+        Box::pin(async move {
+            let house = self.house();
+            house.at_home()?;
+            // Beside the worker, which may be waiting for its turn to write.
+            match house.desk.beside(|conn| book::look(conn, &line, &mut house.living())) {
+                Some(done) => Ok(done?.value),
+                None => {
+                    let look = move |house: &House, conn: &Connection| {
+                        book::look(conn, &line, &mut house.living())
+                    };
+                    self.order(look).await
+                }
+            }
+        })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
         let prefix = prefix.to_owned();
         Box::pin(async move {
+            self.house().at_home()?;
             // There may be very many: too long for the caller's thread.
-            let names = self.order(move |_, conn| book::list(conn, &prefix)).await?;
-            names.into_iter().map(Name::new).collect()
+            self.order(move |house, conn| book::list(conn, &prefix, &mut house.living())).await
         })
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
-        let name = line.clone();
-        Box::pin(async move {
-            let token = self.ask(move |_, conn| book::evict(conn, &name, id)).await?;
-            if let Some(token) = token {
-                tracing::info!(name = %line, token = token.0, reason, "evicted");
-            }
-            Ok(token)
-        })
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        let (name, note) = (line.clone(), note.to_owned());
+        Box::pin(self.ask(move |_, conn| book::evict(conn, &name, id, &note)))
     }
 
     fn promises(&self) -> Promises {
@@ -307,8 +322,9 @@ impl Store for File {
     }
 
     fn twin(&self) -> Arc<dyn Store> {
-        // A connection that is stuck is stuck at the write lock, where another would be as well.
-        Arc::new(self.clone())
+        // A connection that is stuck is stuck at the write lock, where another would be as well. But
+        // a disk that hangs must not hold up the keeper, which renews the locks of other stores too.
+        Arc::new(File { aloof: true, ..self.clone() })
     }
 
     fn alarm(&self, alarm: Alarm) {

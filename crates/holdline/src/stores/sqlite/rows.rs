@@ -3,7 +3,11 @@
 //! A place that came when fewer than 16 stood in the line is among the first 16 for as long as it
 //! stands there, because places leave and none is put in between. So those are found by looking
 //! through 16 rows, and only the others are in the indexes: a lock that few want costs no index.
+//!
+//! What is read is checked before the kernel reckons with it: numbers that do not fit together were
+//! not written by holdline, and fail the operation.
 
+use super::fault::nonsense;
 use crate::store::{Seq, TicketId};
 use holdline_kernel::{Head, Place, Places, Time};
 use rusqlite::types::ValueRef;
@@ -66,7 +70,7 @@ pub(super) fn number(row: &Row<'_>, at: usize) -> Result<u64> {
     }
 }
 
-fn process(row: &Row<'_>, at: usize) -> Result<Process> {
+pub(super) fn process(row: &Row<'_>, at: usize) -> Result<Process> {
     Ok(row.get::<_, i64>(at)?.cast_unsigned())
 }
 
@@ -88,22 +92,45 @@ fn place(row: &Row<'_>) -> Result<Place<Owner>> {
 /// Reads the head of a line, if the line has a row.
 pub(super) fn head(conn: &Connection, name: &str) -> Result<Option<Head>> {
     let read = |row: &Row<'_>| {
-        Ok(Head {
+        let head = Head {
             capacity: row.get(0)?,
             last: number(row, 1)?,
             count: number(row, 2)?,
             held: number(row, 3)?,
             front: Seq(number(row, 4)?),
             due: Time(number(row, 5)?),
-        })
+        };
+        if fits_together(&head) { Ok(head) } else { Err(nonsense()) }
     };
     conn.prepare_cached(HEAD)?.query_row([name], read).optional()
+}
+
+/// Whether a head can be of a line.
+pub(super) fn fits_together(head: &Head) -> bool {
+    if head.count == 0 {
+        return head.held == 0 && head.front == Seq::END;
+    }
+    head.capacity > 0 && head.held <= u64::from(head.capacity) && head.count < i64::MAX as u64
+}
+
+/// Whether a place can be one of this line.
+pub(super) fn belongs(head: &Head, seq: Seq, weight: u32) -> bool {
+    head.count > 0
+        && (1..=head.capacity).contains(&weight)
+        && seq.0 <= head.last
+        && seq < Seq(i64::MAX as u64)
+        && (seq >= head.front || u64::from(weight) <= head.held)
+}
+
+/// Fails unless one row was changed.
+fn one(changed: usize) -> Result<()> {
+    if changed == 1 { Ok(()) } else { Err(nonsense()) }
 }
 
 /// Writes the head of a line; `known` if the line has a row.
 pub(super) fn set_head(conn: &Connection, name: &str, head: &Head, known: bool) -> Result<()> {
     let sql = if known { SET_HEAD } else { ADD_HEAD };
-    conn.prepare_cached(sql)?.execute(params![
+    one(conn.prepare_cached(sql)?.execute(params![
         name,
         head.capacity,
         column(head.last),
@@ -111,8 +138,7 @@ pub(super) fn set_head(conn: &Connection, name: &str, head: &Head, known: bool) 
         column(head.held),
         column(head.front.0),
         column(head.due.0)
-    ])?;
-    Ok(())
+    ])?)
 }
 
 /// Up to 64 owners of places at or behind `from` and before `until`, front first.
@@ -133,19 +159,27 @@ pub(super) fn owner_before(conn: &Connection, name: &str, seq: Seq) -> Result<Op
 pub(super) struct Rows<'a> {
     conn: &'a Connection,
     name: &'a str,
-    count: u64,
+    /// The head before the operation, less what the operation has removed.
+    head: Head,
+    /// The weight of the place that was looked up last, as the one to be removed.
+    looked_up: Option<(Seq, u32)>,
     /// Where the ticket that this is about stands, if its owner knows.
     hint: Option<Seq>,
 }
 
 impl<'a> Rows<'a> {
-    /// The places of a line that has `count` of them.
-    pub(super) fn new(conn: &'a Connection, name: &'a str, count: u64, hint: Option<Seq>) -> Self {
-        Rows { conn, name, count, hint }
+    /// The places of a line that has this head.
+    pub(super) fn new(conn: &'a Connection, name: &'a str, head: &Head, hint: Option<Seq>) -> Self {
+        Rows { conn, name, head: *head, looked_up: None, hint }
+    }
+
+    fn checked(&self, place: Place<Owner>) -> Result<Place<Owner>> {
+        if belongs(&self.head, place.seq, place.weight) { Ok(place) } else { Err(nonsense()) }
     }
 
     fn query(&self, sql: &str, key: impl rusqlite::Params) -> Result<Option<Place<Owner>>> {
-        self.conn.prepare_cached(sql)?.query_row(key, place).optional()
+        let found = self.conn.prepare_cached(sql)?.query_row(key, place).optional()?;
+        found.map(|place| self.checked(place)).transpose()
     }
 
     /// The first of the nearest places that is as wanted.
@@ -155,27 +189,23 @@ impl<'a> Rows<'a> {
     ) -> Result<Option<Place<Owner>>> {
         let mut statement = self.conn.prepare_cached(NEAREST)?;
         let mut rows = statement.query([self.name])?;
+        let mut seen = 0;
         while let Some(row) = rows.next()? {
+            seen += 1;
             if wanted(row)? {
-                return place(row).map(Some);
+                return self.checked(place(row)?).map(Some);
             }
         }
-        Ok(None)
+        if seen == self.head.count.min(NEAR) { Ok(None) } else { Err(nonsense()) }
     }
 
-    fn deep_due(&self) -> Result<Option<Place<Owner>>> {
-        if self.count > NEAR { self.query(DEEP_DUE, [self.name]) } else { Ok(None) }
+    /// Keeps in mind what was looked up, perhaps to be removed.
+    fn note(&mut self, found: Option<Place<Owner>>) -> Option<Place<Owner>> {
+        self.looked_up = found.as_ref().map(|place| (place.seq, place.weight));
+        found
     }
-}
 
-impl Places for Rows<'_> {
-    type Data = Owner;
-    type Error = rusqlite::Error;
-
-    fn by_id(&mut self, id: TicketId) -> Result<Option<Place<Owner>>> {
-        if self.count == 0 {
-            return Ok(None);
-        }
+    fn find(&mut self, id: TicketId) -> Result<Option<Place<Owner>>> {
         if let Some(seq) = self.hint
             && let Some(place) = self.first_from(seq)?
             && place.id == id
@@ -184,10 +214,24 @@ impl Places for Rows<'_> {
         }
         let key = id.0.to_be_bytes();
         let near = self.near(|row| Ok(row.get_ref(1)? == ValueRef::Blob(&key)))?;
-        if near.is_some() || self.count <= NEAR {
+        if near.is_some() || self.head.count <= NEAR {
             return Ok(near);
         }
         self.query(DEEP_ID, params![self.name, key])
+    }
+
+    fn deep_due(&self) -> Result<Option<Place<Owner>>> {
+        if self.head.count > NEAR { self.query(DEEP_DUE, [self.name]) } else { Ok(None) }
+    }
+}
+
+impl Places for Rows<'_> {
+    type Data = Owner;
+    type Error = rusqlite::Error;
+
+    fn by_id(&mut self, id: TicketId) -> Result<Option<Place<Owner>>> {
+        let found = if self.head.count == 0 { None } else { self.find(id)? };
+        Ok(self.note(found))
     }
 
     fn first_from(&mut self, seq: Seq) -> Result<Option<Place<Owner>>> {
@@ -202,37 +246,42 @@ impl Places for Rows<'_> {
             place.weight,
             column(place.expires.0),
             place.data.process.cast_signed(),
-            self.count >= NEAR,
+            self.head.count >= NEAR,
             place.data.note.as_deref().unwrap_or_default()
         ])?;
-        self.count += 1;
+        self.head.count += 1;
         Ok(())
     }
 
     fn update(&mut self, place: &Place<Owner>) -> Result<()> {
-        self.conn.prepare_cached(UPDATE)?.execute(params![
+        one(self.conn.prepare_cached(UPDATE)?.execute(params![
             self.name,
             column(place.seq.0),
             place.weight,
             column(place.expires.0),
             place.data.process.cast_signed(),
             place.data.note.as_deref()
-        ])?;
-        Ok(())
+        ])?)
     }
 
     fn remove(&mut self, seq: Seq) -> Result<()> {
-        self.conn.prepare_cached(REMOVE)?.execute(params![self.name, column(seq.0)])?;
-        self.count = self.count.saturating_sub(1);
-        Ok(())
+        let weight = self.looked_up.take().filter(|(at, _)| *at == seq).map(|(_, weight)| weight);
+        let weight = weight.ok_or_else(nonsense)?;
+        if seq < self.head.front {
+            let left = self.head.held.checked_sub(weight.into());
+            self.head.held = left.ok_or_else(nonsense)?;
+        }
+        self.head.count = self.head.count.checked_sub(1).ok_or_else(nonsense)?;
+        one(self.conn.prepare_cached(REMOVE)?.execute(params![self.name, column(seq.0)])?)
     }
 
     fn lapsed(&mut self, now: Time) -> Result<Option<Place<Owner>>> {
         let near = self.near(|row| Ok(Time(number(row, 3)?) <= now))?;
-        if near.is_some() {
-            return Ok(near);
-        }
-        Ok(self.deep_due()?.filter(|place| place.expires <= now))
+        let found = match near {
+            Some(place) => Some(place),
+            None => self.deep_due()?.filter(|place| place.expires <= now),
+        };
+        Ok(self.note(found))
     }
 
     fn earliest(&mut self) -> Result<Time> {

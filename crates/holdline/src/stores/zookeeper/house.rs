@@ -47,10 +47,14 @@ const ROUND: Duration = Duration::from_millis(200);
 /// How long a session that nobody uses is kept for the next who needs one.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// The runtime of all ZooKeeper stores of this process.
-fn background() -> &'static Handle {
+/// The runtime of all ZooKeeper stores of this process. Opening a store makes it, or fails.
+pub(super) fn start() -> Result<&'static Handle> {
     static HANDLE: OnceLock<Handle> = OnceLock::new();
     runtime(&HANDLE, "zookeeper")
+}
+
+fn background() -> &'static Handle {
+    start().expect("it was started when the store was opened")
 }
 
 /// Does something in the background.

@@ -72,6 +72,7 @@ impl ZooKeeper {
         let (scheme, rest) = url.split_once(':').unwrap_or(("zookeeper", url));
         let address = address::Address::read(scheme, rest)?;
         tls::check(&address)?;
+        house::start()?;
         Ok(ZooKeeper { house: House::new(address) })
     }
 }

@@ -1,0 +1,46 @@
+//! Places that were removed by force lately: by whom and why, for the processes that had them.
+//!
+//! A note is written in the transaction that removes the place. Few are kept, and not for long; what
+//! has expired goes with the next eviction, or with the next sweep of idle lines.
+
+use super::machine;
+use super::rows::{column, ticket};
+use crate::store::{EVICTION_TIME, EVICTIONS_KEPT, Eviction, TicketId};
+use holdline_kernel::Time;
+use rusqlite::{Connection, Result, params};
+use std::sync::Arc;
+
+/// So many are kept of all lines together.
+const MOST: i64 = 1024;
+
+/// Keeps a note on the removal of this ticket's place.
+pub(super) fn keep(conn: &Connection, name: &str, id: TicketId, note: &str) -> Result<()> {
+    const ADD: &str = "INSERT INTO eviction (name, id, until, note) VALUES (?1, ?2, ?3, ?4)";
+    const OLDER: &str = "DELETE FROM eviction WHERE number <= ?1 OR name = ?2 AND number NOT IN \
+        (SELECT number FROM eviction WHERE name = ?2 ORDER BY number DESC LIMIT ?3)";
+    let now = machine::now();
+    forget(conn, now)?;
+    let until = column(now.after(EVICTION_TIME).0);
+    conn.prepare_cached(ADD)?.execute(params![name, id.0.to_be_bytes(), until, note])?;
+    let too_many = conn.last_insert_rowid().saturating_sub(MOST);
+    conn.prepare_cached(OLDER)?.execute(params![too_many, name, EVICTIONS_KEPT as i64])?;
+    Ok(())
+}
+
+/// Forgets what has expired.
+pub(super) fn forget(conn: &Connection, now: Time) -> Result<()> {
+    const EXPIRED: &str = "DELETE FROM eviction WHERE until <= ?1";
+    conn.prepare_cached(EXPIRED)?.execute([column(now.0)])?;
+    Ok(())
+}
+
+/// The evictions of a line, oldest first.
+pub(super) fn of(conn: &Connection, name: &str, now: Time) -> Result<Vec<Eviction>> {
+    const OF_LINE: &str =
+        "SELECT id, note FROM eviction WHERE name = ?1 AND until > ?2 ORDER BY number";
+    conn.prepare_cached(OF_LINE)?
+        .query_map(params![name, column(now.0)], |row| {
+            Ok(Eviction { id: ticket(row, 0)?, note: Arc::from(row.get_ref(1)?.as_str()?) })
+        })?
+        .collect()
+}

@@ -1,0 +1,111 @@
+//! The machine, as all processes on its kernel see it: which run of it this is, and one clock.
+//!
+//! Leases in the database are judged by the boot-time clock, and a time namespace (a container may
+//! have one) shifts that clock for the processes in it. What is stored is the clock without the
+//! shift, on which all namespaces of one kernel agree.
+
+use super::fault::{out_of_descriptors, refused};
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use holdline_kernel::Time;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// By how many nanoseconds this process's boot-time clock is ahead of the machine's. A process
+/// keeps its time namespace for life.
+static SHIFT: OnceLock<i128> = OnceLock::new();
+
+/// Where the system says how this process's clocks are shifted.
+const OFFSETS: &str = "/proc/self/timens_offsets";
+
+/// Now, by the clock that is stored: boot time without the shift of a time namespace.
+pub(super) fn now() -> Time {
+    unshifted(clock::now(), SHIFT.get().copied().unwrap_or(0))
+}
+
+fn unshifted(now: Time, shift: i128) -> Time {
+    let nanos = (i128::from(now.0) - shift).max(0);
+    Time(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+/// Finds out by how much this process's clock is shifted, before [`now`] is asked for.
+pub(super) fn learn() -> Result<()> {
+    if SHIFT.get().is_none() {
+        let shift = read_shift().map_err(|error| {
+            if out_of_descriptors(&error) {
+                return refused("read", Path::new(OFFSETS), error);
+            }
+            let message = "the time namespace of this process cannot be told, so that its clock \
+                           may differ from that of the others who use the lock database; run it in \
+                           one namespace, with its own /proc";
+            Error::because(ErrorKind::Unsupported, message, error)
+        })?;
+        let _ = SHIFT.set(shift);
+    }
+    Ok(())
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn read_shift() -> io::Result<i128> {
+    let text = match fs::read_to_string(OFFSETS) {
+        Ok(text) => text,
+        // A kernel without time namespaces, or no /proc to tell of one.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    // The file tells of the namespace for children, which may be another than the process's own.
+    let namespace = |name: &str| fs::read_link(format!("/proc/self/ns/{name}"));
+    if namespace("time")? != namespace("time_for_children")? {
+        return Err(io::Error::other("its children have another time namespace than itself"));
+    }
+    parse_shift(&text).ok_or_else(|| io::Error::other("timens_offsets has an unknown form"))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn read_shift() -> io::Result<i128> {
+    Ok(0)
+}
+
+/// Reads the line `boottime SECONDS NANOSECONDS` (older kernels write a number for the clock).
+fn parse_shift(text: &str) -> Option<i128> {
+    let mut words = text.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        matches!(words.next(), Some("boottime" | "7")).then_some(words)
+    })?;
+    let seconds: i64 = words.next()?.parse().ok()?;
+    let nanos: i64 = words.next()?.parse().ok()?;
+    Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
+}
+
+/// Which run of the machine this is. One kernel may show several ids: a container may have one of
+/// its own mounted over the kernel's.
+pub(super) fn boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shifts_are_read() {
+        let text = "monotonic           5         1\nboottime       100000         7\n";
+        assert_eq!(parse_shift(text), Some(100_000_000_000_007));
+        let text = "monotonic  0 0\nboottime  -10 500000000\n";
+        assert_eq!(parse_shift(text), Some(-9_500_000_000));
+        assert_eq!(parse_shift("1 0 0\n7 3 0\n"), Some(3_000_000_000));
+        for nonsense in ["", "boottime", "boottime x 0", "boottime 1", "monotonic 1 1"] {
+            assert_eq!(parse_shift(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn shifts_are_taken_off() {
+        assert_eq!(unshifted(Time(1_000), 400), Time(600));
+        assert_eq!(unshifted(Time(1_000), -400), Time(1_400));
+        assert_eq!(unshifted(Time(1_000), 4_000), Time(0));
+    }
+}

@@ -1,0 +1,9 @@
+-- What version 2 added: who removed a place by force, and why.
+CREATE TABLE eviction (
+  number INTEGER PRIMARY KEY,  -- rises with every eviction
+  name   TEXT    NOT NULL,
+  id     BLOB    NOT NULL,
+  until  INTEGER NOT NULL,     -- when it is forgotten
+  note   TEXT    NOT NULL
+);
+CREATE INDEX eviction_name ON eviction (name);

@@ -1,0 +1,131 @@
+//! What is in a database of ours: making it, knowing it, and bringing an older one up to date.
+
+use super::base::Site;
+use super::beacon::any_lit;
+use super::fault::refused;
+use super::machine;
+use crate::error::{Error, ErrorKind, Result};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+/// Marks a database as ours: "hold".
+const APPLICATION: i32 = i32::from_be_bytes(*b"hold");
+/// The version of all that is below.
+const VERSION: i32 = 2;
+/// Version 1.
+const FIRST: &str = include_str!("schema.sql");
+/// What version 2 added.
+const SECOND: &str = include_str!("schema-2.sql");
+
+/// Makes sure that the database is ours, of our version, and of this run of the machine.
+pub(super) fn know(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>> {
+    match marks(conn)? {
+        (APPLICATION, VERSION) => {}
+        (APPLICATION, 1) => extend(conn)?,
+        (APPLICATION, version) => return Ok(Err(newer(site, version))),
+        (0, 0) => {
+            if let Err(error) = furnish(site, conn)? {
+                return Ok(Err(error));
+            }
+        }
+        _ => return Ok(Err(foreign(site))),
+    }
+    let boot = machine::boot();
+    if stored_boot(conn)? == boot { Ok(Ok(())) } else { purge(site, conn, &boot) }
+}
+
+fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
+    Transaction::new_unchecked(conn, TransactionBehavior::Immediate)
+}
+
+/// Makes our tables in an empty database. Whoever is killed on the way leaves it empty.
+fn furnish(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>> {
+    let tables = |conn: &Connection| -> rusqlite::Result<u32> {
+        conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+    };
+    if tables(conn)? > 0 && marks(conn)? == (0, 0) {
+        return Ok(Err(foreign(site)));
+    }
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    let txn = begin(conn)?;
+    match marks(&txn)? {
+        (0, 0) if tables(&txn)? == 0 => {}
+        (APPLICATION, VERSION) => return Ok(Ok(())), // another process was first
+        (APPLICATION, version) => return Ok(Err(newer(site, version))),
+        _ => return Ok(Err(foreign(site))),
+    }
+    txn.execute_batch(FIRST)?;
+    txn.execute_batch(SECOND)?;
+    let boot = machine::boot();
+    txn.execute("INSERT INTO meta (one, boot, last, cursor) VALUES (1, ?1, 0, '')", [boot])?;
+    txn.pragma_update(None, "application_id", APPLICATION)?;
+    txn.pragma_update(None, "user_version", VERSION)?;
+    txn.commit()?;
+    Ok(Ok(()))
+}
+
+/// Brings a database of version 1 up to date. Programs that have it open go on with what they know.
+fn extend(conn: &Connection) -> rusqlite::Result<()> {
+    let txn = begin(conn)?;
+    if marks(&txn)? == (APPLICATION, 1) {
+        txn.execute_batch(SECOND)?;
+        txn.pragma_update(None, "user_version", VERSION)?;
+    }
+    txn.commit()
+}
+
+/// Both marks as they are at one instant: between two reads, another process may set both.
+fn marks(conn: &Connection) -> rusqlite::Result<(i32, i32)> {
+    let read = |pragma| conn.pragma_query_value(None, pragma, |row| row.get(0));
+    let instant = if conn.is_autocommit() { Some(conn.unchecked_transaction()?) } else { None };
+    let marks = (read("application_id")?, read("user_version")?);
+    if let Some(instant) = instant {
+        instant.commit()?;
+    }
+    Ok(marks)
+}
+
+fn stored_boot(conn: &Connection) -> rusqlite::Result<String> {
+    conn.query_row("SELECT boot FROM meta", [], |row| row.get(0))
+}
+
+/// Ends all places, if they are of an earlier run of the machine: nobody is left who took one, and
+/// the clock that they were judged by has begun anew.
+///
+/// Another boot id alone does not show that: a container may have an id of its own. But locks on
+/// files end with the run of the machine, and a process is locked in before it takes a place. So if
+/// any process is, then this is the run that the places are of.
+fn purge(site: &Site, conn: &Connection, boot: &str) -> rusqlite::Result<Result<()>> {
+    let txn = begin(conn)?;
+    match any_lit(&site.live()) {
+        Ok(true) => return Ok(Ok(())),
+        Ok(false) => {}
+        Err(error) => return Ok(Err(refused("look for living processes in", &site.live(), error))),
+    }
+    if stored_boot(&txn)? != boot {
+        let none = i64::MAX;
+        txn.execute("DELETE FROM place", [])?;
+        txn.execute("DELETE FROM eviction", [])?;
+        txn.execute("UPDATE line SET count = 0, held = 0, front = ?1, due = ?1", [none])?;
+        txn.execute("UPDATE meta SET boot = ?1", [boot])?;
+    }
+    txn.commit()?;
+    Ok(Ok(()))
+}
+
+fn newer(site: &Site, version: i32) -> Error {
+    let message = format!(
+        "the lock database {} has version {version}, and this program knows only versions up to \
+         {VERSION}; update the program, or choose another path",
+        site.name.display()
+    );
+    Error::new(ErrorKind::Corrupt, message)
+}
+
+fn foreign(site: &Site) -> Error {
+    let message = format!(
+        "the database {} belongs to another program, and was left as it is; choose another path \
+         for the locks",
+        site.name.display()
+    );
+    Error::new(ErrorKind::Corrupt, message)
+}

@@ -1,0 +1,82 @@
+//! A thread with a runtime of its own, for what must go on while the program's executor is busy.
+
+use crate::error::{Error, ErrorKind, Result, shortage};
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// Starts a thread of this name that drives `work` on a runtime of its own. Everything that can be
+/// short is asked for here, on the caller's thread, so that it is the caller's error.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unavailable`] if file descriptors, memory or threads are short: the same call may
+/// succeed later.
+pub(crate) fn start<F: Future<Output = ()>>(
+    name: &str,
+    work: impl FnOnce() -> F + Send + 'static,
+) -> Result<Handle> {
+    let runtime = Owned(Some(build(Builder::new_current_thread().enable_all(), name)?));
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || runtime.get().block_on(work()))
+        .map_err(|error| short(name, error))?;
+    Ok(handle)
+}
+
+/// The value of `cell`, made by `make` if it is not there yet. Only a success is remembered.
+pub(crate) fn made_once<T>(
+    cell: &'static OnceLock<T>,
+    make: impl FnOnce() -> Result<T>,
+) -> Result<&'static T> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let value = make()?;
+    Ok(cell.get_or_init(|| value))
+}
+
+/// A runtime for the thread or threads of this name.
+pub(crate) fn build(builder: &mut Builder, name: &str) -> Result<Runtime> {
+    // Some of what is short makes it panic.
+    let built = catch_unwind(AssertUnwindSafe(|| builder.build()))
+        .unwrap_or_else(|_| Err(io::Error::other("the runtime panicked while it was made")));
+    built.map_err(|error| short(name, error))
+}
+
+fn short(name: &str, error: io::Error) -> Error {
+    let what = shortage(&error).unwrap_or("the system refuses it");
+    let message = format!(
+        "the thread {name}, without which no lock can be kept, could not be started: {what}"
+    );
+    Error::because(ErrorKind::Unavailable, message, error)
+}
+
+/// A runtime that may be dropped anywhere, also on an executor's thread.
+struct Owned(Option<Runtime>);
+
+impl Owned {
+    fn get(&self) -> &Runtime {
+        self.0.as_ref().expect("it is taken out only when dropped")
+    }
+
+    fn handle(&self) -> &Handle {
+        self.get().handle()
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
