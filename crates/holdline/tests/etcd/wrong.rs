@@ -59,11 +59,8 @@ async fn a_server_that_is_no_etcd_is_named() {
 async fn tls_and_none_are_told_apart() {
     let Some(plain) = crate::etcd_server::start(1) else { return };
     let Some(secret) = crate::etcd_server::start_tls() else { return };
-    let wrong = format!(
-        "{}?ca_file={}",
-        plain.url().replace("etcd://", "etcds://"),
-        secret.certificate()
-    );
+    let wrong =
+        format!("{}?ca_file={}", plain.url().replace("etcd://", "etcds://"), secret.certificate());
     for error in refused(&wrong).await {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:#}");
         assert!(format!("{error:#}").contains("does not speak TLS"), "{error:#}");

@@ -328,6 +328,13 @@ impl Servers {
         self.wait(at);
     }
 
+    /// Starts a member that was killed, without its data.
+    pub(crate) fn restart_empty(&mut self, at: usize) {
+        let data = self.folder.path().join(format!("m{at}"));
+        std::fs::remove_dir_all(data).expect("it was there");
+        self.restart(at);
+    }
+
     /// Starts all members, which were killed.
     pub(crate) fn restart_all(&mut self) {
         (0..self.members.len()).for_each(|at| self.begin(at));

@@ -350,8 +350,13 @@ impl Session {
 
     /// Asks something that only a majority can answer, so that the newest leadership is known.
     async fn ask_majority(&self, wire: &Wire) -> Result<()> {
-        let read = line::one(&self.key);
-        wire.call::<_, RangeAnswer>(proto::RANGE, &read, self.limit()).await.map(drop)
+        let (read, known) = (line::one(&self.key), wire.term());
+        let answer = wire.call::<_, RangeAnswer>(proto::RANGE, &read, self.limit()).await?;
+        let term = answer.body.header.unwrap_or_default().raft_term;
+        if term < known {
+            wire.go_back(known, term);
+        }
+        Ok(())
     }
 
     fn confirm(&self, at: Time) {

@@ -106,6 +106,20 @@ impl Wire {
         self.term.fetch_max(header.raft_term, Ordering::Relaxed) <= header.raft_term
     }
 
+    /// The newest term of leadership that we know of.
+    pub(super) fn term(&self) -> u64 {
+        self.term.load(Ordering::Relaxed)
+    }
+
+    /// A majority says that an older term is the newest: this is not the cluster that we knew, or
+    /// one that has lost its data. What it says counts from now on.
+    pub(super) fn go_back(&self, known: u64, term: u64) {
+        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.term.compare_exchange(known, term, done, failed).is_ok() {
+            tracing::warn!(store = %self.address, "etcd has gone back: it has lost its data");
+        }
+    }
+
     /// Asks, with so much time for each member.
     pub(super) async fn call<Q, R>(
         &self,
