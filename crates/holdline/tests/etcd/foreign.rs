@@ -73,7 +73,7 @@ async fn a_key_of_nobody_is_shown() {
     assert_eq!(client.inspect("y").await.expect("it is there").holders.len(), 1);
     assert!(Mutex::new(&client, "y").try_lock().await.expect("it is there").is_none());
     let names = client.list("").await.expect("it is there");
-    assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["y"]);
+    assert_eq!(names.iter().map(holdline::Name::as_str).collect::<Vec<_>>(), ["y"]);
 }
 
 /// The ids of others' places differ in their first digits, and are the same whenever asked for.

@@ -68,10 +68,8 @@ async fn a_store_without_its_data_is_loss_and_not_the_end() {
     let guard = lock.lock().await.expect("there");
     let token = guard.token();
     let waiting = tokio::spawn(async move { Mutex::new(&two, "x").lock().await });
-    until("a waiter", async || {
-        one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
-    })
-    .await;
+    until("a waiter", async || one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1))
+        .await;
     servers.kill(0);
     servers.restart_empty(0);
     let next = soon("the next", waiting).await.expect("no panic").expect("there");

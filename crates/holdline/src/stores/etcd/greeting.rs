@@ -1,7 +1,7 @@
 //! What a server says first, by which it is known whether it speaks HTTP/2 at all.
 //!
-//! The first thing that such a server sends is a frame of settings. Whatever else comes is named for
-//! what it is, instead of as some broken connection.
+//! The first thing that such a server sends is a frame of settings. Whatever else comes is named
+//! for what it is, instead of as some broken connection.
 
 use super::link::Socket;
 use std::io;
@@ -60,9 +60,8 @@ fn name(head: &[u8]) -> Option<&'static str> {
     const HTTP: &[u8] = b"HTTP";
     // The kind of a frame of settings is 4, and the length of ours is far below 64 KB.
     match head {
-        [] | [0] | [0, _] | [0, _, _] | [0, _, _, 4] => None,
-        [0x15 | 0x16, 3] | [0x15 | 0x16, 3, ..] => Some("it speaks TLS; write etcds:"),
-        [0x15 | 0x16] => None,
+        [] | [0 | 0x15 | 0x16] | [0, _] | [0, _, _] | [0, _, _, 4] => None,
+        [0x15 | 0x16, 3, ..] => Some("it speaks TLS; write etcds:"),
         head if HTTP.starts_with(head) && head.len() < HTTP.len() => None,
         HTTP => Some("it speaks HTTP/1: either it is no etcd, or it wants TLS (etcds:)"),
         _ => Some("it speaks another protocol than etcd"),

@@ -92,9 +92,14 @@ mod with {
 
     /// Why there is no TLS. A server that speaks none says something else, or hangs up.
     fn unwelcome(error: &std::io::Error) -> Status {
+        use std::io::ErrorKind;
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let plain = matches!(inner, Some(rustls::Error::InvalidMessage(_)));
-        if plain || error.kind() == std::io::ErrorKind::UnexpectedEof {
+        let over = matches!(
+            error.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+        );
+        if plain || over {
             return Status::foreign("it does not speak TLS; write etcd: if it is to be plain");
         }
         Status::unsent(error)
