@@ -291,7 +291,9 @@ fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
         // All nodes are waited for, and twice: those that the URL names, then those that they name.
         // So one that stands still must not take all of the time, nor keep the others' calls waiting.
         .connection_timeout(config.timeout / 4)
-        .response_timeout(config.timeout / 2 + config.ack.map_or(Duration::ZERO, |_| config.ack_timeout))
+        .response_timeout(
+            config.timeout / 2 + config.ack.map_or(Duration::ZERO, |_| config.ack_timeout),
+        )
         .overall_response_timeout(Some(config.timeout + config.ack_timeout))
         .tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(user) = &config.user {

@@ -312,12 +312,7 @@ impl Store for Redis {
         Box::pin(self.do_list(prefix))
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        note: &'a str,
-    ) -> Async<'a, Option<Seq>> {
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
         Box::pin(self.do_evict(line, id, note))
     }
 

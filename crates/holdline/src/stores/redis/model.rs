@@ -192,8 +192,7 @@ fn same_view(server: &mut Server, model: &Model, now: u64) {
             (p.id, p.seq, p.weight, p.seq < model.head.front, Time(now * 1000).until(p.expires))
         })
         .collect();
-    let evicted: Vec<_> =
-        seen.evictions.iter().map(|one| (one.id, one.note.to_string())).collect();
+    let evicted: Vec<_> = seen.evictions.iter().map(|one| (one.id, one.note.to_string())).collect();
     let places: Vec<_> =
         seen.places.iter().map(|p| (p.id, p.seq, p.weight, p.admitted, p.expires_in)).collect();
     let seen = (evicted, places);

@@ -20,8 +20,8 @@ use super::{digits, half_known, keys, millis};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, Enter, Eviction, Promises, Refusal, Seq, Standee, Standing, Store, Ticket, TicketId, View,
-    refuse,
+    Alarm, Async, Enter, Eviction, Promises, Refusal, Seq, Standee, Standing, Store, Ticket,
+    TicketId, View, refuse,
 };
 use futures_util::{StreamExt, TryStreamExt};
 use redis::{Cmd, Value};
@@ -377,12 +377,7 @@ impl Store for Plain {
         Box::pin(self.do_list(prefix))
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        note: &'a str,
-    ) -> Async<'a, Option<Seq>> {
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
         Box::pin(self.do_evict(line, id, note))
     }
 

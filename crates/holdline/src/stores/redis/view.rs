@@ -91,7 +91,11 @@ fn few(mut text: &[u8]) -> Option<Vec<(Standee, u64)>> {
 
 /// A place, of which it is not known yet whether it is admitted. The first word is a channel.
 fn standee(id: TicketId, seq: u64, weight: u32, words: &[u8]) -> Standee {
-    let note = words.iter().position(|byte| *byte == b' ').and_then(|at| words.get(at + 1..)).unwrap_or_default();
+    let note = words
+        .iter()
+        .position(|byte| *byte == b' ')
+        .and_then(|at| words.get(at + 1..))
+        .unwrap_or_default();
     let (seq, note) = (Seq(seq), String::from_utf8_lossy(note).into());
     Standee { id, seq, weight, admitted: false, expires_in: Duration::ZERO, note }
 }
