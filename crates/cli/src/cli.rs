@@ -1,8 +1,9 @@
 //! The command line.
 
 use crate::commands::{break_, completions, elect, man, run, status, try_, watch};
-use crate::{env, exit};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use crate::{duration, env, exit};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,9 +43,14 @@ pub(crate) struct Common {
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Say more
-    #[arg(long, short, global = true)]
-    pub(crate) verbose: bool,
+    /// Say more; twice or more, also what the library does (HOLDLINE_LOG chooses)
+    #[arg(long, short, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// How long the store may take to be opened and to answer first
+    /// [default: 1.8s, but 15s for those who wait]
+    #[arg(long, global = true, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) connect_timeout: Option<Duration>,
 }
 
 /// The verbs.

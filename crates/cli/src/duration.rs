@@ -38,6 +38,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
+/// Reads a bound: a duration, or none at all.
+pub(crate) fn parse_bound(text: &str) -> Result<Duration, String> {
+    if text.trim() == "forever" { Ok(Duration::MAX) } else { parse(text) }
+}
+
 /// Writes a duration for people: the two largest units that matter.
 pub(crate) fn show(time: Duration) -> String {
     let seconds = time.as_secs();

@@ -11,12 +11,16 @@ pub(crate) const TOKEN: &str = "HOLDLINE_TOKEN";
 /// The locks that the programs around this one hold; see `inherit.rs`.
 pub(crate) const HELD: &str = "HOLDLINE_HELD";
 
+/// Which of the library's events are shown.
+pub(crate) const LOG: &str = "HOLDLINE_LOG";
+
 /// The file of the default store; the library reads it.
 const STATE: &str = "HOLDLINE_STATE";
 
 const MEANINGS: &[(&str, &str)] = &[
     (STORE, "the store's URL, unless --store says otherwise; commands get it too"),
     (STATE, "without a URL: the file to use instead of the one in the state directory"),
+    (LOG, "what the library says: a level (warn, info, debug, trace, off) or TARGET=LEVEL,..."),
     (NAME, "set for the command: the lock's name"),
     (TOKEN, "set for the command: the fencing token, higher than every earlier one"),
     (HELD, "set for the command: locks held around it, so that nested runs do not wait"),

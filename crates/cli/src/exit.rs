@@ -1,6 +1,8 @@
 //! The one list of exit codes. `--help` and the guide show it; scripts may rely on it.
 
 use holdline::ErrorKind;
+use rustix::io::Errno;
+use serde_json::{Map, Value};
 use std::fmt::Write;
 
 /// One exit code of the program's own.
@@ -13,6 +15,8 @@ impl Exit {
     pub(crate) const USAGE: Exit = Exit(64);
     pub(crate) const STORE: Exit = Exit(69);
     pub(crate) const INTERNAL: Exit = Exit(70);
+    pub(crate) const SYSTEM: Exit = Exit(71);
+    pub(crate) const OUTPUT: Exit = Exit(74);
     pub(crate) const BUSY: Exit = Exit(75);
     pub(crate) const LOST: Exit = Exit(76);
     pub(crate) const NOT_EXECUTABLE: Exit = Exit(126);
@@ -31,6 +35,8 @@ const MEANINGS: &[(Exit, &str)] = &[
     (Exit::USAGE, "a flag, name, URL or combination makes no sense"),
     (Exit::STORE, "the store cannot be used: unreachable, refused, or damaged"),
     (Exit::INTERNAL, "a bug in holdline"),
+    (Exit::SYSTEM, "this machine has too few file descriptors, processes or memory left"),
+    (Exit::OUTPUT, "the answer could not be written to stdout"),
     (Exit::BUSY, "not acquired, or not free (`--busy-code` chooses another)"),
     (Exit::LOST, "the lock was lost while the command ran"),
     (Exit::NOT_EXECUTABLE, "the command cannot be executed"),
@@ -53,17 +59,40 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     pub(crate) event: &'static str,
     pub(crate) message: String,
+    /// For machines, beside the sentence.
+    pub(crate) fields: Map<String, Value>,
     /// Whether `--quiet` hides the message.
     pub(crate) expected: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, event: &'static str, message: impl Into<String>) -> Self {
-        Failure { exit, event, message: message.into(), expected: false }
+        Failure { exit, event, message: message.into(), fields: Map::new(), expected: false }
+    }
+
+    /// What the system refused to give, and what may help; `None` if the error is another.
+    pub(crate) fn lacking(doing: &str, error: &std::io::Error) -> Option<Self> {
+        let errno = Errno::from_io_error(error)?;
+        let advice = match errno {
+            Errno::MFILE => "this process may open too few files; raise the limit (ulimit -n)",
+            Errno::NFILE => "the whole system has too many files open",
+            Errno::AGAIN => "too many processes or threads; raise the limit (ulimit -u)",
+            Errno::NOMEM => "not enough memory",
+            _ => return None,
+        };
+        Some(Failure::new(Exit::SYSTEM, "system", format!("{doing}: {advice}")))
     }
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Failure::new(Exit::USAGE, "usage", message)
+    }
+
+    /// The same, with more for machines.
+    pub(crate) fn with(mut self, fields: Value) -> Self {
+        if let Value::Object(fields) = fields {
+            self.fields.extend(fields);
+        }
+        self
     }
 
     /// Something that a script which asked for it reckons with.

@@ -2,7 +2,8 @@
 
 use crate::inherit::Inherited;
 use holdline::store::TicketId;
-use holdline::{Guard, Leader, WriteGuard};
+use holdline::{Guard, Leader, Loss, WriteGuard};
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// A held lock of any kind.
@@ -60,6 +61,28 @@ impl Hold {
             Which::Own(guard) => guard.lost().await,
             Which::Inherited(inherited) => inherited.lost().await,
         }
+    }
+
+    /// Why it was lost, for people and for machines. May ask the store, for a second at most.
+    pub(crate) async fn loss(&self) -> (String, Value) {
+        let loss = match self.which() {
+            Which::Own(guard) => guard.loss().await,
+            Which::Inherited(_) => {
+                let why = "the holdline around this one no longer holds it";
+                return (why.to_owned(), json!({ "cause": "gone" }));
+            }
+        };
+        let fields = match &loss {
+            Some(Loss::Expired) => json!({ "cause": "expired" }),
+            Some(Loss::Broken { by, reason }) => json!({
+                "cause": "broken",
+                "by": { "host": by.host, "pid": by.pid, "label": by.label },
+                "reason": reason,
+            }),
+            Some(Loss::Unrenewed) => json!({ "cause": "unrenewed" }),
+            _ => json!({ "cause": "gone" }),
+        };
+        (loss.map_or_else(String::new, |loss| loss.to_string()), fields)
     }
 
     /// How long until a rival can be in.

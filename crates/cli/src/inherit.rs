@@ -31,9 +31,7 @@ impl Around {
     /// The tickets listed for this name, innermost first.
     fn tickets<'a>(&'a self, name: &'a str) -> impl Iterator<Item = TicketId> + 'a {
         let entries = self.0.lines().rev().filter_map(|line| line.split_once(' '));
-        entries
-            .filter(move |(_, of)| *of == name)
-            .filter_map(|(id, _)| u128::from_str_radix(id, 16).ok().map(TicketId))
+        entries.filter(move |(_, of)| *of == name).filter_map(|(id, _)| id.parse().ok())
     }
 
     /// The list with one more lock, for the command's environment.
@@ -44,7 +42,7 @@ impl Around {
             if !list.is_empty() && !list.ends_with('\n') {
                 list.push('\n');
             }
-            let _ = write!(list, "{:032x} {name}", id.0);
+            let _ = write!(list, "{id} {name}");
         }
         list
     }

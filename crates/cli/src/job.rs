@@ -5,9 +5,8 @@ use crate::child::{self, Ended, OnLoss, Policy, Running};
 use crate::exit::{Exit, Failure};
 use crate::hold::Hold;
 use crate::inherit::Around;
-use crate::party;
 use crate::printer::{Printer, When};
-use crate::session::{Session, check_name};
+use crate::session::{Contact, Session, check_name};
 use crate::shape::{Shape, Terms};
 use crate::signals::{self, Signals};
 use crate::wait::{Ask, unless_signalled};
@@ -29,6 +28,11 @@ pub(crate) struct WaitArgs {
     /// Wait so long at most, for the store and for the lock, then end with 75
     #[arg(long, short = 'w', value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
+
+    /// How long the store may be away while we wait, once it has answered; or "forever"
+    /// [default: 10m for `run`, forever for `elect`]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_bound)]
+    pub(crate) outage: Option<Duration>,
 
     /// Exit code when the lock was not acquired
     #[arg(long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
@@ -81,6 +85,8 @@ pub(crate) struct Job {
     pub(crate) wait: WaitArgs,
     pub(crate) hold: HoldArgs,
     pub(crate) min_hold: Option<Duration>,
+    /// How long an outage may last during the wait, unless told otherwise.
+    pub(crate) outage: Duration,
     /// Without one, the lock is held until a signal comes.
     pub(crate) command: Vec<OsString>,
 }
@@ -94,14 +100,14 @@ impl Job {
             child::lookup::check(program)?;
         }
         let mut signals = Signals::new()?;
-        let limit = self.wait.wait;
-        let client = unless_signalled(&mut signals, session.open(limit)).await?;
+        let contact = unless_signalled(&mut signals, self.open(session)).await?;
         let around = Around::read();
-        let inherited = around.find(&client, &self.name, &self.shape);
+        let inherited = around.find(&contact.client, &self.name, &self.shape);
         let hold = match unless_signalled(&mut signals, inherited).await? {
             Some(hold) => hold,
-            None => self.acquire(session, &client, grace, &mut signals).await?,
+            None => self.acquire(session, &contact, grace, &mut signals).await?,
         };
+        let client = contact.client;
         let since = Instant::now();
         self.announce(session, &client, &hold);
         if self.command.is_empty() {
@@ -125,22 +131,33 @@ impl Job {
         };
         let exit = match ended {
             Ended::Done(exit) => exit,
-            Ended::Late(_) | Ended::Stopped => return Err(self.lost(&client, ended)),
+            Ended::Late(_) | Ended::Stopped => return Err(self.lost(&client, &hold, ended).await),
         };
         let message = format!("the command ended with {}", exit.0);
         session.printer.say(When::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
         // What happens to the lock after this does not concern the command any more.
         let lingered = self.linger(since, &hold, &mut signals).await;
-        if self.release(session, &client, hold).await || lingered {
-            return Ok(exit);
+        match self.release(session, &client, hold).await {
+            Some(error) if !lingered => Err(self.late(&client, exit, &error)),
+            _ => Ok(exit),
         }
-        Err(self.lost(&client, Ended::Late(exit)))
+    }
+
+    /// Opens the store, as patiently as was asked for.
+    async fn open(&self, session: &Session) -> Result<Contact, Failure> {
+        let contact = if self.wait.no_wait {
+            session.open_for_try().await?
+        } else {
+            session.stay(self.wait.wait).await?
+        };
+        let client = contact.client.outage(self.wait.outage.unwrap_or(self.outage));
+        Ok(Contact { client, ..contact })
     }
 
     async fn acquire(
         &self,
         session: &Session,
-        client: &Client,
+        contact: &Contact,
         grace: Duration,
         signals: &mut Signals,
     ) -> Result<Hold, Failure> {
@@ -152,8 +169,10 @@ impl Job {
             label: label.clone(),
             value: self.value.clone(),
         };
+        let steady = session.steady(contact.client.clone());
         let ask = Ask {
-            client,
+            contact,
+            client: if self.wait.no_wait { &contact.client } else { &steady },
             name: &self.name,
             shape: &self.shape,
             terms: &terms,
@@ -175,7 +194,7 @@ impl Job {
             _ => ("acquired", "was acquired"),
         };
         let message = format!("lock \"{name}\" in {address} {how}, with token {token}");
-        let id = party::id(hold.ticket());
+        let id = hold.ticket().to_string();
         let fields = json!({ "name": name, "store": address, "token": token, "id": id });
         session.printer.say(When::Verbosely, event, &message, fields);
     }
@@ -194,7 +213,7 @@ impl Job {
         } else {
             format!("leading \"{}\" with token {token}", self.name)
         };
-        Printer::answer(&line);
+        Printer::answer_later(&line);
         let lost = tokio::select! {
             biased;
             () = hold.lost() => true,
@@ -204,11 +223,15 @@ impl Job {
                 false
             }
         };
-        if lost || !self.release(session, client, hold).await {
-            let message = format!("lock \"{}\" in {} was lost", self.name, client.address());
-            return Err(Failure::new(Exit::LOST, "lost", message));
-        }
-        Ok(Exit::DONE)
+        let (why, fields) = if lost {
+            hold.loss().await
+        } else if let Some(error) = self.release(session, client, hold).await {
+            (error.to_string(), json!({}))
+        } else {
+            return Ok(Exit::DONE);
+        };
+        let message = format!("lock \"{}\" in {} was lost: {why}", self.name, client.address());
+        Err(Failure::new(Exit::LOST, "lost", message).with(fields))
     }
 
     /// Holds on for as long as was asked for, unless a signal or the loss ends that. Says whether
@@ -225,27 +248,43 @@ impl Job {
         true
     }
 
-    /// Releases it; false if it turns out that it was lost before.
-    async fn release(&self, session: &Session, client: &Client, hold: Hold) -> bool {
+    /// Releases it; an error if it turns out that it was lost before.
+    async fn release(
+        &self,
+        session: &Session,
+        client: &Client,
+        hold: Hold,
+    ) -> Option<holdline::Error> {
         match hold.release().await {
-            Ok(()) => true,
-            Err(error) if error.is_lost() => false,
+            Ok(()) => None,
+            Err(error) if error.is_lost() => Some(error),
             Err(error) => {
                 let fields = json!({ "name": self.name, "store": client.address() });
                 session.printer.say(When::Usually, "unreleased", &format!("{error:#}"), fields);
-                true
+                None
             }
         }
     }
 
-    fn lost(&self, client: &Client, ended: Ended) -> Failure {
+    /// The failure after a loss that was noticed in time.
+    async fn lost(&self, client: &Client, hold: &Hold, ended: Ended) -> Failure {
         let how = match ended {
             Ended::Done(exit) | Ended::Late(exit) => format!("it ended with {}", exit.0),
             Ended::Stopped => "it was stopped".to_owned(),
         };
+        let (why, fields) = hold.loss().await;
+        self.loss(client, &how, &why).with(fields)
+    }
+
+    /// The failure after a loss that only the release has shown.
+    fn late(&self, client: &Client, exit: Exit, error: &holdline::Error) -> Failure {
+        self.loss(client, &format!("it ended with {}", exit.0), &error.to_string())
+    }
+
+    fn loss(&self, client: &Client, how: &str, why: &str) -> Failure {
         let message = format!(
-            "lock \"{}\" in {} was lost before the command ended ({how}); check what the command \
-             did, for others may have held the lock meanwhile",
+            "lock \"{}\" in {} was lost before the command ended ({how}): {why}; check what the \
+             command did, for others may have held the lock meanwhile",
             self.name,
             client.address(),
         );

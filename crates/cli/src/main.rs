@@ -12,6 +12,7 @@ mod exit;
 mod hold;
 mod inherit;
 mod job;
+mod log;
 mod party;
 mod printer;
 mod session;
@@ -19,51 +20,85 @@ mod shape;
 mod signals;
 mod stamp;
 mod wait;
+mod words;
 
 use crate::exit::{Exit, Failure};
-use crate::printer::{Printer, redact};
+use crate::printer::Printer;
 use crate::session::Session;
-use std::io::Write;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio::time::Instant;
 
 fn main() -> ExitCode {
     child::launch_if_told();
     end_at_a_bug();
+    let exit = begin();
+    Printer::flush();
+    ExitCode::from(exit.0)
+}
+
+/// All but the last words.
+fn begin() -> Exit {
     let began = Instant::now();
     let cli = match cli::parse() {
         Ok(cli) => cli,
-        Err(error) => return ExitCode::from(explain(&error).0),
+        Err(error) => return explain(&error),
     };
     let common = cli.common;
-    let printer = Printer { json: common.json, quiet: common.quiet, verbose: common.verbose };
-    let session = Session { printer, store: common.store.unwrap_or_default(), began };
-    let exit = commands::dispatch(cli.verb, &session).unwrap_or_else(|failure| {
+    let verbose = common.verbose > 0;
+    let printer = Printer { json: common.json, quiet: common.quiet, verbose };
+    let store = common.store.unwrap_or_default();
+    let session = Session { printer, store, began, connect_timeout: common.connect_timeout };
+    let done =
+        log::show(printer, common.verbose).and_then(|()| commands::dispatch(cli.verb, &session));
+    done.unwrap_or_else(|failure| {
         printer.fail(&failure);
         failure.exit
-    });
-    ExitCode::from(exit.0)
+    })
 }
 
 /// Shows help, or what is wrong with the command line.
 fn explain(error: &clap::Error) -> Exit {
     if error.use_stderr() {
         // Without colours, so that no password can hide between them.
-        let text = redact(&error.render().to_string());
-        let _ = write!(std::io::stderr(), "{text}");
+        Printer::raw(error.render().to_string().trim_end());
         return Exit::USAGE;
     }
-    let _ = error.print();
-    Exit::DONE
+    let (text, plain) = (error.render(), std::env::var_os("NO_COLOR").is_some());
+    let coloured = std::io::stdout().is_terminal() && !plain;
+    let text = if coloured { text.ansi().to_string() } else { text.to_string() };
+    answered(Printer::answer_bytes(text.as_bytes()))
+}
+
+/// The exit code of what only prints.
+fn answered(printed: Result<bool, Failure>) -> Exit {
+    printed.map_or_else(
+        |failure| {
+            Printer { json: false, quiet: false, verbose: false }.fail(&failure);
+            failure.exit
+        },
+        |_| Exit::DONE,
+    )
 }
 
 /// A panic in any thread ends the program, and with it the command: a lock that nobody renews or
 /// watches is worse than none.
 fn end_at_a_bug() {
     std::panic::set_hook(Box::new(|info| {
-        let message = format!("this is a bug, please report it: {info}");
-        let failure = Failure::new(Exit::INTERNAL, "internal", message);
+        let info = info.to_string().replace('\n', " ");
+        // What others write panics, too, when a descriptor is missing.
+        let failure = if info.contains("Too many open files") {
+            let error = std::io::Error::from(rustix::io::Errno::MFILE);
+            Failure::lacking("cannot go on", &error)
+        } else {
+            None
+        };
+        let failure = failure.unwrap_or_else(|| {
+            let message = format!("this is a bug, please report it: {info}");
+            Failure::new(Exit::INTERNAL, "internal", message)
+        });
         Printer { json: false, quiet: false, verbose: false }.fail(&failure);
-        std::process::exit(Exit::INTERNAL.0.into());
+        Printer::flush();
+        std::process::exit(failure.exit.0.into());
     }));
 }

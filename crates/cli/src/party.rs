@@ -8,14 +8,9 @@ use holdline::{Info, Party};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The id in full.
-pub(crate) fn id(id: TicketId) -> String {
-    format!("{:032x}", id.0)
-}
-
 /// As much of the id as fits a table; enough for `break`.
 pub(crate) fn short_id(id: TicketId) -> String {
-    self::id(id)[..12].to_owned()
+    id.to_string()[..12].to_owned()
 }
 
 /// Where it runs.
@@ -57,7 +52,7 @@ pub(crate) fn json(party: &Party) -> Value {
     let until = stamp::now() + u64::try_from(party.expires_in.as_millis()).unwrap_or(0);
     let note = &party.note;
     json!({
-        "id": id(party.id),
+        "id": party.id.to_string(),
         "token": party.token,
         "weight": party.weight,
         "host": note.host,

@@ -1,11 +1,14 @@
 //! The one place that prints. What a verb was asked for goes to stdout; everything that the program
 //! says about its own doings goes to stderr, as sentences or as JSON lines.
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::stamp;
+use crate::words::{Output, STDERR, STDOUT};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value, json};
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::fmt::Write;
+use std::io::{ErrorKind, IsTerminal, stderr};
+use std::time::Duration;
 
 /// How much is said, and in which form.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +29,9 @@ pub(crate) enum When {
     Verbosely,
 }
 
+/// How long the program's end waits for its last words to be taken.
+const LAST_WORDS: Duration = Duration::from_millis(400);
+
 impl Printer {
     /// Whether something of this weight is said at all. All of it is, as JSON.
     pub(crate) fn says(self, when: When) -> bool {
@@ -41,51 +47,142 @@ impl Printer {
         !self.json && !self.quiet && stderr().is_terminal()
     }
 
-    /// Says what happened, on stderr. `fields` are for machines, beside the sentence.
+    /// Says what happened, on stderr, without waiting for it to be read. `fields` are for machines,
+    /// beside the sentence.
     pub(crate) fn say(self, when: When, event: &str, message: &str, fields: Value) {
         if !self.says(when) {
             return;
         }
-        let text = if self.json {
-            let mut line = Map::new();
-            line.insert("event".to_owned(), event.into());
-            line.insert("time".to_owned(), stamp::show(stamp::now()).into());
-            line.insert("message".to_owned(), message.into());
-            if let Value::Object(fields) = fields {
-                line.extend(fields);
-            }
-            Value::Object(line).to_string()
+        if self.json {
+            STDERR.line(event_line(event, message, fields), |count| {
+                let fields = json!({ "count": count });
+                event_line("dropped", &dropped(count), fields)
+            });
         } else {
-            format!("holdline: {message}")
-        };
-        // Nobody may listen any more; that must not change what the program does.
-        let _ = writeln!(stderr(), "{}", redact(&text));
+            STDERR.line(sentence(message), |count| sentence(&dropped(count)));
+        }
     }
 
     /// Says why the program ends.
     pub(crate) fn fail(self, failure: &Failure) {
         let when = if failure.expected { When::Usually } else { When::Always };
-        self.say(when, failure.event, &failure.message, json!({ "exit": failure.exit.0 }));
+        let mut fields = failure.fields.clone();
+        fields.insert("exit".to_owned(), failure.exit.0.into());
+        self.say(when, failure.event, &failure.message, Value::Object(fields));
     }
 
     /// Shows a line that the next one replaces, as much of it as fits the terminal.
     pub(crate) fn live(line: &str) {
         let width = tcgetwinsize(stderr()).map_or(80, |size| usize::from(size.ws_col)).max(20);
-        let shown: String = redact(line).chars().take(width - 1).collect();
-        let _ = write!(stderr(), "\r\x1b[K{shown}");
-        let _ = stderr().flush();
+        STDERR.live(clean(&redact(line)).chars().take(width - 1).collect());
     }
 
-    /// Prints an answer on stdout. False means that nobody reads it any more.
-    pub(crate) fn answer(text: &str) -> bool {
-        let mut out = stdout().lock();
-        writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
+    /// Prints text on stderr as it is, without waiting for it to be read.
+    pub(crate) fn raw(text: &str) {
+        STDERR.line(redact(text), |count| sentence(&dropped(count)));
+    }
+
+    /// Waits until what was said is written, but not for long.
+    pub(crate) fn flush() {
+        STDERR.flush(LAST_WORDS);
+        STDOUT.flush(LAST_WORDS);
+    }
+
+    /// Prints an answer on stdout, for verbs that do nothing else. False means that nobody reads it
+    /// any more.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written, which a script must not take for an empty answer.
+    pub(crate) fn answer(text: &str) -> Result<bool, Failure> {
+        Printer::answer_bytes(format!("{}\n", escape(text)).as_bytes())
+    }
+
+    /// The same for text that is to be printed as it is.
+    pub(crate) fn answer_bytes(bytes: &[u8]) -> Result<bool, Failure> {
+        if Output::Stdout.was_closed() {
+            return Err(unwritten("it is closed"));
+        }
+        write_answer(bytes)
+    }
+
+    /// Prints an answer on stdout, for verbs whose exit code or deed says it, too: then a closed
+    /// stdout is fine.
+    pub(crate) fn remark(text: &str) -> Result<bool, Failure> {
+        write_answer(format!("{}\n", escape(text)).as_bytes())
+    }
+
+    /// Prints an answer on stdout without waiting for it to be read, for those who hold a lock.
+    pub(crate) fn answer_later(text: &str) {
+        STDOUT.line(escape(text), |count| format!("({count} lines were dropped)"));
     }
 }
 
-/// Text from elsewhere, made harmless for a terminal.
+fn write_answer(bytes: &[u8]) -> Result<bool, Failure> {
+    match Output::Stdout.write_all(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(unwritten(&error.to_string())),
+    }
+}
+
+fn unwritten(why: &str) -> Failure {
+    let message = format!("the answer could not be written to stdout: {why}");
+    Failure::new(Exit::OUTPUT, "output", message)
+}
+
+fn dropped(count: u64) -> String {
+    format!("{count} messages were dropped here, because nothing read them in time")
+}
+
+fn sentence(message: &str) -> String {
+    format!("holdline: {}", clean(&redact(message)))
+}
+
+fn event_line(event: &str, message: &str, fields: Value) -> String {
+    let mut line = Map::new();
+    line.insert("event".to_owned(), event.into());
+    line.insert("time".to_owned(), stamp::show(stamp::now()).into());
+    line.insert("message".to_owned(), message.into());
+    if let Value::Object(fields) = fields {
+        line.extend(fields);
+    }
+    escape(&redact(&Value::Object(line).to_string()))
+}
+
+/// Whether a terminal would not show it as a character of its own: controls, and what turns the
+/// direction of text, has no width or looks like nothing.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The same JSON, with hidden characters as escapes; and other text with its line ends and tabs,
+/// for those are the program's own.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) && !matches!(c, '\n' | '\t') {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Text from elsewhere, made harmless for a terminal: what hides is shown as a replacement
+/// character.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Hides passwords of URLs. Messages have none to begin with; this is the net below.
@@ -106,12 +203,16 @@ pub(crate) fn redact(text: &str) -> String {
 /// The same for one word, which may be a URL, or one without its scheme.
 fn redact_word(word: &str) -> String {
     let mut word = word.to_owned();
-    let from = word.find("://").map_or(0, |at| at + 3);
+    let scheme = word.find("://").map(|at| at + 3);
+    let from = scheme.unwrap_or(0);
     // With several nodes, or an `@` in the password, it hides more than it must.
-    if let Some(at) = word.rfind('@')
-        && let Some(colon) = word[from..at.max(from)].find(':')
-    {
-        word.replace_range(from + colon + 1..at, "***");
+    if let Some(at) = word.rfind('@').filter(|at| *at > from) {
+        match word[from..at].find(':') {
+            Some(colon) => word.replace_range(from + colon + 1..at, "***"),
+            // A name alone is often a password whose colon was forgotten.
+            None if scheme.is_some() => word.replace_range(from..at, "***"),
+            None => {}
+        }
     }
     for key in ["password=", "passwd=", "auth=", "pass="] {
         if let Some(at) = word.find(key) {
@@ -125,7 +226,7 @@ fn redact_word(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{clean, redact};
+    use super::{clean, escape, redact};
 
     #[test]
     fn passwords_are_hidden() {
@@ -136,6 +237,8 @@ mod tests {
             ("postgres://h/db?password=secret&x=1", "postgres://h/db?password=***&x=1"),
             ("without a scheme: 'me:secret@host'", "without a scheme: 'me:***@host'"),
             ("sqlite:x.db?password=secret", "sqlite:x.db?password=***"),
+            ("at redis://secret@host/0", "at redis://***@host/0"),
+            ("mail to me@host", "mail to me@host"),
             ("etcd://host:2379 is gone", "etcd://host:2379 is gone"),
         ] {
             assert_eq!(redact(text), shown);
@@ -145,5 +248,18 @@ mod tests {
     #[test]
     fn a_label_cannot_drive_the_terminal() {
         assert_eq!(clean("a\x1b[2Jb"), "a\u{fffd}[2Jb");
+        assert_eq!(
+            clean("a\u{202e}b\u{200b}\u{2066}\u{feff}"),
+            "a\u{fffd}b\u{fffd}\u{fffd}\u{fffd}"
+        );
+        assert_eq!(clean("Grüße, 日本 é"), "Grüße, 日本 é");
+    }
+
+    #[test]
+    fn json_says_the_same_without_hidden_characters() {
+        let text = "a\u{202e}\u{1}\u{e0041}\n";
+        let line = escape(&serde_json::Value::from(text).to_string());
+        assert!(line.is_ascii(), "{line}");
+        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), text);
     }
 }

@@ -6,6 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::hold::Hold;
 use crate::party;
 use crate::printer::{Printer, When};
+use crate::session::Contact;
 use crate::shape::{Patience, Shape, Terms};
 use crate::signals::{self, Signals};
 use holdline::{Client, Info, Party};
@@ -18,11 +19,14 @@ use tokio::time::{Instant, sleep, timeout};
 const NEWS: Duration = Duration::from_secs(1);
 /// How long giving up a place may take before we end anyway; it lapses by itself then.
 const SETTLING: Duration = Duration::from_secs(2);
+/// The same beyond the end of the wait that was asked for, also for finding out who has the lock.
+const BEYOND: Duration = Duration::from_millis(150);
 
 /// What is asked for.
 #[derive(Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) client: &'a Client,
+    pub(crate) contact: &'a Contact,
     pub(crate) name: &'a str,
     pub(crate) shape: &'a Shape,
     pub(crate) terms: &'a Terms,
@@ -56,9 +60,20 @@ impl Ask<'_> {
     pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<Hold, Failure> {
         let result = unless_signalled(signals, self.acquire_with_news()).await;
         if result.is_err() {
-            let _ = timeout(SETTLING, self.client.settle()).await;
+            // A store that is away cannot be told now; the place lapses by itself.
+            let away = self.client.unavailable_for().is_some();
+            let limit = if away { BEYOND } else { SETTLING.min(self.rest()) };
+            let _ = timeout(limit, self.client.settle()).await;
         }
         result
+    }
+
+    /// How long what comes after the wait may take.
+    fn rest(&self) -> Duration {
+        let end = if self.no_wait { Some(self.contact.until) } else { self.deadline };
+        end.map_or(Duration::MAX, |end| {
+            (end + BEYOND).saturating_duration_since(Instant::now()).max(BEYOND)
+        })
     }
 
     async fn acquire_with_news(&self) -> Result<Hold, Failure> {
@@ -72,6 +87,7 @@ impl Ask<'_> {
         let taken = tokio::select! {
             biased;
             taken = taken => taken,
+            missing = self.contact.missing(self.name) => return Err(missing),
             () = news.tell() => unreachable!("news never end"),
         };
         drop(news);
@@ -83,7 +99,7 @@ impl Ask<'_> {
 
     /// The failure that says who has the lock.
     async fn busy(&self) -> Failure {
-        let look = timeout(NEWS, self.client.inspect(self.name)).await;
+        let look = timeout(NEWS.min(self.rest()), self.client.inspect(self.name)).await;
         let holder = look.ok().and_then(Result::ok).as_ref().and_then(held_by);
         let message = format!(
             "lock \"{}\" in {} was not acquired{}: {}",
@@ -112,24 +128,52 @@ impl News<'_> {
         loop {
             sleep(NEWS).await;
             // A store that cannot be asked now is the acquisition's business.
-            if let Ok(info) = self.ask.client.inspect(self.ask.name).await {
-                self.show(&info);
+            match self.ask.client.inspect(self.ask.name).await {
+                Ok(info) => self.show(&info),
+                Err(error) => self.show_outage(&error),
             }
         }
     }
 
+    /// Says since when the store has been away.
+    fn show_outage(&mut self, error: &holdline::Error) {
+        let Ask { client, name, printer, .. } = self.ask;
+        let Some(away) = client.unavailable_for() else { return };
+        let line = format!(
+            "waiting for lock \"{name}\": {} has not answered for {}",
+            client.address(),
+            duration::show(away)
+        );
+        if printer.is_live() {
+            self.show_live(&line);
+        } else if self.last.as_deref() != Some("away") {
+            let fields = json!({
+                "name": name,
+                "unavailable_for": away.as_secs_f64(),
+                "error": format!("{error:#}"),
+            });
+            printer.say(When::Verbosely, "unavailable", &line, fields);
+            self.last = Some("away".to_owned());
+        }
+    }
+
+    fn show_live(&mut self, line: &str) {
+        let end = self.ask.deadline;
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| format!("; giving up in {}", duration::show(left)));
+        Printer::live(&format!("holdline: {line}{}", left.unwrap_or_default()));
+        self.shown = true;
+    }
+
     fn show(&mut self, info: &Info) {
-        let Ask { client, name, printer, deadline, .. } = self.ask;
+        let Ask { client, name, printer, .. } = self.ask;
         let holder = held_by(info).unwrap_or_else(|| "it is free".to_owned());
         let place = place(info);
         let in_line = place.map(|place| format!("; place {place} in line")).unwrap_or_default();
         let line =
             format!("waiting for lock \"{name}\" in {}: {holder}{in_line}", client.address());
         if printer.is_live() {
-            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| format!("; giving up in {}", duration::show(left)));
-            Printer::live(&format!("holdline: {line}{}", left.unwrap_or_default()));
-            self.shown = true;
+            self.show_live(&line);
             return;
         }
         let first = info.holders.first();

@@ -77,7 +77,8 @@ pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<
                     }
                     Some(Err(error)) if !error.retryable() => return Err(error),
                     failed => {
-                        let error = failed.and_then(Result::err);
+                        // What the store itself said says more than that there was no time left.
+                        let error = failed.and_then(Result::err).or(last_error);
                         last_error = Some(error.unwrap_or_else(|| silence(pair, want)));
                         doubtful = true;
                         Event::Failed

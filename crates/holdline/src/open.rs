@@ -1,5 +1,8 @@
 //! From a URL to a store.
 
+mod nodes;
+mod site;
+
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
@@ -23,6 +26,10 @@ use std::sync::Arc;
 /// [`ErrorKind::Invalid`] if the URL makes no sense, [`ErrorKind::Unsupported`] if this build has
 /// no such store, other kinds if the store cannot be opened. A password in the URL is never shown.
 ///
+/// A quorum is open when a majority of its nodes is, within 1.5 s; what is wrong with a node that no
+/// waiting mends (its URL, its password) is told as soon as a node says so. A node that is away is
+/// reached when it is back.
+///
 /// # Cancel safety
 ///
 /// Dropping the future closes what was opened.
@@ -34,14 +41,10 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
     if url.is_empty() {
         return default();
     }
-    if let Some(nodes) = url.strip_prefix("quorum:") {
-        let mut stores = Vec::new();
-        for url in split(nodes) {
-            stores.push(single(&url).await?);
-        }
-        return Ok(Arc::new(stores::quorum::Quorum::new(stores)?));
+    match url.strip_prefix("quorum:") {
+        Some(nodes) => nodes::open(split(nodes)).await,
+        None => single(url).await,
     }
-    single(url).await
 }
 
 /// A store that is not made of others.

@@ -36,6 +36,7 @@ fn become_it(parent: i32, json: bool, program: &OsString, args: std::env::ArgsOs
     let error = Command::new(program).args(args).exec();
     let failure = refuse(program, &error);
     Printer { json, quiet: false, verbose: false }.fail(&failure);
+    Printer::flush();
     failure.exit.0.into()
 }
 

@@ -59,6 +59,9 @@ pub(crate) fn refuse(program: &OsStr, error: &Error) -> Failure {
         };
         return Failure::new(Exit::NOT_FOUND, "command", message);
     }
+    if let Some(lacking) = Failure::lacking(&format!("cannot start \"{shown}\""), error) {
+        return lacking;
+    }
     let message = match error.kind() {
         ErrorKind::PermissionDenied => {
             format!("\"{shown}\" is not an executable file that this user may run; check its mode")

@@ -21,8 +21,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep, timeout_at};
-use tree::Tree;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tree::Descendants;
+
+/// The pause before it is looked again whether all processes have ended.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long processes may take to die of KILL.
+const DYING: Duration = Duration::from_secs(5);
 
 /// What becomes of the command when the lock is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,6 +54,7 @@ pub(crate) struct Running {
     pid: Pid,
     /// Whether it has a process group of its own.
     grouped: bool,
+    descendants: Descendants,
 }
 
 /// How it ended.
@@ -78,13 +84,14 @@ impl Running {
         if grouped {
             command.process_group(0);
         }
+        let descendants = Descendants::adopt()?;
         // The signal that tells of our death is bound to this thread, which lives to the end.
         let child = command.spawn().map_err(|error| lookup::refuse(&argv[0], &error))?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let pid = pid.ok_or_else(|| {
             Failure::new(Exit::INTERNAL, "internal", "the command started without a process id")
         })?;
-        Ok(Running { child, pid, grouped })
+        Ok(Running { child, pid, grouped, descendants })
     }
 
     /// Waits for its end, and keeps it in line until then.
@@ -98,15 +105,15 @@ impl Running {
         let mut lost = false;
         loop {
             // Looked at before anything else: we may have been stopped for longer than the lease.
+            // Signals come first and words afterwards, here and everywhere.
             if !lost && !hold.is_valid() {
                 lost = true;
-                self.tell_loss(policy, printer);
                 match policy.on_loss {
                     OnLoss::Kill => return Ok(self.stop(hold, policy.grace, printer).await),
-                    OnLoss::Term => self.send(Signal::TERM),
-                    OnLoss::Continue => {}
+                    OnLoss::Term => self.terminate(),
+                    OnLoss::Continue => self.send(Signal::CONT),
                 }
-                self.send(Signal::CONT);
+                self.tell_loss(hold, policy, printer).await;
             }
             tokio::select! {
                 biased;
@@ -116,6 +123,7 @@ impl Running {
                         self.pass_on(signal);
                     }
                 }
+                () = self.descendants.ended() => Descendants::reap(self.pid),
                 status = self.child.wait() => {
                     let exit = exit_of(status)?;
                     let late = lost || !hold.is_valid();
@@ -125,15 +133,16 @@ impl Running {
         }
     }
 
-    fn tell_loss(&self, policy: Policy, printer: Printer) {
+    /// Says that the lock was lost, and why, while the command goes on.
+    async fn tell_loss(&self, hold: &Hold, policy: Policy, printer: Printer) {
         let what = match policy.on_loss {
-            OnLoss::Kill => "the command is being stopped",
-            OnLoss::Term => "the command was sent TERM",
+            OnLoss::Kill | OnLoss::Term => "the command was sent TERM",
             OnLoss::Continue => "the command goes on, as --on-loss continue says",
         };
-        let message = format!("the lock was lost while the command ran; {what}");
-        let pid = self.pid.as_raw_nonzero().get();
-        printer.say(When::Always, "lost", &message, json!({ "pid": pid }));
+        let (why, mut fields) = hold.loss().await;
+        let message = format!("the lock was lost while the command ran: {why}; {what}");
+        fields["pid"] = self.pid.as_raw_nonzero().get().into();
+        printer.say(When::Always, "lost", &message, fields);
     }
 
     /// Passes a signal on, unless the terminal has sent it to the command as well.
@@ -158,38 +167,61 @@ impl Running {
         }
     }
 
+    /// Sends TERM to all its processes, also to those that left its group and were adopted by us,
+    /// and wakes those that are stopped.
+    fn terminate(&self) {
+        let below = self.descendants.alive();
+        if self.grouped {
+            self.send(Signal::TERM);
+            // A nested run in a group of its own passes it on itself.
+            below.adopted_outside(self.pid).signal(Signal::TERM);
+        } else {
+            below.signal(Signal::TERM);
+        }
+        self.send(Signal::CONT);
+        below.signal(Signal::CONT);
+    }
+
     /// Ends all its processes before a rival can be in: TERM, the grace time or what is left of it,
     /// then KILL.
     async fn stop(mut self, hold: &Hold, grace: Duration, printer: Printer) -> Ended {
         let grace = grace.min(hold.time_to_stop());
         let end = Instant::now() + grace;
-        let mut tree = Tree::default();
         if !grace.is_zero() {
-            tree = Tree::below(self.pid);
-            if self.grouped {
-                self.send(Signal::TERM);
-            } else {
-                tree.signal(Signal::TERM);
-            }
-            self.send(Signal::CONT);
+            self.terminate();
+            let message = "the lock was lost while the command ran; the command is being stopped";
+            let fields = json!({ "pid": self.pid.as_raw_nonzero().get() });
+            printer.say(When::Always, "stopping", message, fields);
             let _ = timeout_at(end, self.child.wait()).await;
-            while self.grouped && test_kill_process_group(self.pid).is_ok() && Instant::now() < end
-            {
-                sleep(Duration::from_millis(5)).await;
+            while Instant::now() < end && self.is_left() {
+                sleep_until((Instant::now() + PAUSE).min(end)).await;
             }
         }
-        if self.child.id().is_some() {
-            tree.join(Tree::below(self.pid));
+        let last = Instant::now() + DYING;
+        loop {
+            self.send(Signal::KILL);
+            self.descendants.alive().signal(Signal::KILL);
+            let wait = (Instant::now() + PAUSE).min(last);
+            let ended = timeout_at(wait, self.child.wait()).await.is_ok();
+            if ended && !self.is_left() {
+                return Ended::Stopped;
+            }
+            if Instant::now() >= last {
+                break;
+            }
+            sleep_until(wait).await;
         }
-        self.send(Signal::KILL);
-        tree.signal(Signal::KILL);
-        let last = Instant::now() + Duration::from_secs(5);
-        if timeout_at(last, self.child.wait()).await.is_err() {
-            let pid = self.pid.as_raw_nonzero().get();
-            let message = format!("process {pid} does not end even by KILL; look after it");
-            printer.say(When::Always, "stuck", &message, json!({ "pid": pid }));
-        }
+        let pids = self.descendants.alive().pids();
+        let message = format!("these processes do not end even by KILL; look after them: {pids:?}");
+        printer.say(When::Always, "stuck", &message, json!({ "pids": pids }));
         Ended::Stopped
+    }
+
+    /// Whether any of its processes is left.
+    fn is_left(&self) -> bool {
+        Descendants::reap(self.pid);
+        self.grouped && test_kill_process_group(self.pid).is_ok()
+            || !self.descendants.alive().pids().is_empty()
     }
 }
 

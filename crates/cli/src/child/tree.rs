@@ -1,51 +1,129 @@
-//! All processes below a command, also those that left its process group (a nested `holdline run`
-//! gives its own command a group). Only where there is a `/proc`; elsewhere the group must do.
+//! All processes below a command, also those that left its process group or its session.
+//!
+//! A nested `holdline run` gives its own command a group; a daemon makes itself a session, and lets
+//! its parent end. So that these stay below us, the program is a *subreaper* while a command runs:
+//! processes that lose their parent become its children instead of those of process 1. Only where
+//! there is a `/proc` and such a thing; elsewhere the group must do.
 
-use rustix::process::{Pid, Signal, kill_process};
+use crate::exit::{Exit, Failure};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 use std::collections::HashMap;
+use std::time::Duration;
+use tokio::signal::unix::{self, SignalKind};
+use tokio::time::{Instant, sleep_until};
+
+/// The least time between two looks for adopted processes that have ended.
+const REAPING: Duration = Duration::from_secs(1);
 
 /// A process as it was seen: the time of its start tells it from a later one with its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     pid: i32,
     parent: i32,
+    group: i32,
     start: u64,
+    /// Ended, and not yet waited for by its parent.
+    ended: bool,
 }
 
-/// The processes below one, as they were when it was looked.
+/// Some processes, as they were when it was looked.
 #[derive(Debug, Default)]
 pub(crate) struct Tree(Vec<Seen>);
 
-impl Tree {
-    /// Looks for all processes below this one, and that one itself.
-    pub(crate) fn below(root: Pid) -> Self {
-        let root = root.as_raw_nonzero().get();
-        let mut children: HashMap<i32, Vec<Seen>> = HashMap::new();
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            if let Some(seen) = pid.and_then(see) {
-                if seen.pid == root {
-                    found.push(seen);
-                }
-                children.entry(seen.parent).or_default().push(seen);
-            }
+/// The processes below this one that came after it began to look after a command.
+#[derive(Debug)]
+pub(crate) struct Descendants {
+    /// Children from before: of a shell that became us by `exec`, for example. Not the command's.
+    before: Vec<Seen>,
+    ends: unix::Signal,
+    /// Some child has ended since the last look.
+    due: bool,
+    looked: Instant,
+}
+
+impl Descendants {
+    /// Begins: from now on orphans below us become our children.
+    pub(crate) fn adopt() -> Result<Self, Failure> {
+        #[cfg(target_os = "linux")]
+        {
+            // It cannot fail on any Linux that is in use, and without it the rest still works.
+            let _ = rustix::process::set_child_subreaper(Some(getpid()));
         }
+        let ends = unix::signal(SignalKind::child()).map_err(|error| {
+            let message = format!("cannot watch for the end of processes: {error}");
+            Failure::new(Exit::INTERNAL, "internal", message)
+        })?;
+        let own = getpid().as_raw_nonzero().get();
+        let before = all().into_iter().filter(|seen| seen.parent == own).collect();
+        Ok(Descendants { before, ends, due: false, looked: Instant::now() })
+    }
+
+    /// Those that live.
+    pub(crate) fn alive(&self) -> Tree {
+        let own = getpid().as_raw_nonzero().get();
+        let mut children: HashMap<i32, Vec<Seen>> = HashMap::new();
+        for seen in all() {
+            children.entry(seen.parent).or_default().push(seen);
+        }
+        let mut found = children.remove(&own).unwrap_or_default();
+        let is_old = |seen: &Seen| {
+            self.before.iter().any(|old| (old.pid, old.start) == (seen.pid, seen.start))
+        };
+        found.retain(|seen| !is_old(seen));
         let mut next = 0;
         while let Some(parent) = found.get(next) {
             found.extend(children.remove(&parent.pid).unwrap_or_default());
             next += 1;
         }
+        found.retain(|seen| !seen.ended);
         Tree(found)
     }
 
-    /// Adds what was found at another time.
-    pub(crate) fn join(&mut self, other: Tree) {
-        for seen in other.0 {
-            if !self.0.contains(&seen) {
-                self.0.push(seen);
+    /// Resolves when adopted processes may have ended; not more often than is good.
+    ///
+    /// Dropping the future loses nothing.
+    pub(crate) async fn ended(&mut self) {
+        if !self.due {
+            self.ends.recv().await;
+            self.due = true;
+        }
+        sleep_until(self.looked + REAPING).await;
+        self.looked = Instant::now();
+        self.due = false;
+    }
+
+    /// Waits for adopted processes that have ended, so that none stays in the system's table. The
+    /// command itself is waited for elsewhere.
+    pub(crate) fn reap(command: Pid) {
+        let own = getpid().as_raw_nonzero().get();
+        let command = command.as_raw_nonzero().get();
+        for seen in all() {
+            if seen.ended && seen.parent == own && seen.pid != command {
+                let _ = waitpid(Pid::from_raw(seen.pid), WaitOptions::NOHANG);
             }
         }
+    }
+}
+
+impl Tree {
+    /// Those below an adopted process, and it, that are not in this group. `self` has parents
+    /// before their children.
+    pub(crate) fn adopted_outside(&self, command: Pid) -> Tree {
+        let own = getpid().as_raw_nonzero().get();
+        let command = command.as_raw_nonzero().get();
+        let mut found: Vec<Seen> = Vec::new();
+        for seen in self.0.iter().filter(|seen| seen.pid != command) {
+            if seen.parent == own || found.iter().any(|parent| parent.pid == seen.parent) {
+                found.push(*seen);
+            }
+        }
+        found.retain(|seen| seen.group != command);
+        Tree(found)
+    }
+
+    /// Their ids.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        self.0.iter().map(|seen| seen.pid).collect()
     }
 
     /// Sends a signal to those that are still there.
@@ -59,40 +137,21 @@ impl Tree {
     }
 }
 
+/// All processes of the system that we may see.
+fn all() -> Vec<Seen> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(see).collect()
+}
+
 fn see(pid: i32) -> Option<Seen> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses, and may have some of its own.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
-    let parent = fields.nth(1)?.parse().ok()?;
-    let start = fields.nth(17)?.parse().ok()?;
-    Some(Seen { pid, parent, start })
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::Tree;
-    use rustix::process::getpid;
-    use std::io::{BufRead, BufReader};
-    use std::process::{Command, Stdio};
-
-    #[test]
-    fn finds_children_of_children() {
-        let mut child = Command::new("sh")
-            .args(["-c", "sleep 60 & echo $!; read x"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("sh runs");
-        let mut line = String::new();
-        let out = child.stdout.take().expect("it is piped");
-        BufReader::new(out).read_line(&mut line).expect("it says the pid");
-        let grandchild: i32 = line.trim().parse().expect("a pid");
-        let tree = Tree::below(getpid());
-        let parent = i32::try_from(child.id()).expect("pids are small");
-        assert!(tree.0.iter().any(|seen| seen.pid == grandchild && seen.parent == parent));
-        let pid = rustix::process::Pid::from_child(&child);
-        Tree::below(pid).signal(rustix::process::Signal::KILL);
-        assert!(!child.wait().expect("it ends").success());
-    }
+    let ended = matches!(fields.next()?, "Z" | "X");
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    let start = fields.nth(16)?.parse().ok()?;
+    Some(Seen { pid, parent, group, start, ended })
 }

@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::party;
-use crate::printer::Printer;
+use crate::printer::{Printer, clean};
 use crate::session::{Session, check_name};
 use clap::Args;
 use holdline::{Info, Party};
@@ -26,7 +26,7 @@ pub(crate) struct Break {
     #[arg(value_parser = check_id)]
     id: String,
 
-    /// Why; kept in the store's log
+    /// Why; the holder is told, as far as the store can keep it
     #[arg(long, value_name = "TEXT")]
     reason: String,
 
@@ -46,12 +46,13 @@ fn check_id(text: &str) -> Result<String, String> {
 impl Break {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         check_name(&self.name)?;
-        let client = session.open(None).await?;
+        let client = session.ask().await?;
         let info = client.inspect(&self.name).await?;
         let party = self.find(&info)?;
         if !self.yes && stdin().is_terminal() && !self.confirm(party) {
             return Err(Failure::new(Exit::NOTHING, "unbroken", "nothing was broken"));
         }
+        let client = session.steady(client);
         let token = client.force_unlock(&self.name, party.id, &self.reason).await?;
         let Some(token) = token else { return Err(self.gone()) };
         let line = if session.printer.json {
@@ -61,13 +62,17 @@ impl Break {
         } else {
             format!("{token}")
         };
-        Printer::answer(&line);
+        Printer::remark(&line).map_err(|failure| {
+            let message =
+                format!("the lock was broken, with token {token}, but {}", failure.message);
+            Failure { message, ..failure }
+        })?;
         Ok(Exit::DONE)
     }
 
     fn find<'a>(&self, info: &'a Info) -> Result<&'a Party, Failure> {
         let parties = info.holders.iter().chain(&info.waiters);
-        let mut found = parties.filter(|party| party::id(party.id).starts_with(&self.id));
+        let mut found = parties.filter(|party| party.id.to_string().starts_with(&self.id));
         let party = found.next().ok_or_else(|| self.gone())?;
         if found.next().is_some() {
             return Err(Failure::usage(format!(
@@ -82,7 +87,7 @@ impl Break {
         let _ = write!(
             stderr(),
             "Take lock \"{}\" away from {}? What it runs may go on for a while. [y/N] ",
-            self.name,
+            clean(&self.name),
             party::who(party)
         );
         let _ = stderr().flush();

@@ -1,7 +1,8 @@
 //! `holdline completions`: for shells.
 
 use crate::cli;
-use crate::exit::Exit;
+use crate::exit::{Exit, Failure};
+use crate::printer::Printer;
 use clap::Args;
 use clap_complete::Shell;
 
@@ -13,9 +14,10 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(&self) -> Exit {
+    pub(crate) fn run(&self) -> Result<Exit, Failure> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut cli::command(), "holdline", &mut text);
-        super::man::print(&text)
+        Printer::answer_bytes(&text)?;
+        Ok(Exit::DONE)
     }
 }

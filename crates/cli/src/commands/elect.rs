@@ -10,6 +10,7 @@ use clap::Args;
 use holdline::{Election, Leadership};
 use serde_json::json;
 use std::ffi::OsString;
+use std::time::Duration;
 
 /// Stand for election, and run a command while leading
 ///
@@ -42,22 +43,26 @@ pub(crate) struct Elect {
 impl Elect {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         if self.observe {
-            return observe(session, &self.name).await;
+            return observe(session, &self.name, self.wait.outage).await;
         }
         let Elect { name, value, wait, hold, command, .. } = self;
         let value = value.or_else(|| Some(String::new()));
-        let job = Job { name, shape: Shape::MUTEX, value, wait, hold, min_hold: None, command };
+        // A service goes on standing by, however long the store is away.
+        let outage = Duration::MAX;
+        let job =
+            Job { name, shape: Shape::MUTEX, value, wait, hold, min_hold: None, outage, command };
         job.run(session).await
     }
 }
 
-async fn observe(session: &Session, name: &str) -> Result<Exit, Failure> {
+async fn observe(session: &Session, name: &str, outage: Option<Duration>) -> Result<Exit, Failure> {
     check_name(name)?;
-    let client = session.open(None).await?;
+    let contact = session.stay(None).await?;
+    let client = session.steady(contact.client).outage(outage.unwrap_or(Duration::MAX));
     let mut observer = Election::new(&client, name).observe();
     loop {
         let leader = observer.next().await?;
-        if !Printer::answer(&show(session, leader.as_ref())) {
+        if !Printer::answer(&show(session, leader.as_ref()))? {
             return Ok(Exit::DONE);
         }
     }

@@ -2,9 +2,9 @@
 
 use crate::cli;
 use crate::exit::{Exit, Failure};
+use crate::printer::Printer;
 use clap::Args;
 use clap_mangen::Man as Page;
-use std::io::{Write, stdout};
 
 /// Print a manual page, for `man -l -`
 #[derive(Args, Debug)]
@@ -27,13 +27,7 @@ impl Man {
         let mut text = Vec::new();
         // Writing to memory does not fail.
         let _ = Page::new(command).render(&mut text);
-        Ok(print(&text))
+        Printer::answer_bytes(&text)?;
+        Ok(Exit::DONE)
     }
-}
-
-/// Prints it, if anybody reads it.
-pub(super) fn print(text: &[u8]) -> Exit {
-    let mut out = stdout().lock();
-    let _ = out.write_all(text).and_then(|()| out.flush());
-    Exit::DONE
 }

@@ -22,7 +22,7 @@ pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
         Verb::Watch(watch) => block_on(watch.run(session))?,
         Verb::Break(break_) => block_on(break_.run(session))?,
         Verb::Elect(elect) => block_on(elect.run(session))?,
-        Verb::Completions(completions) => Ok(completions.run()),
+        Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
     }
 }

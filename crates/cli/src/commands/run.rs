@@ -8,6 +8,10 @@ use clap::Args;
 use std::ffi::OsString;
 use std::time::Duration;
 
+/// How long the store may be away while we wait: longer than a restart or a fail-over takes, and
+/// short enough for cron to tell somebody.
+const OUTAGE: Duration = Duration::from_secs(600);
+
 /// Examples for the long help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -50,7 +54,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         let Run { name, shape, wait, hold, min_hold, command } = self;
-        let job = Job { name, shape, value: None, wait, hold, min_hold, command };
+        let job = Job { name, shape, value: None, wait, hold, min_hold, outage: OUTAGE, command };
         job.run(session).await
     }
 }

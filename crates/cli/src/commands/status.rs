@@ -25,17 +25,18 @@ impl Status {
             check_name(name)?;
         }
         let name = self.name.as_deref();
-        let infos = session.ask(|client| async move {
-            let Some(name) = name else {
-                let mut infos = Vec::new();
-                for name in client.list("").await? {
-                    infos.push(client.inspect(name.as_str()).await?);
-                }
-                return Ok(infos);
-            };
-            Ok(vec![client.inspect(name).await?])
-        });
-        let infos = infos.await?;
+        let client = session.ask().await?;
+        let mut infos = Vec::new();
+        if let Some(name) = name {
+            infos.push(client.inspect(name).await?);
+        } else {
+            let names = client.list("").await?;
+            // The store has answered: many locks may take longer, as long as it goes on doing so.
+            let client = session.steady(client);
+            for name in names {
+                infos.push(client.inspect(name.as_str()).await?);
+            }
+        }
         let text = match name {
             Some(_) if session.printer.json => party::info_json(&infos[0]).to_string(),
             None if session.printer.json => {
@@ -46,7 +47,7 @@ impl Status {
                 None => "nobody holds or waits for anything".to_owned(),
             }),
         };
-        Printer::answer(&text);
+        Printer::answer(&text)?;
         Ok(Exit::DONE)
     }
 }

@@ -28,7 +28,7 @@ impl Try {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         check_name(&self.name)?;
         let name = self.name.as_str();
-        let info = session.ask(|client| async move { client.inspect(name).await }).await?;
+        let info = session.ask().await?.inspect(name).await?;
         let free = self.shape.is_free(&info)?;
         let printer = session.printer;
         if printer.json {
@@ -36,14 +36,14 @@ impl Try {
             if let Value::Object(fields) = &mut line {
                 fields.insert("free".to_owned(), json!(free));
             }
-            Printer::answer(&line.to_string());
+            Printer::remark(&line.to_string())?;
         } else if !printer.quiet {
             let first = info.holders.first().or(info.waiters.first());
             let line = match first.filter(|_| !free) {
                 Some(party) => format!("\"{name}\" is taken by {}", party::who(party)),
                 None => format!("\"{name}\" is free"),
             };
-            Printer::answer(&line);
+            Printer::remark(&line)?;
         }
         Ok(if free { Exit::DONE } else { Exit(self.busy_code) })
     }

@@ -11,10 +11,10 @@ use holdline::{Info, Party};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-/// So many looks in a row may fail before the store is called unavailable.
-const FAILURES: u32 = 5;
+/// The least pause before a store that does not answer is asked again.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Follow who holds and who waits, one line for each change
 ///
@@ -27,6 +27,11 @@ pub(crate) struct Watch {
     /// How often to look
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration::parse)]
     every: Duration,
+
+    /// How long the store may be away, once it has answered; or "forever"
+    #[arg(long, value_name = "TIME", default_value = "forever",
+          value_parser = duration::parse_bound)]
+    outage: Duration,
 }
 
 /// What somebody does at a lock.
@@ -41,23 +46,31 @@ type Seen = BTreeMap<TicketId, (State, Party)>;
 impl Watch {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         check_name(&self.name)?;
-        let client = session.open(None).await?;
+        let contact = session.stay(None).await?;
+        let (until, client) = (contact.until, session.steady(contact.client));
         let every = self.every.max(Duration::from_millis(10));
-        let (mut before, mut failures) = (Seen::new(), 0);
+        let (mut before, mut reached) = (Seen::new(), false);
         loop {
-            match client.inspect(&self.name).await {
+            let away = match client.inspect(&self.name).await {
                 Ok(info) => {
-                    failures = 0;
+                    reached = true;
                     let now = seen(info);
-                    if !tell(session.printer, &self.name, &before, &now) {
+                    if !tell(session.printer, &self.name, &before, &now)? {
                         return Ok(Exit::DONE);
                     }
                     before = now;
+                    false
                 }
-                Err(error) if error.retryable() && failures < FAILURES => failures += 1,
+                Err(error) if error.retryable() => {
+                    let outlasts = client.unavailable_for().is_none_or(|away| away < self.outage);
+                    if !(reached && outlasts || !reached && Instant::now() + PAUSE < until) {
+                        return Err(error.into());
+                    }
+                    true
+                }
                 Err(error) => return Err(error.into()),
-            }
-            sleep(every).await;
+            };
+            sleep(if away { every.max(PAUSE) } else { every }).await;
         }
     }
 }
@@ -69,7 +82,7 @@ fn seen(info: Info) -> Seen {
 }
 
 /// Tells the differences: departures first, then arrivals by token. False if nobody reads on.
-fn tell(printer: Printer, name: &str, before: &Seen, now: &Seen) -> bool {
+fn tell(printer: Printer, name: &str, before: &Seen, now: &Seen) -> Result<bool, Failure> {
     let mut changes = Vec::new();
     for (id, (state, party)) in before {
         if !now.contains_key(id) {
@@ -84,14 +97,18 @@ fn tell(printer: Printer, name: &str, before: &Seen, now: &Seen) -> bool {
     for (_, (state, party)) in arrivals {
         changes.push((if *state == State::Holds { "acquired" } else { "waiting" }, party));
     }
-    changes.into_iter().all(|(event, party)| {
+    for (event, party) in changes {
         let time = stamp::show(stamp::now());
-        Printer::answer(&if printer.json {
+        let line = if printer.json {
             json!({ "time": time, "event": event, "name": name, "party": party::json(party) })
                 .to_string()
         } else {
             let id = party::short_id(party.id);
             format!("{time}  {event:<8}  token {}  id {id}  {}", party.token, party::who(party))
-        })
-    })
+        };
+        if !Printer::answer(&line)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -107,6 +107,7 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
+        usual_signals();
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let out = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -129,7 +130,12 @@ impl Running {
     pub(crate) fn line(&mut self) -> String {
         match self.lines.recv_timeout(LONG) {
             Ok(line) => line,
-            Err(error) => panic!("no line came: {error}; it ended: {:?}", self.child.try_wait()),
+            Err(error) => {
+                let _ = self.child.kill();
+                let status = self.child.wait();
+                let said = self.err.take().map(thread::JoinHandle::join);
+                panic!("no line came: {error}; it ended: {status:?}; it said: {said:?}")
+            }
         }
     }
 
@@ -176,6 +182,26 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Gives the processes that this test starts the usual signal dispositions, whatever those of the
+/// test are: `nohup`, and shells that start something in the background, have some ignored, and
+/// that is inherited. A signal with a handler is not, so those that are ignored get one.
+pub(crate) fn usual_signals() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0");
+        let ignored = u64::from_str_radix(mask.trim(), 16).expect("in hexadecimal");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let _inside = runtime.enter();
+        let ours = [1, 2, 3, 10, 12, 15, 18, 20, 21, 22]; // HUP INT QUIT USR1 USR2 TERM CONT T*
+        for signal in ours.into_iter().filter(|signal| ignored & (1 << (signal - 1)) != 0) {
+            // The handler stays when the stream goes.
+            let kind = tokio::signal::unix::SignalKind::from_raw(signal);
+            drop(tokio::signal::unix::signal(kind).expect("it can be handled"));
+        }
+    });
 }
 
 /// Waits until something is so.

@@ -69,6 +69,37 @@ fn broken_by_force_it_is_killed_at_once() {
     assert_eq!(place.run(["run", "-n", "x", "--", "true"]).code, 0);
 }
 
+// G21
+#[cfg(target_os = "linux")]
+#[test]
+fn a_daemon_of_the_command_dies_with_it() {
+    let place = Place::new();
+    let file = place.path("pid");
+    // In a session of its own, without its parents, and deaf to TERM.
+    let leader = "echo $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; (trap '' TERM HUP; exec sleep 600) &";
+    let script = "setsid sh -c \"$0\" \"$1\" >/dev/null; \
+                  until test -s \"$1\"; do sleep .02; done; echo in; read x";
+    let args = ["run", "x", "--", "sh", "-c", script, leader, file.to_str().unwrap()];
+    let mut running = place.start(args);
+    assert_eq!(running.line(), "in");
+    let group = std::fs::read_to_string(&file).unwrap();
+    let group: i32 = group.trim().parse().unwrap();
+    let daemons = || {
+        let pids = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        pids.filter(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let session = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(3));
+            session == Some(&group.to_string()) && lives(*pid)
+        })
+        .collect::<Vec<_>>()
+    };
+    until("its parents have ended", || daemons().len() == 1);
+    break_it(&place);
+    assert_eq!(running.end().code, 76);
+    assert_eq!(daemons(), Vec::<i32>::new());
+}
+
 /// Starts a run, jams the store, and waits until the run ends.
 fn jammed(place: &Place, flags: &[&str], script: &str) -> (super::common::Run, Duration) {
     let command = ["--", "sh", "-c", script];
@@ -89,6 +120,8 @@ fn a_silent_store_gives_the_command_its_grace_time() {
     let (run, took) = jammed(&place, &["--grace", "1900ms"], script);
     assert_eq!((run.code, run.out.as_str()), (76, "term\n"), "{run:?}");
     assert!(took < Duration::from_secs(4), "it took {took:?}");
+    assert!(run.err.contains("its lease ran out before a renewal was confirmed"), "{run:?}");
+    assert!(run.err.contains("warning: renewal "), "the library's warnings are shown: {run:?}");
 }
 
 // G21
@@ -131,6 +164,34 @@ fn it_can_be_asked_to_end_without_force() {
     assert_eq!((run.code, run.out.as_str()), (76, "bye\n"), "{run:?}");
 }
 
+/// Whoever broke the lock is named to the victim, and the reason.
+#[test]
+fn a_victim_is_told_who_broke_its_lock_and_why() {
+    let place = Place::new();
+    for json in [false, true] {
+        let flags = if json { &["--json"][..] } else { &[] };
+        let running = place.hold(flags, "x");
+        let id = place.status("x")["holders"][0]["id"].as_str().unwrap().to_owned();
+        let mut breaker = place.start(["break", "x", &id, "--reason", "a \u{202e}stuck deploy"]);
+        breaker.close_stdin();
+        let pid = breaker.pid().as_raw_nonzero().get();
+        assert_eq!(breaker.end().code, 0);
+        let run = running.end();
+        assert_eq!(run.code, 76, "{run:?}");
+        assert!(!run.err.contains('\u{202e}'), "{run:?}");
+        let last = run.err.lines().last().unwrap();
+        if json {
+            let last: serde_json::Value = serde_json::from_str(last).unwrap();
+            assert_eq!((&last["event"], &last["cause"]), (&"lost".into(), &"broken".into()));
+            assert_eq!(last["reason"], "a \u{202e}stuck deploy");
+            assert_eq!(last["by"]["pid"], pid);
+        } else {
+            let words = [&*format!("broken by force by process {pid}"), "stuck deploy"];
+            assert!(words.iter().all(|word| last.contains(word)), "{run:?}");
+        }
+    }
+}
+
 #[test]
 fn json_says_lost() {
     let place = Place::new();
@@ -143,4 +204,5 @@ fn json_says_lost() {
         serde_json::from_str(run.err.lines().last().expect("it says something")).unwrap();
     assert_eq!((run.code, last["event"].as_str()), (76, Some("lost")));
     assert_eq!(last["exit"], 76);
+    assert!(["broken", "gone"].contains(&last["cause"].as_str().unwrap()), "{last}");
 }

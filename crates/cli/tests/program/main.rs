@@ -3,6 +3,7 @@
 //! Nothing here sleeps and hopes: commands under a lock say when they are there, and every wait for
 //! something has an end.
 
+mod bounds;
 mod codes;
 mod common;
 mod contend;
@@ -10,6 +11,12 @@ mod kinds;
 mod look;
 mod loss;
 mod nested;
+#[cfg(feature = "redis")]
+mod outage;
+mod printed;
+#[cfg(feature = "redis")]
+mod server;
 mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod unread;

@@ -1,6 +1,6 @@
 //! Signals: to the command while it runs, to the wait before, and the one that nobody can catch.
 
-use super::common::{HOLDLINE, Place, finish, lives, until};
+use super::common::{HOLDLINE, Place, Running, finish, lives, until};
 use rustix::process::{Signal, kill_process};
 use std::process::Command;
 
@@ -99,6 +99,25 @@ fn what_was_ignored_before_stays_ignored() {
     let mask = u64::from_str_radix(mask, 16).expect("in hexadecimal");
     assert_eq!(mask & 1, 1, "HUP is ignored: {run:?}");
     assert_eq!(mask & (1 << 14), 0, "TERM is not: {run:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_ignored_interrupt_ends_neither_the_wait_nor_the_command() {
+    let place = Place::new();
+    let mut holder = place.hold(&[], "x");
+    let script = format!("trap '' INT; exec {HOLDLINE} run x -- sh -c 'echo in; read x'");
+    let mut command = Command::new("sh");
+    let mut waiter =
+        Running::start(command.args(["-c", &script]).env("HOLDLINE_STORE", place.url()));
+    until("it waits", || place.counts("x") == (1, 1));
+    waiter.signal(Signal::INT);
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 0);
+    assert_eq!(waiter.line(), "in");
+    waiter.signal(Signal::INT);
+    waiter.tell("\n");
+    assert_eq!(waiter.end().code, 0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! At a terminal the command stays in the foreground, and hears from the terminal itself.
 
-use super::common::{HOLDLINE, LONG, Place};
+use super::common::{HOLDLINE, LONG, Place, lives, until, usual_signals};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 use std::fs::File;
@@ -23,6 +23,7 @@ impl Terminal {
     }
 
     fn with(place: &Place, argv: &[&str]) -> Self {
+        usual_signals();
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -152,4 +153,45 @@ fn a_shell_can_stop_it_and_bring_it_back() {
     assert_eq!(place.counts("x"), (0, 0));
     shell.write("exit\n");
     assert_eq!(shell.code(), Some(7));
+}
+
+/// Breaks the lock of a job that ignores TERM, and waits until it is dead nevertheless.
+fn break_and_see_it_die(place: &Place, pid_file: &str) {
+    let path = place.path(pid_file);
+    let read = || std::fs::read_to_string(&path).unwrap_or_default();
+    until("the command runs", || read().ends_with('\n'));
+    let pid: i32 = read().trim().parse().unwrap();
+    assert!(lives(pid));
+    let id = place.status("x")["holders"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(place.run(["break", "x", &id, "--reason", "test"]).code, 0);
+    until("the command is dead", || !lives(pid));
+}
+
+// G21
+#[test]
+fn a_terminal_that_stops_writers_in_the_background_does_not_stop_it() {
+    let place = Place::new();
+    let mut shell = Terminal::with(&place, &["bash", "--norc", "--noprofile", "-i"]);
+    shell.write("PS1='<$?>'; unset HOLDLINE_HELD; stty tostop\n");
+    shell.expect("<0>");
+    let pid = place.path("pid");
+    let command = format!("trap '' TERM; echo $$ > {}; exec sleep 600", pid.display());
+    shell.write(&format!("{HOLDLINE} run -vv x -- sh -c \"{}\" &\n", command.replace('$', "\\$")));
+    break_and_see_it_die(&place, "pid");
+    // It has ended, although nothing could be written.
+    shell.write("wait %1; echo \"<code $?>\"\n");
+    shell.expect("<code 76>");
+}
+
+// G21
+#[test]
+fn a_terminal_whose_output_is_stopped_does_not_stop_it() {
+    let place = Place::new();
+    let script = "trap '' TERM; echo $$ > \"$0\"; exec sleep 600";
+    let pid = place.path("pid");
+    let args = ["run", "-vv", "x", "--", "sh", "-c", script, pid.to_str().unwrap()];
+    let mut terminal = Terminal::start(&place, &args);
+    terminal.write("\x13");
+    break_and_see_it_die(&place, "pid");
+    assert_eq!(terminal.code(), Some(76));
 }

@@ -84,26 +84,29 @@ impl Quorum {
         second: &Ticket,
         note: &Arc<str>,
     ) -> Result<Seq> {
-        let mut round = Round::new(self.tally(), LEASE / 3);
+        let mut round = Round::new(&self.nodes, line, LEASE / 3);
         for node in self.nodes.iter() {
-            round.ask(Box::pin(async move {
-                let first = node.enter(line, stand_in, note, Enter::Try).await?;
-                let Standing::Admitted(seat) = first else { return Ok((Vote::No, None)) };
-                Ok(match node.enter(line, second, note, Enter::Queue).await? {
-                    // Nodes without tokens give no place either.
-                    Standing::Waiting { seq, .. } => {
-                        (Vote::Yes, Some((seat, seq.unwrap_or(Seq(0)))))
-                    }
-                    Standing::Admitted(_) | Standing::Lost => (Vote::No, None),
-                })
-            }));
+            round.ask(
+                node,
+                Box::pin(async move {
+                    let first = node.store.enter(line, stand_in, note, Enter::Try).await?;
+                    let Standing::Admitted(seat) = first else { return Ok((Vote::No, None)) };
+                    Ok(match node.store.enter(line, second, note, Enter::Queue).await? {
+                        // Nodes without tokens give no place either.
+                        Standing::Waiting { seq, .. } => {
+                            (Vote::Yes, Some((seat, seq.unwrap_or(Seq(0)))))
+                        }
+                        Standing::Admitted(_) | Standing::Lost => (Vote::No, None),
+                    })
+                }),
+            );
         }
         let outcome = round.run_all(clock::now()).await;
         if !outcome.met() {
             // The victim was not on a majority any more, and another was first; or answers are
             // missing. No number is better than one that may fence the wrong one, or nobody.
             let missing = !outcome.hopeless_by_no();
-            let cause = missing.then(|| self.unavailable(line, &outcome.failures()));
+            let cause = missing.then(|| self.unavailable(line, outcome.failures()));
             return Err(unfenced(line, cause));
         }
         let places = outcome.answers(|(_, place)| *place);

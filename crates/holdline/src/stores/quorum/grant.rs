@@ -44,23 +44,30 @@ impl Quorum {
         let Some(grant) = grant else { return Ok(Standing::Lost) };
         let ticket = &Ticket { floor: token.0, ..*ticket };
         let patience = Self::patience(ticket.lease);
-        let mut round = Round::new(self.tally(), patience);
+        let mut round = Round::new(&self.nodes, line, patience);
         for (node, seat) in self.nodes.iter().zip(grant.seats) {
             match seat {
-                Seat::Taken(seq) => round.ask(Box::pin(async move {
-                    let standing = node.enter(line, ticket, note, Enter::Keep(seq)).await?;
-                    let kept = matches!(standing, Standing::Admitted(_));
-                    Ok(if kept { (Vote::Yes, seat) } else { (Vote::No, Seat::Missing(sent)) })
-                })),
+                Seat::Taken(seq) => round.ask(
+                    node,
+                    Box::pin(async move {
+                        let standing =
+                            node.store.enter(line, ticket, note, Enter::Keep(seq)).await?;
+                        let kept = matches!(standing, Standing::Admitted(_));
+                        Ok(if kept { (Vote::Yes, seat) } else { (Vote::No, Seat::Missing(sent)) })
+                    }),
+                ),
                 Seat::Missing(since) if sent < since.after(patience * 2) => {
-                    round.answered((Vote::No, seat));
+                    round.answered(node, (Vote::No, seat));
                 }
-                Seat::Missing(_) => round.ask(Box::pin(async move {
-                    Ok(match node.enter(line, ticket, note, Enter::Try).await? {
-                        Standing::Admitted(seq) => (Vote::No, Seat::Taken(seq)),
-                        Standing::Waiting { .. } | Standing::Lost => (Vote::No, seat),
-                    })
-                })),
+                Seat::Missing(_) => round.ask(
+                    node,
+                    Box::pin(async move {
+                        Ok(match node.store.enter(line, ticket, note, Enter::Try).await? {
+                            Standing::Admitted(seq) => (Vote::No, Seat::Taken(seq)),
+                            Standing::Waiting { .. } | Standing::Lost => (Vote::No, seat),
+                        })
+                    }),
+                ),
             }
         }
         let outcome = round.run_all(sent).await;
@@ -79,6 +86,6 @@ impl Quorum {
             self.held().remove(&ticket.id);
             return Ok(Standing::Lost);
         }
-        Err(self.unavailable(line, &outcome.failures()))
+        Err(self.unavailable(line, outcome.failures()))
     }
 }

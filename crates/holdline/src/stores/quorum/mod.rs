@@ -20,19 +20,24 @@
 //! tokens: all numbers are 0, and there is nothing to lift.
 
 mod evict;
+mod fault;
 mod grant;
+pub(crate) mod lazy;
+mod leaving;
+mod node;
 mod round;
+mod view;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{
-    Alarm, Async, Enter, Promises, Seq, Standee, Standing, Store, Ticket, TicketId, View,
-};
+use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
+pub(crate) use fault::{enough, twice, unfit};
 use grant::{Grant, Seat};
 use holdline_kernel::{Tally, Vote};
-use round::{Round, detail, to_its_end};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use node::Node;
+use round::Round;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,7 +45,7 @@ use std::time::Duration;
 /// A store made of stores.
 #[derive(Clone, Debug)]
 pub struct Quorum {
-    nodes: Arc<[Arc<dyn Store>]>,
+    nodes: Arc<[Node]>,
     shared: Arc<Shared>,
 }
 
@@ -58,6 +63,9 @@ struct Shared {
 
 const UNKNOWN: i64 = i64::MIN;
 
+/// The time that one node has for an answer that no lease depends on.
+const SURVEY: Duration = Duration::from_millis(500);
+
 /// How far a ticket's number is to lie beyond the newest that is known, to be ahead of all nodes.
 const LEAD_MICROS: i64 = 20_000;
 
@@ -70,25 +78,31 @@ impl Quorum {
     /// [`ErrorKind::Unsupported`] with a node that does not let its numbers be chosen, unless none
     /// of them has tokens at all.
     pub fn new(nodes: impl IntoIterator<Item = Arc<dyn Store>>) -> Result<Self> {
-        let nodes: Arc<[Arc<dyn Store>]> = nodes.into_iter().collect();
-        if nodes.len() < 3 {
-            let message = format!(
-                "a quorum of {} makes no sense: it takes three nodes to survive one",
-                nodes.len()
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
+        Quorum::of(nodes.into_iter().map(|node| (node, false)).collect())
+    }
+
+    /// The same, of which some are silent as far as is known.
+    pub(crate) fn of(nodes: Vec<(Arc<dyn Store>, bool)>) -> Result<Self> {
+        enough(nodes.len())?;
+        let stores = || nodes.iter().map(|(store, _)| store);
+        for (at, node) in stores().enumerate() {
+            if stores().take(at).any(|other| Arc::ptr_eq(other, node)) {
+                return Err(twice(&node.address(), &node.address()));
+            }
         }
-        let fenced = nodes.iter().any(|node| node.promises().fences);
-        if let Some(node) = nodes.iter().find(|node| fenced && !node.promises().spans) {
-            let message =
-                format!("{} cannot be a node of a quorum that has tokens", node.address());
-            return Err(Error::new(ErrorKind::Unsupported, message));
+        let fenced = stores().filter(|node| node.promises().fences).count();
+        for node in stores() {
+            let Promises { fences, spans, .. } = node.promises();
+            if fenced > 0 && !spans {
+                return Err(unfit(&node.address(), fences));
+            }
         }
         let shared = Shared {
             held: Mutex::default(),
             over: Mutex::default(),
             ahead: AtomicI64::new(UNKNOWN),
         };
+        let nodes = nodes.into_iter().map(|(store, silent)| Node::new(store, silent)).collect();
         Ok(Quorum { nodes, shared: Arc::new(shared) })
     }
 
@@ -137,14 +151,18 @@ impl Quorum {
     async fn try_all(&self, line: &Name, ticket: &Ticket, note: &Arc<str>) -> Result<Standing> {
         let sent = clock::now();
         let ticket = &Ticket { floor: self.lead(), ..*ticket };
-        let mut round = Round::new(self.tally(), Self::patience(ticket.lease));
+        let mut round = Round::new(&self.nodes, line, Self::patience(ticket.lease));
         for node in self.nodes.iter() {
-            round.ask(Box::pin(async move {
-                node.enter(line, ticket, note, Enter::Try).await.map(|standing| match standing {
-                    Standing::Admitted(seq) => (Vote::Yes, Some(seq)),
-                    Standing::Waiting { .. } | Standing::Lost => (Vote::No, None),
-                })
-            }));
+            round.ask(
+                node,
+                Box::pin(async move {
+                    let standing = node.store.enter(line, ticket, note, Enter::Try).await?;
+                    Ok(match standing {
+                        Standing::Admitted(seq) => (Vote::Yes, Some(seq)),
+                        Standing::Waiting { .. } | Standing::Lost => (Vote::No, None),
+                    })
+                }),
+            );
         }
         // Who does not know the nodes' clocks yet waits for all answers, to learn from them.
         let learn = ticket.floor == 0 && self.promises().fences;
@@ -155,15 +173,15 @@ impl Quorum {
             let token = seqs.iter().flatten().copied().max().unwrap_or(Seq(0));
             return self.lift(line, ticket, note, seqs, token).await;
         }
-        if outcome.hopeless_by_no() {
-            // Whoever did not answer may have admitted it as well.
+        if outcome.hopeless_by_no() || outcome.tied() {
+            // A node that did not answer may have admitted it as well.
             self.over().insert(ticket.id);
             self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
             self.over().remove(&ticket.id);
             return Ok(Self::not_now());
         }
         // Nothing is certain: asked again by the same ticket, the nodes answer the same way.
-        Err(self.unavailable(line, &outcome.failures()))
+        Err(self.unavailable(line, outcome.failures()))
     }
 
     /// Makes sure that a majority will give out no number up to the token any more.
@@ -177,22 +195,26 @@ impl Quorum {
     ) -> Result<Standing> {
         let sent = clock::now();
         let ticket = &Ticket { floor: token.0, ..*ticket };
-        let mut round = Round::new(self.tally(), Self::patience(ticket.lease));
+        let mut round = Round::new(&self.nodes, line, Self::patience(ticket.lease));
         for (node, seq) in self.nodes.iter().zip(&seqs) {
             match *seq {
-                Some(seq) if seq == token => round.answered((Vote::Yes, Some(seq))),
-                Some(seq) => round.ask(Box::pin(async move {
-                    let standing = node.enter(line, ticket, note, Enter::Keep(seq)).await?;
-                    let kept = matches!(standing, Standing::Admitted(_));
-                    Ok((if kept { Vote::Yes } else { Vote::No }, kept.then_some(seq)))
-                })),
+                Some(seq) if seq == token => round.answered(node, (Vote::Yes, Some(seq))),
+                Some(seq) => round.ask(
+                    node,
+                    Box::pin(async move {
+                        let standing =
+                            node.store.enter(line, ticket, note, Enter::Keep(seq)).await?;
+                        let kept = matches!(standing, Standing::Admitted(_));
+                        Ok((if kept { Vote::Yes } else { Vote::No }, kept.then_some(seq)))
+                    }),
+                ),
                 // It has not answered; the renewal will bring it in.
-                None => round.answered((Vote::No, None)),
+                None => round.answered(node, (Vote::No, None)),
             }
         }
         let outcome = round.run(sent).await;
         if !outcome.met() {
-            return Err(self.unavailable(line, &outcome.failures()));
+            return Err(self.unavailable(line, outcome.failures()));
         }
         let seats = seqs.into_iter().map(|seq| seq.map_or(Seat::Missing(sent), Seat::Taken));
         self.held().insert(ticket.id, Grant { token, seats: seats.collect() });
@@ -202,13 +224,14 @@ impl Quorum {
     async fn leave_all(&self, line: &Name, id: TicketId, patience: Duration) -> Result<bool> {
         self.held().remove(&id);
         let sent = clock::now();
-        let mut round = Round::new(self.tally(), patience);
+        let mut round = Round::new(&self.nodes, line, patience);
         for node in self.nodes.iter() {
-            let (node, line) = (Arc::clone(node), line.clone());
-            round.ask(to_its_end(async move {
-                let there = node.leave(&line, id).await?;
-                Ok((if there { Vote::Yes } else { Vote::No }, there))
-            }));
+            if round.leaves_out(node) {
+                node.leave_later(line, id);
+                round.leave_out(node);
+            } else {
+                round.ask(node, node.leave(line, id));
+            }
         }
         // It was there if it was on a majority; what lapses may last longest on a few nodes.
         let outcome = round.run(sent).await;
@@ -217,55 +240,8 @@ impl Quorum {
             let there = answers.iter().filter(|there| **there).count();
             return Ok(there >= self.enough(answers.len()) && !outcome.hopeless_by_no());
         }
-        Err(self.unavailable(line, &outcome.failures()))
+        Err(self.unavailable(line, outcome.failures()))
     }
-
-    fn unavailable(&self, line: &Name, failures: &[Option<String>]) -> Error {
-        let message = format!(
-            "too few of the {} nodes answered in time about lock \"{line}\": {}",
-            self.nodes.len(),
-            detail(&self.nodes, failures)
-        );
-        Error::new(ErrorKind::Unavailable, message)
-    }
-
-    /// On how many of so many nodes that answered a lock must be seen to be held: it is on a
-    /// majority of all, of which some may not have answered. On fewer, somebody tries, or is just
-    /// leaving.
-    fn enough(&self, answered: usize) -> usize {
-        let silent = self.nodes.len() - answered.min(self.nodes.len());
-        (self.tally().majority() as usize).saturating_sub(silent).max(1)
-    }
-
-    /// Asks all nodes something that changes nothing, and takes what a majority says.
-    async fn survey<'a, T: Send + 'a>(
-        &'a self,
-        line: &Name,
-        question: impl Fn(&'a dyn Store) -> Async<'a, T>,
-    ) -> Result<Vec<T>> {
-        let mut round = Round::new(self.tally(), Duration::from_secs(1));
-        for node in self.nodes.iter() {
-            let answer = question(&**node);
-            round.ask(Box::pin(async move { Ok((Vote::Yes, Some(answer.await?))) }));
-        }
-        let outcome = round.run_all(clock::now()).await;
-        if !outcome.met() {
-            return Err(self.unavailable(line, &outcome.failures()));
-        }
-        Ok(outcome.into_answers().filter_map(|(_, answer)| answer).collect())
-    }
-}
-
-/// One place, as several nodes have it. What it says about itself is what most of them say: those
-/// that a change has not reached yet are the fewer.
-fn together(seen: Vec<Standee>, enough: usize) -> Option<Standee> {
-    let says = |note: &Arc<str>| seen.iter().filter(|place| place.note == *note).count();
-    let note = Arc::clone(&seen.iter().max_by_key(|place| says(&place.note))?.note);
-    let admitted = seen.iter().filter(|place| place.admitted).count() >= enough;
-    let seq = seen.iter().map(|place| place.seq).max()?;
-    let expires_in = seen.iter().map(|place| place.expires_in).max()?;
-    let first = seen.into_iter().next()?;
-    Some(Standee { seq, admitted, expires_in, note, ..first })
 }
 
 impl Store for Quorum {
@@ -312,52 +288,24 @@ impl Store for Quorum {
     }
 
     fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(async move {
-            let views = self.survey(line, |node| node.look(line)).await?;
-            let enough = self.enough(views.len());
-            let mut all: BTreeMap<TicketId, Vec<Standee>> = BTreeMap::new();
-            for place in views.into_iter().flat_map(|view| view.places) {
-                all.entry(place.id).or_default().push(place);
-            }
-            let mut places: Vec<Standee> = all
-                .into_values()
-                .filter_map(|seen| together(seen, enough))
-                .filter(|place| place.admitted) // others have it on a few nodes, for a moment
-                .collect();
-            places.sort_by_key(|place| place.seq);
-            let capacity = u32::from(!places.is_empty());
-            Ok(View { capacity, places, evictions: Vec::new() })
-        })
+        Box::pin(self.see(line))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(async move {
-            let any = Name::new(if prefix.is_empty() { "*" } else { prefix })?;
-            let lists = self.survey(&any, |node| node.list(prefix)).await?;
-            let enough = self.enough(lists.len());
-            let mut names: BTreeMap<Name, usize> = BTreeMap::new();
-            for name in lists.into_iter().flatten() {
-                *names.entry(name).or_default() += 1;
-            }
-            Ok(names.into_iter().filter(|(_, on)| *on >= enough).map(|(name, _)| name).collect())
-        })
+        Box::pin(self.names(prefix))
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
-        Box::pin(self.remove(line, id, reason))
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(self.remove(line, id, note))
     }
 
     fn promises(&self) -> Promises {
         let all = |promise: fn(&Promises) -> bool| {
-            self.nodes.iter().all(|node| promise(&node.promises()))
+            self.nodes.iter().all(|node| promise(&node.store.promises()))
         };
-        let lease =
-            |pick: fn(Promises) -> Duration| self.nodes.iter().map(move |n| pick(n.promises()));
+        let lease = |pick: fn(Promises) -> Duration| {
+            self.nodes.iter().map(move |n| pick(n.store.promises()))
+        };
         Promises {
             queues: false,
             fences: all(|promises| promises.fences),
@@ -374,16 +322,16 @@ impl Store for Quorum {
     }
 
     fn twin(&self) -> Arc<dyn Store> {
-        let nodes = self.nodes.iter().map(|node| node.twin()).collect();
+        let nodes = self.nodes.iter().map(Node::twin).collect();
         Arc::new(Quorum { nodes, shared: Arc::clone(&self.shared) })
     }
 
     fn alarm(&self, alarm: Alarm) {
-        self.nodes.iter().for_each(|node| node.alarm(Arc::clone(&alarm)));
+        self.nodes.iter().for_each(|node| node.store.alarm(Arc::clone(&alarm)));
     }
 
     fn address(&self) -> String {
-        let nodes: Vec<String> = self.nodes.iter().map(|node| node.address()).collect();
+        let nodes: Vec<String> = self.nodes.iter().map(|node| node.store.address()).collect();
         format!("quorum:{}", nodes.join(","))
     }
 }

@@ -1,107 +1,156 @@
 //! One round of questions to all nodes at once, each with a limit, and what the answers amount to.
 
+use super::node::Node;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Async, Store};
-use futures_util::FutureExt;
+use crate::names::Name;
+use crate::store::Async;
 use holdline_kernel::{Tally, Time, Verdict, Vote};
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 /// A node's answer: its vote, and what came with it.
 pub(super) type Answer<T> = (Vote, T);
 
-enum Node<'a, T> {
+/// The time that the other nodes have once a majority has answered, where all answers are wanted.
+const GRACE: Duration = Duration::from_millis(250);
+
+struct Slot<'a, T> {
+    node: &'a Node,
+    state: State<'a, T>,
+}
+
+enum State<'a, T> {
     Asked(Async<'a, Answer<T>>),
-    Answered(Result<Answer<T>, String>),
+    Answered(Result<Answer<T>>),
 }
 
 /// The questions of one round.
 pub(super) struct Round<'a, T> {
-    nodes: Vec<Node<'a, T>>,
+    line: &'a Name,
+    slots: Vec<Slot<'a, T>>,
     tally: Tally,
     patience: Duration,
+    /// Silent nodes are left out, since enough others are there.
+    selects: bool,
 }
 
 /// What came of a round.
 pub(super) struct Outcome<T> {
-    answers: Vec<Result<Answer<T>, String>>,
+    /// Nothing of a node that was not waited for.
+    answers: Vec<Option<Result<Answer<T>>>>,
     verdict: Verdict,
     noes: u32,
     tally: Tally,
 }
 
 impl<'a, T> Round<'a, T> {
-    pub(super) fn new(tally: Tally, patience: Duration) -> Self {
-        Round { nodes: Vec::new(), tally, patience }
+    /// A round about this line, in which each node has this long for its answer.
+    pub(super) fn new(nodes: &[Node], line: &'a Name, patience: Duration) -> Self {
+        let tally = Tally::new(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
+        let there = nodes.iter().filter(|node| !node.is_silent()).count();
+        let selects = there < nodes.len() && there >= tally.majority() as usize;
+        Round { line, slots: Vec::with_capacity(nodes.len()), tally, patience, selects }
     }
 
-    pub(super) fn ask(&mut self, question: Async<'a, Answer<T>>) {
-        self.nodes.push(Node::Asked(question));
+    /// Whether this node is to be left out, and asked in the background only.
+    pub(super) fn leaves_out(&self, node: &Node) -> bool {
+        self.selects && node.is_silent()
+    }
+
+    pub(super) fn ask(&mut self, node: &'a Node, question: Async<'a, Answer<T>>) {
+        if self.leaves_out(node) {
+            self.leave_out(node);
+        } else {
+            self.slots.push(Slot { node, state: State::Asked(question) });
+        }
+    }
+
+    /// A node that is not asked.
+    pub(super) fn leave_out(&mut self, node: &'a Node) {
+        node.probe(self.line);
+        self.slots.push(Slot { node, state: State::Answered(Err(node.left_out())) });
     }
 
     /// A node whose answer is known already.
-    pub(super) fn answered(&mut self, answer: Answer<T>) {
-        self.nodes.push(Node::Answered(Ok(answer)));
+    pub(super) fn answered(&mut self, node: &'a Node, answer: Answer<T>) {
+        self.slots.push(Slot { node, state: State::Answered(Ok(answer)) });
     }
 
     /// Runs until the outcome is certain. Every node has been sent its question by then; what those
     /// do that have not answered is unknown.
-    pub(super) async fn run(self, sent: Time) -> Outcome<T> {
-        self.drive(sent, false).await
-    }
-
-    /// Runs until all have answered, or the time is up.
-    pub(super) async fn run_all(self, sent: Time) -> Outcome<T> {
-        self.drive(sent, true).await
-    }
-
-    async fn drive(mut self, sent: Time, all: bool) -> Outcome<T> {
+    pub(super) async fn run(mut self, sent: Time) -> Outcome<T> {
         let limit = sent.after(self.patience);
-        let answers = poll_fn(|cx| {
+        let decided = clock::within(limit, self.progress(sent, false)).await.is_some();
+        self.outcome(decided)
+    }
+
+    /// Runs until all have answered; a little longer than a majority takes, at most.
+    pub(super) async fn run_all(mut self, sent: Time) -> Outcome<T> {
+        let mut limit = sent.after(self.patience);
+        if clock::within(limit, self.progress(sent, false)).await.is_some() {
+            limit = limit.min(clock::now().after(GRACE));
+        }
+        let decided = clock::within(limit, self.progress(sent, true)).await.is_some();
+        self.outcome(decided)
+    }
+
+    async fn progress(&mut self, sent: Time, all: bool) {
+        poll_fn(|cx| {
             let mut open = false;
             // All are polled each time, the first time to send them off.
-            for node in &mut self.nodes {
-                if let Node::Asked(question) = node {
+            for Slot { node, state } in &mut self.slots {
+                if let State::Asked(question) = state {
                     match question.as_mut().poll(cx) {
                         Poll::Ready(answer) => {
-                            *node = Node::Answered(answer.map_err(|error| format!("{error:#}")));
+                            node.ended(sent, answer.as_ref().err());
+                            *state = State::Answered(answer);
                         }
                         Poll::Pending => open = true,
                     }
                 }
             }
-            let decided = self.verdict() != Verdict::Open;
-            if !open || (decided && !all) { Poll::Ready(()) } else { Poll::Pending }
-        });
-        let _ = clock::within(limit, answers).await;
-        self.outcome()
+            if !open || (!all && self.decided()) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
-    fn verdict(&self) -> Verdict {
-        let mut tally = self.tally;
-        for node in &self.nodes {
-            if let Node::Answered(answer) = node {
-                tally.count(answer.as_ref().map_or(Vote::Unknown, |(vote, _)| *vote));
+    /// Whether the other answers change nothing: a majority said yes; or so many said no, or
+    /// nothing, that none can.
+    fn decided(&self) -> bool {
+        let (mut yes, mut no, mut failed) = (self.tally, 0, 0);
+        for Slot { state, .. } in &self.slots {
+            match state {
+                State::Answered(Ok((Vote::Yes, _))) => _ = yes.count(Vote::Yes),
+                State::Answered(Ok(_)) => no += 1,
+                State::Answered(Err(_)) => failed += 1,
+                State::Asked(_) => {}
             }
         }
-        tally.verdict()
+        yes.verdict() == Verdict::Met || hopeless(self.tally, no) || failed >= yes.majority()
     }
 
-    fn outcome(self) -> Outcome<T> {
-        let silent = || "it did not answer in time".to_owned();
+    /// Those that have not answered are silent, unless it was `decided` without them.
+    fn outcome(self, decided: bool) -> Outcome<T> {
         let tally = self.tally;
         let mut count = tally;
         let mut noes = 0;
-        let mut answers = Vec::with_capacity(self.nodes.len());
-        for node in self.nodes {
-            let answer = match node {
-                Node::Answered(answer) => answer,
-                Node::Asked(_) => Err(silent()),
+        let mut answers = Vec::with_capacity(self.slots.len());
+        for Slot { node, state } in self.slots {
+            let answer = match state {
+                State::Answered(answer) => Some(answer),
+                State::Asked(_) if decided => None,
+                State::Asked(_) => {
+                    node.silent();
+                    let message = "it did not answer in time";
+                    Some(Err(Error::new(ErrorKind::Unavailable, message)))
+                }
             };
-            let vote = answer.as_ref().map_or(Vote::Unknown, |(vote, _)| *vote);
+            let vote = match &answer {
+                Some(Ok((vote, _))) => *vote,
+                Some(Err(_)) | None => Vote::Unknown,
+            };
             noes += u32::from(vote == Vote::No);
             count.count(vote);
             answers.push(answer);
@@ -118,8 +167,13 @@ impl<T> Outcome<T> {
 
     /// Whether so many said no that the silent ones do not matter.
     pub(super) fn hopeless_by_no(&self) -> bool {
-        let mut rest = self.tally;
-        (0..self.noes).map(|_| rest.count(Vote::No)).last() == Some(Verdict::Failed)
+        hopeless(self.tally, self.noes)
+    }
+
+    /// Whether a majority answered, and not with one voice: of rivals who each have a part of those
+    /// that answer none may keep it.
+    pub(super) fn tied(&self) -> bool {
+        self.noes > 0 && self.each().flatten().count() >= self.tally.majority() as usize
     }
 
     /// One thing of each answer, or the default of those that did not answer.
@@ -129,46 +183,21 @@ impl<T> Outcome<T> {
 
     /// Each node's answer, if it gave one.
     pub(super) fn each(&self) -> impl Iterator<Item = Option<&Answer<T>>> {
-        self.answers.iter().map(|answer| answer.as_ref().ok())
+        self.answers.iter().map(|answer| answer.as_ref()?.as_ref().ok())
     }
 
     /// The answers of those who gave one.
     pub(super) fn into_answers(self) -> impl Iterator<Item = Answer<T>> {
-        self.answers.into_iter().flatten()
+        self.answers.into_iter().flatten().flatten()
     }
 
     /// What went wrong with each node, if anything did.
-    pub(super) fn failures(&self) -> Vec<Option<String>> {
-        self.answers.iter().map(|answer| answer.as_ref().err().cloned()).collect()
+    pub(super) fn failures(&self) -> impl Iterator<Item = Option<&Error>> {
+        self.answers.iter().map(|answer| answer.as_ref()?.as_ref().err())
     }
 }
 
-/// The longest that is waited for a node behind everybody's back.
-const LATE: Duration = Duration::from_secs(5);
-
-/// A question that is asked to its end, whether or not anybody still waits for the answer: one that
-/// is dropped early may not have been sent yet. Without a runtime (in the simulation, which sends
-/// at once) it is as any other.
-pub(super) fn to_its_end<T: Send + 'static>(
-    question: impl Future<Output = Result<Answer<T>>> + Send + 'static,
-) -> Async<'static, Answer<T>> {
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return Box::pin(question) };
-    let gone = || Err(Error::new(ErrorKind::Unavailable, "it did not answer in time"));
-    let limit = clock::now().after(LATE);
-    let mut question = Box::pin(clock::within(limit, question));
-    // Begun here, so that it is ahead of what this caller asks the node next.
-    if let Some(answer) = question.as_mut().now_or_never() {
-        return Box::pin(std::future::ready(answer.unwrap_or_else(gone)));
-    }
-    let task = runtime.spawn(question);
-    Box::pin(async move { task.await.ok().flatten().unwrap_or_else(gone) })
-}
-
-/// Says for each node what went wrong there.
-pub(super) fn detail(nodes: &[Arc<dyn Store>], failures: &[Option<String>]) -> String {
-    let each = nodes.iter().zip(failures).filter_map(|(node, failure)| {
-        failure.as_ref().map(|failure| format!("{}: {failure}", node.address()))
-    });
-    let each: Vec<String> = each.collect();
-    if each.is_empty() { "all answered, too late".to_owned() } else { each.join("; ") }
+/// Whether no majority can say yes any more, with so many that said no.
+fn hopeless(mut tally: Tally, noes: u32) -> bool {
+    (0..noes).map(|_| tally.count(Vote::No)).last() == Some(Verdict::Failed)
 }

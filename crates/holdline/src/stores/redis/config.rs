@@ -146,7 +146,7 @@ impl Config {
             sentinel_password: None,
             db: 0,
             prefix: String::new(),
-            timeout: Duration::from_secs(2),
+            timeout: Duration::from_millis(1500),
             idle: Duration::from_secs(600),
             layout: Layout::Line,
             ack: None,
@@ -173,6 +173,12 @@ impl Config {
     fn agrees(&self) -> Result<()> {
         if self.cert.is_some() != self.key.is_some() {
             return Err(invalid("has a client certificate without its key, or a key without one"));
+        }
+        if self.user.is_some() && self.password.is_none() {
+            return Err(invalid(
+                "has a user but no password; a password alone is written with a colon before it, \
+                 as in redis://:PASSWORD@HOST",
+            ));
         }
         if !self.tls && (self.ca.is_some() || self.cert.is_some()) {
             return Err(invalid("has certificates but no TLS; let it begin with rediss"));
@@ -255,18 +261,18 @@ impl Config {
         Ok(())
     }
 
-    /// The URL for messages: without the password, and without options.
+    /// The URL for messages: without what stands before the host, and without options. A lone word
+    /// there may well be a password whose colon was forgotten.
     pub(super) fn address(&self) -> String {
         let scheme = if self.tls { "rediss" } else { "redis" };
-        let user = self.user.as_deref().map_or(String::new(), |user| format!("{user}@"));
         let hosts: Vec<String> = self.hosts.iter().map(|(h, p)| join(h, *p)).collect();
         let hosts = hosts.join(",");
         let db = if self.db == 0 { String::new() } else { format!("/{}", self.db) };
         match &self.kind {
-            Kind::Single => format!("{scheme}://{user}{hosts}{db}"),
-            Kind::Unix(path) => format!("redis+unix://{user}{path}"),
-            Kind::Sentinel(service) => format!("{scheme}+sentinel://{user}{hosts}/{service}{db}"),
-            Kind::Cluster => format!("{scheme}+cluster://{user}{hosts}"),
+            Kind::Single => format!("{scheme}://{hosts}{db}"),
+            Kind::Unix(path) => format!("redis+unix://{path}"),
+            Kind::Sentinel(service) => format!("{scheme}+sentinel://{hosts}/{service}{db}"),
+            Kind::Cluster => format!("{scheme}+cluster://{hosts}"),
         }
     }
 }
@@ -383,7 +389,7 @@ mod tests {
         assert_eq!(full.password, Some(Secret("p@ss:".to_owned())));
         assert_eq!((full.db, full.prefix.as_str(), full.tls), (3, "app:", true));
         assert_eq!(full.timeout, Duration::from_millis(500));
-        assert_eq!(full.address(), "rediss://al@[::1]:7/3");
+        assert_eq!(full.address(), "rediss://[::1]:7/3");
         assert!(!format!("{full:?}").contains("p@ss"));
         let sentinel = read("redis+sentinel://a,b:2/main/1").expect("good");
         assert_eq!(sentinel.kind, Kind::Sentinel("main".to_owned()));
@@ -415,6 +421,8 @@ mod tests {
             "redis://u:canary%zz@h",
             "redis://u:canary@h#x",
             "redis://u:canary@h?x=1",
+            "redis://canary@h",
+            "redis+cluster://canary@a,b",
             "redis://h?timeout=5",
             "redis://h?prefix={a}",
             "redis+cluster://h/1",

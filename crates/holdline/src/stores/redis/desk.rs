@@ -23,7 +23,7 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// What is to be done to one line.
 pub(super) struct Step {
@@ -46,6 +46,8 @@ pub(super) struct Desk {
     together: AtomicBool,
     under_way: AtomicUsize,
     queue: Mutex<Queue>,
+    /// For how many more calls of several steps there is room.
+    room: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -53,6 +55,8 @@ struct Queue {
     waiting: Vec<Waiting>,
     /// Somebody is going to empty it.
     seen_to: bool,
+    /// When it is so long, those in it are looked for who have given up.
+    sweep_at: usize,
 }
 
 struct Waiting {
@@ -65,6 +69,10 @@ const ALONE: usize = 2;
 /// So many steps make one call at most. More would cost a little less each, but the server would do
 /// nothing while they come together, and nothing else while it deals with them.
 const MOST: usize = 20;
+/// So many calls of several steps are under way at most; what comes then waits in the queue.
+const ROOM: usize = 256;
+/// When the queue is so long, those in it are looked for who have given up.
+const LONG: usize = 1024;
 
 impl Step {
     fn script(&self) -> &'static Script {
@@ -117,6 +125,7 @@ impl Desk {
             together: AtomicBool::new(config.kind != Kind::Cluster && config.ack.is_none()),
             under_way: AtomicUsize::new(0),
             queue: Mutex::default(),
+            room: Arc::new(Semaphore::new(ROOM)),
             link: Link::new(config, cue),
         })
     }
@@ -154,26 +163,44 @@ impl Desk {
     }
 
     /// Puts it in the queue. A full one is sent; any other is to be sent once all that can run now
-    /// has run, and has perhaps added to it.
+    /// has run, and has perhaps added to it. Where there is no room for a call, the queue grows until
+    /// there is, by those who wait for their answers.
     fn put(self: &Arc<Self>, one: Waiting) {
         let mut queue = self.queue();
         queue.waiting.push(one);
-        if queue.waiting.len() >= MOST {
+        if queue.waiting.len() >= queue.sweep_at.max(LONG) {
+            queue.waiting.retain(|one| !one.reply.is_closed());
+            queue.sweep_at = queue.waiting.len() * 2;
+        }
+        if queue.waiting.len() == MOST
+            && let Ok(room) = Arc::clone(&self.room).try_acquire_owned()
+        {
             let full = mem::take(&mut queue.waiting);
             drop(queue);
-            tokio::spawn(Arc::clone(self).send(full));
+            tokio::spawn(Arc::clone(self).send(full, room));
         } else if !mem::replace(&mut queue.seen_to, true) {
             drop(queue);
             let duty = Duty(Some(Arc::clone(self)));
-            let desk = Arc::clone(self);
-            tokio::spawn(async move {
-                tokio::task::yield_now().await;
-                desk.send(duty.take()).await;
-            });
+            tokio::spawn(Arc::clone(self).empty(duty));
         }
     }
 
-    async fn send(self: Arc<Self>, mut waiting: Vec<Waiting>) {
+    /// Sends what is in the queue, as there is room.
+    async fn empty(self: Arc<Self>, duty: Duty) {
+        tokio::task::yield_now().await;
+        loop {
+            // It is never closed.
+            let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
+            let (some, last) = self.queue().take();
+            if last {
+                duty.done();
+                return self.send(some, room).await;
+            }
+            tokio::spawn(Arc::clone(&self).send(some, room));
+        }
+    }
+
+    async fn send(self: Arc<Self>, mut waiting: Vec<Waiting>, _room: OwnedSemaphorePermit) {
         waiting.retain(|one| !one.reply.is_closed());
         if waiting.len() < 2 {
             return self.one_by_one(waiting).await;
@@ -196,9 +223,11 @@ impl Desk {
                 }
                 self.one_by_one(waiting).await;
             }
-            Ok(_) => {
+            Ok(answer) => {
+                // Which makes no sense to anybody; and nor may what comes after it.
+                self.link.distrust();
                 for one in waiting {
-                    let _ = one.reply.send(Ok(Value::Nil)); // which makes no sense to anybody
+                    let _ = one.reply.send(Ok(answer.clone()));
                 }
             }
             Err(fault) => {
@@ -233,6 +262,21 @@ fn fill(command: &mut Cmd, waiting: &[Waiting], cue: &str) {
     }
 }
 
+impl Queue {
+    /// Takes as many as one call may deal with; and says whether they were the last, after which
+    /// nobody sees to the queue.
+    fn take(&mut self) -> (Vec<Waiting>, bool) {
+        let most = self.waiting.len().min(MOST);
+        let rest = self.waiting.split_off(most);
+        let some = mem::replace(&mut self.waiting, rest);
+        let last = self.waiting.is_empty();
+        if last {
+            *self = Queue::default();
+        }
+        (some, last)
+    }
+}
+
 /// A call under way, and how many others there were when it began.
 struct UnderWay<'a> {
     desk: &'a Desk,
@@ -255,8 +299,8 @@ impl Drop for UnderWay<'_> {
 struct Duty(Option<Arc<Desk>>);
 
 impl Duty {
-    fn take(mut self) -> Vec<Waiting> {
-        self.0.take().map_or_else(Vec::new, |desk| mem::take(&mut *desk.queue()).waiting)
+    fn done(mut self) {
+        self.0 = None;
     }
 }
 

@@ -13,6 +13,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
     RedisConnectionInfo, RedisError, Value,
 };
+use std::time::Duration;
 
 /// A connection for commands, shared by all calls.
 #[derive(Clone)]
@@ -79,7 +80,7 @@ async fn scan_cluster(pattern: &str, conn: &mut ClusterConnection) -> Result<Vec
         .iter()
         .filter_map(|range| match range.get(2) {
             Some(Value::Array(node)) => {
-                redis::from_redis_value(Value::Array(node[..2].to_vec())).ok()
+                redis::from_redis_value(Value::Array(node.get(..2)?.to_vec())).ok()
             }
             _ => None,
         })
@@ -287,8 +288,13 @@ fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
         .map_err(unsent)?;
     let mut builder = ClusterClientBuilder::new(nodes)
         .retries(3)
-        .connection_timeout(config.timeout)
-        .response_timeout(config.timeout + config.ack_timeout)
+        // All nodes are waited for, and twice: those that the URL names, then those that they name.
+        // So one that stands still must not take all of the time, nor keep the others' calls waiting.
+        .connection_timeout(config.timeout / 4)
+        .response_timeout(
+            config.timeout / 2 + config.ack.map_or(Duration::ZERO, |_| config.ack_timeout),
+        )
+        .overall_response_timeout(Some(config.timeout + config.ack_timeout))
         .tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(user) = &config.user {
         builder = builder.username(user);

@@ -25,7 +25,7 @@ impl Fault {
         match self {
             Fault::Broken(..) => true,
             // A primary that has become a replica: find the new one.
-            Fault::Refused(error) => says(error, "READONLY") || says(error, "MASTERDOWN"),
+            Fault::Refused(error) => ["READONLY", "MASTERDOWN"].iter().any(|it| says(error, it)),
             Fault::Silence | Fault::Unconfirmed(..) | Fault::Ours(_) => false,
         }
     }
@@ -79,7 +79,8 @@ impl Fault {
 impl From<RedisError> for Fault {
     fn from(error: RedisError) -> Self {
         match error.kind() {
-            Kind::Io | Kind::ClusterConnectionNotFound => Fault::Broken(error, false),
+            // What cannot be parsed leaves nothing on its connection that could be.
+            Kind::Io | Kind::ClusterConnectionNotFound | Kind::Parse => Fault::Broken(error, false),
             _ if error.is_connection_dropped() || error.is_timeout() => Fault::Broken(error, false),
             _ => Fault::Refused(error),
         }
@@ -107,7 +108,7 @@ fn clean(error: &RedisError) -> String {
 }
 
 /// Codes of errors that may pass.
-const PASSING: [&str; 12] = [
+const PASSING: [&str; 15] = [
     "LOADING",
     "READONLY",
     "CLUSTERDOWN",
@@ -120,6 +121,9 @@ const PASSING: [&str; 12] = [
     "UNKILLABLE",
     "non local key",
     "NOGOODSLAVE",
+    "NOMASTERLINK",
+    "UNBLOCKED",
+    "INPROG",
 ];
 
 fn refused(error: &RedisError, address: &str, what: &str) -> Error {
@@ -141,6 +145,14 @@ fn refused(error: &RedisError, address: &str, what: &str) -> Error {
              written by this library; choose another prefix, or remove that key"
         );
         return Error::new(ErrorKind::Corrupt, message);
+    } else if is("FOREIGN") {
+        let _ = write!(
+            message,
+            "{address}: the key of {what} is {}, which shares no rules with the locks of this \
+             scheme; use another name",
+            foreign(error)
+        );
+        return Error::new(ErrorKind::Mismatch, message);
     } else if is("HOLDLINE") || is("data string too short") {
         let _ = write!(
             message,
@@ -168,4 +180,53 @@ fn refused(error: &RedisError, address: &str, what: &str) -> Error {
     };
     let _ = write!(message, "{address} {advice}: {}", clean(error));
     Error::new(kind, message)
+}
+
+/// What a script found instead of a lock.
+fn foreign(error: &RedisError) -> &'static str {
+    if says(error, "read-write") {
+        "Redisson's read-write lock"
+    } else {
+        "a hash that is no lock of Redisson's"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(reply: &str) -> Error {
+        let value = redis::parse_redis_value(reply.as_bytes()).expect("a reply");
+        let error = value.extract_error().expect_err("an error");
+        Fault::from(error).explain("redis://h", "lock \"x\"")
+    }
+
+    /// As servers said them, by themselves and from within a script.
+    #[test]
+    fn what_passes_by_itself_may_be_tried_again() {
+        for reply in [
+            "LOADING Redis is loading the dataset in memory",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "READONLY You can't write against a read only replica.",
+            "READONLY You can't write against a read only replica. script: 1, on @user_script:1.",
+            "ERR Error running script (call to f_1): @user_script: 1: -READONLY You can't write",
+            "CLUSTERDOWN The cluster is down",
+            "CLUSTERDOWN Hash slot not served",
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
+            "NOREPLICAS Not enough good replicas to write.",
+            "ERR max number of clients reached",
+            "ERR Script attempted to access a non local key in a cluster node",
+            "UNBLOCKED force unblock from blocking operation, instance state changed",
+        ] {
+            let error = explained(&format!("-{reply}\r\n"));
+            assert!(error.retryable(), "{error:?}");
+        }
+        for reply in ["NOAUTH Authentication required.", "WRONGTYPE Operation", "OOM command"] {
+            let error = explained(&format!("-{reply}\r\n"));
+            assert!(!error.retryable(), "{error:?}");
+        }
+        let parse = redis::parse_redis_value(b"?what").expect_err("no reply");
+        assert!(Fault::from(parse.clone()).breaks() && Fault::from(parse).in_doubt());
+    }
 }

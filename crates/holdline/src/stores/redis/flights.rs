@@ -14,7 +14,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 #[derive(Default)]
-pub(super) struct Flights(Mutex<HashMap<TicketId, Fate>>);
+pub(super) struct Flights(Mutex<Noted>);
+
+#[derive(Default)]
+struct Noted {
+    fates: HashMap<TicketId, Fate>,
+    /// When there are so many, the old ones are swept out.
+    sweep_at: usize,
+}
 
 struct Fate {
     /// How many requests are under way.
@@ -32,36 +39,48 @@ pub(super) struct Flight<'a> {
     landed: bool,
 }
 
-/// Who never gives a ticket up makes us forget about it at last.
+/// Who never gives a ticket up makes us forget about it at last: when there are more than so many,
+/// and then whenever there are twice as many as the last time had to leave.
 const KEPT: usize = 4096;
 
 impl Flights {
-    fn map(&self) -> MutexGuard<'_, HashMap<TicketId, Fate>> {
+    fn noted(&self) -> MutexGuard<'_, Noted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a request before it is sent.
     pub(super) fn begin(&self, id: TicketId) -> Flight<'_> {
         let now = clock::now();
-        let mut map = self.map();
-        if map.len() >= KEPT && !map.contains_key(&id) {
+        let mut noted = self.noted();
+        if noted.fates.len() >= noted.sweep_at.max(KEPT) {
             let old = Duration::from_secs(600);
-            map.retain(|_, fate| fate.open > 0 || fate.since.until(now) < old);
+            noted.fates.retain(|_, fate| fate.open > 0 || fate.since.until(now) < old);
+            noted.sweep_at = noted.fates.len() * 2;
         }
-        map.entry(id).or_insert(Fate { open: 0, doubt: false, since: now }).open += 1;
+        noted.fates.entry(id).or_insert(Fate { open: 0, doubt: false, since: now }).open += 1;
         Flight { flights: self, id, landed: false }
     }
 
     /// Whether the server may yet carry out a request to enter.
     pub(super) fn in_doubt(&self, id: TicketId) -> bool {
-        self.map().contains_key(&id)
+        self.noted().fates.contains_key(&id)
     }
 
     /// The ticket has been given up, and barred.
     pub(super) fn forget(&self, id: TicketId) {
-        let mut map = self.map();
-        if map.get(&id).is_some_and(|fate| fate.open == 0) {
-            map.remove(&id);
+        let mut noted = self.noted();
+        if noted.fates.get(&id).is_some_and(|fate| fate.open == 0) {
+            noted.remove(id);
+        }
+    }
+}
+
+impl Noted {
+    /// Forgets one, and gives memory back after many.
+    fn remove(&mut self, id: TicketId) {
+        self.fates.remove(&id);
+        if self.fates.capacity() > 4 * KEPT && self.fates.len() < self.fates.capacity() / 8 {
+            self.fates.shrink_to(KEPT);
         }
     }
 }
@@ -75,12 +94,12 @@ impl Flight<'_> {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        let mut map = self.flights.map();
-        let Some(fate) = map.get_mut(&self.id) else { return };
+        let mut noted = self.flights.noted();
+        let Some(fate) = noted.fates.get_mut(&self.id) else { return };
         fate.open -= 1;
         fate.doubt |= !self.landed;
         if fate.open == 0 && !fate.doubt {
-            map.remove(&self.id);
+            noted.remove(self.id);
         }
     }
 }

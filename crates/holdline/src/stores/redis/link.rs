@@ -13,22 +13,40 @@ use super::dial::{self, Conn};
 use super::fault::{Fault, no_script, says};
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind};
-use holdline_kernel::Time;
+use holdline_kernel::{Schedule, Time};
 use redis::{Cmd, FromRedisValue, Value};
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A connection that has been silent for so long, though asked, is given up.
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// The pauses between attempts to connect that fail: from the first to the longest.
+const SOON: Duration = Duration::from_millis(10);
+const SLOW: Duration = Duration::from_millis(250);
+
 pub(super) struct Link {
     config: Arc<Config>,
     /// A channel that its connection listens to, or empty: see `many.lua`.
     cue: String,
     slot: Mutex<Slot>,
-    /// Held by the one who connects; the others wait for it.
-    dialing: tokio::sync::Mutex<()>,
+    /// Held by the one who connects; the others wait for it, and for what comes of it.
+    dialing: tokio::sync::Mutex<Dialing>,
+    /// How many attempts to connect have failed.
+    attempts: AtomicU64,
+}
+
+/// How connecting goes.
+#[derive(Default)]
+struct Dialing {
+    /// How often it has failed in a row,
+    failures: u32,
+    /// and how it failed last.
+    fault: Option<Fault>,
+    /// Not to be tried before this.
+    not_before: Time,
 }
 
 #[derive(Default)]
@@ -55,7 +73,7 @@ const NONE: Duration = Duration::ZERO;
 pub(super) struct Script {
     text: &'static str,
     hash: LazyLock<String>,
-    /// Whether it takes or keeps a lock; if it does, its answer is a number other than 0.
+    /// Whether it takes or keeps a lock; if it does, its answer is a number other than 0, or a text.
     enters: bool,
 }
 
@@ -76,7 +94,7 @@ macro_rules! script {
 
 script!(ENTER: true, lua!("enter_head.lua", "enter_one.lua", "many.lua", "enter.lua"));
 script!(LEAVE, lua!("leave_head.lua", "leave_one.lua", "many.lua", "leave.lua"));
-script!(EVICT, lua!("leave_head.lua", "leave_one.lua", "many.lua", "evict.lua"));
+script!(EVICT, lua!("leave_head.lua", "evicted.lua", "leave_one.lua", "many.lua", "evict.lua"));
 script!(
     TOGETHER,
     concat!(
@@ -92,11 +110,11 @@ script!(
 script!(BUSY, lua!("busy.lua"));
 script!(LOOK, lua!("look.lua"));
 script!(STRING_ENTER: true, lua!("string_enter.lua"));
-script!(STRING_LEAVE, lua!("string_leave.lua"));
+script!(STRING_LEAVE, lua!("evicted.lua", "string_leave.lua"));
 script!(STRING_LOOK, lua!("string_look.lua"));
-script!(REDISSON_ENTER: true, lua!("redisson_enter.lua"));
-script!(REDISSON_LEAVE, lua!("redisson_leave.lua"));
-script!(REDISSON_LOOK, lua!("redisson_look.lua"));
+script!(REDISSON_ENTER: true, lua!("redisson_foreign.lua", "redisson_enter.lua"));
+script!(REDISSON_LEAVE, lua!("evicted.lua", "redisson_leave.lua"));
+script!(REDISSON_LOOK, lua!("redisson_foreign.lua", "redisson_look.lua"));
 
 impl Script {
     #[cfg(test)]
@@ -119,7 +137,13 @@ impl Script {
 
 impl Link {
     pub(super) fn new(config: Arc<Config>, cue: String) -> Self {
-        Link { config, cue, slot: Mutex::default(), dialing: tokio::sync::Mutex::new(()) }
+        Link {
+            config,
+            cue,
+            slot: Mutex::default(),
+            dialing: tokio::sync::Mutex::default(),
+            attempts: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn cue(&self) -> &str {
@@ -178,21 +202,57 @@ impl Link {
             self.discard(number);
         }
         match reply? {
-            (Value::Int(1..), got) if got < acks => Err(Fault::Unconfirmed(got, acks)),
+            // A lock, in whichever form it is said.
+            (Value::Int(1..) | Value::BulkString(_), got) if got < acks => {
+                Err(Fault::Unconfirmed(got, acks))
+            }
             (value, _) => Ok(value),
         }
     }
 
     /// The connection, after a check that it answers; or a new one.
     async fn conn(&self) -> Result<Found, Fault> {
-        if let Some(found) = self.usable() {
-            return Ok(found);
+        match self.usable() {
+            Some(found) => Ok(found),
+            None => Box::pin(self.connect()).await, // rare, and large
         }
-        let _alone = self.dialing.lock().await;
+    }
+
+    /// A new connection, made by one for all who want one. After a failure the next attempt waits
+    /// for a moment, however many ask; those who have waited for a failed attempt share its error.
+    async fn connect(&self) -> Result<Found, Fault> {
+        let attempts = self.attempts.load(Ordering::Relaxed);
+        let mut dialing = self.dialing.lock().await;
         if let Some(found) = self.usable() {
             return Ok(found); // made by somebody else in the meantime
         }
-        let mut conn = Box::pin(dial::commands(&self.config, &self.cue)).await?; // rare, and large
+        if let Some(fault) = &dialing.fault
+            && self.attempts.load(Ordering::Relaxed) != attempts
+        {
+            return Err(fault.copy());
+        }
+        clock::sleep_until(dialing.not_before).await;
+        let backoff = Schedule::exponential(SOON, SLOW).jitter(50);
+        let pause = backoff.pause(dialing.failures, fastrand::u64(..));
+        // Also if this future is dropped before it is done.
+        dialing.not_before = clock::now().after(pause);
+        match self.dial().await {
+            Ok(found) => {
+                *dialing = Dialing::default();
+                Ok(found)
+            }
+            Err(fault) => {
+                dialing.failures = dialing.failures.saturating_add(1);
+                dialing.not_before = clock::now().after(pause);
+                dialing.fault = Some(fault.copy());
+                self.attempts.fetch_add(1, Ordering::Relaxed);
+                Err(fault)
+            }
+        }
+    }
+
+    async fn dial(&self) -> Result<Found, Fault> {
+        let mut conn = dial::commands(&self.config, &self.cue).await?;
         let acks = match self.config.ack {
             None => 0,
             Some(ack @ Ack::Count(_)) => ack.of(0),

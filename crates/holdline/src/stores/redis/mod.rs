@@ -11,12 +11,14 @@
 //! dial.rs    making connections         flights.rs requests whose fate is unknown
 //! fault.rs   errors                     topics.rs  the channels of locks, notices.rs their kinds
 //! wire.rs    what is sent and answered       plain.rs  others' layouts: string.rs, redisson.rs
+//! probe.rs   what listens at an address, if it is no Redis server
 //! ```
 
 mod config;
 mod desk;
 mod dial;
 mod ears;
+mod evictions;
 mod fault;
 mod flights;
 mod keys;
@@ -25,12 +27,14 @@ mod link;
 mod model;
 mod notices;
 mod plain;
+mod probe;
 mod redisson;
 mod string;
 mod topics;
 mod view;
 mod wire;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
@@ -50,7 +54,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use string::Strings;
-use wire::{digits, millis, standing, tail, wants};
+use wire::{describe, digits, millis, standing, tail, wants};
 
 /// Locks on a Redis or Valkey server, or several of them in a cluster or behind sentinels.
 pub struct Redis {
@@ -147,8 +151,8 @@ impl Redis {
                 if let Some(flight) = flight.filter(|_| !answer.repeated) {
                     flight.landed();
                 }
-                standing(ticket, &answer.value)
-                    .ok_or_else(|| self.nonsense(line))?
+                standing(ticket, how, &answer.value)
+                    .ok_or_else(|| self.nonsense(line, &answer.value))?
                     .map_err(|refusal| refuse(line, ticket, refusal))
             }
             Err(fault) => {
@@ -178,32 +182,29 @@ impl Redis {
             // Perhaps it was the first attempt, whose reply was lost, that gave the place up.
             Value::Int(0) if answer.repeated => Err(half_known(&self.shared.address, line)),
             Value::Int(0) => Ok(false),
-            _ => Err(self.nonsense(line)),
+            other => Err(self.nonsense(line, &other)),
         }
     }
 
-    async fn do_evict(&self, line: &Name, id: TicketId, reason: &str) -> Result<Option<Seq>> {
+    async fn do_evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let fill = |command: &mut Cmd| {
-            command.arg(&digits(id)).arg(millis(self.shared.config.idle)).arg("").arg(0);
+            command.arg(&digits(id)).arg(millis(self.shared.config.idle)).arg("").arg(0).arg(note);
         };
         let answer = self.run(&EVICT, line, &fill).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         match answer.value {
-            Value::Int(token) => {
-                tracing::info!(name = %line, reason, "place removed by force");
-                Ok(Some(Seq(token.unsigned_abs())))
-            }
+            Value::Int(token) if token > 0 => Ok(Some(Seq(token.unsigned_abs()))),
             // Perhaps it was the first attempt, whose reply was lost, that removed it.
             Value::Nil if answer.repeated => Err(half_known(&self.shared.address, line)),
             Value::Nil => Ok(None),
-            _ => Err(self.nonsense(line)),
+            other => Err(self.nonsense(line, &other)),
         }
     }
 
     async fn do_look(&self, line: &Name) -> Result<View> {
         let answer = self.run(&LOOK, line, &|_| {}).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        view::read(&answer.value).ok_or_else(|| self.nonsense(line))
+        view::read(&answer.value).ok_or_else(|| self.foreign(line))
     }
 
     async fn do_list(&self, prefix: &str) -> Result<Vec<Name>> {
@@ -218,17 +219,32 @@ impl Redis {
         names.sort();
         names.dedup();
         let busy = futures_util::stream::iter(names.into_iter().map(|name| async {
-            let answer = self.run(&BUSY, &name, &|_| {}).await.map_err(explain)?;
-            Ok((answer.value == Value::Int(1)).then_some(name))
+            match self.run(&BUSY, &name, &|_| {}).await.map_err(explain) {
+                Ok(answer) => Ok((answer.value == Value::Int(1)).then_some(name)),
+                Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None), // no line
+                Err(error) => Err(error),
+            }
         }));
         let found: Vec<Option<Name>> = busy.buffered(64).try_collect().await?;
         Ok(found.into_iter().flatten().collect())
     }
 
-    fn nonsense(&self, line: &Name) -> Error {
+    /// The connection is given up as well: whatever else comes over it may belong to another call.
+    fn nonsense(&self, line: &Name, answer: &Value) -> Error {
+        self.desk.link.distrust();
         let message = format!(
-            "{} gave an answer about lock \"{line}\" that makes no sense; is it a Redis or Valkey \
-             server?",
+            "{} gave an answer about lock \"{line}\" that makes no sense: {}; is it a Redis or \
+             Valkey server?",
+            self.shared.address,
+            describe(answer)
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    }
+
+    fn foreign(&self, line: &Name) -> Error {
+        let message = format!(
+            "{}: the key of lock \"{line}\" holds something else, which was not written by this \
+             version of holdline; choose another prefix, or remove that key",
             self.shared.address
         );
         Error::new(ErrorKind::Corrupt, message)
@@ -296,13 +312,8 @@ impl Store for Redis {
         Box::pin(self.do_list(prefix))
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
-        Box::pin(self.do_evict(line, id, reason))
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(self.do_evict(line, id, note))
     }
 
     fn promises(&self) -> Promises {
@@ -342,9 +353,22 @@ impl fmt::Debug for Redis {
 }
 
 /// Opens the store at a URL of this scheme, of which `rest` follows the colon, and makes sure that
-/// it can be used.
+/// it can be used: within the time that one request may take. If it cannot be reached, the error
+/// says what is there instead, as far as that can be found out soon.
 pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
-    let mut config = Config::read(scheme, rest)?;
+    let config = Config::read(scheme, rest)?;
+    // What is left of the time is for finding out why.
+    let limit = clock::now().after(config.timeout - config.timeout / 4);
+    let opened = Box::pin(connect(config.clone()));
+    let error = match clock::within(limit, opened).await {
+        Some(Err(error)) if error.retryable() => error,
+        Some(opened) => return opened,
+        None => Fault::Silence.explain(&config.address(), ""),
+    };
+    Err(probe::why(&config).await.unwrap_or(error))
+}
+
+async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
     if config.layout == Layout::Line {
         let store = Redis::new(config)?;
         store.desk.link.check(&store.shared.address).await?;

@@ -7,7 +7,7 @@
 use super::link::{ENTER, EVICT, LEAVE, LOOK, TOGETHER};
 use super::view;
 use super::wire::{digits, millis, standing, tail, wants};
-use crate::store::{Enter, Refusal, Seq, Standing, Ticket, TicketId};
+use crate::store::{EVICTIONS_KEPT, Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use holdline_kernel::{Deck, Head, Line, Place, Time};
 use redis::{Connection, Value};
 use std::collections::BTreeSet;
@@ -17,7 +17,8 @@ use std::time::Duration;
 #[path = "../../../tests/redis_server/mod.rs"]
 mod redis_server;
 
-const KEYS: [&str; 5] = ["model{x}", "model{x}:p", "model{x}:q", "model{x}:e", "model{x}:x"];
+const KEYS: [&str; 6] =
+    ["model{x}", "model{x}:p", "model{x}:q", "model{x}:e", "model{x}:x", "model{x}:v"];
 const IDLE: Duration = Duration::from_secs(600);
 
 /// The keys are those of one run at a time.
@@ -102,6 +103,8 @@ struct Model {
     head: Head,
     deck: Deck<()>,
     woken: BTreeSet<(TicketId, Seq)>,
+    /// Tickets and notes, oldest first.
+    evicted: Vec<(TicketId, String)>,
 }
 
 impl Model {
@@ -169,7 +172,7 @@ fn both_enter(
 ) -> Result<Standing, Refusal> {
     let Ok(expected) = model.on(now, |line| line.enter(ticket, how, ()));
     let value = server.step('e', arguments(ticket, how), now);
-    let answer = standing(ticket, &value).expect("an answer that makes sense");
+    let answer = standing(ticket, how, &value).expect("an answer that makes sense");
     assert_eq!(answer, expected, "{how:?} {ticket:?} {value:?}");
     expected
 }
@@ -177,6 +180,7 @@ fn both_enter(
 /// Looking changes nothing in the server, so it may change nothing in the model.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "a path is not general enough")]
 fn same_view(server: &mut Server, model: &Model, now: u64) {
+    let kept = &model.evicted;
     let mut model = Model { head: model.head, deck: model.deck.clone(), ..Model::default() };
     let Ok(()) = model.on(now, |line| line.expire());
     let script = server.look.clone();
@@ -188,9 +192,12 @@ fn same_view(server: &mut Server, model: &Model, now: u64) {
             (p.id, p.seq, p.weight, p.seq < model.head.front, Time(now * 1000).until(p.expires))
         })
         .collect();
-    let seen: Vec<_> =
+    let evicted: Vec<_> = seen.evictions.iter().map(|one| (one.id, one.note.to_string())).collect();
+    let places: Vec<_> =
         seen.places.iter().map(|p| (p.id, p.seq, p.weight, p.admitted, p.expires_in)).collect();
-    assert_eq!(seen, expected);
+    let seen = (evicted, places);
+    assert_eq!(seen.1, expected);
+    assert_eq!(seen.0, kept[kept.len().saturating_sub(EVICTIONS_KEPT)..]);
 }
 
 fn run(seed: u64, steps: u32, few: u8) {
@@ -248,8 +255,10 @@ fn run(seed: u64, steps: u32, few: u8) {
                 let id = chance.of(&ids);
                 let Ok(expected) = model.on(now, |line| line.evict(id));
                 let script = server.evict.clone();
-                let args = [going(id), vec![Vec::new(), b"0".to_vec()]].concat();
-                let value = server.run(&script, &args, now);
+                let note = format!("evicted in step {step}, with a \0");
+                let rest = vec![Vec::new(), b"0".to_vec(), note.clone().into_bytes()];
+                let value = server.run(&script, &[going(id), rest].concat(), now);
+                model.evicted.extend(expected.map(|_| (id, note)));
                 let expected = expected.map_or(Value::Nil, |seq| Value::Int(seq.0.cast_signed()));
                 assert_eq!(value, expected);
             }
@@ -312,7 +321,7 @@ fn tokens_end_before_doubles_lose_count() {
             call.arg(arg);
         }
         let value = call.invoke(&mut conn).expect("the script runs");
-        standing(&ticket, &value).expect("an answer that makes sense")
+        standing(&ticket, Enter::Try, &value).expect("an answer that makes sense")
     };
     assert_eq!(enter((1 << 53) - 1), Err(Refusal::Exhausted));
     let seq = Seq((1 << 53) - 2);

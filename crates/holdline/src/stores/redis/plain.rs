@@ -12,14 +12,16 @@
 
 use super::config::Config;
 use super::ears::Ears;
+use super::evictions::{self, SUFFIX_BESIDE};
 use super::fault::Fault;
 use super::link::{Link, Script};
+use super::wire::describe;
 use super::{digits, half_known, keys, millis};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, Enter, Promises, Refusal, Seq, Standee, Standing, Store, Ticket, TicketId, View,
-    refuse,
+    Alarm, Async, Enter, Eviction, Promises, Refusal, Seq, Standee, Standing, Store, Ticket,
+    TicketId, View, refuse,
 };
 use futures_util::{StreamExt, TryStreamExt};
 use redis::{Cmd, Value};
@@ -28,9 +30,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a lock looks like in the server. The scripts answer alike: to enter, 1 for ours, 0 for ours
-/// no more, `{ms}` for somebody else's with so long to live; to leave, 0 if there was nothing to
-/// leave.
+/// What a lock looks like in the server. The scripts answer alike: to enter, the owner if it is his,
+/// 0 if it is not any more, `{ms}` for somebody else's with so long to live; to leave, 0 if there was
+/// nothing to leave; to look, something that ends with the evictions.
 pub(super) trait Form: Send + Sync + 'static {
     /// As in `?scheme=`.
     fn scheme(&self) -> &'static str;
@@ -44,10 +46,11 @@ pub(super) trait Form: Send + Sync + 'static {
     /// The last arguments to enter, after owner, lease, note, and 1 to renew only.
     fn to_enter(&self, key: &str, command: &mut Cmd);
 
-    /// The last arguments to leave, after the owner. `evict` if it is somebody else's place.
-    fn to_leave(&self, key: &str, evict: bool, command: &mut Cmd);
+    /// The arguments to leave, after the owner. If it is somebody else's place, the key of the
+    /// evictions follows, the ticket, and the note.
+    fn to_leave(&self, key: &str, command: &mut Cmd);
 
-    /// The arguments to look.
+    /// The arguments to look. The key of the evictions follows.
     fn to_look(&self, key: &str, command: &mut Cmd);
 
     /// Reads what looking answered; nothing if it makes no sense.
@@ -178,18 +181,23 @@ impl Plain {
             command.arg(&owner).arg(lease).arg(note).arg(keep);
             form.to_enter(key, command);
         };
-        match self.run(form.scripts()[0], key, &fill).await?.0 {
-            Value::Int(1) => Ok(Standing::Admitted(NO_TOKEN)),
-            Value::Int(0) => Ok(Standing::Lost),
-            Value::Array(items) => {
-                let Some(Value::Int(left)) = items.first() else { return Err(self.nonsense()) };
-                let keep = ticket.patience / 3;
-                let left = u64::try_from(*left).map_or(keep, Duration::from_millis);
-                let again = keep.min(left).max(Duration::from_millis(2));
-                Ok(Standing::Waiting { seq: None, again })
+        let (answer, _) = self.run(form.scripts()[0], key, &fill).await?;
+        match &answer {
+            Value::BulkString(whose) if whose == owner.as_bytes() => {
+                return Ok(Standing::Admitted(NO_TOKEN));
             }
-            _ => Err(self.nonsense()),
+            Value::Int(0) => return Ok(Standing::Lost),
+            Value::Array(items) => {
+                if let [Value::Int(left)] = &items[..] {
+                    let keep = ticket.patience / 3;
+                    let left = u64::try_from(*left).map_or(keep, Duration::from_millis);
+                    let again = keep.min(left).max(Duration::from_millis(2));
+                    return Ok(Standing::Waiting { seq: None, again });
+                }
+            }
+            _ => {}
         }
+        Err(self.nonsense(&answer))
     }
 
     async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
@@ -201,13 +209,13 @@ impl Plain {
         let owner = form.owner(id);
         let fill = |command: &mut Cmd| {
             command.arg(&owner);
-            form.to_leave(&key, false, command);
+            form.to_leave(&key, command);
         };
         match self.run(form.scripts()[1], &key, &fill).await? {
             (Value::Int(0), false) => Ok(false),
             (Value::Int(0), true) => Err(half_known(address, line)),
             (Value::Int(done), _) => Ok(self.told(&key, done)),
-            _ => Err(self.nonsense()),
+            (answer, _) => Err(self.nonsense(&answer)),
         }
     }
 
@@ -223,15 +231,23 @@ impl Plain {
         true
     }
 
-    async fn read(&self, key: &str) -> Result<Vec<Found>> {
+    async fn read(&self, key: &str) -> Result<(Vec<Found>, Vec<Eviction>)> {
         let form = &self.shared.form;
-        let fill = |command: &mut Cmd| form.to_look(key, command);
+        let fill = |command: &mut Cmd| {
+            form.to_look(key, command);
+            command.arg(beside(key, SUFFIX_BESIDE));
+        };
         let (value, _) = self.run(form.scripts()[2], key, &fill).await?;
-        form.read(&value).ok_or_else(|| self.nonsense())
+        let found = form.read(&value).ok_or_else(|| self.nonsense(&value))?;
+        let evicted = match &value {
+            Value::Array(parts) => parts.last().map(evictions::read).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        Ok((found, evicted))
     }
 
     async fn do_look(&self, line: &Name) -> Result<View> {
-        let found = self.read(&self.key(line)).await?;
+        let (found, evictions) = self.read(&self.key(line)).await?;
         let places = found.into_iter().map(|found| Standee {
             id: found.id,
             seq: NO_TOKEN,
@@ -241,7 +257,7 @@ impl Plain {
             note: found.note.into(),
         });
         let places: Vec<_> = places.collect();
-        Ok(View { capacity: places.len().min(1) as u32, places, evictions: Vec::new() })
+        Ok(View { capacity: places.len().min(1) as u32, places, evictions })
     }
 
     /// What is surely a lock; and, below a prefix that is for locks, whatever looks like one.
@@ -253,15 +269,17 @@ impl Plain {
         let mut names: Vec<Name> = found
             .map_err(explain)?
             .iter()
+            .filter(|key| !key.ends_with(SUFFIX_BESIDE))
             .filter_map(|key| Name::new(key.strip_prefix(prefix)?).ok())
             .collect();
         names.sort();
         names.dedup();
         let held = futures_util::stream::iter(names.into_iter().map(|name| async {
             match self.read(&self.key(&name)).await {
-                Ok(found) if !prefix.is_empty() && !found.is_empty() => Ok(Some(name)),
-                Ok(found) => Ok(found.iter().any(|found| found.sure).then_some(name)),
-                Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None), // another type
+                Ok((found, _)) if !prefix.is_empty() && !found.is_empty() => Ok(Some(name)),
+                Ok((found, _)) => Ok(found.iter().any(|found| found.sure).then_some(name)),
+                // Something else than a lock.
+                Err(error) if !error.retryable() && error.kind() != ErrorKind::Denied => Ok(None),
                 Err(error) => Err(error),
             }
         }));
@@ -269,24 +287,25 @@ impl Plain {
         Ok(found.into_iter().flatten().collect())
     }
 
-    async fn do_evict(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
+    async fn do_evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let key = self.key(line);
         let form = &self.shared.form;
-        let found = self.read(&key).await?;
+        let (found, _) = self.read(&key).await?;
         if found.len() > 1 {
             return Err(self.only_plain_locks());
         }
         let Some(holder) = found.into_iter().find(|found| found.id == id) else { return Ok(None) };
         let fill = |command: &mut Cmd| {
             command.arg(&holder.owner);
-            form.to_leave(&key, true, command);
+            form.to_leave(&key, command);
+            command.arg(beside(&key, SUFFIX_BESIDE)).arg(text_of(id)).arg(note);
         };
         match self.run(form.scripts()[1], &key, &fill).await? {
             // Perhaps it was the first attempt, whose reply was lost, that removed it.
             (Value::Int(0), true) => Err(super::half_known(&self.shared.address, line)),
             (Value::Int(0), false) => Ok(None),
             (Value::Int(done), _) => Ok(self.told(&key, done).then_some(NO_TOKEN)),
-            _ => Err(self.nonsense()),
+            (answer, _) => Err(self.nonsense(&answer)),
         }
     }
 
@@ -300,8 +319,11 @@ impl Plain {
         Error::new(ErrorKind::Unsupported, message)
     }
 
-    fn nonsense(&self) -> Error {
-        let message = format!("{} gave an answer that makes no sense", self.shared.address);
+    /// The connection is given up as well: whatever else comes over it may belong to another call.
+    fn nonsense(&self, answer: &Value) -> Error {
+        self.link.distrust();
+        let address = &self.shared.address;
+        let message = format!("{address} gave an answer that makes no sense: {}", describe(answer));
         Error::new(ErrorKind::Corrupt, message)
     }
 }
@@ -310,6 +332,11 @@ impl Plain {
 pub(super) fn id_from(owner: &[u8]) -> TicketId {
     let hash = redis::Script::new(&String::from_utf8_lossy(owner)).get_hash().to_owned();
     super::ears::id_of(&hash.as_bytes()[..32]).unwrap_or(TicketId(0))
+}
+
+/// The key of something beside a lock, in the lock's slot.
+pub(super) fn beside(key: &str, suffix: &str) -> String {
+    if key.contains('{') { format!("{key}{suffix}") } else { format!("{{{key}}}{suffix}") }
 }
 
 /// An id as text.
@@ -350,13 +377,8 @@ impl Store for Plain {
         Box::pin(self.do_list(prefix))
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        _reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
-        Box::pin(self.do_evict(line, id))
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(self.do_evict(line, id, note))
     }
 
     fn promises(&self) -> Promises {

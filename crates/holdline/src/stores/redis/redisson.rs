@@ -7,7 +7,7 @@
 //! in the hash; it is kept in a key of its own beside it.
 
 use super::link::{REDISSON_ENTER, REDISSON_LEAVE, REDISSON_LOOK, Script};
-use super::plain::{Form, Found, LONGEST, id_from, text_of};
+use super::plain::{Form, Found, LONGEST, beside, id_from, text_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::TicketId;
 use redis::{Cmd, Value};
@@ -39,27 +39,27 @@ impl Form for Redisson {
     }
 
     fn to_enter(&self, key: &str, command: &mut Cmd) {
-        command.arg(beside(key));
+        command.arg(beside(key, ":holdline"));
     }
 
-    fn to_leave(&self, key: &str, _evict: bool, command: &mut Cmd) {
+    fn to_leave(&self, key: &str, command: &mut Cmd) {
         let publish = if self.sharded { "SPUBLISH" } else { "PUBLISH" };
-        command.arg(beside(key)).arg(publish).arg(channel(key));
+        command.arg(beside(key, ":holdline")).arg(publish).arg(channel(key));
     }
 
     fn to_look(&self, key: &str, command: &mut Cmd) {
-        command.arg(beside(key));
+        command.arg(beside(key, ":holdline"));
     }
 
     fn read(&self, value: &Value) -> Option<Vec<Found>> {
         let Value::Array(parts) = value else { return None };
-        let [Value::Array(fields), Value::Int(left), note] = &parts[..] else { return None };
+        let [Value::Array(fields), Value::Int(left), note, ..] = &parts[..] else { return None };
         let expires_in = u64::try_from(*left).map_or(LONGEST, Duration::from_millis);
         let mut found = Vec::new();
-        for pair in fields.chunks_exact(2) {
-            let Value::BulkString(owner) = &pair[0] else { return None };
+        for pair in fields.chunks(2) {
+            let [Value::BulkString(owner), _] = pair else { return None };
             if owner == b"mode" {
-                continue; // a read-write lock's
+                continue; // by which its read-write lock knows that the name is taken
             }
             let text = String::from_utf8_lossy(owner);
             found.push(Found {
@@ -102,11 +102,6 @@ fn channel(key: &str) -> String {
     } else {
         format!("redisson_lock__channel:{{{key}}}")
     }
-}
-
-/// The key of what a holder says about itself, beside its lock.
-fn beside(key: &str) -> String {
-    if key.contains('{') { format!("{key}:holdline") } else { format!("{{{key}}}:holdline") }
 }
 
 /// The part of a key that says which slot it is in.

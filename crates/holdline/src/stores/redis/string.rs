@@ -35,21 +35,17 @@ impl Form for Strings {
 
     fn to_enter(&self, _key: &str, _command: &mut Cmd) {}
 
-    fn to_leave(&self, _key: &str, evict: bool, command: &mut Cmd) {
-        if evict {
-            command.arg(1); // the value as a whole
-        }
-    }
+    fn to_leave(&self, _key: &str, _command: &mut Cmd) {}
 
     fn to_look(&self, _key: &str, _command: &mut Cmd) {}
 
     fn read(&self, value: &Value) -> Option<Vec<Found>> {
         let Value::Array(parts) = value else { return None };
         match &parts[..] {
-            [Value::Nil, _] => Some(Vec::new()),
-            [Value::BulkString(bytes), Value::Int(left)] => {
+            [Value::Nil, ..] => Some(Vec::new()),
+            [Value::BulkString(bytes), Value::Int(left), ..] => {
                 let ours = bytes.get(..32).and_then(id_of);
-                let note = if ours.is_some() { &bytes[32..] } else { &bytes[..] };
+                let note = bytes.get(32..).filter(|_| ours.is_some()).unwrap_or(bytes);
                 Some(vec![Found {
                     id: ours.unwrap_or_else(|| id_from(bytes)),
                     owner: bytes.clone(),

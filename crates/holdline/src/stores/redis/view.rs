@@ -1,6 +1,7 @@
 //! What `look.lua` answers, as somebody looking at the line sees it.
 
 use super::ears::id_of;
+use super::evictions;
 use crate::store::{Seq, Standee, TicketId, View};
 use redis::Value;
 use std::time::Duration;
@@ -20,26 +21,32 @@ const FIRST: usize = 73;
 const REST: usize = 28;
 
 /// Reads the time, the line and its places: lapsed ones are left out, and who is admitted follows
-/// from the rule. Nothing if it makes no sense.
+/// from the rule. Nothing if it makes no sense, or if the key is not a line's.
 pub(super) fn read(value: &Value) -> Option<View> {
     let Value::Array(parts) = value else { return None };
-    let [Value::Array(time), head, Value::Array(fields)] = &parts[..] else { return None };
+    let [Value::Array(time), head, Value::Array(fields), evictions] = &parts[..] else {
+        return None;
+    };
+    let evictions = evictions::read(evictions);
     let mut clock = time.iter().map(|part| std::str::from_utf8(bytes(part)?).ok()?.parse().ok());
     let (seconds, rest): (u64, u64) = (clock.next()??, clock.next()??);
-    let now = seconds * 1_000_000 + rest;
+    let now = seconds.checked_mul(1_000_000)?.checked_add(rest)?;
     if *head == Value::Nil {
-        return Some(View::default());
+        return Some(View { evictions, ..View::default() });
     }
     let head = bytes(head)?;
     let capacity = number(head, CAPACITY)? as u32;
-    let mut places = match head[0] {
+    let mut places = match head.first()? {
         1 => vec![only(head)?],
         3 => few(head.get(FIRST..)?)?,
         2 => fields
-            .chunks_exact(2)
-            .map(|pair| place(bytes(&pair[0])?, bytes(&pair[1])?))
+            .chunks(2)
+            .map(|pair| match pair {
+                [id, content] => place(bytes(id)?, bytes(content)?),
+                _ => None,
+            })
             .collect::<Option<_>>()?,
-        _ => Vec::new(),
+        _ => return None,
     };
     places.retain(|(_, expires)| *expires > now);
     places.sort_by_key(|(place, _)| place.seq);
@@ -51,7 +58,7 @@ pub(super) fn read(value: &Value) -> Option<View> {
     }
     let places: Vec<_> = places.into_iter().map(|(place, _)| place).collect();
     let capacity = if places.is_empty() { 0 } else { capacity };
-    Some(View { capacity, places, evictions: Vec::new() })
+    Some(View { capacity, places, evictions })
 }
 
 /// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and there
@@ -84,7 +91,11 @@ fn few(mut text: &[u8]) -> Option<Vec<(Standee, u64)>> {
 
 /// A place, of which it is not known yet whether it is admitted. The first word is a channel.
 fn standee(id: TicketId, seq: u64, weight: u32, words: &[u8]) -> Standee {
-    let note = words.iter().position(|byte| *byte == b' ').map_or(&[][..], |at| &words[at + 1..]);
+    let note = words
+        .iter()
+        .position(|byte| *byte == b' ')
+        .and_then(|at| words.get(at + 1..))
+        .unwrap_or_default();
     let (seq, note) = (Seq(seq), String::from_utf8_lossy(note).into());
     Standee { id, seq, weight, admitted: false, expires_in: Duration::ZERO, note }
 }

@@ -54,10 +54,37 @@ pub(super) fn digits(id: TicketId) -> [u8; 32] {
     digits
 }
 
-/// Reads the answer of `enter.lua`; nothing if it makes no sense.
-pub(super) fn standing(ticket: &Ticket, value: &Value) -> Option<Result<Standing, Refusal>> {
+/// What an answer is, in a few words, for whoever must find out why it makes no sense.
+pub(super) fn describe(value: &Value) -> String {
+    let text = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes.get(..40).unwrap_or(bytes)).into_owned();
+        text.escape_debug().to_string()
+    };
+    match value {
+        Value::Nil => "nothing".to_owned(),
+        Value::Int(number) => format!("the number {number}"),
+        Value::BulkString(bytes) => format!("{} bytes, \"{}\"", bytes.len(), text(bytes)),
+        Value::SimpleString(words) => format!("\"{}\"", text(words.as_bytes())),
+        Value::Array(parts) => format!("an array of {}", parts.len()),
+        Value::ServerError(_) => "an error".to_owned(),
+        _ => "of another type".to_owned(),
+    }
+}
+
+/// No place has a number as low as the codes with which `enter.lua` begins its other answers.
+const LOWEST: u64 = 16;
+
+/// Reads the answer of `enter.lua`; nothing if it makes no sense. A place that is kept has the
+/// number that it had.
+pub(super) fn standing(
+    ticket: &Ticket,
+    how: Enter,
+    value: &Value,
+) -> Option<Result<Standing, Refusal>> {
     if let Value::Int(seq) = value {
-        return Some(Ok(Standing::Admitted(Seq(u64::try_from(*seq).ok()?))));
+        let seq = Seq(u64::try_from(*seq).ok().filter(|seq| *seq >= LOWEST)?);
+        let same = !matches!(how, Enter::Keep(kept) if kept != seq);
+        return same.then_some(Ok(Standing::Admitted(seq)));
     }
     let Value::Array(items) = value else { return None };
     let number = |at: usize| match items.get(at) {

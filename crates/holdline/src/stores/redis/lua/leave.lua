@@ -6,6 +6,10 @@ if barred_for then
   bar, changed = math.max(bar, now + barred_for), true
   call('ZREMRANGEBYSCORE', barred, '-inf', now)
   call('ZADD', barred, now + barred_for, id)
+  if call('ZCARD', barred) > 4096 then -- no more than this: the oldest may take their places
+    local oldest = call('ZRANGE', barred, 255, 255, 'WITHSCORES')[2]
+    call('ZREMRANGEBYSCORE', barred, '-inf', oldest)
+  end
   call('PEXPIRE', barred, life(bar))
 end
 local found = record and 1 or 0

@@ -1,2 +1,3 @@
--- The time, and the line as it is kept, lapsed places and all. KEYS[1]: the line.
-return {redis.call('TIME'), redis.call('GET', KEYS[1]), redis.call('HGETALL', KEYS[1] .. ':p')}
+-- The time, the line as it is kept, lapsed places and all, and its evictions. KEYS[1]: the line.
+return {redis.call('TIME'), redis.call('GET', KEYS[1]), redis.call('HGETALL', KEYS[1] .. ':p'),
+  redis.pcall('GET', KEYS[1] .. ':v')}

@@ -1,8 +1,10 @@
 -- Deletes a lock that is a hash, if it has the field ARGV[1], and tells those who wait for it.
--- ARGV[2] is the key of the note, ARGV[3] how to publish, ARGV[4] the channel.
+-- ARGV[2] is the key of the note, ARGV[3] how to publish, ARGV[4] the channel. If it is removed by
+-- force: ARGV[5] is the key of the evictions, ARGV[6] the ticket's digits, ARGV[7] the note about it.
 -- Answers 1; or 2 if nobody could be told; or 0 if there is no such lock.
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
 redis.call('DEL', KEYS[1])
 redis.pcall('DEL', ARGV[2])
+if ARGV[5] then evicted(ARGV[5], ARGV[6], ARGV[7]) end
 local told = redis.pcall(ARGV[3], ARGV[4], '0')
 return type(told) == 'table' and told.err and 2 or 1

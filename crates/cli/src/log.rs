@@ -1,0 +1,200 @@
+//! What the library has to say (its `tracing` events), as sentences or JSON lines on stderr.
+//!
+//! A subscriber of our own: events are printed one by one, spans are not asked for, and nothing is
+//! kept, so there is nothing that could wait.
+
+use crate::env;
+use crate::exit::Failure;
+use crate::printer::{Printer, When};
+use serde_json::{Map, Value, json};
+use std::fmt;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// What the program says itself, in its own words: not said twice, unless details are asked for.
+const SAID_ANYWAY: &[&str] =
+    &["lock lost", "lock broken by force", "place removed by force", "evicted"];
+
+/// The library's modules.
+const LIBRARY: &str = "holdline";
+
+/// Shows events from now on. `verbosity` counts the `-v` flags; the environment is stronger.
+pub(crate) fn show(printer: Printer, verbosity: u8) -> Result<(), Failure> {
+    let usual = match verbosity {
+        _ if printer.quiet => LevelFilter::ERROR,
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let filter = match std::env::var(env::LOG) {
+        Ok(text) if !text.trim().is_empty() => Filter::parse(&text).map_err(Failure::usage)?,
+        _ => Filter(vec![(LIBRARY.to_owned(), usual)]),
+    };
+    let twice = filter.most() >= LevelFilter::DEBUG;
+    // It can only fail if there is one already, and nobody else sets one.
+    let _ = tracing::subscriber::set_global_default(Log { printer, filter, twice });
+    Ok(())
+}
+
+/// Which events are shown: by the beginning of their target, the longest that fits counts.
+#[derive(Debug)]
+struct Filter(Vec<(String, LevelFilter)>);
+
+impl Filter {
+    /// Reads `LEVEL` or `TARGET=LEVEL`, or several of them with commas between.
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut rules = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (target, level) = part.split_once('=').unwrap_or((LIBRARY, part));
+            let level = level.trim().parse().map_err(|_| {
+                format!(
+                    "{} knows the levels off, error, warn, info, debug and trace, and \
+                     TARGET=LEVEL, with commas between several",
+                    env::LOG
+                )
+            })?;
+            rules.push((target.trim().to_owned(), level));
+        }
+        rules.sort_by_key(|(target, _)| std::cmp::Reverse(target.len()));
+        Ok(Filter(rules))
+    }
+
+    fn allows(&self, target: &str, level: LevelFilter) -> bool {
+        let fits = |prefix: &str| {
+            let rest = target.strip_prefix(prefix);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
+        self.0.iter().find(|(prefix, _)| fits(prefix)).is_some_and(|(_, most)| level <= *most)
+    }
+
+    fn most(&self) -> LevelFilter {
+        self.0.iter().map(|(_, level)| *level).max().unwrap_or(LevelFilter::OFF)
+    }
+}
+
+/// The subscriber.
+struct Log {
+    printer: Printer,
+    filter: Filter,
+    /// Whether events are shown that the program puts into words of its own.
+    twice: bool,
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let level = LevelFilter::from_level(*metadata.level());
+        metadata.is_event() && self.filter.allows(metadata.target(), level)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.filter.most())
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut words = Words::default();
+        event.record(&mut words);
+        if !self.twice && SAID_ANYWAY.contains(&words.message.as_str()) {
+            return;
+        }
+        let level = event.metadata().level().as_str().to_ascii_lowercase();
+        let message = words.sentence(&level);
+        let target = event.metadata().target();
+        let fields = json!({ "level": level, "target": target, "fields": words.fields });
+        self.printer.say(When::Always, "log", &message, fields);
+    }
+
+    // Spans are not enabled.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// An event's message and fields.
+#[derive(Debug, Default)]
+struct Words {
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Words {
+    /// `warning: renewal failed (name x, token 7): the store did not answer`.
+    fn sentence(&self, level: &str) -> String {
+        let level = if level == "warn" { "warning" } else { level };
+        let (mut about, mut why) = (Vec::new(), String::new());
+        for (key, value) in &self.fields {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            match key.as_str() {
+                "error" | "why" | "reason" => why = format!(": {value}"),
+                _ => about.push(format!("{key} {value}")),
+            }
+        }
+        let about =
+            if about.is_empty() { String::new() } else { format!(" ({})", about.join(", ")) };
+        format!("{level}: {}{about}{why}", self.message)
+    }
+
+    fn add(&mut self, field: &Field, value: Value) {
+        match (field.name(), value) {
+            ("message", Value::String(text)) => self.message = text,
+            (name, value) => {
+                self.fields.insert(name.to_owned(), value);
+            }
+        }
+    }
+}
+
+impl Visit for Words {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, format!("{value:?}").into());
+    }
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value.into());
+    }
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value.into());
+    }
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value.into());
+    }
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Filter, Words};
+    use serde_json::{Map, json};
+    use tracing::level_filters::LevelFilter;
+
+    #[test]
+    fn the_longest_target_counts() {
+        let filter = Filter::parse("warn, holdline::keeper=trace, h2=info").unwrap();
+        assert!(filter.allows("holdline::driver", LevelFilter::WARN));
+        assert!(!filter.allows("holdline::driver", LevelFilter::INFO));
+        assert!(filter.allows("holdline::keeper", LevelFilter::TRACE));
+        assert!(filter.allows("h2::proto", LevelFilter::INFO));
+        assert!(!filter.allows("h2x", LevelFilter::ERROR));
+        assert_eq!(filter.most(), LevelFilter::TRACE);
+        assert!(!Filter::parse("off").unwrap().allows("holdline", LevelFilter::ERROR));
+        assert!(Filter::parse("loud").is_err() && Filter::parse("a=b").is_err());
+    }
+
+    #[test]
+    fn an_event_is_a_sentence() {
+        let mut fields = Map::new();
+        fields.insert("error".into(), "no answer".into());
+        fields.insert("name".into(), "x".into());
+        fields.insert("token".into(), json!(7));
+        let words = Words { message: "renewal failed".into(), fields };
+        let shown = "warning: renewal failed (name x, token 7): no answer";
+        assert_eq!(words.sentence("warn"), shown);
+    }
+}

@@ -1,0 +1,299 @@
+//! Text on its way out: a bounded queue, and a thread that writes it to stderr or stdout.
+//!
+//! A full pipe, a stopped terminal or a slow disk can make a write take for ever, and must not keep
+//! the program from stopping its command. So the rest of the program only adds to the queue, which
+//! never waits: when the queue is full, lines are dropped, and it is said how many.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
+use rustix::process::getpgrp;
+use rustix::termios::{LocalModes, tcgetattr, tcgetpgrp};
+use std::collections::VecDeque;
+use std::io::{Error, ErrorKind, Result, stderr, stdout};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The most that waits to be written.
+const MOST_LINES: usize = 256;
+const MOST_BYTES: usize = 256 * 1024;
+/// The pause before an output that takes nothing now is tried again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Where text goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    Stdout,
+    Stderr,
+}
+
+/// One piece of text.
+#[derive(Debug)]
+enum Piece {
+    /// A line of its own.
+    Line(String),
+    /// A line that the next piece replaces; for terminals only.
+    Live(String),
+}
+
+/// A queue with its thread.
+#[derive(Debug)]
+pub(crate) struct Words {
+    output: Output,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Piece>,
+    bytes: usize,
+    /// Lines dropped since the last notice, and how to put the notice.
+    dropped: u64,
+    notice: Option<fn(u64) -> String>,
+    /// Whether a piece is being written, so that the queue alone does not tell.
+    writing: bool,
+    started: bool,
+}
+
+/// What is said about the program's own doings.
+pub(crate) static STDERR: Words = Words::new(Output::Stderr);
+/// Answers that must not keep the program waiting.
+pub(crate) static STDOUT: Words = Words::new(Output::Stdout);
+
+impl Words {
+    const fn new(output: Output) -> Self {
+        let state = State {
+            queue: VecDeque::new(),
+            bytes: 0,
+            dropped: 0,
+            notice: None,
+            writing: false,
+            started: false,
+        };
+        Words { output, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a line, or drops it; `notice` says how many were dropped. Never waits.
+    pub(crate) fn line(&'static self, text: String, notice: fn(u64) -> String) {
+        let mut state = self.lock();
+        state.notice = Some(notice);
+        if state.queue.len() >= MOST_LINES || state.bytes + text.len() > MOST_BYTES {
+            state.dropped += 1;
+            return;
+        }
+        state.tell_dropped();
+        state.push(Piece::Line(text));
+        self.start(state);
+    }
+
+    /// Shows a line that the next one replaces; an empty one takes it away. Never waits.
+    pub(crate) fn live(&'static self, text: String) {
+        let mut state = self.lock();
+        if let Some(Piece::Live(last)) = state.queue.back_mut() {
+            *last = text;
+        } else if state.queue.len() < MOST_LINES {
+            state.push(Piece::Live(text));
+        }
+        self.start(state);
+    }
+
+    /// Wakes the thread, and makes it first if need be.
+    fn start(&'static self, mut state: MutexGuard<'_, State>) {
+        if !state.started {
+            let thread = thread::Builder::new().name("printing".to_owned());
+            state.started = thread.spawn(|| self.write_on()).is_ok();
+        }
+        if state.started {
+            self.changed.notify_all();
+        } else {
+            // The machine has no thread for us: what fits is written at once, the rest dropped.
+            while let Some(piece) = state.pop() {
+                if self.output.takes_now() {
+                    let mut bytes = piece.bytes(&mut false);
+                    bytes.truncate(4096); // what a pipe that takes anything takes
+                    let _ = self.output.write_all(&bytes);
+                }
+            }
+        }
+    }
+
+    /// The thread: writes whatever comes.
+    fn write_on(&self) {
+        let mut live = false;
+        loop {
+            let mut state = self.lock();
+            let piece = loop {
+                if let Some(piece) = state.pop() {
+                    break piece;
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            };
+            state.writing = true;
+            drop(state);
+            // Nobody may listen any more; that must not change what the program does.
+            let _ = self.output.write_all(&piece.bytes(&mut live));
+            self.lock().writing = false;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until all is written, but no longer than this.
+    pub(crate) fn flush(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let mut state = self.lock();
+        while state.started && (!state.queue.is_empty() || state.dropped > 0 || state.writing) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let woken = self.changed.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl State {
+    fn push(&mut self, piece: Piece) {
+        self.bytes += piece.text().len();
+        self.queue.push_back(piece);
+    }
+
+    fn pop(&mut self) -> Option<Piece> {
+        if self.queue.is_empty() {
+            self.tell_dropped();
+        }
+        let piece = self.queue.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(piece.text().len());
+        Some(piece)
+    }
+
+    /// Adds the notice, where the dropped lines would have been.
+    fn tell_dropped(&mut self) {
+        if let Some(notice) = self.notice.filter(|_| self.dropped > 0) {
+            let text = notice(self.dropped);
+            self.dropped = 0;
+            self.push(Piece::Line(text));
+        }
+    }
+}
+
+impl Piece {
+    fn text(&self) -> &str {
+        match self {
+            Piece::Line(text) | Piece::Live(text) => text,
+        }
+    }
+
+    /// What to write; `live` says whether a line that is to be replaced is shown, before and after.
+    fn bytes(&self, live: &mut bool) -> Vec<u8> {
+        const ERASE: &str = "\r\x1b[K";
+        let was_live =
+            std::mem::replace(live, matches!(self, Piece::Live(text) if !text.is_empty()));
+        match self {
+            Piece::Line(text) if was_live => format!("{ERASE}{text}\n").into_bytes(),
+            Piece::Line(text) => format!("{text}\n").into_bytes(),
+            Piece::Live(text) => format!("{ERASE}{text}").into_bytes(),
+        }
+    }
+}
+
+impl Output {
+    /// Calls `with` with the descriptor.
+    fn with<T>(self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
+        match self {
+            Output::Stdout => with(stdout().as_fd()),
+            Output::Stderr => with(stderr().as_fd()),
+        }
+    }
+
+    /// Writes all of it, however long that takes.
+    ///
+    /// This is not the standard library's way, which takes a write to a bad descriptor for a
+    /// success.
+    pub(crate) fn write_all(self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            while self.stops_writers() {
+                thread::sleep(PAUSE);
+            }
+            match self.with(|fd| rustix::io::write(fd, bytes)) {
+                Ok(0) => return Err(Error::from(ErrorKind::WriteZero)),
+                Ok(count) => bytes = &bytes[count..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => thread::sleep(PAUSE),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is a terminal that would stop us for writing, because we are in its background
+    /// and it was told so (`stty tostop`). What holds a lock must not be stopped.
+    fn stops_writers(self) -> bool {
+        self.with(|fd| {
+            tcgetpgrp(fd).is_ok_and(|group| group != getpgrp())
+                && tcgetattr(fd).is_ok_and(|modes| modes.local_modes.contains(LocalModes::TOSTOP))
+        })
+    }
+
+    /// Whether a short write would not have to wait.
+    fn takes_now(self) -> bool {
+        !self.stops_writers()
+            && self.with(|fd| {
+                let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
+                let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+                poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+            })
+    }
+
+    /// Whether it seems to have been closed when the program started.
+    ///
+    /// Before `main` the runtime of Rust opens `/dev/null` for reading and writing in its place,
+    /// where shells would open it for writing only. If stderr is the same, nobody wants to read
+    /// anything, as in a daemon.
+    pub(crate) fn was_closed(self) -> bool {
+        use rustix::fs::{OFlags, fcntl_getfl, fstat, major, minor};
+        let replaced = |fd: BorrowedFd<'_>| {
+            let device = fstat(fd).map(|stat| (major(stat.st_rdev), minor(stat.st_rdev)));
+            device == Ok((1, 3)) && fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::RDWR))
+        };
+        let other = if self == Output::Stdout { Output::Stderr } else { Output::Stdout };
+        cfg!(target_os = "linux") && self.with(replaced) && !other.with(replaced)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Piece, State};
+
+    #[test]
+    fn a_line_takes_the_place_of_a_live_one() {
+        let mut live = false;
+        let mut shown = |piece: Piece| String::from_utf8(piece.bytes(&mut live)).unwrap();
+        assert_eq!(shown(Piece::Line("a".into())), "a\n");
+        assert_eq!(shown(Piece::Live("b".into())), "\r\x1b[Kb");
+        assert_eq!(shown(Piece::Line("c".into())), "\r\x1b[Kc\n");
+        assert_eq!(shown(Piece::Live(String::new())), "\r\x1b[K");
+        assert_eq!(shown(Piece::Line("d".into())), "d\n");
+    }
+
+    #[test]
+    fn the_notice_stands_where_lines_are_missing() {
+        let mut state = State { notice: Some(|count| format!("{count} lost")), ..State::default() };
+        for at in 0..3 {
+            state.push(Piece::Line(at.to_string()));
+        }
+        state.dropped = 2;
+        state.tell_dropped();
+        state.push(Piece::Line("after".into()));
+        let texts: Vec<_> =
+            std::iter::from_fn(|| state.pop()).map(|piece| piece.text().to_owned()).collect();
+        assert_eq!(texts, ["0", "1", "2", "2 lost", "after"]);
+        assert_eq!((state.bytes, state.dropped), (0, 0));
+    }
+}

@@ -1,0 +1,80 @@
+//! A server that accepts and never answers: every verb ends in time, and says so.
+
+use super::common::{Place, Run, finish};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// What the machine may take for starting and ending a process, however busy.
+const SLACK: Duration = Duration::from_millis(1_500);
+
+/// One that completes connections, and nothing else.
+fn silent() -> (TcpListener, Vec<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut urls = Vec::new();
+    for (there, url) in [
+        (cfg!(feature = "redis"), format!("redis://{address}")),
+        (cfg!(feature = "etcd"), format!("etcd://{address}")),
+        (cfg!(feature = "zookeeper"), format!("zookeeper://{address}")),
+        (
+            cfg!(feature = "redis"),
+            format!("quorum:redis://{address}/0,redis://{address}/1,redis://{address}/2"),
+        ),
+    ] {
+        if there {
+            urls.push(url);
+        }
+    }
+    (listener, urls)
+}
+
+fn timed(place: &Place, url: &str, args: &[&str]) -> (Run, Duration) {
+    let began = Instant::now();
+    let run = finish(place.command(args).env("HOLDLINE_STORE", url));
+    (run, began.elapsed())
+}
+
+#[test]
+fn what_only_asks_ends_within_its_bound() {
+    let place = Place::new();
+    let (_listener, urls) = silent();
+    for url in &urls {
+        for args in [
+            &["status"][..],
+            &["status", "x"],
+            &["try", "x"],
+            &["break", "x", "000000000000", "--reason", "r"],
+            &["run", "-n", "x", "--", "true"],
+            &["elect", "-n", "x", "v", "--", "true"],
+        ] {
+            let bounded =
+                [args[..1].to_vec(), vec!["--connect-timeout", "300ms"], args[1..].to_vec()];
+            let (run, took) = timed(&place, url, &bounded.concat());
+            assert_eq!((run.code, run.out.as_str()), (69, ""), "{url} {args:?}: {run:?}");
+            assert!(took < Duration::from_millis(300) + SLACK, "{url} {args:?}: {took:?}");
+        }
+        let (run, took) = timed(&place, url, &["try", "x"]);
+        assert!(run.err.contains(" did not answer "), "{url}: {run:?}");
+        assert!(took < Duration::from_millis(1_800) + SLACK, "{url}: {took:?}");
+    }
+}
+
+#[test]
+fn what_waits_ends_within_its_bound() {
+    let place = Place::new();
+    let (_listener, urls) = silent();
+    for url in &urls {
+        for args in [
+            &["run", "-w", "500ms", "x", "--", "true"][..],
+            &["run", "--connect-timeout", "500ms", "x", "--", "true"],
+            &["elect", "--connect-timeout", "500ms", "x", "v"],
+            &["watch", "--connect-timeout", "500ms", "x"],
+            &["elect", "--connect-timeout", "500ms", "--observe", "x"],
+        ] {
+            let (run, took) = timed(&place, url, args);
+            assert_eq!((run.code, run.out.as_str()), (69, ""), "{url} {args:?}: {run:?}");
+            assert!(run.err.lines().count() == 1, "{url} {args:?}: {run:?}");
+            assert!(took < Duration::from_millis(500) + SLACK, "{url} {args:?}: {took:?}");
+        }
+    }
+}

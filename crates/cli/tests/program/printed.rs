@@ -1,0 +1,83 @@
+//! What is printed, and where that fails.
+
+use super::common::{HOLDLINE, Place, Run, finish};
+use std::process::Command;
+
+/// Runs a shell script in which `$0` is the program.
+fn shell(place: &Place, script: &str) -> Run {
+    let mut command = Command::new("bash");
+    command.args(["-c", script, HOLDLINE]).env("HOLDLINE_STORE", place.url());
+    finish(&mut command)
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error() {
+    let place = Place::new();
+    let mut holder = place.hold(&[], "x");
+    for verb in ["status", "status --json x", "try x", "watch x", "elect x --observe", "--help"] {
+        let run = shell(&place, &format!("\"$0\" {verb} > /dev/full; echo $?"));
+        assert_eq!(run.out, "74\n", "{verb}: {run:?}");
+        assert!(run.err.contains("could not be written to stdout"), "{verb}: {run:?}");
+    }
+    for verb in ["status", "status --json x", "man", "completions bash"] {
+        let run = shell(&place, &format!("(\"$0\" {verb} >&-; echo $? >&2)"));
+        assert!(run.err.ends_with("\n74\n"), "{verb}: {run:?}");
+        // A reader that has seen enough is none.
+        let run = shell(&place, &format!("\"$0\" {verb} | true; echo ${{PIPESTATUS[0]}}"));
+        assert_eq!((run.out.as_str(), run.err.as_str()), ("0\n", ""), "{verb}");
+        let run = shell(&place, &format!("\"$0\" {verb} > /dev/null; echo $?"));
+        assert_eq!((run.out.as_str(), run.err.as_str()), ("0\n", ""), "{verb}");
+    }
+    let run = shell(&place, "(\"$0\" try x >&-; echo $? >&2)");
+    assert_eq!(run.err, "75\n", "the code is the answer");
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 0);
+}
+
+#[test]
+fn words_of_others_cannot_hide_or_turn_what_is_shown() {
+    let place = Place::new();
+    let words = "a\u{202e}b\u{200b}c\u{2066}d\u{feff}e\u{1b}[2J";
+    let name = "n\u{202e}\u{200d}";
+    let holder = place.hold(&["--label", words], name);
+    let hidden = |text: &str| text.chars().any(|c| words[1..].contains(c) && !c.is_ascii_graphic());
+    for args in
+        [&["status"][..], &["try", name], &["status", "--json"], &["run", "-n", name, "true"]]
+    {
+        let run = place.run(args);
+        assert!(!hidden(&run.out) && !hidden(&run.err), "{args:?}: {run:?}");
+        assert!(!run.out.is_empty() || !run.err.is_empty());
+    }
+    let json = place.status(name);
+    assert_eq!((&json["name"], &json["holders"][0]["label"]), (&name.into(), &words.into()));
+    drop(holder);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn without_descriptors_it_says_what_is_missing() {
+    let place = Place::new();
+    let mut lacking = 0;
+    for most in 4..40 {
+        let run = shell(&place, &format!("ulimit -n {most}; \"$0\" run -n x -- true; echo $?"));
+        if run.out != "0\n" {
+            lacking += 1;
+            assert_eq!(run.out, "71\n", "{most}: {run:?}");
+            assert!(run.err.contains("ulimit -n"), "{most}: {run:?}");
+            assert_eq!(run.err.lines().count(), 1, "{most}: {run:?}");
+        }
+    }
+    assert!((12..30).contains(&lacking), "{lacking}");
+    assert_eq!(place.counts("x"), (0, 0));
+}
+
+#[test]
+fn the_readmes_first_command_works() {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let line = readme.lines().find_map(|line| line.strip_prefix("cargo run --release -- "));
+    let place = Place::new();
+    let run = shell(&place, &format!("\"$0\" {}", line.expect("README names it")));
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    assert!(!run.out.is_empty(), "it shows something");
+}

@@ -1,0 +1,145 @@
+//! Nobody reads what the program says, or nobody can: it does its work all the same.
+
+use super::common::{Place, lives, until};
+use std::io::{PipeReader, PipeWriter, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A pipe that takes nothing more, and is not read.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    for size in [4096, 1] {
+        while writer.write(&vec![b'x'; size]).is_ok() {}
+    }
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+/// The ways of not being heard.
+#[derive(Clone, Copy, Debug)]
+enum Deaf {
+    FullPipe,
+    BrokenPipe,
+    FullDevice,
+}
+
+/// Sets stderr, and returns what must live as long as the command.
+fn deafen(command: &mut Command, way: Deaf) -> Option<PipeReader> {
+    let (reader, writer) = match way {
+        Deaf::FullPipe => full_pipe(),
+        Deaf::BrokenPipe => std::io::pipe().unwrap(),
+        Deaf::FullDevice => {
+            let device = std::fs::File::options().write(true).open("/dev/full").unwrap();
+            command.stderr(Stdio::from(device));
+            return None;
+        }
+    };
+    command.stderr(Stdio::from(writer));
+    matches!(way, Deaf::FullPipe).then_some(reader)
+}
+
+const WAYS: [Deaf; 3] = [Deaf::FullPipe, Deaf::BrokenPipe, Deaf::FullDevice];
+
+#[test]
+fn every_verb_ends_although_its_words_are_not_read() {
+    let place = Place::new();
+    let _holder = place.hold(&[], "busy");
+    for way in WAYS {
+        for (args, code) in [
+            (&["run", "-vvv", "x", "--", "true"][..], 0),
+            (&["run", "--json", "x", "--", "sh", "-c", "exit 5"], 5),
+            (&["run", "-n", "busy", "--", "true"], 75),
+            (&["run", "-v", "-w", "1200ms", "busy", "--", "true"], 75),
+            (&["run", "x", "--", "/no/such/command"], 127),
+            (&["run", "--nonsense"], 64),
+            (&["break", "busy", "000000000000", "--reason", "r"], 1),
+        ] {
+            let mut command = place.command(args);
+            let unread = deafen(&mut command, way);
+            let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+            let began = Instant::now();
+            while child.try_wait().unwrap().is_none() {
+                assert!(began.elapsed() < super::common::LONG, "{way:?} {args:?}: it hangs");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(child.wait().unwrap().code(), Some(code), "{way:?} {args:?}");
+            drop(unread);
+        }
+    }
+}
+
+#[test]
+fn an_unread_leader_hears_of_its_loss() {
+    let place = Place::new();
+    let mut command = place.command(["elect", "e", "me"]);
+    let (_unread, writer) = full_pipe();
+    let mut child = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::null());
+    let mut child = std::mem::replace(&mut child, &mut Command::new("true")).spawn().unwrap();
+    until("it leads", || place.counts("e") == (1, 0));
+    let id = place.status("e")["holders"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(place.run(["break", "e", &id, "--reason", "test"]).code, 0);
+    until("it ends", || place.counts("e") == (0, 0));
+    assert_eq!(child.wait().unwrap().code(), Some(76));
+}
+
+/// A hundred times the issue's worst case: stderr is a pipe that nobody reads, or worse, and the
+/// server is cut off. When the rival is in, the command must be dead.
+// G21
+#[cfg(feature = "redis")]
+#[test]
+fn a_command_is_stopped_before_the_rival_is_in_although_nobody_reads_stderr() {
+    use super::common::Running;
+    use std::io::{BufRead, BufReader};
+    const TRIALS: usize = 100;
+    const FLAGS: [&[&str]; 5] = [&[], &["-v"], &["--json"], &["-q"], &["-vvv", "--json"]];
+    let Some(server) = super::server::Server::start() else { return };
+    let link = holdline_rig::Link::to(("127.0.0.1", server.port)).unwrap();
+    let place = Place::new();
+    let (direct, linked) = (server.url(), format!("redis://{}", link.address()));
+    let mut victims = Vec::new();
+    for trial in 0..TRIALS {
+        // Deaf to TERM, so that only KILL ends it.
+        let script = "trap '' TERM; echo $$; exec sleep 600";
+        let name = format!("x{trial}");
+        let flags = FLAGS[trial % FLAGS.len()];
+        let command = ["--", "sh", "-c", script];
+        let mut command =
+            place.command([&["run", "--lease", "10s"], flags, &[&name], &command].concat());
+        let unread = deafen(&mut command, WAYS[trial % WAYS.len()]);
+        command.env("HOLDLINE_STORE", &linked).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let pid: i32 = line.trim().parse().expect("the command was started");
+        victims.push((name, child, pid, unread, out));
+    }
+    let mut rivals: Vec<Running> = victims
+        .iter()
+        .map(|(name, _, pid, ..)| {
+            // It looks itself, the moment that it is in: /proc shows no living sleeper.
+            let look = "state=$(cut -d' ' -f3 /proc/$0/stat 2>/dev/null); echo \"in:$state\"";
+            let pid = pid.to_string();
+            let mut command =
+                place.command(["run", "--lease", "10s", name, "--", "sh", "-c", look, &pid]);
+            Running::start(command.env("HOLDLINE_STORE", &direct))
+        })
+        .collect();
+    link.stall(holdline_rig::Way::Both);
+    let seen: Vec<String> = rivals.iter_mut().map(Running::line).collect();
+    let overlaps: Vec<_> =
+        seen.iter().filter(|line| !["in:", "in:Z"].contains(&&***line)).collect();
+    assert!(overlaps.is_empty(), "commands lived on beside their rivals: {seen:?}");
+    for (name, mut child, pid, ..) in victims {
+        assert!(!lives(pid), "{name}");
+        let began = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            assert!(began.elapsed() < super::common::LONG, "{name}: it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(76), "{name}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Opening the nodes of a quorum: all at once, and as many as are there.
+
+use super::{single, site};
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Promises, Store};
+use crate::stores::quorum::lazy::{Lazy, Opener};
+use crate::stores::quorum::{self, Quorum};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The time in which a majority must be open.
+const LIMIT: Duration = Duration::from_millis(1500);
+/// The time that the others have then, for saying what is wrong with their URLs.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// What came of opening one node.
+enum Outcome {
+    Opened(Arc<dyn Store>),
+    /// It is away, and says this much about it.
+    Failed(Error),
+    /// It has said nothing yet.
+    Silent,
+}
+
+/// Opens a quorum of the nodes at these URLs.
+pub(super) async fn open(urls: Vec<String>) -> Result<Arc<dyn Store>> {
+    quorum::enough(urls.len())?;
+    site::distinct(&urls)?;
+    let openers: Vec<Opener> = urls.iter().map(|url| opener(url)).collect();
+    let outcomes = all(&openers).await?;
+    let opened = |outcome: &Outcome| match outcome {
+        Outcome::Opened(store) => Some(store.promises()),
+        Outcome::Failed(_) | Outcome::Silent => None,
+    };
+    let promises: Vec<Promises> = outcomes.iter().filter_map(opened).collect();
+    if promises.len() <= urls.len() / 2 {
+        return Err(away(&urls, &outcomes));
+    }
+    // What is not open is taken to promise what the others do, until it is.
+    let promises = promises[0];
+    let nodes = urls.iter().zip(openers).zip(outcomes);
+    let nodes = nodes.map(|((url, opener), outcome)| match outcome {
+        Outcome::Opened(store) => (store, false),
+        Outcome::Failed(_) | Outcome::Silent => {
+            let lazy = Lazy::new(site::address(url), promises, opener);
+            (Arc::new(lazy) as Arc<dyn Store>, true)
+        }
+    });
+    Ok(Arc::new(Quorum::of(nodes.collect())?))
+}
+
+fn opener(url: &str) -> Opener {
+    let url = url.to_owned();
+    Arc::new(move || {
+        let url = url.clone();
+        Box::pin(async move { single(&url).await })
+    })
+}
+
+/// Opens them all at once. Ends when all have said something; or soon after a majority is open; or
+/// when a majority has had its time. An error that no waiting mends is told at once.
+async fn all(openers: &[Opener]) -> Result<Vec<Outcome>> {
+    let mut outcomes: Vec<Outcome> = openers.iter().map(|_| Outcome::Silent).collect();
+    let mut opening: FuturesUnordered<_> = openers
+        .iter()
+        .enumerate()
+        .map(|(at, opener)| {
+            let store = opener();
+            async move { (at, store.await) }
+        })
+        .collect();
+    let mut limit = clock::now().after(LIMIT);
+    let (mut open, mut late) = (0, false);
+    while !late {
+        match clock::within(limit, opening.next()).await {
+            None => late = true,
+            Some(None) => break,
+            Some(Some((_, Err(error)))) if !error.retryable() => return Err(error),
+            Some(Some((at, Err(error)))) => outcomes[at] = Outcome::Failed(error),
+            Some(Some((at, Ok(store)))) => {
+                outcomes[at] = Outcome::Opened(store);
+                open += 1;
+                if open == openers.len() / 2 + 1 {
+                    limit = limit.min(clock::now().after(GRACE));
+                }
+            }
+        }
+    }
+    Ok(outcomes)
+}
+
+/// The error of a quorum without a majority: it names each node that is away.
+fn away(urls: &[String], outcomes: &[Outcome]) -> Error {
+    let away = urls.iter().zip(outcomes).filter_map(|(url, outcome)| {
+        let address = site::address(url);
+        match outcome {
+            Outcome::Opened(_) => None,
+            Outcome::Failed(error) => Some(format!("{address}: {error:#}")),
+            Outcome::Silent => Some(format!("{address}: it did not answer in time")),
+        }
+    });
+    let away: Vec<String> = away.collect();
+    let message = format!(
+        "{} of the {} nodes of the quorum cannot be reached, and {} are needed; check that they \
+         run and can be reached: {}",
+        away.len(),
+        urls.len(),
+        urls.len() / 2 + 1,
+        away.join("; ")
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}

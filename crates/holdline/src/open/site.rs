@@ -1,0 +1,206 @@
+//! What a node's URL names, however it is spelled: so that a quorum has no node twice.
+//!
+//! This reads URLs loosely, for comparison only: what is wrong with one is told by its store.
+
+use crate::error::Result;
+use crate::stores::quorum;
+use std::path::{Path, PathBuf};
+
+/// The URL for messages, before its store is open: without user, password and options.
+pub(super) fn address(url: &str) -> String {
+    let url = url.split('?').next().unwrap_or_default();
+    let shown = match url.split_once("://") {
+        Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit('@').next().unwrap_or("")),
+        None => url.to_owned(),
+    };
+    shown.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// Refuses URLs of which two name the same store.
+pub(super) fn distinct(urls: &[String]) -> Result<()> {
+    let sites: Vec<Site> = urls.iter().map(|url| Site::of(url)).collect();
+    for (at, site) in sites.iter().enumerate() {
+        if let Some(before) = sites[..at].iter().position(|other| other.is(site)) {
+            return Err(quorum::twice(&address(&urls[before]), &address(&urls[at])));
+        }
+    }
+    Ok(())
+}
+
+/// Where a store keeps its locks.
+#[derive(Debug, PartialEq, Eq)]
+struct Site {
+    /// The servers or the file. Any one of them is enough to be the same.
+    places: Vec<String>,
+    /// Which part of them: the database, the prefix and the like.
+    part: String,
+}
+
+impl Site {
+    fn is(&self, other: &Site) -> bool {
+        self.part == other.part && self.places.iter().any(|place| other.places.contains(place))
+    }
+
+    fn of(url: &str) -> Site {
+        let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        match scheme {
+            // Without a name, each is another one.
+            "memory" => {
+                let places = Some(rest.to_owned()).filter(|name| !name.is_empty());
+                Site { places: places.into_iter().collect(), part: scheme.to_owned() }
+            }
+            "sqlite" => {
+                let path = rest.strip_prefix("//").map_or_else(|| rest.to_owned(), decode);
+                Site { places: vec![file(Path::new(&path))], part: scheme.to_owned() }
+            }
+            _ => server(scheme, rest, query),
+        }
+    }
+}
+
+fn server(scheme: &str, rest: &str, query: &str) -> Site {
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let hosts = authority.rsplit('@').next().unwrap_or_default();
+    let option = |key: &str| {
+        let of_key = |pair: &str| pair.strip_prefix(key)?.strip_prefix('=').map(decode);
+        query.split('&').filter_map(of_key).next_back()
+    };
+    let (base, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+    if !base.starts_with("redis") {
+        // TLS or not, and by a short name or not, it is the same.
+        let base = if base.starts_with('e') { "etcd" } else { "zookeeper" };
+        let port = if base == "etcd" { 2379 } else { 2181 };
+        let places = hosts.split(',').map(|text| host(text, port)).collect();
+        return Site { places, part: format!("{base} {}", path.trim_end_matches('/')) };
+    }
+    let (service, db) = match kind {
+        "sentinel" => path.split_once('/').unwrap_or((path, "")),
+        "unix" => ("", ""),
+        _ => ("", path),
+    };
+    let db = option("db").unwrap_or_else(|| db.to_owned()).parse::<u32>().unwrap_or(0);
+    let lines = option("scheme").is_none_or(|scheme| scheme == "line");
+    let prefix = option("prefix").filter(|prefix| !(lines && prefix.is_empty()));
+    let prefix = prefix.unwrap_or_else(|| if lines { "holdline:" } else { "" }.to_owned());
+    let service = decode(service);
+    let port = if kind == "sentinel" { 26379 } else { 6379 };
+    let places = if kind == "unix" {
+        vec![file(Path::new(&format!("/{}", decode(path))))]
+    } else {
+        hosts.split(',').map(|text| host(text, port)).collect()
+    };
+    Site { places, part: format!("redis {kind} {service:?} {db} {prefix:?}") }
+}
+
+/// A host and its port. This machine goes by several names.
+fn host(text: &str, port: u16) -> String {
+    let (host, given) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        Some((host, after)) => (host, after.strip_prefix(':')),
+        None => text.split_once(':').map_or((text, None), |(host, given)| (host, Some(given))),
+    };
+    let port = given.and_then(|given| given.parse().ok()).unwrap_or(port);
+    let host = decode(host).to_lowercase();
+    match host.trim_end_matches('.') {
+        "" | "localhost" | "127.0.0.1" | "::1" | "0.0.0.0" | "::" => format!("localhost:{port}"),
+        host => match host.parse::<std::net::IpAddr>() {
+            Ok(ip) => format!("{}:{port}", ip.to_canonical()),
+            Err(_) => format!("{host}:{port}"),
+        },
+    }
+}
+
+/// A file, by whichever path.
+fn file(path: &Path) -> String {
+    #[cfg(unix)]
+    if let Ok(known) = std::fs::metadata(path) {
+        use std::os::unix::fs::MetadataExt;
+        return format!("{}:{}", known.dev(), known.ino());
+    }
+    let whole = || {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    let whole: PathBuf = whole().unwrap_or_else(|| path.to_owned());
+    whole.display().to_string()
+}
+
+/// Undoes percent-encoding, where it is one.
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match code {
+            Some(code) if byte == b'%' => {
+                bytes.push(code);
+                rest = &tail[2..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(one: &str, other: &str) -> bool {
+        distinct(&[one.to_owned(), other.to_owned()]).is_err()
+    }
+
+    #[test]
+    fn a_store_is_the_same_however_it_is_spelled() {
+        for (one, other) in [
+            ("redis://h", "redis://H:6379/0"),
+            ("redis://h", "redis://user:pass@h.?timeout=1s"),
+            ("redis://localhost", "redis://127.0.0.1:6379"),
+            ("redis://", "redis://[::1]"),
+            ("redis://[2001:DB8::1]:7", "redis://[2001:db8:0::1]:7"),
+            ("redis://h/3", "redis://h?db=3"),
+            ("redis://h", "redis://h?prefix=holdline:"),
+            ("redis://h?scheme=string", "redis://h?scheme=string&prefix="),
+            ("rediss://h:1", "redis://h:1"),
+            ("redis+cluster://a,b", "redis+cluster://b,c"),
+            ("redis+sentinel://a,b/main", "redis+sentinel://b:26379/m%61in/0"),
+            ("redis+unix:///tmp", "redis+unix:///tmp/../tmp/."),
+            ("sqlite:/tmp/none.db", "sqlite:///tmp/../tmp/none.db?busy_timeout=1s"),
+            ("memory:a", "memory:a"),
+        ] {
+            assert!(same(one, other), "{one} and {other}");
+            assert!(same(other, one), "{other} and {one}");
+        }
+    }
+
+    #[test]
+    fn another_server_database_or_prefix_is_another_store() {
+        for (one, other) in [
+            ("redis://h:1", "redis://h:2"),
+            ("redis://a", "redis://b"),
+            ("redis://127.0.0.1", "redis://127.0.0.2"),
+            ("redis://h", "redis://h/1"),
+            ("redis://h", "redis://h?prefix=b:"),
+            ("redis+sentinel://a/one", "redis+sentinel://a/two"),
+            ("sqlite:/tmp/a.db", "sqlite:/tmp/b.db"),
+            ("memory:a", "memory:b"),
+            ("memory:", "memory:"),
+        ] {
+            assert!(!same(one, other), "{one} and {other}");
+        }
+    }
+
+    #[test]
+    fn an_address_shows_no_secret() {
+        for url in ["redis://:can@ary@h:1/2?password=canary", "redis://canary@h:1/2"] {
+            assert_eq!(address(url), "redis://h:1/2");
+        }
+        assert_eq!(address("sqlite:/a@b?x"), "sqlite:/a@b");
+    }
+}

@@ -1,0 +1,227 @@
+//! A store that is opened when it is first needed: a node of a quorum that was away when the quorum
+//! was opened.
+//!
+//! One attempt is under way at a time, in a task of its own, with growing pauses between them. A
+//! call waits for the attempt of the moment, as long as its caller likes; between attempts it fails
+//! at once, with the error of the last one.
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
+use holdline_kernel::{Schedule, Time};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+/// Opens the store.
+pub(crate) type Opener = Arc<dyn Fn() -> Async<'static, Arc<dyn Store>> + Send + Sync>;
+
+/// A store that is opened when it is first needed.
+pub(crate) struct Lazy {
+    shared: Arc<Shared>,
+    /// The store, as this handle uses it.
+    mine: Arc<OnceLock<Arc<dyn Store>>>,
+}
+
+/// What a store and its twin share.
+struct Shared {
+    address: String,
+    /// What it is taken to promise before it is open. It is refused if that is wrong.
+    promises: Promises,
+    opener: Opener,
+    state: Mutex<State>,
+    /// Changes whenever an attempt ends.
+    ended: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct State {
+    opened: Option<Arc<dyn Store>>,
+    alarm: Option<Alarm>,
+    opening: bool,
+    failures: u32,
+    /// The time of the next attempt, and why the last one failed.
+    next: Time,
+    error: Option<(ErrorKind, String)>,
+}
+
+/// The longest that one attempt takes.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
+impl Lazy {
+    /// A store by this address, for messages, which shows no secret.
+    pub(crate) fn new(address: String, promises: Promises, opener: Opener) -> Self {
+        let (state, ended) = (Mutex::default(), watch::Sender::new(()));
+        let shared = Arc::new(Shared { address, promises, opener, state, ended });
+        Lazy { shared, mine: Arc::default() }
+    }
+
+    /// The store, as soon as it is open.
+    async fn store(&self) -> Result<Arc<dyn Store>> {
+        if let Some(store) = self.mine.get() {
+            return Ok(Arc::clone(store));
+        }
+        let mut ended = self.shared.ended.subscribe();
+        if self.begin()? {
+            // The sender lives as long as this handle.
+            let _ = ended.changed().await;
+        }
+        let state = self.shared.state();
+        match &state.opened {
+            Some(opened) => Ok(Arc::clone(self.mine.get_or_init(|| opened.twin()))),
+            None => Err(state.why()),
+        }
+    }
+
+    /// Sees to it that an attempt is under way; not if it is open, or it is too soon.
+    fn begin(&self) -> Result<bool> {
+        let mut state = self.shared.state();
+        if state.opened.is_some() || state.opening {
+            return Ok(state.opening);
+        }
+        let Ok(runtime) = Handle::try_current() else { return Err(state.why()) };
+        if clock::now() < state.next {
+            return Err(state.why());
+        }
+        state.opening = true;
+        drop(state);
+        let attempt = Attempt { shared: Arc::clone(&self.shared), outcome: None };
+        runtime.spawn(attempt.run(Arc::clone(&self.mine)));
+        Ok(true)
+    }
+}
+
+impl State {
+    fn why(&self) -> Error {
+        let known = self.error.clone();
+        let (kind, message) =
+            known.unwrap_or_else(|| (ErrorKind::Unavailable, "it was not reached yet".to_owned()));
+        Error::new(kind, message)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn open(&self) -> Result<Arc<dyn Store>> {
+        let opening = clock::within(clock::now().after(ATTEMPT), (self.opener)()).await;
+        let store = opening.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Unavailable, "it did not answer in time"))
+        })?;
+        let (taken, found) = (self.promises, store.promises());
+        if (taken.fences, taken.spans) != (found.fences, found.spans) {
+            return Err(super::unfit(&self.address, found.fences));
+        }
+        Ok(store)
+    }
+}
+
+/// An attempt under way. It ends also with the runtime that it runs on.
+struct Attempt {
+    shared: Arc<Shared>,
+    outcome: Option<Result<Arc<dyn Store>>>,
+}
+
+impl Attempt {
+    async fn run(mut self, mine: Arc<OnceLock<Arc<dyn Store>>>) {
+        let outcome = self.shared.open().await;
+        if let Ok(store) = &outcome {
+            // This handle's runtime is the one that it was opened on.
+            let _ = mine.set(Arc::clone(store));
+        }
+        self.outcome = Some(outcome);
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let backoff =
+            Schedule::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
+        let mut state = self.shared.state();
+        state.opening = false;
+        match self.outcome.take() {
+            Some(Ok(store)) => {
+                if let Some(alarm) = state.alarm.take() {
+                    store.alarm(alarm);
+                }
+                state.opened = Some(store);
+            }
+            Some(Err(error)) => {
+                let pause = backoff.pause(state.failures, fastrand::u64(..));
+                state.next = clock::now().after(pause);
+                state.failures = state.failures.saturating_add(1);
+                if !error.retryable() {
+                    let node = &self.shared.address;
+                    tracing::warn!(node, %error, "a node of a quorum cannot be used");
+                }
+                state.error = Some((error.kind(), format!("{error:#}")));
+            }
+            None => {}
+        }
+        drop(state);
+        self.shared.ended.send_replace(());
+    }
+}
+
+impl Store for Lazy {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(async move { self.store().await?.enter(line, ticket, note, how).await })
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        Box::pin(async move { self.store().await?.leave(line, id).await })
+    }
+
+    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
+        Box::pin(async move { self.store().await?.watch(line, id).await })
+    }
+
+    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+        Box::pin(async move { self.store().await?.look(line).await })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        Box::pin(async move { self.store().await?.list(prefix).await })
+    }
+
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(async move { self.store().await?.evict(line, id, note).await })
+    }
+
+    fn promises(&self) -> Promises {
+        self.mine.get().map_or(self.shared.promises, |store| store.promises())
+    }
+
+    fn twin(&self) -> Arc<dyn Store> {
+        Arc::new(Lazy { shared: Arc::clone(&self.shared), mine: Arc::default() })
+    }
+
+    fn alarm(&self, alarm: Alarm) {
+        let mut state = self.shared.state();
+        match &state.opened {
+            Some(opened) => opened.alarm(alarm),
+            None => state.alarm = Some(alarm),
+        }
+    }
+
+    fn address(&self) -> String {
+        self.shared.address.clone()
+    }
+}
+
+impl fmt::Debug for Lazy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shared.address)
+    }
+}

@@ -1,0 +1,170 @@
+//! Places on one node that are to be given up, whether or not anybody waits for it. What is under
+//! way at once is bounded, and so is what waits: those that a node is not told of lapse there.
+
+use super::node::Health;
+use crate::clock;
+use crate::error::{Error, ErrorKind};
+use crate::names::Name;
+use crate::store::{Async, Store, TicketId};
+use futures_util::FutureExt;
+use holdline_kernel::{Schedule, Time};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+/// The most requests that are under way at once, beside the worker's one.
+const UNDER_WAY: usize = 64;
+/// The most places that wait for the worker.
+const WAITING: usize = 4096;
+/// The longest time that one request waits for its answer.
+const LATE: Duration = Duration::from_secs(5);
+/// The time for which a place waits for its node at most.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// The places to give up on one node.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    store: Arc<dyn Store>,
+    health: Arc<Health>,
+    under_way: Arc<Semaphore>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    places: VecDeque<Place>,
+    /// The tickets of those.
+    known: HashSet<TicketId>,
+    /// A worker sees to them.
+    working: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    line: Name,
+    id: TicketId,
+    until: Time,
+}
+
+impl Leaving {
+    pub(super) fn new(store: Arc<dyn Store>, health: Arc<Health>) -> Self {
+        let under_way = Arc::new(Semaphore::new(UNDER_WAY));
+        Leaving { store, health, under_way, queue: Mutex::default() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a place up. If it takes longer, that goes on in a task of its own: a request that is
+    /// dropped may not have been sent yet. Without a runtime (in the simulation, which sends at
+    /// once) it is as any other.
+    pub(super) fn leave(self: &Arc<Self>, line: &Name, id: TicketId) -> Async<'static, bool> {
+        let (store, line) = (Arc::clone(&self.store), line.clone());
+        let Ok(runtime) = Handle::try_current() else {
+            return Box::pin(async move { store.leave(&line, id).await });
+        };
+        let Ok(permit) = Arc::clone(&self.under_way).try_acquire_owned() else {
+            self.later(&line, id);
+            let message = "it has too much to do; it will be asked later";
+            let busy = Error::new(ErrorKind::Unavailable, message);
+            return Box::pin(std::future::ready(Err(busy)));
+        };
+        let (this, sent) = (Arc::clone(self), clock::now());
+        let mut leaving = Box::pin(async move {
+            let left = clock::within(sent.after(LATE), store.leave(&line, id)).await;
+            let left = left.unwrap_or_else(|| Err(late()));
+            this.health.ended(sent, left.as_ref().err());
+            if left.as_ref().is_err_and(Error::retryable) {
+                this.later(&line, id);
+            }
+            drop(permit);
+            left
+        });
+        // Begun here, so that it is ahead of what this caller asks the node next.
+        if let Some(left) = leaving.as_mut().now_or_never() {
+            return Box::pin(std::future::ready(left));
+        }
+        let task = runtime.spawn(leaving);
+        Box::pin(async move { task.await.unwrap_or_else(|_| Err(late())) })
+    }
+
+    /// Gives a place up in the background, trying again for a while.
+    pub(super) fn later(self: &Arc<Self>, line: &Name, id: TicketId) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut queue = self.queue();
+        if queue.known.insert(id) {
+            let until = clock::now().after(KEPT);
+            queue.places.push_back(Place { line: line.clone(), id, until });
+            if queue.places.len() > WAITING
+                && let Some(oldest) = queue.places.pop_front()
+            {
+                queue.known.remove(&oldest.id);
+            }
+        }
+        if !queue.working {
+            queue.working = true;
+            runtime.spawn(Worker { leaving: Arc::clone(self), done: false }.run());
+        }
+    }
+
+    /// The place to give up next. Without any, the worker is done.
+    fn next(&self) -> Option<Place> {
+        let mut queue = self.queue();
+        let now = clock::now();
+        while let Some(place) = queue.places.pop_front() {
+            if now < place.until {
+                return Some(place);
+            }
+            queue.known.remove(&place.id);
+        }
+        *queue = Queue::default(); // with its memory
+        None
+    }
+}
+
+/// The task that gives up what waits, one by one.
+struct Worker {
+    leaving: Arc<Leaving>,
+    /// It has said so itself.
+    done: bool,
+}
+
+impl Worker {
+    async fn run(mut self) {
+        let leaving = Arc::clone(&self.leaving);
+        let backoff =
+            Schedule::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
+        let mut failures = 0;
+        while let Some(place) = leaving.next() {
+            let sent = clock::now();
+            let left = clock::within(sent.after(LATE), leaving.store.leave(&place.line, place.id));
+            let left = left.await.unwrap_or_else(|| Err(late()));
+            leaving.health.ended(sent, left.as_ref().err());
+            if left.is_err_and(|error| error.retryable()) {
+                leaving.queue().places.push_front(place);
+                clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
+                failures += 1;
+            } else {
+                leaving.queue().known.remove(&place.id);
+                failures = 0;
+            }
+        }
+        self.done = true;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // What still waits does so for the next worker, as this one's runtime has ended.
+        if !self.done {
+            self.leaving.queue().working = false;
+        }
+    }
+}
+
+fn late() -> Error {
+    Error::new(ErrorKind::Unavailable, "it did not answer in time")
+}

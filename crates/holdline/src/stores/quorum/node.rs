@@ -1,0 +1,160 @@
+//! One node of a quorum, as one handle sees it: its store, whether it answers, and the places on it
+//! that are still to be given up.
+//!
+//! A node that did not answer in time is silent. While a majority of the others answers, it is left
+//! out of the rounds, and asked in the background only: by one question at a time, with growing
+//! pauses. An answer that comes soon, also a refusal, ends the silence.
+
+use super::leaving::Leaving;
+use super::round::Answer;
+use crate::clock;
+use crate::error::{Error, ErrorKind};
+use crate::names::Name;
+use crate::store::{Async, Store, TicketId};
+use holdline_kernel::{Schedule, Time, Vote};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// One node of a quorum.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) store: Arc<dyn Store>,
+    health: Arc<Health>,
+    leaving: Arc<Leaving>,
+}
+
+/// Whether a node answers.
+#[derive(Debug, Default)]
+pub(super) struct Health(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Since when it is silent.
+    since: Option<Time>,
+    probing: bool,
+    probes: u32,
+    /// The time of the next probe.
+    next: Time,
+}
+
+/// The time that a probe waits for its answer.
+const PROBE: Duration = Duration::from_secs(5);
+/// An error that comes within this time is an answer: asking such a node costs little.
+const SOON: Duration = Duration::from_millis(200);
+
+impl Health {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how a call that began at `sent` has ended.
+    pub(super) fn ended(&self, sent: Time, error: Option<&Error>) {
+        let answered = error.is_none_or(|error| !error.retryable());
+        if answered || sent.until(clock::now()) < SOON {
+            self.heard();
+        } else {
+            self.silent();
+        }
+    }
+
+    fn heard(&self) {
+        let mut state = self.state();
+        *state = State { probing: state.probing, ..State::default() };
+    }
+
+    fn silent(&self) {
+        // Without a runtime there is nobody to ask it in the background.
+        if Handle::try_current().is_ok() {
+            self.state().since.get_or_insert_with(clock::now);
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn new(store: Arc<dyn Store>, silent: bool) -> Self {
+        let health = Arc::new(Health::default());
+        if silent {
+            health.silent();
+        }
+        let leaving = Arc::new(Leaving::new(Arc::clone(&store), Arc::clone(&health)));
+        Node { store, health, leaving }
+    }
+
+    /// The same node for use on another thread.
+    pub(super) fn twin(&self) -> Self {
+        Node::new(self.store.twin(), self.is_silent())
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        self.health.state().since.is_some()
+    }
+
+    /// Notes that it did not answer in time.
+    pub(super) fn silent(&self) {
+        self.health.silent();
+    }
+
+    /// Notes how a call that began at `sent` has ended.
+    pub(super) fn ended(&self, sent: Time, error: Option<&Error>) {
+        self.health.ended(sent, error);
+    }
+
+    /// The error of a question that is not asked, since the node is silent.
+    pub(super) fn left_out(&self) -> Error {
+        let now = clock::now();
+        let since = self.health.state().since.unwrap_or(now).until(now);
+        let message = format!("it has not answered for {:.1} s", since.as_secs_f32());
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    /// Finds out in the background whether it answers again, unless that is being done. The
+    /// question changes nothing.
+    pub(super) fn probe(&self, line: &Name) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let now = clock::now();
+        let mut state = self.health.state();
+        if state.since.is_none() || state.probing || now < state.next {
+            return;
+        }
+        let backoff =
+            Schedule::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
+        let pause = backoff.pause(state.probes, fastrand::u64(..));
+        state.probes = state.probes.saturating_add(1);
+        state.probing = true;
+        drop(state);
+        let (store, line, probe) =
+            (Arc::clone(&self.store), line.clone(), Probe(Arc::clone(&self.health), pause));
+        runtime.spawn(async move {
+            match clock::within(now.after(PROBE), store.look(&line)).await {
+                Some(answer) => probe.0.ended(now, answer.as_ref().err()),
+                None => tracing::warn!(node = store.address(), "a node of a quorum is silent"),
+            }
+        });
+    }
+
+    /// Gives a place up there. It is asked to its end, whether or not anybody waits for the answer.
+    pub(super) fn leave(&self, line: &Name, id: TicketId) -> Async<'static, Answer<bool>> {
+        let there = self.leaving.leave(line, id);
+        Box::pin(async move {
+            let there = there.await?;
+            Ok((if there { Vote::Yes } else { Vote::No }, there))
+        })
+    }
+
+    /// Gives a place up there as soon as it answers.
+    pub(super) fn leave_later(&self, line: &Name, id: TicketId) {
+        self.leaving.later(line, id);
+    }
+}
+
+/// A probe under way. It ends also with the runtime that it runs on.
+struct Probe(Arc<Health>, Duration);
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.probing = false;
+        state.next = clock::now().after(self.1);
+    }
+}

@@ -1,0 +1,58 @@
+//! Evictions: places that were removed by force lately, as `lua/evicted.lua` keeps them.
+//!
+//! They stand in a string of their own beside the lock, which goes by itself: after each other the
+//! ticket's 32 digits, the length of the note, and the note.
+
+use crate::store::{EVICTIONS_KEPT, Eviction};
+use redis::Value;
+
+use super::ears::id_of;
+
+/// What is appended to the key of a lock of somebody else's layout; to that of a line, only `:v`.
+pub(super) const SUFFIX_BESIDE: &str = ":holdline:v";
+
+/// How long the note may be, in digits: see `lua/evicted.lua`.
+const DIGITS: usize = 5;
+
+/// Reads the evictions of a lock, oldest first. What makes no sense is left out: nothing depends
+/// on it.
+pub(super) fn read(value: &Value) -> Vec<Eviction> {
+    let Value::BulkString(bytes) = value else { return Vec::new() };
+    let (mut evictions, mut rest) = (Vec::new(), &bytes[..]);
+    while let Some((eviction, next)) = first(rest) {
+        evictions.push(eviction);
+        rest = next;
+    }
+    let surplus = evictions.len().saturating_sub(EVICTIONS_KEPT);
+    evictions.split_off(surplus)
+}
+
+fn first(bytes: &[u8]) -> Option<(Eviction, &[u8])> {
+    let (id, bytes) = bytes.split_at_checked(32)?;
+    let (size, bytes) = bytes.split_at_checked(DIGITS)?;
+    let (note, rest) = bytes.split_at_checked(std::str::from_utf8(size).ok()?.parse().ok()?)?;
+    Some((Eviction { id: id_of(id)?, note: String::from_utf8_lossy(note).into() }, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::TicketId;
+
+    fn of(text: &str) -> Vec<(TicketId, String)> {
+        let value = Value::BulkString(text.as_bytes().to_vec());
+        read(&value).into_iter().map(|one| (one.id, one.note.to_string())).collect()
+    }
+
+    #[test]
+    fn what_is_cut_off_is_left_out() {
+        let (one, two) = (format!("{:032x}00002hi", 1), format!("{:032x}00000", 2));
+        let both = [(TicketId(1), "hi".to_owned()), (TicketId(2), String::new())];
+        assert_eq!(of(&(one.clone() + &two)), both);
+        assert_eq!(of(&(one.clone() + &two[..36])), both[..1]);
+        assert_eq!(of(&one[..38]), []);
+        assert_eq!(of(""), []);
+        assert_eq!(of(&one.repeat(9)).len(), EVICTIONS_KEPT);
+        assert_eq!(read(&Value::Nil), []);
+    }
+}

@@ -1,0 +1,16 @@
+-- Notes that a ticket's place was removed by force, and what is said about that, in a string beside
+-- the lock: the last 8 of them, for 60 seconds. Each is the ticket's 32 digits, the length of the
+-- note in 5, and the note. Called when all else is done: if it fails, nothing is noted.
+local function evicted(key, ticket, note)
+  local kept = redis.pcall('GET', key)
+  local each, at = {}, 1
+  while type(kept) == 'string' and at < #kept do
+    local size = tonumber(string.sub(kept, at + 32, at + 36))
+    if not size then break end
+    table.insert(each, string.sub(kept, at, at + 36 + size))
+    at = at + 37 + size
+  end
+  table.insert(each, ticket .. string.format('%05d', #note) .. note)
+  while #each > 8 do table.remove(each, 1) end
+  redis.pcall('SET', key, table.concat(each), 'PX', 60000)
+end
