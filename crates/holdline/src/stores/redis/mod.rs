@@ -9,11 +9,14 @@
 //! desk.rs    calls put together
 //! keys.rs    names to keys              ears.rs    the connection for notices
 //! dial.rs    making connections         flights.rs requests whose fate is unknown
+//! checks.rs  what a server is asked at opening
+//! scan.rs    keys that fit a pattern
 //! fault.rs   errors                     topics.rs  the channels of locks, notices.rs their kinds
 //! wire.rs    what is sent and answered       plain.rs  others' layouts: string.rs, redisson.rs
 //! probe.rs   what listens at an address, if it is no Redis server
 //! ```
 
+mod checks;
 mod config;
 mod desk;
 mod dial;
@@ -29,6 +32,7 @@ mod notices;
 mod plain;
 mod probe;
 mod redisson;
+mod scan;
 mod string;
 mod topics;
 mod view;
