@@ -272,8 +272,8 @@ async fn the_least_that_an_acl_must_allow() {
     let rules = [
         (
             "string",
-            "~app:* ~{app:* &__keyspace@0__:app:* +evalsha +eval +get +set +del +pttl +pexpire +config|get \
-             +subscribe +unsubscribe +ping",
+            "~app:* ~{app:* &__keyspace@0__:app:* +evalsha +eval +get +set +del +pttl +pexpire \
+             +config|get +subscribe +unsubscribe +ping",
         ),
         (
             "redisson",
