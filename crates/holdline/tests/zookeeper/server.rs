@@ -289,6 +289,10 @@ impl Drop for Servers {
             let _ = member.process.kill();
             let _ = member.process.wait();
         }
+        if std::thread::panicking() {
+            self.folder.disable_cleanup(true);
+            println!("what ZooKeeper said is kept in {}", self.folder.path().display());
+        }
     }
 }
 
