@@ -111,6 +111,12 @@ impl Client {
         self.inner.pair.availability.away_for()
     }
 
+    /// Whether the store has ever answered this client, or a clone of it. One that never did may
+    /// not exist, or not be a store: acquisitions give it up after a few tries.
+    pub fn has_answered(&self) -> bool {
+        self.inner.pair.availability.has_answered()
+    }
+
     pub(crate) fn bounds(&self) -> Bounds {
         self.bounds
     }
