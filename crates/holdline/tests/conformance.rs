@@ -173,6 +173,8 @@ struct Tally {
     ignored: usize,
     failures: String,
     failed: usize,
+    /// What says nothing so far.
+    again: Vec<Excused>,
 }
 
 impl Tally {
@@ -185,11 +187,12 @@ impl Tally {
         }
     }
 
-    fn add(&mut self, more: &Tally) {
+    fn add(&mut self, more: Tally) {
         self.passed += more.passed;
         self.ignored += more.ignored;
         self.failed += more.failed;
         self.failures += &more.failures;
+        self.again.extend(more.again);
     }
 
     fn fail(&mut self, name: &str, why: &str) {
@@ -217,13 +220,16 @@ async fn run(ask: &Ask, folder: &std::path::Path) -> ExitCode {
             stores().into_iter().map(|(store, source)| one(ask, folder, store, source, timed));
         let mut ended = futures_util::stream::iter(all).buffer_unordered(at_once);
         while let Some(more) = ended.next().await {
-            tally.add(&more);
+            tally.add(more);
         }
     }
     if ask.list {
         return ExitCode::SUCCESS;
     }
-    let Tally { passed, ignored, failures, failed } = tally;
+    for excused in std::mem::take(&mut tally.again) {
+        excused.again(&mut tally).await;
+    }
+    let Tally { passed, ignored, failures, failed, .. } = tally;
     if failed > 0 {
         println!("\nfailures:\n{failures}");
     }
@@ -272,32 +278,69 @@ async fn one(
 }
 
 /// How often a case is done again, if each time the machine stood still meanwhile.
-const AGAIN: usize = 3;
+const AGAIN: usize = 5;
 
-async fn through(store: &str, subject: &Arc<dyn Subject>, cases: Vec<Case>, tally: &mut Tally) {
-    let pace = Pace::watch(subject);
-    let started = cases.iter().map(|case| to_a_verdict(store, subject, case, &pace));
-    let mut ended = futures_util::stream::iter(started).buffer_unordered(AT_ONCE);
-    while let Some(outcome) = ended.next().await {
-        tally.count(store, &outcome);
+/// A case that failed while the machine stood still.
+struct Excused {
+    store: String,
+    subject: Arc<dyn Subject>,
+    case: Case,
+    pace: Arc<Pace>,
+    outcome: Outcome,
+}
+
+impl Excused {
+    fn new(
+        (store, subject, pace): (&str, &Arc<dyn Subject>, &Arc<Pace>),
+        case: Case,
+        outcome: Outcome,
+    ) -> Self {
+        let (store, subject, pace) = (store.to_owned(), Arc::clone(subject), Arc::clone(pace));
+        Excused { store, subject, case, pace, outcome }
+    }
+
+    /// Runs it again, alone and with longer leases.
+    async fn again(mut self, tally: &mut Tally) {
+        for _ in 0..AGAIN {
+            self.pace.calm(self.subject.lease()).await;
+            let began = Instant::now();
+            self.outcome = self.case.run(Arc::new(Unhurried(Arc::clone(&self.subject)))).await;
+            let excuse = excuse(&self.store, &self.outcome, &self.pace, began, &self.subject);
+            if excuse.is_none() {
+                break;
+            }
+        }
+        tally.count(&self.store, &self.outcome);
     }
 }
 
-/// Runs a case; again, with longer leases, if it failed while the machine stood still.
-async fn to_a_verdict(
+/// Whether a case failed for want of speed; and says so.
+fn excuse(
     store: &str,
-    subject: &Arc<dyn Subject>,
-    case: &Case,
+    outcome: &Outcome,
     pace: &Pace,
-) -> Outcome {
-    let mut began = Instant::now();
-    let mut outcome = case.run(Arc::clone(subject)).await;
-    for _ in 0..AGAIN {
-        let Verdict::Failed(why) = &outcome.verdict else { break };
-        let Some(excuse) = pace.excuse(began, subject.lease()) else { break };
-        println!("again: {store}::{} failed ({why}), but {excuse}", case.name());
-        began = Instant::now();
-        outcome = case.run(Arc::new(Unhurried(Arc::clone(subject)))).await;
+    began: Instant,
+    subject: &Arc<dyn Subject>,
+) -> Option<()> {
+    let Verdict::Failed(why) = &outcome.verdict else { return None };
+    let excuse = pace.excuse(began, subject.lease())?;
+    println!("again: {store}::{} failed ({why}), but {excuse}", outcome.case);
+    Some(())
+}
+
+async fn through(store: &str, subject: &Arc<dyn Subject>, cases: Vec<Case>, tally: &mut Tally) {
+    let pace = &Pace::watch(subject);
+    let started = cases.into_iter().map(|case| async move {
+        let began = Instant::now();
+        let outcome = case.run(Arc::clone(subject)).await;
+        let excused = excuse(store, &outcome, pace, began, subject);
+        (case, outcome, excused)
+    });
+    let mut ended = futures_util::stream::iter(started).buffer_unordered(AT_ONCE);
+    while let Some((case, outcome, excused)) = ended.next().await {
+        match excused {
+            None => tally.count(store, &outcome),
+            Some(()) => tally.again.push(Excused::new((store, subject, pace), case, outcome)),
+        }
     }
-    outcome
 }

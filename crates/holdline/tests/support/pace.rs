@@ -16,8 +16,13 @@ const BEAT: Duration = Duration::from_millis(20);
 const ASK: Duration = Duration::from_millis(100);
 /// A standstill for such a part of the lease explains a failure.
 pub(crate) const PART: u32 = 8;
+/// A while in which nothing is slow.
+const CALM: Duration = Duration::from_secs(2);
 /// So much longer are the leases when a case is done again.
 const LONGER: u32 = 4;
+
+/// For an answer about a lock that is not waited for.
+const RESPONSE: Duration = Duration::from_secs(8);
 
 /// Something that was due, when, and when it came.
 type Span = (Instant, Option<Instant>);
@@ -81,6 +86,18 @@ impl Pace {
         spans.iter().filter_map(took).max().unwrap_or_default()
     }
 
+    /// Waits until nothing has been slow for a while; not for ever, if it is always so.
+    pub(crate) async fn calm(&self, lease: Duration) {
+        let until = Instant::now() + CALM * 30;
+        let mut since = Instant::now();
+        while since.elapsed() < CALM && Instant::now() < until {
+            tokio::time::sleep(ASK).await;
+            if self.slowest(since) * PART > lease {
+                since = Instant::now();
+            }
+        }
+    }
+
     /// Whether that explains a failure, in words.
     pub(crate) fn excuse(&self, since: Instant, lease: Duration) -> Option<String> {
         let slowest = self.slowest(since);
@@ -99,7 +116,7 @@ impl Subject for Unhurried {
     }
 
     fn client(&self) -> Async<'_, Client> {
-        self.0.client()
+        Box::pin(async { Ok(self.0.client().await?.response_timeout(RESPONSE)) })
     }
 
     fn url(&self) -> Option<String> {
