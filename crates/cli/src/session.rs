@@ -81,9 +81,8 @@ impl Session {
 }
 
 impl Contact {
-    /// Resolves when the time is over and the store has not answered anything. Only asked for while
-    /// a first answer is missing, it is the first to ask only when half of the time is over, so that
-    /// a store that answers is not asked twice.
+    /// Resolves when the time is over and the store has not answered anything. It asks only when
+    /// half of the time is over, so that a store that answers is not asked twice.
     pub(crate) async fn missing(&self, name: &str) -> Failure {
         tokio::time::sleep_until(self.until - self.limit / 2).await;
         loop {

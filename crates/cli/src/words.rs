@@ -193,7 +193,8 @@ impl Piece {
     /// What to write; `live` says whether a line that is to be replaced is shown, before and after.
     fn bytes(&self, live: &mut bool) -> Vec<u8> {
         const ERASE: &str = "\r\x1b[K";
-        let was_live = std::mem::replace(live, matches!(self, Piece::Live(text) if text != ""));
+        let was_live =
+            std::mem::replace(live, matches!(self, Piece::Live(text) if !text.is_empty()));
         match self {
             Piece::Line(text) if was_live => format!("{ERASE}{text}\n").into_bytes(),
             Piece::Line(text) => format!("{text}\n").into_bytes(),

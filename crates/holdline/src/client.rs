@@ -220,6 +220,12 @@ impl Client {
         self.inner.pair.undone.none_left().await;
     }
 
+    /// The number of places that are still to be given up.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn undone(&self) -> usize {
+        self.inner.pair.undone.places()
+    }
+
     /// The one way to acquire, which every recipe takes.
     pub(crate) async fn acquire(
         &self,

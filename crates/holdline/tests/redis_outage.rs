@@ -6,7 +6,7 @@
 mod redis_server;
 
 use holdline::{Client, Election, Guard, Mutex, open};
-use redis_server::{Server, cluster_with, private};
+use redis_server::{Server, behind_sentinels, cluster_with, private};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant};
@@ -242,6 +242,35 @@ async fn standbys_and_observers() {
     observing.abort();
     last.resign().await.expect("it leads");
     server.kill();
+}
+
+/// The primary stands still until a replica has taken its place, and is then made to follow it: its
+/// word counts no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fail_over() {
+    for scheme in ["line", "string", "redisson"] {
+        let Some((primary, replica, watchers, url)) = behind_sentinels() else { return };
+        let scene = scene(&format!("{url}?scheme={scheme}"), Duration::from_secs(30)).await;
+        let key = if scheme == "line" { "holdline:{x}" } else { "x" };
+        until("the replica has it", async || replica.query::<i64>(&["EXISTS", key]) == 1).await;
+        primary.pause();
+        until("the replica is the primary", async || {
+            replica.query::<String>(&["INFO", "replication"]).contains("role:master")
+        })
+        .await;
+        until("it serves", async || scene.beside.inspect("x").await.is_ok()).await;
+        primary.thaw();
+        until("the other follows", async || {
+            primary.query::<String>(&["INFO", "replication"]).contains("role:slave")
+        })
+        .await;
+        assert!(scene.holder.is_valid(), "{scheme}: renewed after the fail-over");
+        assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()));
+        scene.holder.unlock().await.expect("held through the fail-over");
+        let scene = Scene { holder: fresh(&url).await, ..scene };
+        scene.all_get_it().await;
+        drop(watchers);
+    }
 }
 
 /// The node that has the lock: killed and started again, then standing still.

@@ -256,6 +256,8 @@ async fn obey(store: &File, words: &[&str]) {
             let [before, most, after] = storm.join().unwrap();
             say(&format!("calm {before} {most} {after}"));
         }
+        // starve SPARE FILE: uses another store with so many file descriptors left, then with more
+        "starve" => starve(words[1].parse().unwrap(), words[2]).await,
         // write LINES: takes and gives up locks until it is killed
         "write" => loop {
             let line = name(&format!("line-{}", fastrand::u64(..number(1))));
@@ -276,6 +278,41 @@ fn report(result: holdline::Result<Standing>) {
         Ok(Standing::Lost) => "lost".to_owned(),
         Err(error) => format!("error {:?} {error}", error.kind()),
     });
+}
+
+async fn starve(spare: usize, file: &str) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = Rlimit { current: Some(128), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let mut full = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        full.push(file);
+    }
+    full.truncate(full.len() - spare);
+    let result = match File::open(file) {
+        Ok(starved) => {
+            let (line, ticket) = (name("job"), fresh());
+            let tried = starved.enter(&line, &ticket, &note(), Enter::Queue).await;
+            let looked = starved.look(&line).await;
+            drop(full);
+            // With more of them the same store works.
+            enter(&starved, &line, &ticket, Enter::Queue).await;
+            assert!(starved.leave(&line, ticket.id).await.unwrap());
+            tried.map(|_| ()).and(looked.map(|_| ()))
+        }
+        Err(error) => {
+            drop(full);
+            Err(error)
+        }
+    };
+    match result {
+        Ok(()) => say("worked"),
+        Err(error) => say(&format!("{:?} {error}", error.kind())),
+    }
+    let store = File::open(file).unwrap();
+    assert!(store.look(&name("job")).await.unwrap().places.is_empty());
+    say("worked");
+    say("fed");
 }
 
 async fn contend(store: &File, line: &str, time: Duration) {
