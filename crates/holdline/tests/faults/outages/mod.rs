@@ -8,7 +8,7 @@ mod party;
 pub(crate) mod stores;
 
 use crate::breakages::kind;
-use crate::judge::{Folder, in_short};
+use crate::judge::{Folder, in_short, keep};
 use crate::pulse;
 use crate::run::{number, turn};
 use crate::tally::Tally;
@@ -218,6 +218,7 @@ impl Scene<'_> {
         let tally = Tally::of(&history.events);
         let order = promises.queues.then(|| order::kept(&history.events));
         pulse::settle(&mut history);
+        keep(&self.folder.path().join("judged.jsonl"), &history, &expect);
         let report = check(&history, &expect);
         let took: Vec<u128> = self.took.iter().map(Duration::as_millis).collect();
         let kept = order.as_ref().map_or("no places".to_owned(), ToString::to_string);
@@ -231,7 +232,6 @@ impl Scene<'_> {
         if let Some(order) = order {
             assert!(order.broken.is_empty(), "{}: {:#?}", self.name, order.broken);
         }
-        let folder = self.folder.path().display();
-        assert!(report.ok(), "{}:\n{report}\nThe history is kept in {folder}.", self.name);
+        assert!(report.ok(), "{}:\n{report}", self.name);
     }
 }
