@@ -1,6 +1,8 @@
 //! Nobody reads what the program says, or nobody can: it does its work all the same.
 
-use super::common::{Place, lives, until};
+#[cfg(feature = "redis")]
+use super::common::lives;
+use super::common::{Place, until};
 use std::io::{PipeReader, PipeWriter, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -116,7 +118,7 @@ fn a_command_is_stopped_before_the_rival_is_in_although_nobody_reads_stderr() {
         victims.push((name, child, pid, unread, out));
     }
     let rivals: Vec<_> = victims.iter().map(|(name, _, pid, ..)| (name.clone(), *pid)).collect();
-    let overlaps = overlaps(&server.url(), rivals, || link.stall(holdline_rig::Way::Both));
+    let overlaps = overlaps(&server.url(), &rivals, || link.stall(holdline_rig::Way::Both));
     assert!(overlaps.is_empty(), "commands lived on beside their rivals: {overlaps:?}");
     for (name, mut child, ..) in victims {
         let began = Instant::now();
@@ -131,14 +133,14 @@ fn a_command_is_stopped_before_the_rival_is_in_although_nobody_reads_stderr() {
 /// Takes all of these locks, and returns those whose process still lived at that moment. `cut` is
 /// called when all rivals wait.
 #[cfg(feature = "redis")]
-fn overlaps(url: &str, rivals: Vec<(String, i32)>, cut: impl FnOnce()) -> Vec<String> {
+fn overlaps(url: &str, rivals: &[(String, i32)], cut: impl FnOnce()) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         let client = holdline::open(url).await.expect("the server is there");
         let client = client.response_timeout(super::common::LONG);
         let mut tasks = Vec::new();
-        for (name, pid) in rivals.clone() {
+        for (name, pid) in rivals.iter().cloned() {
             let lock = holdline::Mutex::new(&client, &name);
             tasks.push(tokio::task::spawn_local(async move {
                 let guard = lock.lock().await.expect("it waits for its turn");
@@ -147,7 +149,7 @@ fn overlaps(url: &str, rivals: Vec<(String, i32)>, cut: impl FnOnce()) -> Vec<St
                 overlap
             }));
         }
-        for (name, _) in &rivals {
+        for (name, _) in rivals {
             while client.inspect(name).await.expect("it answers").waiters.is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
