@@ -191,8 +191,8 @@ impl Client {
     /// Takes a lock away from one holder (or waiter), named by the id that
     /// [`inspect`](Client::inspect) shows, so that nobody else's lock is ever broken by accident.
     ///
-    /// Its guard is told, at the latest at its next renewal, also by whom (host and process) and for
-    /// which `reason`: see [`Loss::Broken`](crate::Loss::Broken). The token returned is higher than the
+    /// Its guard is told, at the latest at its next renewal, also by whom (host and process) and
+    /// for which `reason`: see [`Loss::Broken`](crate::Loss::Broken). The token returned is higher than the
     /// victim's and no higher than the next holder's: present it to whatever the lock guards, and
     /// the victim is fenced even before the next holder comes. `None` means that nobody stands
     /// there by that id any more.
