@@ -69,6 +69,8 @@ pub(crate) struct Client {
     pub(crate) leaving: BTreeMap<TicketId, Leaving>,
     /// How many locks it will still want once the faults have stopped.
     pub(crate) encores: u32,
+    /// A server has answered it.
+    pub(crate) reached: bool,
     pub(crate) attempt: u64,
     /// When the attempt began, in true time.
     began: u64,
@@ -84,6 +86,7 @@ impl Client {
             state: State::Idle,
             leaving: BTreeMap::new(),
             encores: 2,
+            reached: false,
             attempt: 0,
             began: 0,
             count: 0,
@@ -181,7 +184,9 @@ impl World {
         let limit = self.rng.millis(20, 3_000);
         let limit = if limited { self.local(client).after(limit) } else { Time::NEVER };
         let lease = Lease { length, margin };
-        let mut claim = Claim::new(manner, lease, limit).trusting(ticket.patience);
+        let mut claim = Claim::new(manner, lease, limit)
+            .outlasting(Duration::MAX, self.clients[client].reached)
+            .trusting(ticket.patience);
         let action = claim.restart();
         self.clients[client].attempt += 1;
         self.clients[client].began = self.now;
@@ -339,7 +344,10 @@ impl World {
             };
             let sent = if self.config.bug == Some(Bug::ValidFromReply) { now } else { sent };
             match standing {
-                Ok(standing) => self.step(client, Happened::Reply { sent, standing }),
+                Ok(standing) => {
+                    self.clients[client].reached = true;
+                    self.step(client, Happened::Reply { sent, standing });
+                }
                 Err(refusal) => panic!("a claim never changes its weight or capacity: {refusal:?}"),
             }
             return;

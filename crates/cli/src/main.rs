@@ -65,10 +65,8 @@ fn explain(error: &clap::Error) -> Exit {
         return Exit::USAGE;
     }
     let (text, plain) = (error.render(), std::env::var_os("NO_COLOR").is_some());
-    let text = match std::io::stdout().is_terminal() && !plain {
-        true => text.ansi().to_string(),
-        false => text.to_string(),
-    };
+    let coloured = std::io::stdout().is_terminal() && !plain;
+    let text = if coloured { text.ansi().to_string() } else { text.to_string() };
     answered(Printer::answer_bytes(text.as_bytes()))
 }
 

@@ -6,6 +6,7 @@ use crate::stamp;
 use crate::words::{Output, STDERR, STDOUT};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value, json};
+use std::fmt::Write;
 use std::io::{ErrorKind, IsTerminal, stderr};
 use std::time::Duration;
 
@@ -28,8 +29,9 @@ pub(crate) enum When {
     Verbosely,
 }
 
-/// How long the program's end waits for its last words to be taken.
-const LAST_WORDS: Duration = Duration::from_millis(400);
+/// How long the program's end waits for its last words if nothing takes them, and if something does.
+const UNTAKEN: Duration = Duration::from_millis(400);
+const TAKEN: Duration = Duration::from_secs(5);
 
 impl Printer {
     /// Whether something of this weight is said at all. All of it is, as JSON.
@@ -83,8 +85,8 @@ impl Printer {
 
     /// Waits until what was said is written, but not for long.
     pub(crate) fn flush() {
-        STDERR.flush(LAST_WORDS);
-        STDOUT.flush(LAST_WORDS);
+        STDERR.flush(UNTAKEN, TAKEN);
+        STDOUT.flush(UNTAKEN, TAKEN);
     }
 
     /// Prints an answer on stdout, for verbs that do nothing else. False means that nobody reads it
@@ -169,7 +171,7 @@ fn escape(text: &str) -> String {
         if is_hidden(c) && !matches!(c, '\n' | '\t') {
             let mut units = [0; 2];
             for unit in c.encode_utf16(&mut units) {
-                out.push_str(&format!("\\u{unit:04x}"));
+                let _ = write!(out, "\\u{unit:04x}");
             }
         } else {
             out.push(c);
@@ -202,12 +204,16 @@ pub(crate) fn redact(text: &str) -> String {
 /// The same for one word, which may be a URL, or one without its scheme.
 fn redact_word(word: &str) -> String {
     let mut word = word.to_owned();
-    let from = word.find("://").map_or(0, |at| at + 3);
+    let scheme = word.find("://").map(|at| at + 3);
+    let from = scheme.unwrap_or(0);
     // With several nodes, or an `@` in the password, it hides more than it must.
-    if let Some(at) = word.rfind('@')
-        && let Some(colon) = word[from..at.max(from)].find(':')
-    {
-        word.replace_range(from + colon + 1..at, "***");
+    if let Some(at) = word.rfind('@').filter(|at| *at > from) {
+        match word[from..at].find(':') {
+            Some(colon) => word.replace_range(from + colon + 1..at, "***"),
+            // A name alone is often a password whose colon was forgotten.
+            None if scheme.is_some() => word.replace_range(from..at, "***"),
+            None => {}
+        }
     }
     for key in ["password=", "passwd=", "auth=", "pass="] {
         if let Some(at) = word.find(key) {
@@ -232,6 +238,8 @@ mod tests {
             ("postgres://h/db?password=secret&x=1", "postgres://h/db?password=***&x=1"),
             ("without a scheme: 'me:secret@host'", "without a scheme: 'me:***@host'"),
             ("sqlite:x.db?password=secret", "sqlite:x.db?password=***"),
+            ("at redis://secret@host/0", "at redis://***@host/0"),
+            ("mail to me@host", "mail to me@host"),
             ("etcd://host:2379 is gone", "etcd://host:2379 is gone"),
         ] {
             assert_eq!(redact(text), shown);

@@ -143,16 +143,17 @@ impl Words {
         }
     }
 
-    /// Waits until all is written, but no longer than this.
-    pub(crate) fn flush(&self, limit: Duration) {
-        let end = Instant::now() + limit;
+    /// Waits until all is written; no longer than `patience` if nothing is taken, and no longer than
+    /// `limit` if it is, but slowly (or this machine is busy).
+    pub(crate) fn flush(&self, patience: Duration, limit: Duration) {
+        let began = Instant::now();
         let mut state = self.lock();
         while state.started && (!state.queue.is_empty() || state.dropped > 0 || state.writing) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let waited = began.elapsed();
+            if waited >= limit || waited >= patience && !self.output.takes_now() {
                 return;
             }
-            let woken = self.changed.wait_timeout(state, left);
+            let woken = self.changed.wait_timeout(state, PAUSE);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -193,7 +194,8 @@ impl Piece {
     /// What to write; `live` says whether a line that is to be replaced is shown, before and after.
     fn bytes(&self, live: &mut bool) -> Vec<u8> {
         const ERASE: &str = "\r\x1b[K";
-        let was_live = std::mem::replace(live, matches!(self, Piece::Live(text) if text != ""));
+        let was_live =
+            std::mem::replace(live, matches!(self, Piece::Live(text) if !text.is_empty()));
         match self {
             Piece::Line(text) if was_live => format!("{ERASE}{text}\n").into_bytes(),
             Piece::Line(text) => format!("{text}\n").into_bytes(),

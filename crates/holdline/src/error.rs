@@ -51,18 +51,23 @@ impl Error {
         Error(Box::new(Inner { kind, message: message.into(), source: None, loss: None }))
     }
 
-    /// The same, with its cause. The cause must not contain secrets.
+    /// The same, with its cause. The cause must not contain secrets. If it is that the system is
+    /// short of file descriptors or memory, the message says so, and the kind is
+    /// [`ErrorKind::Unavailable`].
     pub fn because(
         kind: ErrorKind,
         message: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        Error(Box::new(Inner {
-            kind,
-            message: message.into(),
-            source: Some(source.into()),
-            loss: None,
-        }))
+        let (mut kind, mut message, source) = (kind, message.into(), source.into());
+        if let Some(short) = shortage(&*source) {
+            kind = ErrorKind::Unavailable;
+            if !message.contains("file descriptors") {
+                message.push_str(": ");
+                message.push_str(short);
+            }
+        }
+        Error(Box::new(Inner { kind, message, source: Some(source), loss: None }))
     }
 
     /// An error of kind [`ErrorKind::Lost`]: the lock of this name was lost for this cause.
@@ -94,18 +99,25 @@ impl Error {
     }
 }
 
-/// What the system is short of, if that is why it refused something: a sentence that says what to
-/// do. Such an error passes when others let go, and is no lack of rights.
-pub(crate) fn shortage(error: &io::Error) -> Option<&'static str> {
-    match Errno::from_io_error(error)? {
-        Errno::MFILE => Some(
-            "this process has no file descriptors left; close some, or raise its limit (ulimit -n)",
-        ),
-        Errno::NFILE => Some("this machine has no file descriptors left"),
-        Errno::NOMEM | Errno::NOBUFS => Some("this machine has no memory left"),
-        Errno::AGAIN => Some("this user or process may have no more threads (ulimit -u)"),
-        _ => None,
-    }
+/// What the system is short of, if that is the cause of an error, and what to do about it. It is no
+/// lack of rights, and passes when others let go.
+fn shortage(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.find_map(|cause| {
+        let error = cause.downcast_ref::<io::Error>()?;
+        if let Some(wrapped) = error.get_ref() {
+            return shortage(wrapped); // which is not among the sources
+        }
+        match Errno::from_io_error(error)? {
+            Errno::MFILE => Some(
+                "this process has no file descriptors left; close some, or raise the limit \
+                 (ulimit -n)",
+            ),
+            Errno::NFILE => Some("this machine has no file descriptors left"),
+            Errno::NOMEM | Errno::NOBUFS => Some("this machine has no memory left"),
+            _ => None,
+        }
+    })
 }
 
 impl fmt::Display for Error {
@@ -131,5 +143,28 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_short_is_said_and_is_no_lack_of_rights() {
+        let caused = |errno: Errno| {
+            let inner = io::Error::from(errno);
+            Error::because(ErrorKind::Denied, "x could not be opened", io::Error::other(inner))
+        };
+        let error = caused(Errno::MFILE);
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("no file descriptors left"), "{error}");
+        let error = Error::because(ErrorKind::Denied, "x", io::Error::from(Errno::NOMEM));
+        assert_eq!((error.kind(), error.retryable()), (ErrorKind::Unavailable, true));
+        let error = caused(Errno::ACCESS);
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (ErrorKind::Denied, "x could not be opened")
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! A thread with a runtime of its own, for what must go on while the program's executor is busy.
 
-use crate::error::{Error, ErrorKind, Result, shortage};
+use crate::error::{Error, ErrorKind, Result};
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,10 +53,11 @@ pub(crate) fn build(builder: &mut Builder, name: &str) -> Result<Runtime> {
 }
 
 fn short(name: &str, error: io::Error) -> Error {
-    let what = shortage(&error).unwrap_or("the system refuses it");
-    let message = format!(
-        "the thread {name}, without which no lock can be kept, could not be started: {what}"
-    );
+    let mut message =
+        format!("the thread {name}, without which no lock can be kept, could not be started");
+    if error.kind() == io::ErrorKind::WouldBlock {
+        message.push_str(": this user may have no more threads (ulimit -u)");
+    }
     Error::because(ErrorKind::Unavailable, message, error)
 }
 

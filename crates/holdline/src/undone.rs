@@ -6,7 +6,7 @@ use holdline_kernel::Time;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 /// With so many places to give up a client takes no new ones,
-const MOST: usize = 512;
+pub(crate) const MOST: usize = 512;
 /// until there are only so many left.
 const FEW: usize = 256;
 /// The number of requests to give a place up that a store has from one client at once.
@@ -48,6 +48,12 @@ impl Undone {
             count.crowded &= !opens;
             opens || count.places == 0
         });
+    }
+
+    /// The number of places that are still to be given up.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn places(&self) -> usize {
+        self.count.borrow().places
     }
 
     /// Waits until there is room for a place that may have to be given up, and says whether there

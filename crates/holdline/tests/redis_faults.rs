@@ -257,10 +257,22 @@ async fn foreign_keys_are_left_alone() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert!(error.to_string().contains("something else"), "{error}");
     assert_eq!(client.inspect("x").await.expect_err("too").kind(), ErrorKind::Corrupt);
-    for foreign in ["text", "\u{9}2345678901234567890123456789012345678901234567890123456789"] {
+    for foreign in [
+        "",
+        "\u{1}",
+        "\u{2}",
+        "text",
+        &"long text ".repeat(20),
+        "\u{9}2345678901234567890123456789012345678901234567890123456789",
+    ] {
         let _: () = server.query(&["SET", "holdline:{y}", foreign]);
         let error = Mutex::new(&client, "y").try_lock().await.expect_err("it is not ours");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+        let error = client.inspect("y").await.expect_err("it is not free");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+        let _held = Mutex::new(&client, "z").lock().await.expect("works");
+        let names = client.list("").await.expect("they are left out");
+        assert_eq!(names.iter().map(Name::as_str).collect::<Vec<_>>(), ["z"]);
     }
 }
 

@@ -83,7 +83,8 @@ async fn we_hold_as_they_would() {
     let fields: Vec<String> = server.query(&["HGETALL", "jobs"]);
     let id = format!("{:032x}", guard.ticket().0);
     let uuid = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
-    assert_eq!(fields, [format!("{uuid}:0"), "1".to_owned()]);
+    assert_eq!(fields[..2], [format!("{uuid}:0"), "1".to_owned()]);
+    assert_eq!(fields[2..], ["mode", "holdline"]);
     assert!((1..=600).contains(&server.query::<i64>(&["PTTL", "jobs"])));
     assert!(!take(&server, "jobs"));
     tokio::time::sleep(Duration::from_secs(1)).await; // renewed meanwhile
@@ -142,7 +143,7 @@ async fn asked_for_twice_it_is_held_once() {
     let enter = async |id, how| store.enter(&line, &ticket(id), &note, how).await.expect("works");
     for how in [Enter::Try, Enter::Try, Enter::Queue] {
         assert!(matches!(enter(1, how).await, Standing::Admitted(_)), "as after a lost reply");
-        assert_eq!(server.query::<Vec<i64>>(&["HVALS", "x"]), [1]);
+        assert_eq!(server.query::<Vec<String>>(&["HVALS", "x"]), ["1", "holdline"]);
     }
     assert!(matches!(enter(2, Enter::Try).await, Standing::Waiting { .. }));
     assert!(!store.leave(&line, TicketId(2)).await.expect("works"), "owner only");
@@ -212,6 +213,55 @@ async fn what_it_cannot_do_it_says() {
     let _ours = Mutex::new(&client, "ours").lock().await.expect("works");
     let names = client.list("").await.expect("works");
     assert_eq!(names.iter().map(Name::as_str).collect::<Vec<_>>(), ["ours", "theirs"]);
+    // Such a hash is neither free nor held.
+    let error = client.inspect("hash").await.expect_err("no lock");
+    assert_eq!(error.kind(), ErrorKind::Mismatch, "{error:?}");
+    let error = Mutex::new(&client, "hash").lock().await.expect_err("no lock");
+    assert!(error.to_string().contains("no lock of Redisson's"), "{error}");
+}
+
+/// What `RReadWriteLock`'s write lock does: it looks at nothing but `mode`.
+fn write(server: &Server, key: &str) -> bool {
+    let script = "local mode = redis.call('HGET', KEYS[1], 'mode') \
+        if mode == false then redis.call('HSET', KEYS[1], 'mode', 'write') \
+        redis.call('HSET', KEYS[1], ARGV[1] .. ':write', 1) \
+        redis.call('PEXPIRE', KEYS[1], 30000) return 1 end \
+        if mode == 'write' and redis.call('HEXISTS', KEYS[1], ARGV[1] .. ':write') == 1 then \
+        return 1 end return 0";
+    server.query::<i64>(&["EVAL", script, "1", key, THEIRS]) == 1
+}
+
+/// What its read lock does.
+fn read(server: &Server, key: &str) -> bool {
+    let script = "local mode = redis.call('HGET', KEYS[1], 'mode') \
+        if mode == false then redis.call('HSET', KEYS[1], 'mode', 'read') \
+        redis.call('HSET', KEYS[1], ARGV[1], 1) redis.call('PEXPIRE', KEYS[1], 30000) \
+        return 1 end \
+        if mode == 'read' then redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return 1 end return 0";
+    server.query::<i64>(&["EVAL", script, "1", key, THEIRS]) == 1
+}
+
+#[tokio::test]
+async fn its_read_write_lock_and_we_keep_each_other_out() {
+    let Some(server) = private("redisson_rw", &[]) else { return };
+    let client = client(&server).await;
+    let guard = Mutex::new(&client, "jobs").lock().await.expect("works");
+    assert!(!write(&server, "jobs") && !read(&server, "jobs"), "they see that it is taken");
+    assert!(guard.is_valid());
+    guard.unlock().await.expect("held");
+    for (kind, take) in [("write", write as fn(&Server, &str) -> bool), ("read", read)] {
+        assert!(take(&server, kind));
+        let errors = [
+            Mutex::new(&client, kind).try_lock().await.expect_err("theirs"),
+            Mutex::new(&client, kind).lock().await.expect_err("theirs"),
+            client.inspect(kind).await.expect_err("theirs"),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Mismatch, "{error:?}");
+            assert!(error.to_string().contains("Redisson's read-write lock"), "{error}");
+        }
+        assert!(server.query::<i64>(&["EXISTS", kind]) == 1);
+    }
 }
 
 /// As the guide says, and no more.
@@ -222,8 +272,8 @@ async fn the_least_that_an_acl_must_allow() {
     let rules = [
         (
             "string",
-            "~app:* &__keyspace@0__:app:* +evalsha +eval +get +set +del +pttl +pexpire +config|get \
-             +subscribe +unsubscribe +ping",
+            "~app:* ~{app:* &__keyspace@0__:app:* +evalsha +eval +get +set +del +pttl +pexpire \
+             +config|get +subscribe +unsubscribe +ping",
         ),
         (
             "redisson",

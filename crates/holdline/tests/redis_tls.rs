@@ -49,6 +49,15 @@ async fn over_tls() {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
 }
 
+/// Who forgot the second `s` is told of it.
+#[tokio::test]
+async fn a_plain_client_is_told_that_the_server_speaks_tls() {
+    let Some((_server, port, _folder)) = server("plain_to_tls", "no") else { return };
+    let error = open(&format!("redis://127.0.0.1:{port}")).await.expect_err("no TLS");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+    assert!(error.to_string().contains("rediss"), "{error}");
+}
+
 #[tokio::test]
 async fn with_a_certificate_of_our_own() {
     let Some((_server, port, folder)) = server("tls_clients", "yes") else { return };

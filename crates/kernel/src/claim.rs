@@ -158,7 +158,7 @@ impl Claim {
                 Some(trust) => trust,
                 None => self.step(now, random, Event::Woken),
             },
-            Event::Woken if now >= self.limit => Action::GiveUp,
+            Event::Woken if now >= self.limit => self.over(),
             // Who keeps no place comes back as somebody new: a ticket is for one attempt.
             Event::Woken if matches!(self.manner, Manner::Barge(_)) && self.settled => {
                 Action::Restart
@@ -212,18 +212,24 @@ impl Claim {
         }
         self.failures = self.failures.saturating_add(1);
         self.settled = false;
-        // One answer that the limit cut off is no news: the one before it was to wait.
-        if now >= self.limit && self.failures == 1 && self.looks > 0 {
-            return Action::GiveUp;
+        if now >= self.limit {
+            return self.over();
         }
         let outlasts =
             self.reached && self.manner != Manner::Try && now < self.away_since.after(self.outage);
-        if now >= self.limit || (self.failures >= FAILURES && !outlasts) {
+        if self.failures >= FAILURES && !outlasts {
             return Action::Fail;
         }
         let backoff =
             Schedule::exponential(Duration::from_millis(50), Duration::from_secs(1)).jitter(50);
         self.wait(now, backoff.pause(self.failures - 1, random))
+    }
+
+    /// The limit is over: the lock was not to be had, or the store could not be asked.
+    fn over(&self) -> Action {
+        // One answer that the limit cut off is no news: the one before it was to wait.
+        let asked = self.failures == 0 || (self.failures == 1 && self.looks > 0);
+        if asked { Action::GiveUp } else { Action::Fail }
     }
 
     fn wait(&self, now: Time, pause: Duration) -> Action {

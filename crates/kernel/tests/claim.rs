@@ -205,6 +205,95 @@ fn a_failure_near_the_limit_waits_no_longer_than_it() {
     assert_eq!(action, Action::Wait { until: ms(20), seq: None });
 }
 
+/// Fails again and again from `now` on, each time when the pause is over, until it is given up or
+/// `most` tries were made. Says how often it tried, when the last failure was, and the end.
+fn fail_on(claim: &mut Claim, mut now: Time, most: u32) -> (u32, Time, Action) {
+    for tries in 1..=most {
+        match claim.step(now, 0, Event::Failed) {
+            Action::Wait { until, .. } => now = until,
+            end => return (tries, now, end),
+        }
+        match claim.step(now, 0, Event::Woken) {
+            Action::Send(_) => {}
+            end => return (tries, now, end),
+        }
+    }
+    (most, now, Action::Send(Enter::Try))
+}
+
+const FOR_EVER: Duration = Duration::MAX;
+const WAITING: [Manner; 3] = [Manner::Listen, Manner::Poll(POLL), Manner::Barge(POLL)];
+
+#[test]
+fn a_store_that_never_answered_is_given_up_after_a_few_tries() {
+    for manner in WAITING {
+        let mut claim = claim(manner).outlasting(FOR_EVER, false);
+        let (tries, _, end) = fail_on(&mut claim, ms(1), 100);
+        assert_eq!((tries, end), (5, Action::Fail), "{manner:?}");
+    }
+}
+
+#[test]
+fn an_outage_is_outlasted_by_those_who_wait() {
+    for manner in WAITING {
+        // The client was answered before; or this very claim was.
+        let before = claim(manner).outlasting(FOR_EVER, true);
+        let mut within = claim(manner).outlasting(FOR_EVER, false);
+        within.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+        for mut claim in [before, within] {
+            let (_, now, end) = fail_on(&mut claim, ms(10), 10_000);
+            assert!(matches!(end, Action::Send(_)), "{manner:?}: {end:?}");
+            assert!(now > ms(3_600_000), "{manner:?}: it asks every {now:?} / 10,000");
+            // The store is back, and has kept the place or not.
+            let action = claim.clone().step(now, 0, reply(now, Standing::Lost));
+            assert_eq!(action, Action::Restart, "{manner:?}");
+            let action = claim.step(now, 0, reply(now, admitted(9)));
+            assert_eq!(action, Action::Grant { seq: Seq(9), sent: now }, "{manner:?}");
+        }
+    }
+}
+
+#[test]
+fn a_try_outlasts_nothing() {
+    let mut claim = claim(Manner::Try).outlasting(FOR_EVER, true);
+    let (tries, _, end) = fail_on(&mut claim, ms(1), 100);
+    assert_eq!((tries, end), (5, Action::Fail));
+}
+
+/// The bound counts from the first failure; and a few tries are made in any case.
+#[test]
+fn an_outage_that_is_longer_than_the_bound_ends_the_wait() {
+    for manner in WAITING {
+        let bound = Duration::from_secs(60);
+        let mut bounded = claim(manner).outlasting(bound, true);
+        let (_, now, end) = fail_on(&mut bounded, ms(10), 10_000);
+        assert_eq!(end, Action::Fail, "{manner:?}");
+        assert!((ms(60_010)..ms(62_000)).contains(&now), "{manner:?}: {now:?}");
+        // An answer in between begins a new count.
+        let mut bounded = claim(manner).outlasting(bound, true);
+        let (_, now, _) = fail_on(&mut bounded, ms(10), 40);
+        bounded.step(now, 0, reply(now, waiting(Some(7))));
+        let (_, end_of_it, end) = fail_on(&mut bounded, now, 10_000);
+        assert_eq!(end, Action::Fail, "{manner:?}");
+        assert!(now.until(end_of_it) >= bound, "{manner:?}: {:?}", now.until(end_of_it));
+        let mut none = claim(manner).outlasting(Duration::ZERO, true);
+        assert_eq!(fail_on(&mut none, ms(1), 100).0, 5, "{manner:?}");
+    }
+}
+
+/// The limit ends an outage too, and the end says that the store could not be asked.
+#[test]
+fn a_limit_ends_an_outage_with_an_error() {
+    for manner in WAITING {
+        for limit in [100, 1_000, 7_777] {
+            let mut claim = Claim::new(manner, LEASE, ms(limit)).outlasting(FOR_EVER, true);
+            claim.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+            let (_, now, end) = fail_on(&mut claim, ms(10), 10_000);
+            assert_eq!((now, end), (ms(limit), Action::Fail), "{manner:?}");
+        }
+    }
+}
+
 fn trusting(manner: Manner) -> Claim {
     claim(manner).trusting(Duration::from_secs(3))
 }

@@ -4,7 +4,7 @@ use super::Finding;
 use super::source::Source;
 
 const COLUMNS: usize = 100;
-const FILE_LINES: usize = 400;
+const FILE_LINES: usize = 600;
 const TEST_FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 
@@ -117,10 +117,10 @@ mod tests {
     fn long_files_are_found_but_tests_do_not_count() {
         let tests = "#[cfg(test)]\nmod tests {\n}\n";
         let file = |lines: usize| format!("//! Why.\n{}{tests}", "\n".repeat(lines - 1));
-        assert!(found("crates/a/src/a.rs", &file(400)).is_empty());
-        let long = found("crates/a/src/a.rs", &file(401));
+        assert!(found("crates/a/src/a.rs", &file(600)).is_empty());
+        let long = found("crates/a/src/a.rs", &file(601));
         assert_eq!(long.len(), 1);
-        assert!(long[0].starts_with("crates/a/src/a.rs:401: The file, not counting"), "{long:?}");
+        assert!(long[0].starts_with("crates/a/src/a.rs:601: The file, not counting"), "{long:?}");
         assert!(found("crates/a/tests/a.rs", &file(597)).is_empty());
         assert_eq!(found("crates/a/tests/a.rs", &file(598)).len(), 1);
     }

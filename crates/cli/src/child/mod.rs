@@ -123,7 +123,7 @@ impl Running {
                         self.pass_on(signal);
                     }
                 }
-                () = self.descendants.ended() => self.descendants.reap(self.pid),
+                () = self.descendants.ended() => Descendants::reap(self.pid),
                 status = self.child.wait() => {
                     let exit = exit_of(status)?;
                     let late = lost || !hold.is_valid();
@@ -219,7 +219,7 @@ impl Running {
 
     /// Whether any of its processes is left.
     fn is_left(&self) -> bool {
-        self.descendants.reap(self.pid);
+        Descendants::reap(self.pid);
         self.grouped && test_kill_process_group(self.pid).is_ok()
             || !self.descendants.alive().pids().is_empty()
     }

@@ -46,7 +46,7 @@ impl Descendants {
     pub(crate) fn adopt() -> Result<Self, Failure> {
         #[cfg(target_os = "linux")]
         {
-            // It cannot fail on any Linux of the last ten years, and without it the rest still works.
+            // It cannot fail on any Linux that is in use, and without it the rest still works.
             let _ = rustix::process::set_child_subreaper(Some(getpid()));
         }
         let ends = unix::signal(SignalKind::child()).map_err(|error| {
@@ -92,9 +92,9 @@ impl Descendants {
         self.due = false;
     }
 
-    /// Waits for those adopted ones that have ended, so that none stays in the system's table. The
+    /// Waits for adopted processes that have ended, so that none stays in the system's table. The
     /// command itself is waited for elsewhere.
-    pub(crate) fn reap(&self, command: Pid) {
+    pub(crate) fn reap(command: Pid) {
         let own = getpid().as_raw_nonzero().get();
         let command = command.as_raw_nonzero().get();
         for seen in all() {

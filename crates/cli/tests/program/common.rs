@@ -130,7 +130,12 @@ impl Running {
     pub(crate) fn line(&mut self) -> String {
         match self.lines.recv_timeout(LONG) {
             Ok(line) => line,
-            Err(error) => panic!("no line came: {error}; it ended: {:?}", self.child.try_wait()),
+            Err(error) => {
+                let _ = self.child.kill();
+                let status = self.child.wait();
+                let said = self.err.take().map(thread::JoinHandle::join);
+                panic!("no line came: {error}; it ended: {status:?}; it said: {said:?}")
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, 
 use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -60,9 +61,35 @@ pub struct Chaos {
 #[derive(Default)]
 struct Plan {
     rules: Mutex<Vec<Rule>>,
-    calls: Mutex<Vec<Op>>,
+    loads: [Load; 6],
     late: Mutex<Vec<Late>>,
     alarm: OnceLock<Alarm>,
+}
+
+/// The calls of one operation.
+#[derive(Default)]
+struct Load {
+    all: AtomicUsize,
+    under_way: AtomicUsize,
+    most_at_once: AtomicUsize,
+}
+
+/// One call, until it has ended or was dropped.
+struct UnderWay<'a>(&'a Load);
+
+impl<'a> UnderWay<'a> {
+    fn new(load: &'a Load) -> Self {
+        load.all.fetch_add(1, Ordering::Relaxed);
+        let now = load.under_way.fetch_add(1, Ordering::Relaxed) + 1;
+        load.most_at_once.fetch_max(now, Ordering::Relaxed);
+        UnderWay(load)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 type Late = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -107,7 +134,16 @@ impl Chaos {
 
     /// How many calls of `op` there were.
     pub fn count(&self, op: Op) -> usize {
-        locked(&self.plan.calls).iter().filter(|call| **call == op).count()
+        self.load(op).all.load(Ordering::Relaxed)
+    }
+
+    /// The highest number of calls of `op` that were under way at once.
+    pub fn most_at_once(&self, op: Op) -> usize {
+        self.load(op).most_at_once.load(Ordering::Relaxed)
+    }
+
+    fn load(&self, op: Op) -> &Load {
+        &self.plan.loads[op as usize]
     }
 
     /// Carries out all requests that are [late](Fault::Late), and says how many there were.
@@ -131,9 +167,8 @@ impl Chaos {
         }
     }
 
-    /// Counts a call, and decides what goes wrong with it.
+    /// Decides what goes wrong with a call.
     fn fault(&self, op: Op) -> Option<Fault> {
-        locked(&self.plan.calls).push(op);
         let mut fault = None;
         for rule in locked(&self.plan.rules).iter_mut().filter(|rule| rule.op == op) {
             if rule.skip > 0 {
@@ -153,6 +188,7 @@ impl Chaos {
         work: Async<'_, T>,
         again: impl FnOnce(Arc<dyn Store>) -> Late,
     ) -> Result<T> {
+        let _under_way = UnderWay::new(self.load(op));
         match self.fault(op) {
             None => work.await,
             Some(Fault::FailBefore) => Err(self.cut(op)),

@@ -18,6 +18,9 @@ group! { "faults":
     a_lost_reply_is_asked_for_again,
     a_try_with_a_lost_reply_leaves_nothing,
     a_dead_store_is_an_error_in_bounded_time,
+    an_outage_is_outlasted,
+    an_outage_ends_by_the_limit_or_the_bound,
+    behind_one_who_outlasts_an_outage_the_limit_holds,
     a_time_limit_holds_when_the_store_is_silent,
     a_time_limit_is_no_failure_of_the_store,
     a_late_entry_lapses,
@@ -109,7 +112,9 @@ async fn a_dead_store_is_an_error_in_bounded_time(ctx: Ctx) {
     let name = ctx.name("x");
     for fault in [Fault::FailBefore, Fault::HangBefore] {
         let (chaos, client) = ctx.chaos().await;
-        chaos.always(Op::Enter, fault);
+        for op in [Op::Enter, Op::Leave] {
+            chaos.always(op, fault); // it never answers at all
+        }
         for how in [How::Try, How::Forever, How::Within(Duration::from_secs(20))] {
             let take = Recipe::Mutex.take(&client, &name, how, Terms::of(ctx.lease));
             let error = soon("the error", take).await.err().expect("the store is dead");
@@ -119,6 +124,93 @@ async fn a_dead_store_is_an_error_in_bounded_time(ctx: Ctx) {
         chaos.heal();
         Recipe::Mutex.lock(&client, &name).await.unlock().await.expect("it was held");
     }
+}
+
+/// A store that has answered once is waited for, also by one whose place is gone meanwhile.
+async fn an_outage_is_outlasted(ctx: Ctx) {
+    let (two, name) = (ctx.client().await, ctx.name("x"));
+    let held = Recipe::Mutex.lock(&two, &name).await;
+    for fault in [Fault::FailBefore, Fault::FailAfter, Fault::HangBefore] {
+        let (chaos, one) = ctx.chaos().await;
+        one.inspect(&name).await.expect("the store is there");
+        assert_eq!(one.unavailable_for(), None);
+        for op in [Op::Enter, Op::Leave, Op::Watch] {
+            chaos.always(op, fault);
+        }
+        let waiter = {
+            let (one, name) = (one.clone(), name.clone());
+            let terms = Terms::of(ctx.lease);
+            tokio::spawn(async move { Recipe::Mutex.lock_for(&one, &name, terms).await })
+        };
+        // More often than a store is asked that never answered.
+        super::kit::until("it asks on", || async { chaos.count(Op::Enter) > 6 }).await;
+        assert!(one.unavailable_for().is_some());
+        assert!(!waiter.is_finished(), "it has given the store up");
+        chaos.heal();
+        super::kit::until("it is back", || async { one.unavailable_for().is_none() }).await;
+        waiter.abort();
+        let _ = waiter.await;
+        one.settle().await;
+    }
+    held.unlock().await.expect("it was held");
+}
+
+async fn an_outage_ends_by_the_limit_or_the_bound(ctx: Ctx) {
+    let name = ctx.name("x");
+    let limit = Duration::from_millis(1500);
+    let mut quickest = Duration::MAX;
+    for fault in [Fault::FailBefore, Fault::HangBefore] {
+        for (bounded, how) in [(false, How::Within(limit)), (true, How::Forever)] {
+            let (chaos, client) = ctx.chaos().await;
+            let client = if bounded { client.outage(limit) } else { client };
+            client.inspect(&name).await.expect("the store is there");
+            chaos.always(Op::Enter, fault);
+            let start = crate::clock::now();
+            let take = Recipe::Mutex.take(&client, &name, how, Terms::of(ctx.lease));
+            let error = soon("the end", take).await.err().expect("the store is away");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            let took = start.until(crate::clock::now());
+            assert!(took >= limit, "it gave up after {took:?}");
+            if fault == Fault::HangBefore && !bounded {
+                quickest = quickest.min(took);
+            }
+        }
+    }
+    // A call that hangs is not waited for any longer. A busy machine may be late each time.
+    for _ in 0..5 {
+        if quickest < limit + Duration::from_millis(500) {
+            return;
+        }
+        let (chaos, client) = ctx.chaos().await;
+        client.inspect(&name).await.expect("the store is there");
+        chaos.always(Op::Enter, Fault::HangBefore);
+        let start = crate::clock::now();
+        let take = Recipe::Mutex.take(&client, &name, How::Within(limit), Terms::LONG);
+        assert!(soon("the end", take).await.is_err());
+        quickest = quickest.min(start.until(crate::clock::now()));
+    }
+    assert!(quickest < limit + Duration::from_millis(500), "at best it took {quickest:?}");
+}
+
+/// In the queue of the process: it is not the one who asks the store, and does not wait for it.
+async fn behind_one_who_outlasts_an_outage_the_limit_holds(ctx: Ctx) {
+    let name = ctx.name("x");
+    let (chaos, client) = ctx.chaos().await;
+    client.inspect(&name).await.expect("the store is there");
+    chaos.always(Op::Enter, Fault::FailBefore);
+    let first = {
+        let (client, name) = (client.clone(), name.clone());
+        tokio::spawn(async move { Recipe::Mutex.lock(&client, &name).await })
+    };
+    super::kit::until("the first asks", || async { chaos.count(Op::Enter) > 0 }).await;
+    let how = How::Within(Duration::from_millis(300));
+    let second = Recipe::Mutex.take(&client, &name, how, Terms::LONG);
+    let second = soon("the second", second).await.expect("it has asked nobody");
+    assert!(second.is_none());
+    assert!(!first.is_finished());
+    chaos.heal();
+    let first = soon("the first", first).await.expect("no task fails");
+    first.unlock().await.expect("it was held");
 }
 
 async fn a_time_limit_holds_when_the_store_is_silent(ctx: Ctx) {

@@ -226,6 +226,17 @@ impl Recipe {
         how: How,
         terms: Terms,
     ) -> Result<Option<Grip>> {
+        // The future of all recipes together is large.
+        Box::pin(self.take_as(client, name, how, terms)).await
+    }
+
+    async fn take_as(
+        self,
+        client: &Client,
+        name: &str,
+        how: How,
+        terms: Terms,
+    ) -> Result<Option<Grip>> {
         let Terms { lease, margin } = terms;
         let mutex = Mutex::new(client, name).lease(lease).margin(margin);
         Ok(match self {

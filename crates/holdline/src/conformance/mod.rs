@@ -39,6 +39,7 @@ mod process;
 mod reentrant;
 mod rwlock;
 mod semaphore;
+mod storm;
 mod tokens;
 
 pub use chaos::{Chaos, Fault, Op};
@@ -308,6 +309,7 @@ pub fn cases() -> Vec<Case> {
         names::cases(),
         admin::cases(),
         faults::cases(),
+        storm::cases(),
         process::cases(),
     ];
     groups.into_iter().flatten().collect()

@@ -122,6 +122,7 @@ async fn one_lost_is_all_lost(ctx: Ctx) {
 async fn an_error_half_way_leaves_nothing(ctx: Ctx) {
     let (two, names) = (ctx.client().await, [ctx.name("a"), ctx.name("b")]);
     let (chaos, one) = ctx.chaos().await;
+    let one = one.outage(Duration::ZERO);
     chaos.calls(Op::Enter, 1, 20, Fault::FailAfter); // the second, and all its repetitions
     let error = soon("the error", Multi::new(&one, &names).lock()).await.expect_err("it fails");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

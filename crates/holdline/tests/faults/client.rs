@@ -1,6 +1,6 @@
 //! The role of a client process: it runs errands until its input ends, and writes down all of it.
 
-use crate::errand::{Asker, Errand, Grip, Temper, Way};
+use crate::errand::{Asker, Errand, Grip, Temper, Times, Way};
 use crate::pulse::Pulse;
 use crate::witness::{ATTEMPT, Witness};
 use fastrand::Rng;
@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 /// Where a process finds its role.
 pub(crate) const ROLE: &str = "HOLDLINE_FAULT_ROLE";
 /// Errands that one process runs at the same time.
-const TASKS: u64 = 2;
+pub(crate) const TASKS: u64 = 2;
 /// How often a holder writes down until when it holds.
 const SAMPLE: Duration = Duration::from_millis(20);
 
@@ -131,9 +131,10 @@ impl Actor {
     async fn work_through(&self, task: u64) {
         let mut dice = Rng::with_seed(self.role.seed.wrapping_mul(TASKS).wrapping_add(task));
         let weights = self.client.promises().weights;
-        let work = Duration::from_millis(self.role.work_ms);
+        let [work, lease] = [self.role.work_ms, self.role.lease_ms].map(Duration::from_millis);
+        let times = Times { work, lease };
         while !self.stop.load(Ordering::Acquire) {
-            let errand = Errand::roll(&mut dice, self.role.temper, weights, work);
+            let errand = Errand::roll(&mut dice, self.role.temper, weights, &times);
             self.attempt(&errand).await;
             sleep(errand.rest).await;
         }

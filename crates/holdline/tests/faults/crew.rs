@@ -73,9 +73,10 @@ impl Member {
         self.input = None;
     }
 
-    /// Waits until it has ended by itself. False if it does not.
-    pub(crate) fn ended(&mut self) -> bool {
-        let ended = soon(|| self.child.try_wait().unwrap().is_some());
+    /// Waits until it has ended by itself. False if it does not, though everybody's sections
+    /// together take no longer than `work`.
+    pub(crate) fn ended(&mut self, work: Duration) -> bool {
+        let ended = within(LIMIT + work, || self.child.try_wait().unwrap().is_some());
         assert!(!ended || self.child.wait().unwrap().success(), "{} failed", self.name());
         ended
     }
@@ -92,8 +93,13 @@ pub(crate) fn process(test: &str, variable: &str, role: &str) -> Child {
         .unwrap()
 }
 
-pub(crate) fn soon(mut done: impl FnMut() -> bool) -> bool {
-    let limit = Instant::now() + LIMIT;
+/// Whether it is so before anything here that has an end has ended.
+pub(crate) fn soon(done: impl FnMut() -> bool) -> bool {
+    within(LIMIT, done)
+}
+
+fn within(time: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let limit = Instant::now() + time;
     while !done() {
         if Instant::now() > limit {
             return false;

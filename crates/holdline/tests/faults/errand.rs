@@ -45,6 +45,13 @@ pub(crate) enum Way {
     Cancel(Duration),
 }
 
+/// How long a section takes on average, and how long the lock is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) work: Duration,
+    pub(crate) lease: Duration,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Errand {
     pub(crate) kind: Kind,
@@ -92,8 +99,14 @@ fn millis(dice: &mut Rng, range: RangeInclusive<u64>) -> Duration {
     Duration::from_millis(dice.u64(range))
 }
 
+/// The longest that a section takes: 60 times as long as usual, but no more than three leases,
+/// which is enough to be renewed.
+pub(crate) fn longest(work: Duration, lease: Duration) -> Duration {
+    (work * 60).min(lease * 3).max(work * 2)
+}
+
 impl Errand {
-    pub(crate) fn roll(dice: &mut Rng, temper: Temper, weights: bool, work: Duration) -> Self {
+    pub(crate) fn roll(dice: &mut Rng, temper: Temper, weights: bool, times: &Times) -> Self {
         let kind = match dice.u32(..if weights && temper != Temper::Deaf { 10 } else { 5 }) {
             0..=4 => Kind::Mutex(dice.u8(..2)),
             5 | 6 => Kind::Permits(dice.u32(1..=2)),
@@ -112,8 +125,9 @@ impl Errand {
             Temper::Deaf => millis(dice, 0..=50),
         };
         // A few take long enough to be renewed.
-        let long = if temper != Temper::Deaf && dice.u32(..40) == 0 { 30.0 } else { 1.0 };
-        let work = work.mul_f64(dice.f64() * 2.0 * long);
+        let long = temper != Temper::Deaf && dice.u32(..40) == 0;
+        let most = if long { longest(times.work, times.lease) } else { times.work * 2 };
+        let work = most.mul_f64(dice.f64());
         Errand { kind, way, work, drop: dice.u32(..12) == 0, rest }
     }
 }

@@ -8,8 +8,8 @@ use crate::doors::Doors;
 use crate::etcd_server::{Servers, start_apart};
 use crate::inject::{Breakage, Fault};
 use crate::nodes::{Bad, Cluster, Nodes, badly, cut_off};
-use crate::run::Run;
-use holdline_checker::{Expect, Handoff, Rule, Unpromised};
+use crate::run::{Run, WOKEN};
+use holdline_checker::{Expect, Rule, Unpromised};
 use rustix::process::Signal;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn shaken(ways: &[Arc<dyn Breakage>]) -> Expect {
 #[test]
 fn etcd_calm() {
     let Some(place) = place() else { return };
-    let handoff = Some(Handoff { bound_ns: 250_000_000, percent: 95 });
+    let handoff = Some(WOKEN);
     let run = place.run("etcd_calm", Expect { handoff, ..strict() });
     Run { time: run.time.mul_f64(0.6), ..run }.go().must_be_ok();
 }

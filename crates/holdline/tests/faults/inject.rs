@@ -11,8 +11,9 @@ use crate::run::Run;
 use fastrand::Rng;
 use holdline::{Client, Info, Party};
 use holdline_checker::{Event, FaultKind, Op, Phase, Writer};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -118,14 +119,23 @@ impl Arena {
         judge::losses(&self.history()) < self.run.expect.min_expiries
     }
 
-    /// Whether there were fewer grants so far than the run needs to prove anything.
+    /// Whether there were fewer grants so far than the run needs to prove anything, or somebody has
+    /// not had its share of them.
     pub(crate) fn few_grants(&self) -> bool {
-        self.written(r#"acquire","ph":"ok""#) < self.run.fewest_grants()
-    }
-
-    /// In how many places this stands in the history.
-    fn written(&self, what: &str) -> usize {
-        std::fs::read_to_string(self.history()).unwrap().matches(what).count()
+        let history = std::fs::read_to_string(self.history()).unwrap();
+        let granted = |line: &&str| line.contains(r#"acquire","ph":"ok""#);
+        let name = |line: &str| line.split(r#""p":""#).nth(1)?.split('"').next().map(str::to_owned);
+        let mut shares: HashMap<String, usize> = HashMap::new();
+        for name in history.lines().filter(granted).filter_map(name) {
+            *shares.entry(name).or_default() += 1;
+        }
+        let all: usize = shares.values().sum();
+        let percent = self.run.expect.min_share_percent as usize;
+        let short = |member: &Mutex<Member>| {
+            let member = member.lock().unwrap_or_else(PoisonError::into_inner);
+            shares.get(member.name()).copied().unwrap_or(0) * 100 < all * percent
+        };
+        all < self.run.fewest_grants() || self.crew.iter().any(short)
     }
 
     fn fault(n: u64, ph: Phase, kind: &FaultKind, target: &str) -> Event {

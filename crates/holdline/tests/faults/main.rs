@@ -43,6 +43,7 @@ mod redis_server;
 mod run;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod storms;
 mod tally;
 mod witness;
 #[cfg(feature = "zookeeper")]

@@ -7,8 +7,8 @@
 use crate::breakages::{self, Deed, INSTANT, Process, Shared, lock};
 use crate::inject::{Breakage, Fault};
 use crate::redis_server::{Server, private};
-use crate::run::Run;
-use holdline_checker::{Expect, FaultKind, Handoff, Rule, Unpromised};
+use crate::run::{Run, WOKEN};
+use holdline_checker::{Expect, FaultKind, Rule, Unpromised};
 use holdline_rig::Link;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -114,7 +114,7 @@ pub(crate) const LEASE: Duration = Duration::from_millis(600);
 #[test]
 fn redis_calm() {
     let Some(place) = place("redis_calm", &[]) else { return };
-    let handoff = Some(Handoff { bound_ns: 250_000_000, percent: 95 });
+    let handoff = Some(WOKEN);
     let run = place.run("redis_calm", "", Expect { handoff, ..strict() });
     Run { time: run.time.mul_f64(0.6), ..run }.go().must_be_ok();
 }

@@ -1,15 +1,15 @@
 //! One fault run, from its plan to the verdict. It knows no store: a URL says which.
 
-use crate::client::Role;
-use crate::crew::Member;
-use crate::errand::{Temper, locks};
+use crate::client::{Role, TASKS};
+use crate::crew::{Member, soon};
+use crate::errand::{Temper, locks, longest};
 use crate::inject::{Arena, Fault};
 use crate::judge::{Folder, Outcome, judge};
 use crate::pulse::{self, Pulse};
 use holdline::store::Promises;
 use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
 use holdline_checker::resource::{Client as ResourceClient, Server};
-use holdline_checker::{Event, Expect, Fences, Op, Phase, Rule, Unpromised, Writer};
+use holdline_checker::{Event, Expect, Fences, Handoff, Op, Phase, Rule, Unpromised, Writer};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -166,8 +166,9 @@ impl Run {
         let crew = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
         let serial = AtomicU64::new(self.clients as u64);
         let over = Instant::now() + self.time.saturating_sub(self.quiet());
-        // On a busy machine everything takes longer, the faults too.
-        let latest = over + 2 * self.time;
+        // On a busy machine everything takes longer, the faults too: it goes on until there was
+        // enough of everything.
+        let latest = over + ENOUGH;
         Arena { run: self, name, pen, client, runtime, crew, serial, over, latest }
     }
 }
@@ -198,8 +199,11 @@ impl Arena {
     fn wind_up(&self) {
         let members = || self.crew.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
         members().for_each(|mut member| member.dismiss());
-        let stuck =
-            members().find_map(|mut member| (!member.ended()).then(|| member.name().to_owned()));
+        // At worst they have all just begun their longest sections, one behind the other.
+        let tasks = self.crew.len() as u32 * TASKS as u32;
+        let work = longest(self.run.work, self.run.lease) * tasks;
+        let stuck = members()
+            .find_map(|mut member| (!member.ended(work)).then(|| member.name().to_owned()));
         if let Some(stuck) = stuck {
             let names = locks(&self.name, self.client.promises().weights);
             let lines: Vec<_> = names.iter().map(|(lock, _)| self.look(lock)).collect();
@@ -263,10 +267,17 @@ impl Arena {
         let late = Duration::from_nanos(expect.late_ns + expect.grace_ns + expect.lock_delay_ns);
         std::thread::sleep(self.run.lease + late + Duration::from_millis(100));
         for (lock, _) in locks(&self.name, self.client.promises().weights) {
-            assert!(self.look(&lock).is_some(), "the store is well again");
+            assert!(soon(|| self.look(&lock).is_some()), "the store is well again");
         }
     }
 }
+
+/// What tells waiters that are woken from such as only look by themselves, once a second: on a busy
+/// machine too. How fast they are is measured in `bench`.
+pub(crate) const WOKEN: Handoff = Handoff { bound_ns: 500_000_000, percent: 80 };
+
+/// Longer than it takes anywhere until a run has shown enough to be judged.
+const ENOUGH: Duration = Duration::from_secs(600);
 
 /// The longest round of a long run, in seconds.
 const ROUND: u64 = 60;

@@ -2,9 +2,9 @@
 
 use crate::errand::Temper;
 use crate::inject::{Breakage, Fault};
-use crate::run::Run;
+use crate::run::{Run, WOKEN};
 use holdline_checker::{
-    Event, Expect, FaultKind, Handoff, History, Op, Phase, Register, Rule, Unpromised, check,
+    Event, Expect, FaultKind, History, Op, Phase, Register, Rule, Unpromised, check,
 };
 use rusqlite::Connection;
 use std::any::Any;
@@ -53,7 +53,7 @@ impl Breakage for Stuck {
 
 #[test]
 fn sqlite_calm() {
-    let handoff = Some(Handoff { bound_ns: 250_000_000, percent: 95 });
+    let handoff = Some(WOKEN);
     let (run, _, _folder) = run("sqlite_calm", Expect { handoff, ..strict() });
     run.go().must_be_ok();
 }

@@ -1,10 +1,12 @@
 //! Strings in Redis, with all that keep locks so, on one server and on a majority of five; and
 //! Redisson's own layout.
 
-use crate::suite::{Form, Row};
+use crate::peer::Peer;
+use crate::suite::{Form, Row, fresh};
 use crate::toolchain::Language;
 use crate::{hosts, server};
-use holdline::open;
+use holdline::{ErrorKind, Mutex, open};
+use std::time::Duration;
 
 /// One server, with our URL's options.
 async fn one(options: &str, language: Language, theirs: &'static str) {
@@ -56,4 +58,27 @@ async fn redis_py() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redisson() {
     one("?scheme=redisson", Language::Java, "redisson").await;
+}
+
+/// It shares a key with us, but no rules: each keeps out while the other is in, and we say why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redissons_read_write_lock() {
+    let Some(url) = server("HOLDLINE_TEST_REDIS") else { return };
+    let client = open(&format!("{url}?scheme=redisson")).await.expect("opens");
+    let lease = Duration::from_secs(20);
+    let Some(mut peer) = Peer::start(Language::Java, &hosts(&url), lease).await else { return };
+    for kind in ["redisson-read", "redisson-write"] {
+        let name = fresh(kind);
+        let guard = Mutex::new(&client, &name).lock().await.expect("works");
+        assert!(!peer.try_lock(kind, &name).await, "it sees that the name is taken");
+        assert!(guard.is_valid());
+        guard.unlock().await.expect("held");
+        assert!(peer.try_lock(kind, &name).await, "it is free");
+        let error = Mutex::new(&client, &name).try_lock().await.expect_err("theirs");
+        assert_eq!(error.kind(), ErrorKind::Mismatch, "{error:?}");
+        assert!(error.to_string().contains("Redisson's read-write lock"), "{error}");
+        peer.unlock().await;
+        let guard = Mutex::new(&client, &name).try_lock().await.expect("works").expect("free");
+        guard.unlock().await.expect("held");
+    }
 }

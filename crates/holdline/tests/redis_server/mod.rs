@@ -77,9 +77,45 @@ pub fn sentinel(test: &str, primary: u16, quorum: u32) -> Option<Server> {
     launch(test, &[], Some(conf))
 }
 
+/// A primary, its replica, and three sentinels that know of both; and our URL for it.
+pub fn behind_sentinels() -> Option<(Server, Server, Vec<Server>, String)> {
+    let primary = private("primary", &[])?;
+    let of = ["--replicaof", "127.0.0.1", &primary.port().to_string()];
+    let replica = private("replica", &of)?;
+    let limit = Instant::now() + Duration::from_secs(30);
+    let wait = |what: &str, so: &dyn Fn() -> bool| {
+        while !so() {
+            assert!(Instant::now() < limit, "never: {what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait("the replica follows", &|| {
+        replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+    });
+    let watchers: Option<Vec<_>> =
+        (0..3).map(|_| sentinel("sentinel", primary.port(), 2)).collect();
+    let watchers = watchers?;
+    let hosts: Vec<_> = watchers.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
+    let url = format!("redis+sentinel://{}/main", hosts.join(","));
+    wait("the sentinels know one another", &|| {
+        watchers.iter().all(|one| {
+            let others: Vec<Vec<String>> = one.query(&["SENTINEL", "SENTINELS", "main"]);
+            let replicas: Vec<Vec<String>> = one.query(&["SENTINEL", "REPLICAS", "main"]);
+            others.len() == 2 && replicas.len() == 1
+        })
+    });
+    Some((primary, replica, watchers, url))
+}
+
 /// A cluster of three primaries, which serves.
 pub fn cluster() -> Option<Vec<Server>> {
+    cluster_with(&[])
+}
+
+/// The same, whose servers get these arguments too.
+pub fn cluster_with(more: &[&str]) -> Option<Vec<Server>> {
     let args = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+    let args = [&args, more].concat();
     let mut nodes = Vec::new();
     for _ in 0..3 {
         nodes.push(private("cluster", &args)?);

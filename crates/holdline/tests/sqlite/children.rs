@@ -46,8 +46,26 @@ pub(crate) fn fresh() -> Ticket {
     ticket(fastrand::u128(..))
 }
 
+/// Enters, and asks again while the database is busy, as the library's driver does.
 pub(crate) async fn enter(store: &File, line: &Name, ticket: &Ticket, how: Enter) -> Standing {
-    store.enter(line, ticket, &note(), how).await.unwrap()
+    let limit = clock::now().after(LIMIT);
+    loop {
+        match store.enter(line, ticket, &note(), how).await {
+            Err(error) if error.retryable() && clock::now() < limit => {}
+            standing => return standing.unwrap(),
+        }
+    }
+}
+
+/// Leaves, and asks again while the database is busy. Says whether there was a place.
+pub(crate) async fn leave(store: &File, line: &Name, id: TicketId) -> bool {
+    let limit = clock::now().after(LIMIT);
+    loop {
+        match store.leave(line, id).await {
+            Err(error) if error.retryable() && clock::now() < limit => {}
+            left => return left.unwrap(),
+        }
+    }
 }
 
 /// Waits in line as the library's driver does.
@@ -243,7 +261,7 @@ async fn obey(store: &File, words: &[&str]) {
         }
         "leave" => {
             let before = clock::now();
-            let there = store.leave(&name(words[1]), TicketId(number(2).into())).await.unwrap();
+            let there = leave(store, &name(words[1]), TicketId(number(2).into())).await;
             say(&format!("left {} {there}", before.0));
         }
         // contend LINE MS: locks again and again, and says when it held
@@ -256,13 +274,15 @@ async fn obey(store: &File, words: &[&str]) {
             let [before, most, after] = storm.join().unwrap();
             say(&format!("calm {before} {most} {after}"));
         }
+        // starve SPARE FILE: uses another store with so many file descriptors left, then with more
+        "starve" => starve(words[1].parse().unwrap(), words[2]).await,
         // write LINES: takes and gives up locks until it is killed
         "write" => loop {
             let line = name(&format!("line-{}", fastrand::u64(..number(1))));
             let ticket = fresh();
             enter(store, &line, &ticket, Enter::Queue).await;
             if fastrand::bool() {
-                store.leave(&line, ticket.id).await.unwrap();
+                leave(store, &line, ticket.id).await;
             }
         },
         other => panic!("a puppet cannot {other}"),
@@ -278,6 +298,41 @@ fn report(result: holdline::Result<Standing>) {
     });
 }
 
+async fn starve(spare: usize, file: &str) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = Rlimit { current: Some(128), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let mut full = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        full.push(file);
+    }
+    full.truncate(full.len() - spare);
+    let result = match File::open(file) {
+        Ok(starved) => {
+            let (line, ticket) = (name("job"), fresh());
+            let tried = starved.enter(&line, &ticket, &note(), Enter::Queue).await;
+            let looked = starved.look(&line).await;
+            drop(full);
+            // With more of them the same store works.
+            enter(&starved, &line, &ticket, Enter::Queue).await;
+            assert!(starved.leave(&line, ticket.id).await.unwrap());
+            tried.map(|_| ()).and(looked.map(|_| ()))
+        }
+        Err(error) => {
+            drop(full);
+            Err(error)
+        }
+    };
+    match result {
+        Ok(()) => say("worked"),
+        Err(error) => say(&format!("{:?} {error}", error.kind())),
+    }
+    let store = File::open(file).unwrap();
+    assert!(store.look(&name("job")).await.unwrap().places.is_empty());
+    say("worked");
+    say("fed");
+}
+
 async fn contend(store: &File, line: &str, time: Duration) {
     let (line, over) = (name(line), clock::now().after(time));
     let mut spans = Vec::new();
@@ -290,7 +345,7 @@ async fn contend(store: &File, line: &str, time: Duration) {
         let from = clock::now();
         std::thread::sleep(Duration::from_micros(100));
         let until = clock::now();
-        assert!(store.leave(&line, ticket.id).await.unwrap());
+        assert!(leave(store, &line, ticket.id).await);
         spans.push([seq.0, asked.0, placed.0, from.0, until.0]);
     }
     for [seq, asked, placed, from, until] in spans {

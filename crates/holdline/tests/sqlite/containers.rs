@@ -23,7 +23,9 @@ fn unshare(namespaces: &[&str]) -> Option<Vec<String>> {
     if permitted {
         return Some(command.into_iter().map(str::to_owned).collect());
     }
-    assert!(std::env::var("CI").is_err(), "unshare {namespaces:?} is not permitted");
+    // For others than root it depends on the system.
+    let expected = std::env::var("CI").is_ok() && rustix::process::geteuid().is_root();
+    assert!(!expected, "unshare {namespaces:?} is not permitted");
     println!("skipped: unshare {namespaces:?} is not permitted");
     None
 }

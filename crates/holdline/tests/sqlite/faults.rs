@@ -1,16 +1,14 @@
 //! Files that are not what they should be: each gives one clear error, and is left as it was.
 
 use crate::children::{Puppet, enter, fresh, name, together};
+use holdline::ErrorKind;
 use holdline::store::{Enter, Standing, Store};
 use holdline::stores::sqlite::File;
-use holdline::{ErrorKind, clock};
 use rusqlite::Connection;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// Opening fails so, with a sentence that names the file and says this.
 fn refused(file: &Path, kind: ErrorKind, says: &str) {
@@ -147,58 +145,6 @@ fn a_folder_or_file_without_permission_is_refused() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_an_error_and_no_hang() {
-    let _together = together();
-    let folder = tempfile::tempdir().unwrap();
-    let mount = |args: &[&str]| {
-        Command::new(args[0])
-            .args(&args[1..])
-            .arg(folder.path())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|s| s.success())
-    };
-    if !mount(&["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs"]) {
-        println!("skipped: this user cannot mount a small disk");
-        return;
-    }
-    let file = folder.path().join("locks.db");
-    let store = File::open(&file).unwrap();
-    let line = name("job");
-    let first = fresh();
-    enter(&store, &line, &first, Enter::Queue).await;
-    let mut filler = Vec::new();
-    while fs::write(folder.path().join(format!("f{}", filler.len())), [1; 4096]).is_ok() {
-        filler.push(folder.path().join(format!("f{}", filler.len())));
-    }
-    let note: std::sync::Arc<str> = "x".repeat(4000).into();
-    let mut failed = None;
-    for _ in 0..200 {
-        let tried = store.enter(&line, &fresh(), &note, Enter::Queue).await;
-        if let Err(error) = tried {
-            failed = Some(error);
-            break;
-        }
-    }
-    let error = failed.expect("the disk is full");
-    // Somebody may make room: who waits goes on waiting.
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
-    assert!(error.to_string().contains("is full"), "{error}");
-    // With room again it goes on where it was.
-    for file in filler {
-        let _ = fs::remove_file(file);
-    }
-    assert!(store.leave(&line, first.id).await.unwrap());
-    drop(store);
-    // The store's threads may have the file open for a moment longer.
-    let limit = clock::now().after(Duration::from_secs(10));
-    while !mount(&["umount"]) {
-        assert!(clock::now() < limit, "the file is kept open");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-#[tokio::test]
 async fn a_file_that_is_replaced_is_opened_anew() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
@@ -240,4 +186,33 @@ fn files_are_for_this_user_only() {
     let other = File::open(&link).unwrap();
     assert_eq!(runtime.block_on(other.list("")).unwrap().len(), 1);
     assert_eq!(other.address(), format!("sqlite:{}", link.display()));
+}
+
+/// With few file descriptors left, each failure says so, and what worked goes on.
+#[test]
+fn a_lack_of_descriptors_is_named() {
+    let _together = together();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    made(&file);
+    let mut starved = Puppet::new(folder.path().join("other.db"));
+    let (mut refusals, mut successes) = (0, 0);
+    for spare in 0..16 {
+        starved.tell(&format!("starve {spare} {}", file.display()));
+        loop {
+            let report = starved.report();
+            if report == "fed" {
+                break;
+            }
+            if report == "worked" {
+                successes += 1;
+                continue;
+            }
+            assert!(report.starts_with("Unavailable "), "{spare} spare: {report}");
+            assert!(report.contains("file descriptors"), "{spare} spare: {report}");
+            refusals += 1;
+        }
+    }
+    println!("{refusals} refusals, {successes} successes");
+    assert!(refusals > 3 && successes > 16);
 }

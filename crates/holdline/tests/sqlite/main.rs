@@ -11,6 +11,7 @@ mod evictions;
 mod faults;
 mod model;
 mod nonsense;
+mod outages;
 mod storm;
 mod tidy;
 mod wakes;

@@ -20,25 +20,24 @@
 //! tokens: all numbers are 0, and there is nothing to lift.
 
 mod evict;
+mod fault;
 mod grant;
 pub(crate) mod lazy;
 mod leaving;
 mod node;
 mod round;
+mod view;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{
-    Alarm, Async, EVICTIONS_KEPT, Enter, Eviction, Promises, Seq, Standee, Standing, Store, Ticket,
-    TicketId, View,
-};
+use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
+pub(crate) use fault::{enough, twice, unfit};
 use grant::{Grant, Seat};
 use holdline_kernel::{Tally, Vote};
 use node::Node;
 use round::Round;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::mem;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -174,8 +173,8 @@ impl Quorum {
             let token = seqs.iter().flatten().copied().max().unwrap_or(Seq(0));
             return self.lift(line, ticket, note, seqs, token).await;
         }
-        if outcome.hopeless_by_no() {
-            // Whoever did not answer may have admitted it as well.
+        if outcome.hopeless_by_no() || outcome.tied() {
+            // A node that did not answer may have admitted it as well.
             self.over().insert(ticket.id);
             self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
             self.over().remove(&ticket.id);
@@ -243,122 +242,6 @@ impl Quorum {
         }
         Err(self.unavailable(line, outcome.failures()))
     }
-
-    /// The error of a round without a majority. It is worth trying again, unless so many nodes
-    /// refuse for good that the others are not enough.
-    fn unavailable<'a>(
-        &self,
-        line: &Name,
-        failures: impl Iterator<Item = Option<&'a Error>>,
-    ) -> Error {
-        let failures = self.nodes.iter().zip(failures);
-        let failures: Vec<(&Node, &Error)> =
-            failures.filter_map(|(node, failure)| Some((node, failure?))).collect();
-        let spare = self.nodes.len() - self.tally().majority() as usize;
-        let mut hopeless = failures.iter().filter(|(_, failure)| !failure.retryable());
-        let kind = hopeless.nth(spare).map_or(ErrorKind::Unavailable, |(_, error)| error.kind());
-        let mut each: Vec<String> = failures
-            .iter()
-            .map(|(node, failure)| format!("{}: {failure:#}", node.store.address()))
-            .collect();
-        if each.is_empty() {
-            each.push("all answered, too late".to_owned());
-        }
-        let message = format!(
-            "too few of the {} nodes answered in time about lock \"{line}\": {}",
-            self.nodes.len(),
-            each.join("; ")
-        );
-        Error::new(kind, message)
-    }
-
-    /// On how many of so many nodes that answered a lock must be seen to be held: it is on a
-    /// majority of all, of which some may not have answered. On fewer, somebody tries, or is just
-    /// leaving.
-    fn enough(&self, answered: usize) -> usize {
-        let silent = self.nodes.len() - answered.min(self.nodes.len());
-        (self.tally().majority() as usize).saturating_sub(silent).max(1)
-    }
-
-    /// Asks all nodes something that changes nothing, and takes what a majority says.
-    async fn survey<'a, T: Send + 'a>(
-        &'a self,
-        line: &'a Name,
-        question: impl Fn(&'a dyn Store) -> Async<'a, T>,
-    ) -> Result<Vec<T>> {
-        let mut round = Round::new(&self.nodes, line, SURVEY);
-        for node in self.nodes.iter() {
-            let answer = question(&*node.store);
-            round.ask(node, Box::pin(async move { Ok((Vote::Yes, Some(answer.await?))) }));
-        }
-        let outcome = round.run_all(clock::now()).await;
-        if !outcome.met() {
-            return Err(self.unavailable(line, outcome.failures()));
-        }
-        Ok(outcome.into_answers().filter_map(|(_, answer)| answer).collect())
-    }
-}
-
-/// At least three nodes.
-pub(crate) fn enough(nodes: usize) -> Result<()> {
-    if nodes >= 3 {
-        return Ok(());
-    }
-    let message =
-        format!("a quorum of {nodes} makes no sense: it takes three nodes to survive one");
-    Err(Error::new(ErrorKind::Invalid, message))
-}
-
-/// Two nodes are the same store, by these addresses.
-pub(crate) fn twice(one: &str, other: &str) -> Error {
-    let message = if one == other {
-        format!("{one} is given twice as a node of the quorum")
-    } else {
-        format!("{one} and {other} are the same store, given twice as a node of the quorum")
-    };
-    let message = format!("{message}; each node must be another server, independent of the others");
-    Error::new(ErrorKind::Invalid, message)
-}
-
-/// A node that cannot be one beside nodes with tokens.
-pub(crate) fn unfit(address: &str, fences: bool) -> Error {
-    let message = if fences {
-        format!(
-            "{address} cannot be a node of a quorum, as it lets nobody raise its tokens; use Redis, \
-             file or memory stores, or this store alone: it survives the loss of a minority of its \
-             servers by itself"
-        )
-    } else {
-        format!(
-            "{address} gives no tokens, but other nodes of the quorum do; use nodes of one kind: \
-             all with ?scheme=string, for locks without tokens, or none"
-        )
-    };
-    Error::new(ErrorKind::Unsupported, message)
-}
-
-/// What several nodes say of evictions: each once, in the order of the nodes that know it.
-fn merged(evictions: impl Iterator<Item = Eviction>) -> Vec<Eviction> {
-    let mut all: Vec<Eviction> = Vec::new();
-    for eviction in evictions {
-        if !all.iter().any(|known| known.id == eviction.id) {
-            all.push(eviction);
-        }
-    }
-    let surplus = all.len().saturating_sub(EVICTIONS_KEPT);
-    all.split_off(surplus)
-}
-
-/// One place, as several nodes have it. What it says about itself is what most of them say: those
-/// that a change has not reached yet are the fewer.
-fn together(seen: Vec<Standee>, enough: usize) -> Option<Standee> {
-    let says = |note: &Arc<str>| seen.iter().filter(|place| place.note == *note).count();
-    let note = Arc::clone(&seen.iter().max_by_key(|place| says(&place.note))?.note);
-    let admitted = seen.iter().filter(|place| place.admitted).count() >= enough;
-    let seq = seen.iter().map(|place| place.seq).max()?;
-    let expires_in = seen.iter().map(|place| place.expires_in).max()?;
-    let first = seen.into_iter().next()?;
-    Some(Standee { seq, admitted, expires_in, note, ..first })
 }
 
 impl Store for Quorum {
@@ -405,46 +288,15 @@ impl Store for Quorum {
     }
 
     fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(async move {
-            let mut views = self.survey(line, |node| node.look(line)).await?;
-            let enough = self.enough(views.len());
-            let evictions = views.iter_mut().flat_map(|view| mem::take(&mut view.evictions));
-            let evictions = merged(evictions);
-            let mut all: BTreeMap<TicketId, Vec<Standee>> = BTreeMap::new();
-            for place in views.into_iter().flat_map(|view| view.places) {
-                all.entry(place.id).or_default().push(place);
-            }
-            let mut places: Vec<Standee> = all
-                .into_values()
-                .filter_map(|seen| together(seen, enough))
-                .filter(|place| place.admitted) // others have it on a few nodes, for a moment
-                .collect();
-            places.sort_by_key(|place| place.seq);
-            let capacity = u32::from(!places.is_empty());
-            Ok(View { capacity, places, evictions })
-        })
+        Box::pin(self.see(line))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(async move {
-            let any = Name::new(if prefix.is_empty() { "*" } else { prefix })?;
-            let lists = self.survey(&any, |node| node.list(prefix)).await?;
-            let enough = self.enough(lists.len());
-            let mut names: BTreeMap<Name, usize> = BTreeMap::new();
-            for name in lists.into_iter().flatten() {
-                *names.entry(name).or_default() += 1;
-            }
-            Ok(names.into_iter().filter(|(_, on)| *on >= enough).map(|(name, _)| name).collect())
-        })
+        Box::pin(self.names(prefix))
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
-        Box::pin(self.remove(line, id, reason))
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(self.remove(line, id, note))
     }
 
     fn promises(&self) -> Promises {

@@ -170,6 +170,12 @@ impl<T> Outcome<T> {
         hopeless(self.tally, self.noes)
     }
 
+    /// Whether a majority answered, and not with one voice: of rivals who each have a part of those
+    /// that answer none may keep it.
+    pub(super) fn tied(&self) -> bool {
+        self.noes > 0 && self.each().flatten().count() >= self.tally.majority() as usize
+    }
+
     /// One thing of each answer, or the default of those that did not answer.
     pub(super) fn answers<U: Default>(&self, of: impl Fn(&Answer<T>) -> U) -> Vec<U> {
         self.each().map(|answer| answer.map_or_else(U::default, &of)).collect()

@@ -190,3 +190,43 @@ fn foreign(error: &RedisError) -> &'static str {
         "a hash that is no lock of Redisson's"
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(reply: &str) -> Error {
+        let value = redis::parse_redis_value(reply.as_bytes()).expect("a reply");
+        let error = value.extract_error().expect_err("an error");
+        Fault::from(error).explain("redis://h", "lock \"x\"")
+    }
+
+    /// As servers said them, by themselves and from within a script.
+    #[test]
+    fn what_passes_by_itself_may_be_tried_again() {
+        for reply in [
+            "LOADING Redis is loading the dataset in memory",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "READONLY You can't write against a read only replica.",
+            "READONLY You can't write against a read only replica. script: 1, on @user_script:1.",
+            "ERR Error running script (call to f_1): @user_script: 1: -READONLY You can't write",
+            "CLUSTERDOWN The cluster is down",
+            "CLUSTERDOWN Hash slot not served",
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
+            "NOREPLICAS Not enough good replicas to write.",
+            "ERR max number of clients reached",
+            "ERR Script attempted to access a non local key in a cluster node",
+            "UNBLOCKED force unblock from blocking operation, instance state changed",
+        ] {
+            let error = explained(&format!("-{reply}\r\n"));
+            assert!(error.retryable(), "{error:?}");
+        }
+        for reply in ["NOAUTH Authentication required.", "WRONGTYPE Operation", "OOM command"] {
+            let error = explained(&format!("-{reply}\r\n"));
+            assert!(!error.retryable(), "{error:?}");
+        }
+        let parse = redis::parse_redis_value(b"?what").expect_err("no reply");
+        assert!(Fault::from(parse.clone()).breaks() && Fault::from(parse).in_doubt());
+    }
+}

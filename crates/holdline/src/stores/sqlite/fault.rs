@@ -88,6 +88,9 @@ fn extended(error: &rusqlite::Error) -> Option<i32> {
     error.sqlite_error().map(|error| error.extended_code)
 }
 
+/// So many files does SQLite open for a database: itself, its log, the log's index, and its folder.
+const DESCRIPTORS: usize = 4;
+
 /// What keeps this process from writing the database, if that can be found out: SQLite does not
 /// say. No file of the database's is opened here: closing it would end SQLite's locks on it.
 pub(super) fn obstacle(path: &Path) -> Option<Error> {
@@ -97,7 +100,9 @@ pub(super) fn obstacle(path: &Path) -> Option<Error> {
             .err()
             .map(|errno| refused(OPEN, file, errno.into()))
     };
-    if let Err(error) = File::open("/dev/null")
+    // Those that SQLite had at the time are free again.
+    let spare: io::Result<Vec<File>> = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
+    if let Err(error) = spare
         && out_of_descriptors(&error)
     {
         return Some(refused(OPEN, path, error));

@@ -12,6 +12,9 @@ use std::fmt;
 /// How soon after the begin of an outage no place can have lapsed: a waiter is heard of every
 /// second, and may be silent for three. In nanoseconds.
 const SOON: u64 = 1_500_000_000;
+/// A place that was given so soon after an outage may be lost to what the servers still have to do
+/// about it. In nanoseconds.
+const SETTLE: u64 = 1_000_000_000;
 /// A process that got no time for so long may have been silent for too long. In milliseconds.
 const STALL: u64 = 500;
 
@@ -51,7 +54,8 @@ pub(super) fn kept(events: &[Event]) -> Order {
         wait.places.extend(told.map(|place| (event.t, place)));
         wait.granted = granted.then_some(event.t);
     }
-    let begins: Vec<u64> = outages(events, Phase::Ok).collect();
+    let begins: Vec<u64> = times(events, Op::Fault).collect();
+    let outages: Vec<(u64, u64)> = begins.iter().copied().zip(times(events, Op::Heal)).collect();
     let stalls: Vec<u64> = pulse::unplanned(events)
         .into_iter()
         .filter(|(_, stall)| stall.ttl_ms.is_some_and(|length| length >= STALL))
@@ -66,12 +70,10 @@ pub(super) fn kept(events: &[Event]) -> Order {
             if old == new || stalled {
                 continue;
             }
-            let outage = begins.iter().filter(|begin| *begin <= to).next_back();
-            // Long before, and it was over long before this place was given.
-            let outage = outage.filter(|begin| *begin + SOON * 20 > *from);
-            let what = match outage {
+            let felt = |(begin, end): &&(u64, u64)| *begin <= *to && *from < end + SETTLE;
+            let what = match outages.iter().filter(felt).next_back() {
                 None => "without an outage".to_owned(),
-                Some(begin) if to - begin < SOON => {
+                Some((begin, _)) if to - begin < SOON => {
                     format!("{} ms after an outage began", (to - begin) / 1_000_000)
                 }
                 Some(_) => continue,
@@ -82,10 +84,10 @@ pub(super) fn kept(events: &[Event]) -> Order {
     order
 }
 
-/// When an outage was in this phase.
-fn outages(events: &[Event], ph: Phase) -> impl Iterator<Item = u64> + '_ {
-    let planned = |e: &&Event| e.process == "injector" && e.op == Op::Fault && e.fault.is_some();
-    events.iter().filter(planned).filter(move |e| e.ph == ph).map(|e| e.t)
+/// When outages began, or ended.
+fn times(events: &[Event], op: Op) -> impl Iterator<Item = u64> + '_ {
+    let mine = move |e: &&Event| e.process == "injector" && e.op == op && e.ph == Phase::Ok;
+    events.iter().filter(mine).map(|e| e.t)
 }
 
 impl Order {

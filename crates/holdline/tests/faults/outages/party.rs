@@ -143,12 +143,12 @@ impl Actor {
     /// renewed, until it is or they have lost it.
     async fn hold(&self, n: u64, guard: Grip, dice: &mut Rng) {
         let long = self.name.ends_with('0') && self.name.len() == 2;
-        let time = Duration::from_millis(if long { 2000 } else { dice.u64(5..40) });
+        let time = Duration::from_millis(if long { 3000 } else { dice.u64(5..40) });
         let about = |op, ph| Event::new(op, ph, n);
         let over = tokio::time::Instant::now() + time;
         let work = async {
             while tokio::time::Instant::now() < over
-                || (long && guard.remaining() < self.lease.mul_f64(0.6))
+                || (long && guard.remaining() < self.lease.mul_f64(0.65))
             {
                 sleep(SAMPLE.min(time)).await;
                 let k = self.pen.next_n();

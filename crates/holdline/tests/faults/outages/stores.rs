@@ -19,7 +19,7 @@ pub(crate) trait Subject: Send {
     fn start(&mut self, nodes: &[usize]);
     /// SIGSTOP, to all of these.
     fn stop(&mut self, nodes: &[usize]);
-    /// SIGCONT.
+    /// SIGCONT, and returns when they serve.
     fn go_on(&mut self, nodes: &[usize]);
 }
 
@@ -30,6 +30,8 @@ pub(crate) struct Row {
     pub(crate) open: fn() -> Option<Box<dyn Subject>>,
     /// The most that the store keeps of a dead client, beyond its lease.
     pub(crate) late: Duration,
+    /// How long a session lasts, if what a living client left behind goes with that at the latest.
+    pub(crate) session: Duration,
 }
 
 impl Row {
@@ -46,23 +48,32 @@ impl Row {
     }
 }
 
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
 /// Every store of this build.
 pub(crate) fn rows() -> Vec<Row> {
     vec![
         #[cfg(feature = "sqlite")]
-        Row { name: "sqlite", open: sqlite::open, late: Duration::from_secs(1) },
+        Row { name: "sqlite", open: sqlite::open, late: secs(1), session: secs(0) },
         #[cfg(feature = "redis")]
-        Row { name: "redis", open: || redis::open("", 1), late: Duration::from_secs(2) },
+        Row { name: "redis", open: || redis::open("", 1), late: secs(2), session: secs(0) },
         #[cfg(feature = "redis")]
-        Row { name: "quorum", open: || redis::open("quorum:", 5), late: Duration::from_secs(2) },
+        Row { name: "quorum", open: || redis::open("quorum:", 5), late: secs(2), session: secs(0) },
         #[cfg(feature = "etcd")]
-        Row { name: "etcd", open: || etcd::open(1), late: Duration::from_secs(5) },
+        Row { name: "etcd", open: || etcd::open(1), late: secs(5), session: secs(0) },
         #[cfg(feature = "etcd")]
-        Row { name: "etcd-three", open: || etcd::open(3), late: Duration::from_secs(5) },
+        Row { name: "etcd-three", open: || etcd::open(3), late: secs(5), session: secs(0) },
         #[cfg(feature = "zookeeper")]
-        Row { name: "zookeeper", open: || zookeeper::open(1), late: Duration::from_secs(12) },
+        Row { name: "zookeeper", open: || zookeeper::open(1), late: secs(12), session: secs(15) },
         #[cfg(feature = "zookeeper")]
-        Row { name: "zookeeper-three", open: || zookeeper::open(3), late: Duration::from_secs(12) },
+        Row {
+            name: "zookeeper-three",
+            open: || zookeeper::open(3),
+            late: secs(12),
+            session: secs(15),
+        },
     ]
 }
 
@@ -201,6 +212,7 @@ macro_rules! cluster {
 
                 fn go_on(&mut self, nodes: &[usize]) {
                     nodes.iter().for_each(|at| self.0.signal(*at, Signal::CONT));
+                    nodes.iter().for_each(|at| self.0.wait(*at));
                 }
             }
         }

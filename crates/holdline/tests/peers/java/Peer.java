@@ -34,6 +34,10 @@ final class Peer {
 
     private static final Map<String, Kind> KINDS = Map.of(
             "redisson", (name, wait) -> redisson(redisson().getLock(name), wait),
+            "redisson-read", (name, wait) ->
+                    redisson(redisson().getReadWriteLock(name).readLock(), wait),
+            "redisson-write", (name, wait) ->
+                    redisson(redisson().getReadWriteLock(name).writeLock(), wait),
             "curator", (name, wait) -> curator(new InterProcessMutex(curator(), "/" + name), wait),
             "curator-read", (name, wait) ->
                     curator(new InterProcessReadWriteLock(curator(), "/" + name).readLock(), wait),
