@@ -73,8 +73,7 @@ impl Notes {
     /// that had confirmed the one before, for which the store may have heard nothing of it.
     fn answered(&self, id: TicketId, known: Known, sent: u64, answer: &Result<Standing>) {
         let place = match answer {
-            Ok(Standing::Admitted(seq)) => *seq,
-            Ok(Standing::Waiting { seq: Some(seq), .. }) => *seq,
+            Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) => *seq,
             _ => return,
         };
         let holds = matches!(answer, Ok(Standing::Admitted(_)));

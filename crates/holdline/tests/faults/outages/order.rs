@@ -55,7 +55,9 @@ pub(super) fn kept(events: &[Event]) -> Order {
         }
     }
     let begins: Vec<u64> = begins(events).collect();
-    waits.values().for_each(|wait| order.count(wait, &begins));
+    for wait in waits.values() {
+        order.count(wait, &begins);
+    }
     order
 }
 
@@ -69,7 +71,7 @@ impl Order {
     fn count(&mut self, wait: &Wait, begins: &[u64]) {
         let Some(granted) = wait.granted else { return };
         for begin in begins {
-            let before = wait.places.iter().filter(|(at, _)| at < begin).next_back();
+            let before = wait.places.iter().rfind(|(at, _)| at < begin);
             let Some((_, place)) = before.filter(|_| granted > *begin) else { continue };
             self.waited += 1;
             let last = wait.places.last().expect("it had one");
