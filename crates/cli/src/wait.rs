@@ -87,7 +87,7 @@ impl Ask<'_> {
         let taken = tokio::select! {
             biased;
             taken = taken => taken,
-            missing = self.contact.missing(self.name) => return Err(missing),
+            missing = self.contact.missing() => return Err(missing),
             () = news.tell() => unreachable!("news never end"),
         };
         drop(news);

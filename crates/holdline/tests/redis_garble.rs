@@ -1,5 +1,5 @@
-//! Replies with flipped, cut, repeated and invented bytes: no panic, no hang beyond the bound, and no
-//! lock that the server does not have.
+//! Replies with flipped, cut, repeated and invented bytes: no panic, no hang beyond the bound, and
+//! no lock that the server does not have.
 #![cfg(feature = "redis")]
 
 mod redis_server;

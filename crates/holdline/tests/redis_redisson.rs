@@ -235,7 +235,8 @@ fn write(server: &Server, key: &str) -> bool {
 fn read(server: &Server, key: &str) -> bool {
     let script = "local mode = redis.call('HGET', KEYS[1], 'mode') \
         if mode == false then redis.call('HSET', KEYS[1], 'mode', 'read') \
-        redis.call('HSET', KEYS[1], ARGV[1], 1) redis.call('PEXPIRE', KEYS[1], 30000) return 1 end \
+        redis.call('HSET', KEYS[1], ARGV[1], 1) redis.call('PEXPIRE', KEYS[1], 30000) \
+        return 1 end \
         if mode == 'read' then redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return 1 end return 0";
     server.query::<i64>(&["EVAL", script, "1", key, THEIRS]) == 1
 }
@@ -271,8 +272,8 @@ async fn the_least_that_an_acl_must_allow() {
     let rules = [
         (
             "string",
-            "~app:* ~{app:* &__keyspace@0__:app:* +evalsha +eval +get +set +del +pttl +pexpire +config|get \
-             +subscribe +unsubscribe +ping",
+            "~app:* ~{app:* &__keyspace@0__:app:* +evalsha +eval +get +set +del +pttl +pexpire \
+             +config|get +subscribe +unsubscribe +ping",
         ),
         (
             "redisson",

@@ -1,5 +1,5 @@
-//! A storm of those who give up: afterwards every lock is free within a lease, what was allocated is
-//! given back, and `settle` says so when the server has no place left.
+//! A storm of those who give up: afterwards every lock is free within a lease, what was allocated
+//! is given back, and `settle` says so when the server has no place left.
 #![cfg(feature = "redis")]
 
 mod redis_server;

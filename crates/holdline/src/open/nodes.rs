@@ -42,12 +42,13 @@ pub(super) async fn open(urls: Vec<String>) -> Result<Arc<dyn Store>> {
     // What is not open is taken to promise what the others do, until it is.
     let promises = promises[0];
     let nodes = urls.iter().zip(openers).zip(outcomes);
-    let nodes = nodes.map(|((url, opener), outcome)| match outcome {
-        Outcome::Opened(store) => (store, false),
-        Outcome::Failed(_) | Outcome::Silent => {
-            let lazy = Lazy::new(site::address(url), promises, opener);
-            (Arc::new(lazy) as Arc<dyn Store>, true)
-        }
+    let nodes = nodes.map(|((url, opener), outcome)| {
+        let store = match outcome {
+            Outcome::Opened(store) => return (store, false),
+            Outcome::Failed(_) | Outcome::Silent => Lazy::new(site::address(url), promises, opener),
+        };
+        tracing::warn!(node = store.address(), "a node of the quorum cannot be reached");
+        (Arc::new(store) as Arc<dyn Store>, true)
     });
     Ok(Arc::new(Quorum::of(nodes.collect())?))
 }

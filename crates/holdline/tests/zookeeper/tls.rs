@@ -204,3 +204,11 @@ fn the_programs_own_cryptography_does_not_matter() {
         .status();
     assert!(status.expect("it runs").success());
 }
+
+/// The other way round: see `strangers`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secure_port_is_named() {
+    let Some((_servers, port, _folder)) = server("none") else { return };
+    let url = format!("zookeeper://127.0.0.1:{port}");
+    crate::strangers::is_named(&url, "speaks TLS; write zks://").await;
+}

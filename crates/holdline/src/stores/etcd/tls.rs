@@ -86,7 +86,22 @@ mod with {
         let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(name).map_err(Status::unsent)?;
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let socket = connector.connect(name, socket).await.map_err(Status::unsent)?;
+        let socket = connector.connect(name, socket).await.map_err(|error| unwelcome(&error))?;
         Ok(Box::new(socket))
+    }
+
+    /// Why there is no TLS. A server that speaks none says something else, or hangs up.
+    fn unwelcome(error: &std::io::Error) -> Status {
+        use std::io::ErrorKind;
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let plain = matches!(inner, Some(rustls::Error::InvalidMessage(_)));
+        let over = matches!(
+            error.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+        );
+        if plain || over {
+            return Status::foreign("it does not speak TLS; write etcd: if it is to be plain");
+        }
+        Status::unsent(error)
     }
 }

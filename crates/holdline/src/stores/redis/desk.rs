@@ -163,8 +163,8 @@ impl Desk {
     }
 
     /// Puts it in the queue. A full one is sent; any other is to be sent once all that can run now
-    /// has run, and has perhaps added to it. Where there is no room for a call, the queue grows until
-    /// there is, by those who wait for their answers.
+    /// has run, and has perhaps added to it. Where there is no room for a call, the queue grows
+    /// until there is, by those who wait for their answers.
     fn put(self: &Arc<Self>, one: Waiting) {
         let mut queue = self.queue();
         queue.waiting.push(one);

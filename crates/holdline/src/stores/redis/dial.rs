@@ -3,11 +3,11 @@
 use super::config::{Config, Kind};
 use super::fault::Fault;
 use super::notices::Notices;
+use super::scan;
 use crate::error::{Error, ErrorKind};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
@@ -67,62 +67,9 @@ impl Conn {
     /// each primary is asked by its address.
     pub(super) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         match self {
-            Conn::One(conn) => scan(pattern, &mut conn.clone()).await,
-            Conn::Cluster(conn) => scan_cluster(pattern, &mut conn.clone()).await,
+            Conn::One(conn) => scan::one(pattern, &mut conn.clone()).await,
+            Conn::Cluster(conn) => scan::cluster(pattern, &mut conn.clone()).await,
         }
-    }
-}
-
-/// Asks each primary, as the cluster lists them.
-async fn scan_cluster(pattern: &str, conn: &mut ClusterConnection) -> Result<Vec<String>, Fault> {
-    let slots: Vec<Vec<Value>> = redis::cmd("CLUSTER").arg("SLOTS").query_async(conn).await?;
-    let mut primaries: Vec<(String, u16)> = slots
-        .iter()
-        .filter_map(|range| match range.get(2) {
-            Some(Value::Array(node)) => {
-                redis::from_redis_value(Value::Array(node.get(..2)?.to_vec())).ok()
-            }
-            _ => None,
-        })
-        .collect();
-    primaries.sort();
-    primaries.dedup();
-    let mut keys = Vec::new();
-    for (host, port) in primaries {
-        let mut cursor = 0;
-        loop {
-            let node = SingleNodeRoutingInfo::ByAddress { host: host.clone(), port };
-            let reply = conn
-                .route_command(scan_from(cursor, pattern), RoutingInfo::SingleNode(node))
-                .await?;
-            let (next, found): (u64, Vec<String>) =
-                redis::from_redis_value(reply).map_err(RedisError::from)?;
-            keys.extend(found);
-            cursor = next;
-            if cursor == 0 {
-                break;
-            }
-        }
-    }
-    Ok(keys)
-}
-
-fn scan_from(cursor: u64, pattern: &str) -> Cmd {
-    let mut command = redis::cmd("SCAN");
-    command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
-    command
-}
-
-async fn scan(pattern: &str, conn: &mut MultiplexedConnection) -> Result<Vec<String>, Fault> {
-    let (mut keys, mut cursor) = (Vec::new(), 0_u64);
-    loop {
-        let command = scan_from(cursor, pattern);
-        let (next, found): (u64, Vec<String>) = command.query_async(conn).await?;
-        keys.extend(found);
-        if next == 0 {
-            return Ok(keys);
-        }
-        cursor = next;
     }
 }
 
@@ -288,8 +235,8 @@ fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
         .map_err(unsent)?;
     let mut builder = ClusterClientBuilder::new(nodes)
         .retries(3)
-        // All nodes are waited for, and twice: those that the URL names, then those that they name.
-        // So one that stands still must not take all of the time, nor keep the others' calls waiting.
+        // All nodes are waited for, and twice: those that the URL names, then those that they
+        // name. So one that stands still must not take all of the time, nor keep other calls.
         .connection_timeout(config.timeout / 4)
         .response_timeout(
             config.timeout / 2 + config.ack.map_or(Duration::ZERO, |_| config.ack_timeout),

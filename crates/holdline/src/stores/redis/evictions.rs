@@ -3,16 +3,23 @@
 //! They stand in a string of their own beside the lock, which goes by itself: after each other the
 //! ticket's 32 digits, the length of the note, and the note.
 
+use super::ears::id_of;
 use crate::store::{EVICTIONS_KEPT, Eviction};
 use redis::Value;
-
-use super::ears::id_of;
 
 /// What is appended to the key of a lock of somebody else's layout; to that of a line, only `:v`.
 pub(super) const SUFFIX_BESIDE: &str = ":holdline:v";
 
 /// How long the note may be, in digits: see `lua/evicted.lua`.
 const DIGITS: usize = 5;
+
+/// The same of an answer that ends with them.
+pub(super) fn last_of(answer: &Value) -> Vec<Eviction> {
+    match answer {
+        Value::Array(parts) => parts.last().map(read).unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
 
 /// Reads the evictions of a lock, oldest first. What makes no sense is left out: nothing depends
 /// on it.

@@ -56,6 +56,11 @@ pub(super) fn glob(literal: &str) -> String {
     pattern
 }
 
+/// The key of something beside a lock, in the lock's slot.
+pub(super) fn beside(key: &str, suffix: &str) -> String {
+    if key.contains('{') { format!("{key}{suffix}") } else { format!("{{{key}}}{suffix}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

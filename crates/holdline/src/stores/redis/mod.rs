@@ -9,11 +9,14 @@
 //! desk.rs    calls put together
 //! keys.rs    names to keys              ears.rs    the connection for notices
 //! dial.rs    making connections         flights.rs requests whose fate is unknown
+//! checks.rs  what a server is asked at opening
+//! scan.rs    keys that fit a pattern
 //! fault.rs   errors                     topics.rs  the channels of locks, notices.rs their kinds
 //! wire.rs    what is sent and answered       plain.rs  others' layouts: string.rs, redisson.rs
 //! probe.rs   what listens at an address, if it is no Redis server
 //! ```
 
+mod checks;
 mod config;
 mod desk;
 mod dial;
@@ -29,6 +32,7 @@ mod notices;
 mod plain;
 mod probe;
 mod redisson;
+mod scan;
 mod string;
 mod topics;
 mod view;
@@ -357,15 +361,20 @@ impl fmt::Debug for Redis {
 /// says what is there instead, as far as that can be found out soon.
 pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let config = Config::read(scheme, rest)?;
-    // What is left of the time is for finding out why.
-    let limit = clock::now().after(config.timeout - config.timeout / 4);
-    let opened = Box::pin(connect(config.clone()));
-    let error = match clock::within(limit, opened).await {
-        Some(Err(error)) if error.retryable() => error,
-        Some(opened) => return opened,
-        None => Fault::Silence.explain(&config.address(), ""),
+    let limit = clock::now().after(config.timeout);
+    let why = async {
+        clock::pause(config.timeout / 2).await;
+        probe::why(&config).await
     };
-    Err(probe::why(&config).await.unwrap_or(error))
+    let error = tokio::select! {
+        opened = Box::pin(connect(config.clone())) => match opened {
+            Err(error) if error.retryable() => error,
+            opened => return opened,
+        },
+        Some(error) = why => return Err(error),
+        () = clock::sleep_until(limit) => Fault::Silence.explain(&config.address(), ""),
+    };
+    Err(clock::within(limit, probe::why(&config)).await.flatten().unwrap_or(error))
 }
 
 async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {

@@ -14,9 +14,10 @@ use super::config::Config;
 use super::ears::Ears;
 use super::evictions::{self, SUFFIX_BESIDE};
 use super::fault::Fault;
+use super::keys::beside;
 use super::link::{Link, Script};
-use super::wire::describe;
-use super::{digits, half_known, keys, millis};
+use super::wire::{describe, text_of};
+use super::{half_known, keys, millis};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
@@ -30,9 +31,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a lock looks like in the server. The scripts answer alike: to enter, the owner if it is his,
-/// 0 if it is not any more, `{ms}` for somebody else's with so long to live; to leave, 0 if there was
-/// nothing to leave; to look, something that ends with the evictions.
+/// What a lock looks like in the server. The scripts answer alike: to enter, the owner if it is
+/// his, 0 if it is not any more, `{ms}` for somebody else's with so long to live; to leave, 0 if
+/// there was nothing to leave; to look, something that ends with the evictions.
 pub(super) trait Form: Send + Sync + 'static {
     /// As in `?scheme=`.
     fn scheme(&self) -> &'static str;
@@ -239,11 +240,7 @@ impl Plain {
         };
         let (value, _) = self.run(form.scripts()[2], key, &fill).await?;
         let found = form.read(&value).ok_or_else(|| self.nonsense(&value))?;
-        let evicted = match &value {
-            Value::Array(parts) => parts.last().map(evictions::read).unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        Ok((found, evicted))
+        Ok((found, evictions::last_of(&value)))
     }
 
     async fn do_look(&self, line: &Name) -> Result<View> {
@@ -326,22 +323,6 @@ impl Plain {
         let message = format!("{address} gave an answer that makes no sense: {}", describe(answer));
         Error::new(ErrorKind::Corrupt, message)
     }
-}
-
-/// An id for a holder that is none of ours: it follows from what is written for it.
-pub(super) fn id_from(owner: &[u8]) -> TicketId {
-    let hash = redis::Script::new(&String::from_utf8_lossy(owner)).get_hash().to_owned();
-    super::ears::id_of(&hash.as_bytes()[..32]).unwrap_or(TicketId(0))
-}
-
-/// The key of something beside a lock, in the lock's slot.
-pub(super) fn beside(key: &str, suffix: &str) -> String {
-    if key.contains('{') { format!("{key}{suffix}") } else { format!("{{{key}}}{suffix}") }
-}
-
-/// An id as text.
-pub(super) fn text_of(id: TicketId) -> String {
-    String::from_utf8_lossy(&digits(id)).into_owned()
 }
 
 impl Store for Plain {

@@ -3,9 +3,10 @@
 
 use super::config::{Config, Kind};
 use crate::error::{Error, ErrorKind};
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::io::ErrorKind::WouldBlock;
-use std::time::Duration;
+use std::pin::pin;
 use tokio::net::TcpStream;
 
 /// What an address answers to a plain `PING`.
@@ -20,18 +21,19 @@ enum Found {
     Other(String),
 }
 
-/// Why a server cannot be used that does not answer as it should. Nothing if it is only silent, or
-/// not there, or a Redis server.
+/// Why a server cannot be used that does not answer as it should: as the first of the hosts tells
+/// that says anything. Nothing if none is there, or it is a Redis server. The caller limits the
+/// time.
 pub(super) async fn why(config: &Config) -> Option<Error> {
     if matches!(config.kind, Kind::Unix(_)) {
         return None;
     }
     let asked = config.hosts.iter().map(|(host, port)| async move {
-        let time = (config.timeout / 4).min(Duration::from_millis(400));
-        let answer = tokio::time::timeout(time, ask(host, *port)).await.ok()??;
+        let answer = ask(host, *port).await?;
         Some((format!("{host}:{port}"), recognise(&answer)))
     });
-    let (host, found) = join_all(asked).await.into_iter().flatten().next()?;
+    let asked = asked.collect::<FuturesUnordered<_>>().filter_map(std::future::ready);
+    let (host, found) = pin!(asked).next().await?;
     let address = config.address();
     let problem = match (found, config.tls) {
         (Found::Redis, true) => format!("{host} does not speak TLS; use a URL with redis"),

@@ -6,8 +6,10 @@
 //! Redisson's waiters are woken, and ours by Redisson. What a holder says about itself has no place
 //! in the hash; it is kept in a key of its own beside it.
 
+use super::keys::beside;
 use super::link::{REDISSON_ENTER, REDISSON_LEAVE, REDISSON_LOOK, Script};
-use super::plain::{Form, Found, LONGEST, beside, id_from, text_of};
+use super::plain::{Form, Found, LONGEST};
+use super::wire::{id_from, text_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::TicketId;
 use redis::{Cmd, Value};

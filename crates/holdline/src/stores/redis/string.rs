@@ -9,7 +9,8 @@
 
 use super::ears::id_of;
 use super::link::{STRING_ENTER, STRING_LEAVE, STRING_LOOK, Script};
-use super::plain::{Form, Found, LONGEST, id_from, text_of};
+use super::plain::{Form, Found, LONGEST};
+use super::wire::{id_from, text_of};
 use crate::error::Result;
 use crate::store::TicketId;
 use redis::{Cmd, Value};

@@ -109,3 +109,14 @@ pub(super) fn standing(
         _ => return None,
     }))
 }
+
+/// An id for a holder that is none of ours: it follows from what is written for it.
+pub(super) fn id_from(owner: &[u8]) -> TicketId {
+    let hash = redis::Script::new(&String::from_utf8_lossy(owner)).get_hash().to_owned();
+    hash.as_bytes().get(..32).and_then(super::ears::id_of).unwrap_or(TicketId(0))
+}
+
+/// An id as text.
+pub(super) fn text_of(id: TicketId) -> String {
+    String::from_utf8_lossy(&digits(id)).into_owned()
+}

@@ -1,0 +1,77 @@
+//! Checks: what is asked of a server when a store is opened.
+
+use super::fault::{Fault, says};
+use super::link::Link;
+use crate::error::{Error, ErrorKind};
+use redis::{FromRedisValue, Value};
+
+impl Link {
+    /// Makes sure that the server can be used: that it lets us in, is new enough, and will not drop
+    /// locks to make room. A server that does not say is trusted.
+    pub(super) async fn check(&self, address: &str) -> Result<(), Error> {
+        let mut info = redis::cmd("INFO");
+        let texts = match self.ask(info.arg("default")).await {
+            Ok(value) => texts(value),
+            Err(Fault::Refused(error)) if ["NOPERM", UNKNOWN].iter().any(|it| says(&error, it)) => {
+                return Ok(());
+            }
+            Err(fault) => return Err(fault.explain(address, "its version")),
+        };
+        if let Some(version) = said(&texts, "redis_version").find(|version| too_old(version)) {
+            let message = format!(
+                "{address} runs version {version}; Redis 6.2 or later, or Valkey, is needed"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        if let Some(policy) = said(&texts, "maxmemory_policy").find(|it| *it != "noeviction") {
+            tracing::warn!(
+                "{address} has maxmemory-policy {policy}: when it runs out of memory it drops \
+                 locks, and lets others in; set it to noeviction"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Of a command that was taken away: every server has had `INFO`.
+const UNKNOWN: &str = "unknown command";
+
+/// What `INFO` says; a cluster's nodes each have their own.
+fn texts(value: Value) -> Vec<String> {
+    let texts = match value {
+        Value::Map(nodes) => nodes.into_iter().map(|(_, text)| text).collect(),
+        text => vec![text],
+    };
+    texts.into_iter().filter_map(|text| String::from_redis_value(text).ok()).collect()
+}
+
+/// What each of the texts says about this.
+fn said<'a>(texts: &'a [String], what: &'a str) -> impl Iterator<Item = &'a str> {
+    let lines = texts.iter().flat_map(|text| text.lines());
+    lines.filter_map(move |line| Some(line.strip_prefix(what)?.strip_prefix(':')?.trim()))
+}
+
+fn too_old(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next(), parts.next()) < (Some(6), Some(2))
+}
+
+impl Link {
+    /// Whether the server has channels that belong to a slot, by the question that Redisson asks
+    /// too: both must publish and listen in the same way.
+    pub(super) async fn shards(&self) -> bool {
+        self.ask(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await.is_ok()
+    }
+
+    /// Whether the server tells, by a channel for each key, that the key was deleted or has
+    /// expired. A server that does not say is not trusted to.
+    pub(super) async fn tells_of_keys(&self) -> bool {
+        let mut config = redis::cmd("CONFIG");
+        let answer = self.ask(config.arg("GET").arg("notify-keyspace-events")).await;
+        let words: Vec<String> =
+            answer.ok().and_then(|value| Vec::from_redis_value(value).ok()).unwrap_or_default();
+        let flags = words.get(1).map_or("", String::as_str);
+        let all = flags.contains('A');
+        flags.contains('K') && (all || (flags.contains('g') && flags.contains('x')))
+    }
+}
