@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// How long an answer may take.
-const LIMIT: Duration = Duration::from_millis(400);
+const LIMIT: Duration = Duration::from_secs(1);
 
 const HTTP: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 /// One of ZooKeeper's words of four letters: the server answers in any case, if only that this
