@@ -237,8 +237,8 @@ impl Plain {
     }
 
     /// Leaves behind a request to enter that was given up unanswered: over the connection by which
-    /// it went, so that the server cannot carry it out later. Over another if that one is of no use;
-    /// then it may, and the lock is held for one lease.
+    /// it went, so that the server cannot carry it out later. Over another if that one is of no
+    /// use; then it may, and the lock is held for one lease.
     async fn follow(
         &self,
         key: &str,
