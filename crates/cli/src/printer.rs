@@ -29,8 +29,9 @@ pub(crate) enum When {
     Verbosely,
 }
 
-/// How long the program's end waits for its last words to be taken.
-const LAST_WORDS: Duration = Duration::from_millis(400);
+/// How long the program's end waits for its last words: if nothing takes them, and if they go out.
+const UNTAKEN: Duration = Duration::from_millis(400);
+const TAKEN: Duration = Duration::from_secs(5);
 
 impl Printer {
     /// Whether something of this weight is said at all. All of it is, as JSON.
@@ -84,8 +85,8 @@ impl Printer {
 
     /// Waits until what was said is written, but not for long.
     pub(crate) fn flush() {
-        STDERR.flush(LAST_WORDS);
-        STDOUT.flush(LAST_WORDS);
+        STDERR.flush(UNTAKEN, TAKEN);
+        STDOUT.flush(UNTAKEN, TAKEN);
     }
 
     /// Prints an answer on stdout, for verbs that do nothing else. False means that nobody reads it

@@ -4,9 +4,9 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use holdline::{Client, Name};
-use std::future::Future;
+use std::future::{Future, pending};
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// How long opening a store and its first answer may take for verbs that only ask something.
 const ASKING: Duration = Duration::from_millis(1_800);
@@ -58,6 +58,7 @@ impl Session {
         let opened = timeout_at(until, self.keep_opening(until)).await;
         let client = opened.unwrap_or_else(|_| Err(silent("the store", limit)))?;
         let left = until.saturating_duration_since(Instant::now()).max(ANSWER);
+        let left = Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         Ok(Contact { client: client.response_timeout(left), until, limit })
     }
 
@@ -81,20 +82,13 @@ impl Session {
 }
 
 impl Contact {
-    /// Resolves when the time is over and the store has not answered anything. It asks only when
-    /// half of the time is over, so that a store that answers is not asked twice.
-    pub(crate) async fn missing(&self, name: &str) -> Failure {
-        tokio::time::sleep_until(self.until - self.limit / 2).await;
-        loop {
-            let left = self.until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return silent(&self.client.address(), self.limit);
-            }
-            match self.client.clone().response_timeout(left).inspect(name).await {
-                Err(error) if error.retryable() => sleep(PAUSE.min(left)).await,
-                _ => return std::future::pending().await,
-            }
+    /// Resolves when the time is over and the store has not answered anything.
+    pub(crate) async fn missing(&self) -> Failure {
+        sleep_until(self.until).await;
+        if self.client.has_answered() {
+            return pending().await;
         }
+        silent(&self.client.address(), self.limit)
     }
 }
 

@@ -143,16 +143,17 @@ impl Words {
         }
     }
 
-    /// Waits until all is written, but no longer than this.
-    pub(crate) fn flush(&self, limit: Duration) {
-        let end = Instant::now() + limit;
+    /// Waits until all is written: for `patience` at most if nothing is taken, and for `limit` at
+    /// most if it is, but slowly (or this machine is busy).
+    pub(crate) fn flush(&self, patience: Duration, limit: Duration) {
+        let began = Instant::now();
         let mut state = self.lock();
         while state.started && (!state.queue.is_empty() || state.dropped > 0 || state.writing) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let waited = began.elapsed();
+            if waited >= limit || waited >= patience && !self.output.takes_now() {
                 return;
             }
-            let woken = self.changed.wait_timeout(state, left);
+            let woken = self.changed.wait_timeout(state, PAUSE);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

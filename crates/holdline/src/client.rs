@@ -111,6 +111,12 @@ impl Client {
         self.inner.pair.availability.away_for()
     }
 
+    /// Whether the store has ever answered this client, or a clone of it. One that never did may
+    /// not exist, or not be a store: acquisitions give it up after a few tries.
+    pub fn has_answered(&self) -> bool {
+        self.inner.pair.availability.has_answered()
+    }
+
     pub(crate) fn bounds(&self) -> Bounds {
         self.bounds
     }
@@ -185,11 +191,11 @@ impl Client {
     /// Takes a lock away from one holder (or waiter), named by the id that
     /// [`inspect`](Client::inspect) shows, so that nobody else's lock is ever broken by accident.
     ///
-    /// Its guard is told, at the latest at its next renewal, also by whom (host and process) and for
-    /// which `reason`: see [`Loss::Broken`](crate::Loss::Broken). The token returned is higher than the
-    /// victim's and no higher than the next holder's: present it to whatever the lock guards, and
-    /// the victim is fenced even before the next holder comes. `None` means that nobody stands
-    /// there by that id any more.
+    /// Its guard is told, at the latest at its next renewal, also by whom (host and process) and
+    /// for which `reason`: see [`Loss::Broken`](crate::Loss::Broken). The token returned is higher
+    /// than the victim's and no higher than the next holder's: present it to whatever the lock
+    /// guards, and the victim is fenced even before the next holder comes. `None` means that nobody
+    /// stands there by that id any more.
     ///
     /// # Cancel safety
     ///

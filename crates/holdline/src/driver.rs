@@ -40,19 +40,9 @@ pub(crate) struct Want {
 /// Dropping the future at any point leaves no lasting place in the line.
 pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<Held>>> {
     if !pair.undone.room(want.limit).await {
-        // Too much is left behind: the store is away, or slower than those who give up.
-        return if pair.availability.away_for().is_some() {
-            Err(silence(pair, want))
-        } else {
-            Ok(None)
-        };
+        return no_room(pair, want);
     }
-    let reached = pair.availability.has_answered();
-    let mut claim =
-        Claim::new(want.manner, want.lease, want.limit).outlasting(want.outage, reached);
-    if want.renew {
-        claim = claim.trusting(want.patience);
-    }
+    let mut claim = new_claim(pair, want);
     let mut action = claim.restart();
     let mut abandon = Abandon { pair, want, id: None };
     let mut ticket = want.ticket()?;
@@ -115,6 +105,17 @@ pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<
         };
         action = claim.step(clock::now(), fastrand::u64(..), event);
     }
+}
+
+/// Too much is still to be given up: the store is away, or slower than those who give up.
+fn no_room(pair: &Pair, want: &Want) -> Result<Option<Arc<Held>>> {
+    if pair.availability.away_for().is_some() { Err(silence(pair, want)) } else { Ok(None) }
+}
+
+fn new_claim(pair: &Pair, want: &Want) -> Claim {
+    let reached = pair.availability.has_answered();
+    let claim = Claim::new(want.manner, want.lease, want.limit).outlasting(want.outage, reached);
+    if want.renew { claim.trusting(want.patience) } else { claim }
 }
 
 /// Waits for a notice, for ever if none will come; and says by which place we were admitted, if it

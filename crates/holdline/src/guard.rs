@@ -138,8 +138,9 @@ impl Guard {
     /// stopped in between. Under [`OnLoss::Continue`] the work goes on.
     ///
     /// An error does not say that the work did nothing: it says that others may have held the lock
-    /// before it ended, so that its effects must be checked or rolled back. It says why the lock was
-    /// lost, as [`loss`](Guard::loss) does, for which the store is asked after `work` was dropped.
+    /// before it ended, so that its effects must be checked or rolled back. It says why the lock
+    /// was lost, as [`loss`](Guard::loss) does; the store is asked for that after `work` was
+    /// dropped.
     ///
     /// # Cancel safety
     ///

@@ -224,8 +224,7 @@ impl Keeper {
         loop {
             let _ = AssertUnwindSafe(self.run()).catch_unwind().await;
             tracing::error!("the thread that renews locks has panicked; all locks are lost");
-            let entries = std::mem::take(&mut self.plan().entries);
-            for Entry { held, .. } in entries {
+            while let Some(Entry { held, .. }) = { self.plan().entries.pop_first() } {
                 // A waker may panic as well, and the others are to be told all the same.
                 let _ = catch_unwind(AssertUnwindSafe(|| held.lose_unrenewed()));
             }

@@ -26,9 +26,9 @@ use std::sync::Arc;
 /// [`ErrorKind::Invalid`] if the URL makes no sense, [`ErrorKind::Unsupported`] if this build has
 /// no such store, other kinds if the store cannot be opened. A password in the URL is never shown.
 ///
-/// A quorum is open when a majority of its nodes is, within 1.5 s; what is wrong with a node that no
-/// waiting mends (its URL, its password) is told as soon as a node says so. A node that is away is
-/// reached when it is back.
+/// A quorum is open when a majority of its nodes is, within 1.5 s; what is wrong with a node that
+/// no waiting mends (its URL, its password) is told as soon as a node says so. A node that is away
+/// is reached when it is back.
 ///
 /// # Cancel safety
 ///

@@ -22,9 +22,9 @@
 //!   admits, and nobody else; where nobody keeps a place, those who wait.
 //! - **Cost.** No operation grows with the number of waiters or holders of its line.
 //! - **Cancellation.** Dropping the future of any operation leaves it done or not done, never half
-//!   done. The caller follows up with `leave`, through this store or its twin, and its answer is the
-//!   end: an `enter` of that ticket that was dropped, and is still on its way, takes no place after
-//!   it (unless the network holds it back for longer than the store can remember).
+//!   done. The caller follows up with `leave`, through this store or its twin, and its answer is
+//!   the end: an `enter` of that ticket that was dropped, and is still on its way, takes no place
+//!   after it (unless the network holds it back for longer than the store can remember).
 //!
 //! What differs between stores is data: [`Promises`]. Recipes refuse what a store cannot do, and
 //! the conformance suite chooses its cases by it.

@@ -168,7 +168,9 @@ async fn a_majority_that_is_away_is_named_and_waited_for() {
         let client = open(&five.url()).await.expect("all are there");
         let away = [0, 2, 3];
         Mutex::new(&client, "y").lock().await.expect("all").unlock().await.expect("held");
-        away.iter().for_each(|at| five.take_away(*at, how));
+        for at in away {
+            five.take_away(at, how);
+        }
         let error = bounded("open", open(&five.url())).await.expect_err("two of five");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{how:?}: {error:#}");
         five.named(&error, &away);

@@ -31,7 +31,9 @@ fn client(nodes: &[Arc<Chaos>]) -> Client {
 }
 
 fn all(node: &Chaos, fault: Fault) {
-    OPS.iter().for_each(|op| node.always(*op, fault));
+    for op in OPS {
+        node.always(op, fault);
+    }
 }
 
 fn calls(node: &Chaos) -> usize {
@@ -97,7 +99,9 @@ async fn a_silent_node_is_asked_in_the_background_only() {
     for at in 3..5 {
         assert!(asked(at) <= 1, "node {at} was asked {} times", asked(at));
     }
-    nodes.iter().for_each(|node| node.heal());
+    for node in &nodes {
+        node.heal();
+    }
     // The question that hangs has its time first.
     until("the silent ones count again", async || {
         client.inspect("x").await.expect("a majority is there");

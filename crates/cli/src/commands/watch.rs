@@ -49,11 +49,10 @@ impl Watch {
         let contact = session.stay(None).await?;
         let (until, client) = (contact.until, session.steady(contact.client));
         let every = self.every.max(Duration::from_millis(10));
-        let (mut before, mut reached) = (Seen::new(), false);
+        let mut before = Seen::new();
         loop {
             let away = match client.inspect(&self.name).await {
                 Ok(info) => {
-                    reached = true;
                     let now = seen(info);
                     if !tell(session.printer, &self.name, &before, &now)? {
                         return Ok(Exit::DONE);
@@ -63,7 +62,12 @@ impl Watch {
                 }
                 Err(error) if error.retryable() => {
                     let outlasts = client.unavailable_for().is_none_or(|away| away < self.outage);
-                    if !(reached && outlasts || !reached && Instant::now() + PAUSE < until) {
+                    let goes_on = if client.has_answered() {
+                        outlasts
+                    } else {
+                        Instant::now() + PAUSE < until
+                    };
+                    if !goes_on {
                         return Err(error.into());
                     }
                     true

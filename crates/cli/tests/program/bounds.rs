@@ -4,8 +4,9 @@ use super::common::{Place, Run, finish};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-/// What the machine may take for starting and ending a process, however busy.
-const SLACK: Duration = Duration::from_millis(1_500);
+/// What a busy machine may take for starting and ending a process. Without a bound of their own the
+/// verbs took 6.4 to 18.7 s.
+const SLACK: Duration = Duration::from_secs(6);
 
 /// One that completes connections, and nothing else.
 fn silent() -> (TcpListener, Vec<String>) {

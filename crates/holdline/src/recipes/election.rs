@@ -167,8 +167,9 @@ impl Observer {
     }
 
     /// The next change: at once who leads now, later whenever the leader or its value has changed.
-    /// `None` while nobody leads. Changes that come and go between two looks are not seen. An outage
-    /// of the store is waited out for as long as the client's [`outage`](Client::outage) allows.
+    /// `None` while nobody leads. Changes that come and go between two looks are not seen. An
+    /// outage of the store is waited out for as long as the client's [`outage`](Client::outage)
+    /// allows.
     ///
     /// # Errors
     ///

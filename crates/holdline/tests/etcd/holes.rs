@@ -159,7 +159,8 @@ async fn no_orphan_after_a_try_that_was_called_off() {
         assert!(lock.try_lock().await.expect("it is there").is_none());
         assert!(tokio::time::timeout(wait, lock.lock()).await.is_err());
         let within = lock.lock_within(Duration::from_millis(100 + round)).await;
-        assert!(within.expect("it is there").is_none());
+        // On a busy machine it may end before it has been answered.
+        assert!(!within.is_ok_and(|got| got.is_some()));
     }
     two.settle().await;
     assert_eq!(servers.keys(), keys);
@@ -191,7 +192,8 @@ async fn stray_keys_and_deeper_names_block_nobody() {
         let waiting = tokio::spawn(async move { other.lock_within(Duration::from_secs(20)).await });
         until("a waiter", async || {
             let info = one.inspect("x").await.expect("works");
-            waiting.is_finished() || info.waiters.len() + info.holders.len() > 1
+            // And the stray key.
+            waiting.is_finished() || info.waiters.len() + info.holders.len() > 2
         })
         .await;
         guard.unlock().await.expect("held");
@@ -286,7 +288,8 @@ async fn a_keep_alive_that_falls_silent_is_replaced() {
 async fn no_call_waits_for_ever() {
     let Some(servers) = start(1) else { return };
     let doors = Doors::to("etcd", &servers.hosts(), "");
-    let client = doors.client().await;
+    // Without that bound, whoever waits does so until the store is back.
+    let client = doors.client().await.outage(Duration::from_secs(3));
     let held = [
         Mutex::new(&client, "x").lock().await.expect("it is there"),
         Mutex::new(&client, "y").lock().await.expect("it is there"),

@@ -1,6 +1,6 @@
 //! Losses that come from outside.
 
-use crate::etcd_server::{soon, start};
+use crate::etcd_server::{soon, start, until};
 use holdline::Mutex;
 use std::time::Duration;
 
@@ -50,4 +50,33 @@ async fn a_deleted_key_is_noticed_at_once() {
     servers.say(&["del", "x/", "--prefix"]);
     soon("the loss", guard.lost()).await;
     assert!(guard.unlock().await.expect_err("lost").is_lost());
+}
+
+/// etcd that comes back without its data (by another term of leadership, too): holders are told at
+/// the next sign of life, whoever waits goes on, and tokens begin anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_without_its_data_is_loss_and_not_the_end() {
+    let Some(mut servers) = start(1) else { return };
+    servers.kill(0);
+    servers.restart(0);
+    let (one, two) = (servers.client().await, servers.client().await);
+    for _ in 0..10 {
+        let guard = Mutex::new(&one, "x").lock().await.expect("there");
+        guard.unlock().await.expect("held");
+    }
+    let lock = Mutex::new(&one, "x").lease(Duration::from_secs(600));
+    let guard = lock.lock().await.expect("there");
+    let token = guard.token();
+    let waiting = tokio::spawn(async move { Mutex::new(&two, "x").lock().await });
+    until("a waiter", async || one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1))
+        .await;
+    servers.kill(0);
+    servers.restart_empty(0);
+    let next = soon("the next", waiting).await.expect("no panic").expect("there");
+    soon("the loss", guard.lost()).await;
+    assert!(next.is_valid() && next.token() < token, "{} after {token}", next.token());
+    next.unlock().await.expect("held");
+    drop(guard);
+    let again = soon("the lock", Mutex::new(&one, "x").lock()).await.expect("there");
+    again.unlock().await.expect("held");
 }

@@ -11,15 +11,20 @@ mod doors;
 #[path = "../etcd_server/mod.rs"]
 mod etcd_server;
 mod faults;
+mod foreign;
+mod garble;
 mod holes;
 mod interop;
 #[path = "../support/killed.rs"]
 mod killed;
 mod late;
 mod loss;
+mod outage;
 mod past;
 #[path = "../support/patience.rs"]
 mod patience;
+mod storm;
 mod swap;
 mod trials;
 mod users;
+mod wrong;

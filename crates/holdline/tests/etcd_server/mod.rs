@@ -75,7 +75,23 @@ pub(crate) fn start_forgetful() -> Option<Servers> {
     start_as(1, Reach::Forgetful, false)
 }
 
+/// One member whose data is on a disk, so that it takes its time to write.
+pub(crate) fn start_on_disk() -> Option<Servers> {
+    start_with(1, Reach::Plain, false, Data::OnDisk)
+}
+
 fn start_as(count: usize, reach: Reach, apart: bool) -> Option<Servers> {
+    start_with(count, reach, apart, Data::InMemory)
+}
+
+/// Where servers keep what they write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Data {
+    InMemory,
+    OnDisk,
+}
+
+fn start_with(count: usize, reach: Reach, apart: bool, data: Data) -> Option<Servers> {
     let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
         println!("not run: there is no etcd in the path");
@@ -84,7 +100,8 @@ fn start_as(count: usize, reach: Reach, apart: bool) -> Option<Servers> {
     }
     // Memory, where there is some to be had: fsync is not what is tested.
     let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let in_memory = memory.is_dir() && data == Data::InMemory;
+    let folder = if in_memory { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("there is room for a folder");
     if reach.is_tls() {
         certify(folder.path());
@@ -309,6 +326,19 @@ impl Servers {
     pub(crate) fn restart(&mut self, at: usize) {
         self.begin(at);
         self.wait(at);
+    }
+
+    /// Starts a member that was killed, without its data.
+    pub(crate) fn restart_empty(&mut self, at: usize) {
+        let data = self.folder.path().join(format!("m{at}"));
+        std::fs::remove_dir_all(data).expect("it was there");
+        self.restart(at);
+    }
+
+    /// Starts all members, which were killed.
+    pub(crate) fn restart_all(&mut self) {
+        (0..self.members.len()).for_each(|at| self.begin(at));
+        (0..self.members.len()).for_each(|at| self.wait(at));
     }
 
     /// The same, without waiting until it is well.

@@ -117,7 +117,7 @@ fn rare(fault: &Fault, run: &Run, tally: &Tally) -> Option<FaultKind> {
     fault.kinds().into_iter().find(|kind| tally.count_of(kind) < least)
 }
 
-fn keep(path: &Path, history: &History, expect: &Expect) {
+pub(crate) fn keep(path: &Path, history: &History, expect: &Expect) {
     let mut text = String::new();
     for event in &history.events {
         text.push_str(&serde_json::to_string(event).unwrap());

@@ -46,8 +46,26 @@ pub(crate) fn fresh() -> Ticket {
     ticket(fastrand::u128(..))
 }
 
+/// Enters, and asks again while the database is busy, as the library's driver does.
 pub(crate) async fn enter(store: &File, line: &Name, ticket: &Ticket, how: Enter) -> Standing {
-    store.enter(line, ticket, &note(), how).await.unwrap()
+    let limit = clock::now().after(LIMIT);
+    loop {
+        match store.enter(line, ticket, &note(), how).await {
+            Err(error) if error.retryable() && clock::now() < limit => {}
+            standing => return standing.unwrap(),
+        }
+    }
+}
+
+/// Leaves, and asks again while the database is busy. Says whether there was a place.
+pub(crate) async fn leave(store: &File, line: &Name, id: TicketId) -> bool {
+    let limit = clock::now().after(LIMIT);
+    loop {
+        match store.leave(line, id).await {
+            Err(error) if error.retryable() && clock::now() < limit => {}
+            left => return left.unwrap(),
+        }
+    }
 }
 
 /// Waits in line as the library's driver does.
@@ -243,7 +261,7 @@ async fn obey(store: &File, words: &[&str]) {
         }
         "leave" => {
             let before = clock::now();
-            let there = store.leave(&name(words[1]), TicketId(number(2).into())).await.unwrap();
+            let there = leave(store, &name(words[1]), TicketId(number(2).into())).await;
             say(&format!("left {} {there}", before.0));
         }
         // contend LINE MS: locks again and again, and says when it held
@@ -264,7 +282,7 @@ async fn obey(store: &File, words: &[&str]) {
             let ticket = fresh();
             enter(store, &line, &ticket, Enter::Queue).await;
             if fastrand::bool() {
-                store.leave(&line, ticket.id).await.unwrap();
+                leave(store, &line, ticket.id).await;
             }
         },
         other => panic!("a puppet cannot {other}"),
@@ -327,7 +345,7 @@ async fn contend(store: &File, line: &str, time: Duration) {
         let from = clock::now();
         std::thread::sleep(Duration::from_micros(100));
         let until = clock::now();
-        assert!(store.leave(&line, ticket.id).await.unwrap());
+        assert!(leave(store, &line, ticket.id).await);
         spans.push([seq.0, asked.0, placed.0, from.0, until.0]);
     }
     for [seq, asked, placed, from, until] in spans {

@@ -7,13 +7,8 @@ use std::time::{Duration, Instant};
 
 const RW: u32 = 1 << 30;
 
-fn median(times: &mut [Duration]) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
-/// The medians of: entering at the back, keeping a place at the back, leaving from the back, and
-/// the holder's leaving at the front.
+/// The shortest times of: entering at the back, keeping a place at the back, leaving from the back,
+/// and the holder's leaving at the front.
 async fn times(store: &File, places: usize, weight: u32) -> [Duration; 4] {
     let (line, note) = (name(&format!("line-{places}-{weight}")), note());
     let ticket = || Ticket { weight, capacity: RW, ..fresh() };
@@ -44,7 +39,7 @@ async fn times(store: &File, places: usize, weight: u32) -> [Duration; 4] {
         // As many as before.
         store.enter(&line, &Ticket { id: *first, ..ticket }, &note, Enter::Queue).await.unwrap();
     }
-    times.map(|mut times| median(&mut times))
+    times.map(|times| times.into_iter().min().unwrap())
 }
 
 #[tokio::test]
@@ -59,8 +54,9 @@ async fn cost_grows_neither_with_waiters_nor_with_readers() {
             println!("{places} {what}: enter, keep, leave, hand over take {times:?}");
             let small = small.get_or_insert(times);
             for (now, then) in times.iter().zip(*small) {
-                // A line a thousand times as long: only the trees are a little deeper.
-                let most = 6 * then + Duration::from_millis(1);
+                // A line a thousand times as long: only the trees are a little deeper. The shortest
+                // of a hundred times does not depend on what else the machine does.
+                let most = 6 * then + Duration::from_micros(300);
                 assert!(*now < most, "{places} {what}: {now:?}, and {then:?} with 10");
             }
         }

@@ -7,6 +7,7 @@ use holdline::ErrorKind;
 use holdline::store::{Enter, Seq, Store, Ticket, TicketId};
 use holdline::stores::sqlite::File;
 use rusqlite::Connection;
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -57,7 +58,7 @@ fn dump(file: &Path) -> String {
         let mut rows = rows.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {
             for column in 0..columns {
-                text += &format!("{:?} ", row.get_ref(column).unwrap());
+                write!(text, "{:?} ", row.get_ref(column).unwrap()).unwrap();
             }
             text.push('\n');
         }
@@ -142,15 +143,13 @@ fn edit(file: &Path, dice: &mut Rng) -> Option<String> {
         _ => "name || seq",
     };
     let at = dice.u32(..rows.max(1));
-    let mut sql = format!(
-        "UPDATE {table} SET {field} = {value} WHERE {key} = (SELECT {key} FROM {table} LIMIT 1 OFFSET {at})"
-    );
-    if dice.u8(..8) == 0 {
-        sql = format!(
-            "DELETE FROM {table} WHERE {key} = (SELECT {key} FROM {table} LIMIT 1 OFFSET {at})"
-        );
-    }
-    (conn.execute(&sql, []).is_ok()).then_some(sql)
+    let what = if dice.u8(..8) == 0 {
+        format!("DELETE FROM {table}")
+    } else {
+        format!("UPDATE {table} SET {field} = {value}")
+    };
+    let sql = format!("{what} WHERE {key} = (SELECT {key} FROM {table} LIMIT 1 OFFSET {at})");
+    conn.execute(&sql, []).is_ok().then_some(sql)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What is left behind: nothing.
 
-use crate::children::{Puppet, enter, fresh, name, together};
+use crate::children::{Puppet, enter, fresh, leave, name, together};
 use holdline::clock;
 use holdline::store::{Enter, Standing, Store};
 use holdline::stores::sqlite::File;
@@ -126,7 +126,8 @@ fn who_comes_while_others_sweep_is_not_buried() {
             // Whoever waits sweeps.
             runtime.block_on(enter(&store, &line, &fresh(), Enter::Queue));
             std::thread::yield_now();
-            assert!(runtime.block_on(store.leave(&line, holder.id)).unwrap(), "it was buried");
+            let left = runtime.block_on(leave(&store, &line, holder.id));
+            assert!(left, "it was buried");
         }
     };
     std::thread::scope(|scope| {

@@ -20,11 +20,9 @@ async fn where_nobody_listens_that_is_told_soon() {
         assert!(hosts.iter().all(|host| text.contains(host)), "{text}");
         assert!(text.contains("nobody listens at"), "{text}");
     }
-    // Whoever uses another store need not wait until this one has been told that we gave up.
-    let other = open("memory:").await.expect("a good URL");
-    let soon = Duration::from_millis(50);
-    assert!(tokio::time::timeout(soon, client.settle()).await.is_err(), "there is nobody to tell");
-    tokio::time::timeout(soon * 40, other.settle()).await.expect("nothing is left to be done");
+    // Nothing was ever sent, so there is nothing to be given up.
+    let soon = Duration::from_secs(2);
+    tokio::time::timeout(soon, client.settle()).await.expect("nothing is left to be done");
 }
 
 /// Somebody takes the call, and has nothing to say yet, as a member does until there is a leader.

@@ -10,18 +10,25 @@ mod cutoff;
 mod dialects;
 #[path = "../support/doors.rs"]
 mod doors;
+mod evictions;
 mod faults;
+mod garbled;
 mod holes;
 #[path = "../support/killed.rs"]
 mod killed;
 mod loss;
+mod outages;
 #[cfg(feature = "zookeeper-tls")]
 #[path = "../support/papers.rs"]
 mod papers;
 #[path = "../support/patience.rs"]
 mod patience;
 mod phantom;
+mod recipes;
+mod rollback;
 mod server;
+mod storm;
+mod strangers;
 #[cfg(feature = "zookeeper-tls")]
 mod tls;
 mod trials;

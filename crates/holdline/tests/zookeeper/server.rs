@@ -243,6 +243,22 @@ impl Servers {
         self.members[at].process.wait().expect("it ends");
     }
 
+    /// Kills all members, does something with the folder that each keeps its data in, and starts
+    /// them again.
+    pub(crate) fn between_lives(&mut self, work: impl Fn(&Path)) {
+        for at in 0..self.members.len() {
+            self.kill(at);
+        }
+        for at in 0..self.members.len() {
+            let home = self.folder.path().join(format!("m{at}"));
+            work(&home.join("version-2"));
+            self.members[at].process = run(self.folder.path(), at, "");
+        }
+        for at in 0..self.members.len() {
+            self.wait(at);
+        }
+    }
+
     /// Starts a member that was killed, with its data.
     pub(crate) fn restart(&mut self, at: usize) {
         self.begin(at);

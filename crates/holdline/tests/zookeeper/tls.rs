@@ -83,6 +83,7 @@ async fn over_tls() {
     .await;
     servers.kill(0);
     servers.restart(0);
+    crate::server::until("it is back", async || one.inspect("x").await.is_ok()).await;
     assert!(guard.is_valid());
     guard.unlock().await.expect("held");
     soon("its turn", waiter).await.expect("no panic").unlock().await.expect("held");
@@ -90,7 +91,7 @@ async fn over_tls() {
     let plain = open(&format!("zk://127.0.0.1:{port}")).await.expect("a good URL");
     let lock = Mutex::new(&plain, "x").lease(Duration::from_secs(2));
     let error = soon("no", lock.lock()).await.expect_err("it wants TLS");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:#}");
     let other = tempfile::tempdir().expect("a temporary folder");
     assert!(certificates(other.path()));
     is_refused(&format!("{url}&ca_file={}", file(&other, "ca.pem"))).await;
@@ -203,4 +204,12 @@ fn the_programs_own_cryptography_does_not_matter() {
         .env("MY_CA", text)
         .status();
     assert!(status.expect("it runs").success());
+}
+
+/// The other way round: see `strangers`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secure_port_is_named() {
+    let Some((_servers, port, _folder)) = server("none") else { return };
+    let url = format!("zookeeper://127.0.0.1:{port}");
+    crate::strangers::is_named(&url, "speaks TLS; write zks://").await;
 }

@@ -6,12 +6,12 @@
 //! are needed to keep it out: as long as all of these stay, it need not look again, and when one
 //! goes it does. Only if the few do not tell is the whole line read.
 
-use super::enter::{Entered, Request, revision};
+use super::answer::Found;
+use super::enter::{Entered, Request};
 use super::house::House;
 use super::line::{self, Member};
-use super::proto::{self, Done, Op, Range, RangeAnswer, Txn, TxnAnswer};
+use super::proto::{Op, Range, RangeAnswer, Txn};
 use super::record::Record;
-use super::wire::Answer;
 use crate::error::Result;
 use crate::store::Refusal;
 use std::collections::HashMap;
@@ -34,15 +34,14 @@ pub(super) struct Sight {
 }
 
 /// The ranges to look at, for whoever was created before that revision (0: everybody).
-pub(super) fn ranges(record: &Record, weight: u32, before: i64) -> Vec<Range> {
-    let prefix = &record.prefix;
-    if record.capacity == 1 {
+pub(super) fn ranges(prefix: &[u8], capacity: u32, weight: u32, before: i64) -> Vec<Range> {
+    if capacity == 1 {
         return vec![line::newest(prefix, before, 2)];
     }
     let light = line::light(prefix);
     let heavy = Range { range_end: light.clone(), ..line::newest(prefix, before, HEAVY) };
     // With fewer than these none could keep it out; if they are too many, others must.
-    let needed = record.capacity - weight + 1;
+    let needed = capacity - weight + 1;
     let limit = if needed > LIGHT { 1 } else { i64::from(needed) };
     let light = Range { range_end: line::end(prefix), ..line::newest(&light, before, limit) };
     vec![heavy, light]
@@ -51,7 +50,8 @@ pub(super) fn ranges(record: &Record, weight: u32, before: i64) -> Vec<Range> {
 impl Sight {
     /// Takes in what [`ranges`] found.
     pub(super) fn new(
-        record: &Record,
+        prefix: &[u8],
+        capacity: u32,
         revision: i64,
         asked: &[Range],
         found: &[RangeAnswer],
@@ -60,11 +60,11 @@ impl Sight {
         let (mut complete, mut most) = (true, Some(0));
         // With nothing found, nobody is there at all.
         for (at, (asked, found)) in asked.iter().zip(found).enumerate() {
-            let these = line::members(&record.prefix, &found.kvs);
+            let these = line::members(prefix, &found.kvs);
             let all = i64::try_from(found.kvs.len()).is_ok_and(|count| count < asked.limit);
             complete &= all;
             let weight = if all {
-                Some(these.iter().map(|member| weight_of(member, record)).sum())
+                Some(these.iter().map(|member| weight_of(member, capacity)).sum())
             } else if at == 1 {
                 u64::try_from(found.count).ok() // of weight 1 each, some of them behind us
             } else {
@@ -78,9 +78,9 @@ impl Sight {
     }
 
     /// Takes in a whole line, as far as it is ahead. Oldest first.
-    fn whole(record: &Record, revision: i64, mut members: Vec<Member>) -> Self {
+    fn whole(capacity: u32, revision: i64, mut members: Vec<Member>) -> Self {
         members.reverse();
-        let most = Some(members.iter().map(|member| weight_of(member, record)).sum());
+        let most = Some(members.iter().map(|member| weight_of(member, capacity)).sum());
         Sight { revision, members, complete: true, most }
     }
 
@@ -91,7 +91,7 @@ impl Sight {
         let (count, mut weight) = (self.members.len(), 0);
         let mut ahead = HashMap::new();
         for member in self.members {
-            weight += weight_of(&member, record);
+            weight += weight_of(&member, record.capacity);
             let part = member.weight(record.capacity);
             ahead.insert(member.key, part);
             if weight > room {
@@ -112,29 +112,17 @@ impl Sight {
 }
 
 /// All users of a name must agree on its capacity.
-pub(super) fn check_capacity(
-    request: &Request<'_>,
-    record: &Record,
-    others: &[Member],
-) -> Result<()> {
+pub(super) fn check_capacity(request: &Request<'_>, others: &[Member]) -> Result<()> {
     let known = others.iter().filter(|member| member.weights.is_some());
-    match known.map(Member::capacity).find(|capacity| *capacity != record.capacity) {
+    let ours = request.ticket.capacity;
+    match known.map(Member::capacity).find(|capacity| *capacity != ours) {
         None => Ok(()),
         Some(line) => Err(request.refuse(Refusal::Capacity { line })),
     }
 }
 
-fn weight_of(member: &Member, record: &Record) -> u64 {
-    u64::from(member.weight(record.capacity))
-}
-
-/// The ranges of a transaction's answer.
-pub(super) fn found(answer: TxnAnswer) -> Vec<RangeAnswer> {
-    let ranges = answer.responses.into_iter().filter_map(|response| match response.done {
-        Some(Done::Range(range)) => Some(range),
-        _ => None,
-    });
-    ranges.collect()
+fn weight_of(member: &Member, capacity: u32) -> u64 {
+    u64::from(member.weight(capacity))
 }
 
 impl House {
@@ -145,7 +133,7 @@ impl House {
         record: &Arc<Record>,
         sight: Sight,
     ) -> Result<Entered> {
-        if let Err(error) = check_capacity(request, record, &sight.members) {
+        if let Err(error) = check_capacity(request, &sight.members) {
             self.take_back(request, record).await?;
             return Err(error);
         }
@@ -153,13 +141,11 @@ impl House {
             return Ok(Entered::There);
         }
         let all = line::all(&record.prefix);
-        let answer: Answer<RangeAnswer> =
-            self.wire.call(proto::RANGE, &all, request.limit()).await?;
-        let revision = answer.body.header.unwrap_or_default().revision;
+        let (revision, answer) = self.range(&all, request.limit()).await?;
         let (_, create) = record.key();
-        let mut members = line::members(&record.prefix, &answer.body.kvs);
+        let mut members = line::members(&record.prefix, &answer.kvs);
         members.retain(|member| member.create < create);
-        Sight::whole(record, revision, members).tell(record);
+        Sight::whole(record.capacity, revision, members).tell(record);
         Ok(Entered::There)
     }
 
@@ -167,25 +153,26 @@ impl House {
     pub(super) async fn has_room(
         &self,
         request: &Request<'_>,
-        record: &Record,
+        prefix: &[u8],
         sight: Sight,
     ) -> Result<bool> {
-        if let Err(error) = check_capacity(request, record, &sight.members) {
-            self.drop_unwritten(record);
+        let ticket = request.ticket;
+        if let Err(error) = check_capacity(request, &sight.members) {
+            if let Some(record) = self.find(ticket.id) {
+                self.drop_unwritten(&record);
+            }
             return Err(error);
         }
-        let ticket = request.ticket;
+        let weigh = |members: &[Member]| -> u64 {
+            members.iter().map(|member| weight_of(member, ticket.capacity)).sum()
+        };
         let room = u64::from(ticket.capacity) - u64::from(ticket.weight);
-        let seen: u64 = sight.members.iter().map(|member| weight_of(member, record)).sum();
+        let seen = weigh(&sight.members);
         if sight.complete || seen > room || sight.most.is_some_and(|most| most <= room) {
             return Ok(seen <= room);
         }
-        let all = line::all(&record.prefix);
-        let answer: Answer<RangeAnswer> =
-            self.wire.call(proto::RANGE, &all, request.limit()).await?;
-        let members = line::members(&record.prefix, &answer.body.kvs);
-        let all: u64 = members.iter().map(|member| weight_of(member, record)).sum();
-        Ok(all <= room)
+        let (_, answer) = self.range(&line::all(prefix), request.limit()).await?;
+        Ok(weigh(&line::members(prefix, &answer.kvs)) <= room)
     }
 
     /// Asks who is ahead of a key that is there, and whether it is.
@@ -195,14 +182,11 @@ impl House {
         record: &Arc<Record>,
     ) -> Result<Entered> {
         let ((key, create), weight) = (record.key(), request.ticket.weight);
-        let asked = ranges(record, weight, create);
+        let asked = ranges(&record.prefix, record.capacity, weight, create);
         let mut success = vec![Op::Range(line::one(&key)).into()];
         success.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
-        let txn = Txn { success, ..Txn::default() };
-        let answer: Answer<TxnAnswer> = self.wire.call(proto::TXN, &txn, request.limit()).await?;
-        let revision = revision(&answer.body);
-        let found = found(answer.body);
-        self.compare(request, record, revision, &asked, &found).await
+        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit()).await?;
+        self.compare(request, record, &asked, &found).await
     }
 
     /// Takes in the answer to a question for the own key, and for those ahead.
@@ -210,27 +194,26 @@ impl House {
         self: &Arc<Self>,
         request: &Request<'_>,
         record: &Arc<Record>,
-        revision: i64,
         asked: &[Range],
-        found: &[RangeAnswer],
+        found: &Found,
     ) -> Result<Entered> {
         let (_, create) = record.key();
-        let own = found.first().and_then(|range| range.kvs.first());
-        if own.is_none_or(|own| own.create_revision != create) || found.len() <= asked.len() {
+        let (own, ahead) = found.split();
+        let own = own.and_then(|range| range.kvs.first());
+        if own.is_none_or(|own| own.create_revision != create) {
             record.lose(&self.alarm.0);
             return Ok(Entered::There);
         }
-        let sight = Sight::new(record, revision, asked, &found[1..]);
+        let (prefix, capacity) = (&record.prefix, record.capacity);
+        let sight = Sight::new(prefix, capacity, found.revision, asked, ahead);
         self.take(request, record, sight).await
     }
 
     /// Deletes a key that should not have been written.
-    async fn take_back(&self, request: &Request<'_>, record: &Record) -> Result<()> {
+    pub(super) async fn take_back(&self, request: &Request<'_>, record: &Record) -> Result<()> {
         let (key, create) = record.key();
         record.place().leaving = true;
-        let delete = line::delete(&key, create);
-        let answer: Result<Answer<TxnAnswer>> =
-            self.wire.call(proto::TXN, &delete, request.limit()).await;
+        let answer = self.txn(&line::delete(&key, create), request.limit()).await;
         match answer {
             Ok(_) => self.forget(record),
             Err(_) => record.place().leaving = false, // it lapses

@@ -1,26 +1,27 @@
 //! Entering and keeping a place.
 
 use super::ahead::{self, Sight};
+use super::answer::{self, Found, garbled};
+use super::beside;
 use super::fault;
+use super::flight::Flight;
 use super::house::House;
 use super::line;
-use super::proto::{self, Op, Put, Txn, TxnAnswer};
-use super::record::{Doubt, Record};
+use super::proto::{self, Op, Put, Range, RequestOp, Txn};
+use super::record::Record;
 use super::session::{Session, seconds_for};
-use super::wire::Answer;
 use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Standing, Ticket, refuse};
 use holdline_kernel::Time;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A waiter looks again after this time, even if nothing wakes it.
 const AGAIN: Duration = Duration::from_secs(2);
 /// So often a new session or a new look is tried before the caller is told to try again.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
 
 /// One request to enter or keep.
 pub(super) struct Request<'a> {
@@ -54,7 +55,7 @@ impl Request<'_> {
         refuse(self.line, self.ticket, refusal)
     }
 
-    fn waiting(&self, seq: Option<Seq>) -> Standing {
+    pub(super) fn waiting(&self, seq: Option<Seq>) -> Standing {
         let again = (self.ticket.patience / 3).clamp(Duration::from_millis(2), AGAIN);
         Standing::Waiting { seq, again }
     }
@@ -83,14 +84,20 @@ impl House {
 
     /// Takes a place, as far as `how` allows.
     async fn join(self: &Arc<Self>, request: &Request<'_>, began: Time) -> Result<Standing> {
+        self.entered.insert(request.ticket.id);
         let mut tries = 0;
         loop {
             tries += 1;
+            if request.how == Enter::Try && !self.is_worth_a_lease(request).await? {
+                return Ok(request.waiting(None));
+            }
             let record = self.record(request, began).await?;
+            let beside = self.sees_beside();
             let entered = match request.how {
                 Enter::Try => self.try_now(request, &record).await,
                 Enter::Queue | Enter::Keep(_) => self.queue(request, &record).await,
             };
+            record.settle();
             match entered {
                 Ok(Entered::There) => return self.standing(&record, request, began, true).await,
                 Ok(Entered::Not) => {
@@ -107,6 +114,7 @@ impl House {
                     self.find_out().await;
                     self.forget(&record);
                 }
+                Err(error) if self.narrow_down(&error, beside) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -116,22 +124,28 @@ impl House {
     async fn record(self: &Arc<Self>, request: &Request<'_>, began: Time) -> Result<Arc<Record>> {
         let ticket = request.ticket;
         let until = began.after(ticket.lease);
+        // Its first try may be long ago: what it writes now must not have lapsed already.
+        let due = began.after(ticket.patience.max(ticket.lease));
         if let Some(record) = self.find(ticket.id) {
             let session = Arc::clone(&record.place().session);
             if !session.is_lost() {
                 session.refresh(until);
-                // Its first try may be long ago: what it writes now must not have lapsed already.
-                let due = began.after(ticket.patience.max(ticket.lease));
                 record.place().due = due;
+                if record.place().permit.is_none() {
+                    let permit = Arc::clone(&self.entering).acquire_owned().await.ok();
+                    record.place().permit = permit;
+                }
                 return Ok(record);
             }
             self.forget(&record); // what it may have written is gone with the lease
         }
+        // More requests than the server works off would only pile up there.
+        let permit = Arc::clone(&self.entering).acquire_owned().await.ok();
         let prefix = line::prefix(&self.wire.address.prefix, request.line);
         let session = self.session(ticket.lease, &prefix, request.limit()).await?;
         session.refresh(until);
-        let due = began.after(ticket.patience.max(ticket.lease));
         let record = Record::new(request.line, prefix, ticket, request.note, session, due);
+        record.place().permit = permit;
         let record = Arc::new(record);
         self.remember(&record);
         Ok(record)
@@ -144,21 +158,17 @@ impl House {
         }
     }
 
-    /// Sends a transaction that may write the ticket's key.
-    async fn write(&self, request: &Request<'_>, record: &Record, txn: Txn) -> Result<TxnAnswer> {
-        let doubt = Doubt::new(record);
-        let answer = self.wire.call(proto::TXN, &txn, request.limit()).await;
-        match answer {
-            Ok(Answer { body, repeated }) => {
-                doubt.settle(repeated);
-                Ok(body)
-            }
-            Err(error) => {
-                // Refused: then it was not done. Otherwise nobody knows.
-                doubt.settle(error.retryable());
-                Err(error)
-            }
-        }
+    /// Sends a transaction that may write the ticket's key; with the other lease, perhaps.
+    pub(super) async fn write(
+        &self,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+        other: Option<&Arc<Session>>,
+        txn: Txn,
+    ) -> Result<Found> {
+        let flight = Flight::new(record, other);
+        let answer = self.wire.write(&txn, request.limit(), &flight).await?;
+        answer::read(&self.wire.address, &txn, answer)
     }
 
     /// The key is written, and who is ahead of it is told. One round trip.
@@ -171,53 +181,108 @@ impl House {
         record: &Arc<Record>,
     ) -> Result<Entered> {
         let (key, put) = put(request, record);
-        let own = Op::Range(line::one(&key));
-        let asked = ahead::ranges(record, request.ticket.weight, 0);
-        let looks = asked.iter().map(|range| Op::Range(range.clone()).into());
+        let own: RequestOp = Op::Range(line::one(&key)).into();
+        let asked = ahead::ranges(&record.prefix, record.capacity, request.ticket.weight, 0);
+        let looks = || asked.iter().map(|range| RequestOp::from(Op::Range(range.clone())));
         let waiting = self.waiting_session(request, record).await?;
-        let offer = waiting.is_none().then_some((&put, asked.as_slice()));
-        if let Some(answer) = self.along(request, record, offer).await {
-            let revision = revision(&answer);
-            record.place().create = revision;
-            let sight = Sight::new(record, revision, &asked, &ahead::found(answer));
-            return self.take(request, record, sight).await;
-        }
-        let txn = match &waiting {
-            None => Txn {
-                compare: vec![line::absent(&key, Vec::new())],
-                success: looks.chain([put]).collect(),
-                failure: vec![own.into()],
-            },
-            Some(session) => Txn {
-                compare: vec![line::absent(&record.prefix, line::end(&record.prefix))],
-                success: vec![put.clone()],
-                failure: [own.into()]
-                    .into_iter()
-                    .chain(looks)
-                    .chain([moved(put, session)])
-                    .collect(),
-            },
+        // What was written is read again: it says when it was created.
+        let entry = Txn {
+            compare: vec![line::absent(&key, Vec::new())],
+            success: looks().chain([put.clone(), own.clone()]).collect(),
+            failure: vec![own.clone()],
         };
-        let answer = self.write(request, record, txn).await?;
-        let (revision, succeeded) = (revision(&answer), answer.succeeded);
-        let mut found = ahead::found(answer);
-        let looked = match waiting {
-            None => succeeded.then_some(found.as_slice()),
-            Some(_) if succeeded => Some(&[][..]),
+        let offer = waiting.is_none().then_some(&entry);
+        if let Some(found) = self.along(request, record, offer).await {
+            return self.entered(request, record, &asked, found).await;
+        }
+        let mut txn = match &waiting {
+            None => entry,
             Some(session) => {
-                record.place().session = session;
-                found[0].kvs.is_empty().then(|| &found[1..])
+                let moved = moved(put.clone(), session);
+                Txn {
+                    compare: vec![line::absent(&record.prefix, line::end(&record.prefix))],
+                    success: vec![put, own.clone()],
+                    failure: [own.clone()].into_iter().chain(looks()).chain([moved, own]).collect(),
+                }
             }
         };
-        if let Some(looked) = looked {
-            record.place().create = revision;
-            let sight = Sight::new(record, revision, &asked, looked);
-            return self.take(request, record, sight).await;
+        let beside = self.look_beside(record, &mut txn);
+        let mut found = self.write(request, record, waiting.as_ref(), txn).await?;
+        let other = (beside && !found.succeeded).then(|| found.pop());
+        let succeeded = found.succeeded;
+        match waiting {
+            None if succeeded => return self.entered(request, record, &asked, found).await,
+            None => {}
+            Some(_) if succeeded => {
+                let nobody = vec![proto::RangeAnswer::default(); asked.len()];
+                found.ranges.splice(..0, nobody);
+                return self.entered(request, record, &asked, found).await;
+            }
+            Some(session) => {
+                record.place().session = session;
+                let was_there = !found.ranges.is_empty() && !found.ranges.remove(0).kvs.is_empty();
+                if !was_there {
+                    let entered = self.entered(request, record, &asked, found).await?;
+                    return self.beside_nobody(request, record, other, entered).await;
+                }
+            }
         }
-        // An earlier try of ours did it. Who is ahead is to be asked.
-        let own = found.swap_remove(0).kvs.pop();
+        // An earlier try of ours did it, or somebody else's lock stands there.
+        let own = found.pop().kvs.pop();
         record.place().create = own.map_or(0, |kv| kv.create_revision);
-        self.look_ahead(request, record).await
+        if record.key().1 == 0 {
+            return self.beside_nobody(request, record, other, Entered::Again).await;
+        }
+        let entered = self.look_ahead(request, record).await?;
+        self.beside_nobody(request, record, other, entered).await
+    }
+
+    /// The key was written just now: who was there is in the answer, and when that was.
+    pub(super) async fn entered(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+        asked: &[Range],
+        mut found: Found,
+    ) -> Result<Entered> {
+        let own = found.pop().kvs.pop();
+        let Some(own) = own.filter(|own| own.create_revision == found.revision) else {
+            return Err(garbled(&self.wire.address, "a key that was written is not there"));
+        };
+        record.place().create = own.create_revision;
+        let (prefix, capacity) = (&record.prefix, record.capacity);
+        let sight = Sight::new(prefix, capacity, found.revision, asked, &found.ranges);
+        self.take(request, record, sight).await
+    }
+
+    /// Adds to a request to enter that it does nothing if somebody else's lock stands there, which
+    /// then is the last that it finds. Says whether it does.
+    pub(super) fn look_beside(&self, record: &Record, txn: &mut Txn) -> bool {
+        let sees = self.sees_beside();
+        if sees {
+            txn.compare.push(beside::no_other(&record.prefix));
+            txn.failure.push(Op::Range(beside::other(&record.prefix)).into());
+        }
+        sees
+    }
+
+    /// What became of an entry, unless somebody else's lock was found: then it is taken back.
+    async fn beside_nobody(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+        other: Option<proto::RangeAnswer>,
+        entered: Entered,
+    ) -> Result<Entered> {
+        let Some(Err(error)) = other.map(|found| beside::refuse_other(request.line, &found)) else {
+            return Ok(entered);
+        };
+        if record.key().1 == 0 {
+            self.drop_unwritten(record);
+        } else {
+            self.take_back(request, record).await?;
+        }
+        Err(error)
     }
 
     /// The session to wait on, if that is not the ticket's own.
@@ -231,46 +296,6 @@ impl House {
             return Ok(None);
         }
         self.session(lease, &record.prefix, request.limit()).await.map(Some)
-    }
-
-    /// At once or not at all. Writes nothing unless it is admitted: if nobody is there, in one
-    /// round trip; if there is room beside others, in a second, unless somebody comes in between.
-    async fn try_now(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<Record>,
-    ) -> Result<Entered> {
-        let (key, put) = put(request, record);
-        let asked = ahead::ranges(record, request.ticket.weight, 0);
-        let mut failure = vec![Op::Range(line::one(&key)).into()];
-        failure.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
-        let mut compare = line::absent(&record.prefix, line::end(&record.prefix));
-        for _ in 0..TRIES {
-            let txn = Txn {
-                compare: vec![compare, line::absent(&key, Vec::new())],
-                success: vec![put.clone()],
-                failure: failure.clone(),
-            };
-            let answer = self.write(request, record, txn).await?;
-            let (revision, written) = (revision(&answer), answer.succeeded);
-            let found = ahead::found(answer);
-            if written {
-                let mut place = record.place();
-                place.create = revision;
-                place.see(revision, HashMap::new(), true);
-                return Ok(Entered::There);
-            }
-            if let Some(own) = found.first().and_then(|range| range.kvs.first()) {
-                record.place().create = own.create_revision;
-                return self.look_ahead(request, record).await;
-            }
-            let sight = Sight::new(record, revision, &asked, found.get(1..).unwrap_or_default());
-            if !self.has_room(request, record, sight).await? {
-                return Ok(Entered::Not);
-            }
-            compare = line::unchanged_since(&record.prefix, revision);
-        }
-        Ok(Entered::Again)
     }
 
     /// What the record says, once the lease is sure to last.
@@ -301,12 +326,8 @@ impl House {
     }
 }
 
-pub(super) fn revision(answer: &TxnAnswer) -> i64 {
-    answer.header.unwrap_or_default().revision
-}
-
 /// The ticket's key, and the request that writes it.
-fn put(request: &Request<'_>, record: &Record) -> (Vec<u8>, proto::RequestOp) {
+pub(super) fn put(request: &Request<'_>, record: &Record) -> (Vec<u8>, proto::RequestOp) {
     let place = record.place();
     let put = Put {
         key: place.key.clone(),

@@ -32,6 +32,8 @@ pub(super) fn judge(status: &Status) -> Verdict {
         | Code::DeadlineExceeded
         | Code::Cancelled
         | Code::Unknown
+        | Code::Foreign
+        | Code::Silent
         | Code::Internal
         | Code::Aborted => Verdict::Elsewhere,
         _ => Verdict::Final,
@@ -58,8 +60,9 @@ pub(super) fn is_lease_there(error: &Error) -> bool {
     source.is_some_and(|source| source.to_string().contains("lease already exists"))
 }
 
-/// The error for the caller. What etcd says is kept as its cause: it contains no secrets.
-pub(super) fn error(address: &Address, status: &Status) -> Error {
+/// The error for the caller. What etcd says is kept as its cause: it contains no secrets. A server
+/// that has answered before (`reached`) is expected to do so again.
+pub(super) fn error(address: &Address, status: &Status, reached: bool) -> Error {
     let text = &status.message;
     let (kind, message) = match status.code {
         Code::Unauthenticated | Code::PermissionDenied => {
@@ -77,6 +80,12 @@ pub(super) fn error(address: &Address, status: &Status) -> Error {
         }
         Code::ResourceExhausted if text.contains("database space exceeded") => {
             (ErrorKind::Denied, format!("{address} is full; compact it, then clear its alarm"))
+        }
+        Code::Foreign if reached => {
+            (ErrorKind::Unavailable, format!("{address} is not answered by etcd at the moment"))
+        }
+        Code::Foreign => {
+            (ErrorKind::Unsupported, format!("{address} is no etcd, or not reached as it wants"))
         }
         Code::Unimplemented => {
             (ErrorKind::Unsupported, format!("{address} is no etcd of version 3.4 or later"))

@@ -30,6 +30,10 @@ pub(super) enum Code {
     Internal,
     Unavailable,
     Unauthenticated,
+    /// Whatever answers there, it is no etcd.
+    Foreign,
+    /// It takes a connection, and says nothing to what begins TLS.
+    Silent,
     Other,
 }
 
@@ -65,6 +69,11 @@ impl Status {
     /// Nothing was sent: there is no connection.
     pub(super) fn unsent(message: impl std::fmt::Display) -> Self {
         Status { unsent: true, ..Status::unavailable(message) }
+    }
+
+    /// Something else than etcd was met, before anything was sent.
+    pub(super) fn foreign(what: impl std::fmt::Display) -> Self {
+        Status { unsent: true, ..Status::new(Code::Foreign, what.to_string()) }
     }
 
     pub(super) fn late(what: &str) -> Self {
@@ -187,14 +196,14 @@ impl Messages {
         let [compressed, length @ ..] = *head;
         let length = u32::from_be_bytes(length) as usize;
         if compressed != 0 || length > LARGEST {
-            return Err(Status::new(Code::Other, "an answer that is compressed or too long"));
+            return Err(Status::new(Code::Internal, "an answer that is compressed or too long"));
         }
         if rest.len() < length {
             return Ok(None);
         }
         self.buffer.advance(HEAD);
         let message = self.buffer.split_to(length).freeze();
-        let garbled = |error| Status::new(Code::Other, format!("a garbled answer: {error}"));
+        let garbled = |error| Status::new(Code::Internal, format!("a garbled answer: {error}"));
         R::decode(message).map(Some).map_err(garbled)
     }
 }

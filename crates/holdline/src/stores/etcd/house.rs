@@ -1,61 +1,65 @@
 //! Everything of a store that its handles share: sessions, tickets, watches; and the tasks that
 //! look after them, on a thread of their own, where no busy program holds them up.
 
-use super::hub::{Hub, News, Watching};
+use super::hub::Hub;
+use super::late::Late;
 use super::line;
-use super::proto::{self, TxnAnswer};
+use super::recent::Recent;
 use super::record::Record;
-use super::session::{Session, seconds_for};
+use super::sessions::Sessions;
 use super::swap::Exits;
 use super::wire::Wire;
 use crate::clock;
 use crate::error::Result;
 use crate::store::TicketId;
 use crate::stores::background::{Bell, runtime};
-use holdline_kernel::Time;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 /// What the handles of one store share.
 #[derive(Debug)]
 pub(super) struct House {
     pub(super) wire: Arc<Wire>,
     pub(super) hub: Arc<Hub>,
-    /// By the seconds that were asked for, with the time since when nobody has used it.
-    sessions: Mutex<HashMap<u64, Lodging>>,
+    pub(super) sessions: Sessions,
     /// One is granted at a time, or many would be at the start.
-    granting: tokio::sync::Mutex<()>,
+    pub(super) granting: tokio::sync::Mutex<()>,
     records: Mutex<HashMap<TicketId, Arc<Record>>>,
     pub(super) exits: Exits,
-    /// Watches over keys that must not come (again), but might.
-    ghosts: Mutex<VecDeque<Watching>>,
+    /// Keys that must not come (again), but might.
+    pub(super) late: Late,
     /// Tickets that have lapsed. Their keys are on their way out, perhaps more than once: whoever
     /// still asks for one must come back with another, or it would lose what it is given.
-    lapsed: Mutex<VecDeque<TicketId>>,
+    lapsed: Recent,
+    /// Tickets that asked for a place here: those without a record have none in the store.
+    pub(super) entered: Recent,
+    /// So many tickets may have a key of which it is not known whether it is written.
+    pub(super) entering: Arc<Semaphore>,
+    /// So many deletions are under way.
+    pub(super) leaving: Semaphore,
+    /// Our user may see nothing but what is under a lock's own prefix.
+    pub(super) narrow: AtomicBool,
     pub(super) alarm: Bell,
     /// There is something to look after.
-    nudge: Arc<Notify>,
-}
-
-#[derive(Debug)]
-struct Lodging {
-    session: Arc<Session>,
-    idle: Option<Time>,
+    pub(super) nudge: Arc<Notify>,
 }
 
 /// How often tickets are looked after.
 const ROUND: Duration = Duration::from_millis(200);
 /// So many keys are watched one by one.
 const FEW: usize = 4;
-/// How long a lease that nobody uses is kept for the next who needs one.
-const IDLE: Duration = Duration::from_secs(20);
 /// So many tickets that lapsed are kept in mind.
 const LAPSED: usize = 512;
-/// So many ghosts are watched for.
-const GHOSTS: usize = 4096;
+/// So many tickets that asked are, until they have left.
+const ENTERED: usize = 1 << 15;
+/// So many requests to write a key are under way at a time. More would wait in the server instead.
+const ENTERING: usize = 128;
+/// So many deletions.
+const LEAVING: usize = 256;
 
 /// The runtime of all etcd stores of this process. Opening a store makes it, or fails.
 pub(super) fn start() -> Result<&'static Handle> {
@@ -63,7 +67,7 @@ pub(super) fn start() -> Result<&'static Handle> {
     runtime(&HANDLE, "etcd")
 }
 
-fn background() -> &'static Handle {
+pub(super) fn background() -> &'static Handle {
     start().expect("it was started when the store was opened")
 }
 
@@ -75,21 +79,21 @@ impl House {
         let house = Arc::new(House {
             wire,
             hub,
-            sessions: Mutex::default(),
+            sessions: Sessions::default(),
             granting: tokio::sync::Mutex::new(()),
             records: Mutex::default(),
             exits: Exits::default(),
-            ghosts: Mutex::default(),
-            lapsed: Mutex::default(),
+            late: Late::default(),
+            lapsed: Recent::new(LAPSED),
+            entered: Recent::new(ENTERED),
+            entering: Arc::new(Semaphore::new(ENTERING)),
+            leaving: Semaphore::new(LEAVING),
+            narrow: AtomicBool::new(false),
             alarm: Bell::default(),
             nudge: Arc::default(),
         });
         background().spawn(steward(Arc::downgrade(&house), Arc::clone(&house.nudge)));
         house
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Lodging>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn records(&self) -> MutexGuard<'_, HashMap<TicketId, Arc<Record>>> {
@@ -116,106 +120,13 @@ impl House {
         let Some(record) = forgotten else { return };
         let (watches, slot, doubtful) = {
             let mut place = record.place();
+            place.permit = None;
             (std::mem::take(&mut place.watches), place.slot.take(), place.doubtful)
         };
         drop(watches);
         if doubtful && let Some(slot) = slot {
             slot.retire();
         }
-    }
-
-    /// A living session for locks of this lease, in lines like the one with this prefix.
-    pub(super) async fn session(
-        self: &Arc<Self>,
-        lease: Duration,
-        prefix: &[u8],
-        limit: Duration,
-    ) -> Result<Arc<Session>> {
-        let seconds = seconds_for(lease);
-        if let Some(session) = self.living(seconds) {
-            return Ok(session);
-        }
-        let _turn = self.granting.lock().await;
-        if let Some(session) = self.living(seconds) {
-            return Ok(session);
-        }
-        let session = Arc::new(Session::grant(&self.wire, seconds, prefix, limit).await?);
-        let lodging = Lodging { session: Arc::clone(&session), idle: None };
-        self.sessions().insert(seconds, lodging);
-        let (hub, house) = (Arc::downgrade(&self.hub), Arc::downgrade(self));
-        let turned = move || {
-            if let Some(hub) = hub.upgrade() {
-                hub.restart();
-            }
-        };
-        let lease = session.lease;
-        let lost = move || {
-            if let Some(house) = house.upgrade() {
-                house.evicted(lease);
-            }
-        };
-        background().spawn(Arc::clone(&session).run(Arc::clone(&self.wire), turned, lost));
-        self.nudge.notify_one();
-        Ok(session)
-    }
-
-    fn living(&self, seconds: u64) -> Option<Arc<Session>> {
-        let mut sessions = self.sessions();
-        let lodging = sessions.get_mut(&seconds)?;
-        if lodging.session.is_lost() {
-            sessions.remove(&seconds);
-            return None;
-        }
-        lodging.idle = None;
-        Some(Arc::clone(&lodging.session))
-    }
-
-    /// Finds out which leases are gone, after the server has said that one is.
-    pub(super) async fn find_out(&self) {
-        let all: Vec<_> =
-            self.sessions().values().map(|lodging| Arc::clone(&lodging.session)).collect();
-        for session in all {
-            if !session.is_alive().await {
-                self.evicted(session.lease);
-            }
-        }
-    }
-
-    /// A lease is gone, and with it all places that were on it.
-    pub(super) fn evicted(&self, lease: i64) {
-        self.sessions().retain(|_, lodging| lodging.session.lease != lease);
-        let records: Vec<_> = self.records().values().cloned().collect();
-        let theirs = records.iter().filter(|record| record.place().session.lease == lease);
-        theirs.for_each(|record| record.lose(&self.alarm.0));
-    }
-
-    /// Watches over a key that was given up while a request to write it may still be on its way
-    /// (in a member that was stopped, say), and deletes it if it comes.
-    pub(super) fn haunt(self: &Arc<Self>, key: &[u8], from: i64) {
-        let house = Arc::downgrade(self);
-        let ghost = key.to_vec();
-        let ear = move |news: News<'_>| {
-            let came = match news {
-                News::Event(event) => event.kind != proto::DELETED,
-                News::Gap => true,
-                News::From(_) => false,
-            };
-            if let Some(house) = house.upgrade().filter(|_| came) {
-                let delete = line::delete(&ghost, 0);
-                background().spawn(async move {
-                    tracing::warn!("a request arrived after its lock was given up; undone");
-                    let wire = Arc::clone(&house.wire);
-                    let limit = Duration::from_secs(1);
-                    let _ = wire.call::<_, TxnAnswer>(proto::TXN, &delete, limit).await;
-                });
-            }
-        };
-        let watching = self.hub.watch(key, Vec::new(), from, Box::new(ear));
-        let mut ghosts = self.ghosts.lock().unwrap_or_else(PoisonError::into_inner);
-        ghosts.push_back(watching);
-        let oldest = (ghosts.len() > GHOSTS).then(|| ghosts.pop_front());
-        drop(ghosts);
-        drop(oldest);
     }
 
     /// Watches a ticket's own key, so that its loss is known.
@@ -278,7 +189,7 @@ impl House {
         let records: Vec<_> = self.records().values().cloned().collect();
         for record in records {
             if record.lapse(now, &self.alarm.0) {
-                self.bury(record.id);
+                self.lapsed.insert(record.id);
                 let house = Arc::clone(self);
                 background().spawn(async move { house.sweep(record).await });
                 continue;
@@ -292,52 +203,18 @@ impl House {
             }
         }
         self.hub.tidy();
-        let mut sessions = self.sessions();
-        sessions.retain(|_, lodging| {
-            // The table has it, and its task.
-            if Arc::strong_count(&lodging.session) > 2 {
-                lodging.idle = None;
-                return true;
-            }
-            let since = *lodging.idle.get_or_insert(now);
-            let keep = since.until(now) < IDLE && !lodging.session.is_lost();
-            if !keep {
-                lodging.session.end();
-            }
-            keep
-        });
-    }
-
-    fn bury(&self, id: TicketId) {
-        let mut lapsed = self.lapsed.lock().unwrap_or_else(PoisonError::into_inner);
-        if !lapsed.contains(&id) {
-            lapsed.push_back(id);
-        }
-        if lapsed.len() > LAPSED {
-            lapsed.pop_front();
-        }
+        self.sessions.tidy(now);
     }
 
     /// Whether a ticket has lapsed not long ago.
     pub(super) fn has_lapsed(&self, id: TicketId) -> bool {
-        self.lapsed.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+        self.lapsed.contains(id)
     }
 
     /// Removes the key of a ticket that has lapsed.
     async fn sweep(self: Arc<Self>, record: Arc<Record>) {
-        let (key, create, doubtful) = {
-            let place = record.place();
-            (place.key.clone(), place.create, place.doubtful)
-        };
-        let delete = line::delete(&key, create);
-        let limit = Duration::from_secs(1);
-        match self.wire.call::<_, TxnAnswer>(proto::TXN, &delete, limit).await {
-            Ok(answer) => {
-                if doubtful {
-                    self.haunt(&key, answer.body.header.unwrap_or_default().revision + 1);
-                }
-                self.forget(&record);
-            }
+        match self.remove(&record, Duration::from_secs(1)).await {
+            Ok(_) => self.forget(&record),
             // The next round tries again.
             Err(error) => {
                 tracing::debug!(%error, name = %record.line, "a place that lapsed is still there");
@@ -353,7 +230,7 @@ async fn steward(house: Weak<House>, nudge: Arc<Notify>) {
         {
             let Some(house) = house.upgrade() else { return };
             house.round();
-            if house.records().is_empty() && house.sessions().is_empty() {
+            if house.records().is_empty() && house.sessions.is_empty() {
                 drop(house);
                 nudge.notified().await;
                 continue;
@@ -365,9 +242,7 @@ async fn steward(house: Weak<House>, nudge: Arc<Notify>) {
 
 impl Drop for House {
     fn drop(&mut self) {
-        for lodging in self.sessions().values() {
-            lodging.session.end();
-        }
+        self.sessions.end();
         self.nudge.notify_one();
     }
 }

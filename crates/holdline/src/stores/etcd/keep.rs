@@ -5,11 +5,11 @@
 //! deleted the key (the watch over it).
 
 use super::ahead;
-use super::enter::{Request, revision, token, waiting_lease};
+use super::enter::{Request, token, waiting_lease};
 use super::fault;
 use super::house::House;
 use super::line;
-use super::proto::{self, Op, Put, Txn, TxnAnswer};
+use super::proto::{Op, Put, Txn};
 use super::record::{Place, Record};
 use super::session::seconds_for;
 use crate::error::Result;
@@ -90,9 +90,8 @@ impl House {
         }
         let compare = vec![line::created_at(&key, Vec::new(), create)];
         let txn = Txn { compare, success, failure: Vec::new() };
-        let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &txn, request.limit()).await;
-        let answer = match answer {
-            Ok(answer) => answer.body,
+        let answer = match self.txn(&txn, request.limit()).await {
+            Ok(found) => found,
             Err(error) if fault::is_lease_gone(&error) => {
                 self.find_out().await;
                 return if lease.is_some() { Err(error) } else { Ok(false) };
@@ -112,10 +111,8 @@ impl House {
     /// Makes sure that a held key is still there.
     async fn check(&self, record: &Record, request: &Request<'_>) -> Result<()> {
         let (key, create) = record.key();
-        let own = line::one(&key);
-        let answer =
-            self.wire.call::<_, proto::RangeAnswer>(proto::RANGE, &own, request.limit()).await?;
-        if answer.body.kvs.first().is_some_and(|kv| kv.create_revision == create) {
+        let (_, own) = self.range(&line::one(&key), request.limit()).await?;
+        if own.kvs.first().is_some_and(|kv| kv.create_revision == create) {
             record.place().unsure = false;
         } else {
             record.lose(&self.alarm.0);
@@ -147,20 +144,19 @@ impl House {
         }
         let (_, create) = record.key();
         let own = Op::Range(line::one(&key));
-        let asked = ahead::ranges(record, request.ticket.weight, create);
+        let (prefix, capacity) = (&record.prefix, record.capacity);
+        let asked = ahead::ranges(prefix, capacity, request.ticket.weight, create);
         let mut failure = vec![own.clone().into()];
         failure.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
         let compare = ahead.iter().flat_map(|key| line::is_as_at(key, seen)).collect();
         let txn = Txn { compare, success: vec![own.into()], failure };
-        let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &txn, request.limit()).await?.body;
-        let (revision, same) = (revision(&answer), answer.succeeded);
-        let found = ahead::found(answer);
-        if !same {
-            return self.compare(request, record, revision, &asked, &found).await.map(drop);
+        let found = self.txn(&txn, request.limit()).await?;
+        if !found.succeeded {
+            return self.compare(request, record, &asked, &found).await.map(drop);
         }
-        let own = found.first().and_then(|range| range.kvs.first());
+        let own = found.split().0.and_then(|range| range.kvs.first());
         if own.is_some_and(|kv| kv.create_revision == create) {
-            record.place().unchanged_at(revision);
+            record.place().unchanged_at(found.revision);
         } else {
             record.lose(&self.alarm.0);
         }

@@ -1,15 +1,18 @@
 //! Leaving, and what is done to places by their keys: looking, listing, evicting.
 
+use super::answer::Found;
+use super::beside;
 use super::enter::{limit, token};
 use super::house::House;
 use super::line::{self, Member};
-use super::proto::{self, LeaseId, LiveAnswer, RangeAnswer, TxnAnswer};
+use super::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
 use super::record::Record;
+use super::session;
 use super::swap::Exit;
 use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{Seq, Standee, TicketId, View};
+use crate::store::{EVICTION_TIME, Seq, Standee, TicketId, View};
 use futures_util::future::join_all;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,51 +25,100 @@ const LEASES: usize = 32;
 /// So many keys are listed at a time.
 const PAGE: i64 = 1000;
 
+/// A line as it is, and what stands beside it.
+struct Survey {
+    prefix: Vec<u8>,
+    members: Vec<Member>,
+    /// What lies there, and is no place.
+    strays: Vec<Member>,
+    /// Of places that were removed by force.
+    notes: Vec<KeyValue>,
+    /// Somebody else's lock of this name, perhaps.
+    other: RangeAnswer,
+}
+
 impl House {
     pub(super) async fn leave(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
         let Some(record) = self.find(id) else {
-            // Not one of ours, or not any more.
-            let Some((member, _)) = self.find_member(line, id).await? else { return Ok(false) };
-            return self.delete(&member).await.map(|done| done.is_some());
+            // What asked for a place here, and has no record, has no place.
+            if self.entered.remove(id) {
+                return Ok(false);
+            }
+            let Some((member, ..)) = self.find_member(line, id).await? else { return Ok(false) };
+            let delete = line::delete(&member.key, member.create);
+            let found = self.txn(&delete, LIMIT).await?;
+            return Ok(found.succeeded || found.repeated);
         };
-        let key = {
-            let mut place = record.place();
-            place.leaving = true;
-            place.key.clone()
-        };
+        record.place().leaving = true;
         let mut back = Back { record: &record, left: false };
-        let (time, create, doubtful) = {
-            let place = record.place();
-            (limit(place.lease), place.create, place.doubtful)
-        };
+        record.land().await;
+        let time = limit(record.place().lease);
         let exit = self.exit(&record);
         let company = match &exit {
             Some(exit) => exit.company().await,
             None => None,
         };
-        let answer = if let Some(companion) = company {
-            self.leave_with(companion, &key, create, time).await?
+        let found = if let Some(companion) = company {
+            let (key, create) = record.key();
+            Some(self.leave_with(companion, &key, create, time).await?)
         } else {
-            let delete = line::delete(&key, create);
-            self.wire.call::<_, TxnAnswer>(proto::TXN, &delete, time).await?
+            self.remove(&record, time).await?
         };
         back.left = true;
-        if doubtful || record.place().doubtful {
-            self.haunt(&key, answer.body.header.unwrap_or_default().revision + 1);
-        }
-        let was_there = {
+        let was_there = found.is_some_and(|found| {
             let place = record.place();
-            let first_did_it = answer.repeated && place.create != 0;
-            !place.gone && (line::has_deleted(&answer.body) || first_did_it)
-        };
+            let first_did_it = found.repeated && place.create != 0;
+            !place.gone && (found.deleted || first_did_it)
+        });
         self.forget(&record);
+        self.entered.remove(id);
         Ok(was_there)
+    }
+
+    /// Deletes the key of a ticket that is given up, for good. Nothing if none was ever written.
+    pub(super) async fn remove(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        limit: Duration,
+    ) -> Result<Option<Found>> {
+        record.land().await;
+        let (key, create, blind) = {
+            let mut place = record.place();
+            if !place.sent {
+                return Ok(None);
+            }
+            // One that deletes whatever is there must not come when the key is another ticket's.
+            let blind = place.create == 0 && !place.doubtful;
+            place.doubtful |= blind;
+            if place.flights > 0 {
+                // Written by a second try, and the first has no answer yet.
+                place.doubtful = true;
+                let lease = place.session.lease;
+                place.doubts.push(lease);
+            }
+            (place.key.clone(), place.create, blind)
+        };
+        let turn = self.leaving.acquire().await;
+        let found = self.txn(&line::delete(&key, create), limit).await?;
+        drop(turn);
+        let late = {
+            let mut place = record.place();
+            if blind && !found.repeated {
+                place.doubtful = false;
+            }
+            !place.doubts.is_empty()
+        };
+        if late {
+            self.watch_late(record, found.revision + 1);
+        }
+        Ok(Some(found))
     }
 
     /// What lets the next one come along, if a holder leaves who has the lock for himself.
     fn exit(&self, record: &Record) -> Option<Exit<'_>> {
         let place = record.place();
-        let alone = record.capacity == 1 && place.admitted && !place.gone && !place.doubtful;
+        let known = !place.gone && !place.doubtful && place.flights == 0;
+        let alone = record.capacity == 1 && place.admitted && known;
         alone.then(|| self.exits.open(&record.prefix))
     }
 
@@ -74,56 +126,92 @@ impl House {
         self: &Arc<Self>,
         line: &Name,
         id: TicketId,
-        reason: &str,
+        note: &str,
     ) -> Result<Option<Seq>> {
-        let Some((member, next)) = self.find_member(line, id).await? else { return Ok(None) };
-        let Some(revision) = self.delete(&member).await? else { return Ok(None) };
-        tracing::warn!(name = %line, token = member.create, reason, "place removed by force");
+        let Some((member, next, survey)) = self.find_member(line, id).await? else {
+            return Ok(None);
+        };
+        let found = self.remove_by_force(&member, &survey, note).await?;
+        if !(found.succeeded || found.repeated) {
+            return Ok(None);
+        }
+        tracing::warn!(name = %line, token = member.create, note, "place removed by force");
         if let Some(record) = self.find(id) {
             record.lose(&self.alarm.0);
         }
-        Ok(Some(token(next.unwrap_or(revision))))
+        Ok(Some(token(next.unwrap_or(found.revision))))
     }
 
-    /// Deletes somebody's key, unless it is not the same any more. The revision at which it went.
-    async fn delete(&self, member: &Member) -> Result<Option<i64>> {
-        let txn = line::delete(&member.key, member.create);
-        let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &txn, LIMIT).await?;
-        let revision = answer.body.header.unwrap_or_default().revision;
-        Ok((answer.body.succeeded || answer.repeated).then_some(revision))
+    /// Deletes somebody's key, unless it is not the same any more, and leaves a note in the same
+    /// transaction; or none, if that cannot be.
+    async fn remove_by_force(&self, member: &Member, survey: &Survey, note: &str) -> Result<Found> {
+        let delete = line::delete(&member.key, member.create);
+        let lease = if self.sees_beside() {
+            session::lease(&self.wire, EVICTION_TIME.as_secs() + 1, LIMIT).await.ok()
+        } else {
+            None
+        };
+        if let Some((lease, _)) = lease {
+            let mut both = delete.clone();
+            let Survey { prefix, notes, .. } = survey;
+            both.success.extend(beside::keep_note(prefix, member.id, note, lease, notes));
+            match self.txn(&both, LIMIT).await {
+                Err(error) if !error.retryable() => {}
+                outcome => return outcome,
+            }
+        }
+        self.txn(&delete, LIMIT).await
     }
 
-    /// Somebody in a line, and the place of the next one.
+    /// Somebody in a line, the place of the next one, and the line.
     async fn find_member(
         &self,
         line: &Name,
         id: TicketId,
-    ) -> Result<Option<(Member, Option<i64>)>> {
-        let members = self.members(line).await?;
-        let Some(at) = members.iter().position(|member| member.id == id) else { return Ok(None) };
-        let next = members.get(at + 1).map(|next| next.create);
-        Ok(Some((members[at].clone(), next)))
+    ) -> Result<Option<(Member, Option<i64>, Survey)>> {
+        let survey = self.survey(line).await?;
+        let mut all = survey.members.iter().chain(&survey.strays);
+        let Some(member) = all.find(|member| member.id == id).cloned() else { return Ok(None) };
+        let mut behind = survey.members.iter().filter(|other| other.create > member.create);
+        let next = behind.next().map(|next| next.create);
+        Ok(Some((member, next, survey)))
     }
 
-    async fn members(&self, line: &Name) -> Result<Vec<Member>> {
+    async fn survey(&self, line: &Name) -> Result<Survey> {
         let prefix = line::prefix(&self.wire.address.prefix, line);
-        let all = line::all(&prefix);
-        let answer = self.wire.call::<_, RangeAnswer>(proto::RANGE, &all, LIMIT).await?;
-        Ok(line::members(&prefix, &answer.body.kvs))
+        loop {
+            let beside = self.sees_beside();
+            let mut ranges = vec![line::all(&prefix)];
+            if beside {
+                ranges.extend([beside::notes(&prefix), beside::other(&prefix)]);
+            }
+            let success = ranges.into_iter().map(|range| Op::Range(range).into()).collect();
+            match self.txn(&Txn { success, ..Txn::default() }, LIMIT).await {
+                Ok(mut found) => {
+                    let mut pop = |there: bool| if there { found.pop() } else { <_>::default() };
+                    let (other, notes) = (pop(beside), pop(beside).kvs);
+                    let kvs = pop(true).kvs;
+                    let members = line::members(&prefix, &kvs);
+                    let strays = line::strays(&prefix, &kvs);
+                    return Ok(Survey { prefix, members, strays, notes, other });
+                }
+                Err(error) if self.narrow_down(&error, beside) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     pub(super) async fn look(&self, line: &Name) -> Result<View> {
-        let members = self.members(line).await?;
+        let Survey { prefix, members, strays, notes, other } = self.survey(line).await?;
+        beside::refuse_other(line, &other)?;
         let others = members.iter().filter(|member| self.find(member.id).is_none());
         let leases: BTreeSet<i64> = others.map(|member| member.lease).collect();
         let left = join_all(leases.into_iter().take(LEASES).map(|lease| self.time_left(lease)));
         let left: HashMap<i64, Duration> = left.await.into_iter().flatten().collect();
         let known = members.iter().find(|member| member.weights.is_some());
-        let Some(capacity) = known.or(members.first()).map(Member::capacity) else {
-            return Ok(View::default());
-        };
+        let capacity = known.or(members.first()).map_or(0, Member::capacity);
         let (now, mut ahead) = (clock::now(), 0);
-        let places = members.into_iter().map(|member| {
+        let places = members.into_iter().chain(strays).map(|member| {
             let weight = member.weight(capacity);
             ahead += u64::from(weight);
             let expires_in = match self.find(member.id) {
@@ -134,12 +222,13 @@ impl House {
                 id: member.id,
                 seq: token(member.create),
                 weight,
-                admitted: ahead <= u64::from(capacity),
+                admitted: weight > 0 && ahead <= u64::from(capacity),
                 expires_in,
                 note: member.note,
             }
         });
-        Ok(View { capacity, places: places.collect(), evictions: Vec::new() })
+        let evictions = beside::evictions(&prefix, &notes);
+        Ok(View { capacity, places: places.collect(), evictions })
     }
 
     /// How long a lease lasts if nobody renews it.
@@ -163,7 +252,7 @@ impl House {
         };
         let mut names = BTreeSet::new();
         loop {
-            let answer = self.wire.call::<_, RangeAnswer>(proto::RANGE, &page, LIMIT).await?.body;
+            let (_, answer) = self.range(&page, LIMIT).await?;
             let found = answer.kvs.iter().filter_map(|kv| line::name_of(root, kv));
             names.extend(found.filter(|name| name.as_str().starts_with(prefix)));
             match answer.kvs.last().filter(|_| answer.more) {

@@ -119,12 +119,6 @@ pub(super) fn delete(key: &[u8], create: i64) -> proto::Txn {
     }
 }
 
-/// Whether [`delete`] found something.
-pub(super) fn has_deleted(answer: &proto::TxnAnswer) -> bool {
-    let mut done = answer.responses.iter().filter_map(|response| response.done.as_ref());
-    done.any(|done| matches!(done, proto::Done::Delete(answer) if answer.deleted > 0))
-}
-
 /// One place in a line.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
@@ -154,11 +148,8 @@ impl Member {
             Some(value) => (Some((value.weight, value.capacity)), value.note.into()),
             None => (named.map(|_| (1, 1)), spoken(&text)),
         };
-        // Nobody else's key has a ticket: one is made up that fits no other key, now or later.
-        let foreign = (kv.create_revision.unsigned_abs(), kv.lease.unsigned_abs());
-        let foreign = TicketId(u128::from(foreign.0) << 64 | u128::from(foreign.1));
         Some(Member {
-            id: ours.unwrap_or(foreign),
+            id: ours.unwrap_or_else(|| made_up(&kv.key, kv.create_revision)),
             key: kv.key.clone(),
             create: kv.create_revision,
             lease: kv.lease,
@@ -175,6 +166,21 @@ impl Member {
     pub(super) fn weight(&self, capacity: u32) -> u32 {
         self.weights.map_or(capacity, |(weight, _)| weight.min(capacity))
     }
+}
+
+/// A ticket for a place of others, which have none: it fits no other key, now or later, and its
+/// first digits tell it from others.
+fn made_up(key: &[u8], create: i64) -> TicketId {
+    let half = |seed: u64| {
+        // FNV-1a, which spreads little upward, and so the last step of splitmix64.
+        let bytes = key.iter().copied().chain(create.to_be_bytes());
+        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, step);
+        let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        u128::from(hash ^ (hash >> 31))
+    };
+    TicketId(half(0) << 64 | half(1))
 }
 
 /// A note that says what a bare value says.
@@ -213,10 +219,28 @@ fn hex(text: &str) -> Option<u128> {
 pub(super) fn name_of(root: &str, kv: &KeyValue) -> Option<Name> {
     let key = std::str::from_utf8(&kv.key).ok()?.strip_prefix(root)?;
     let (name, child) = key.rsplit_once('/')?;
-    if kv.lease == 0 || !(hex(child).is_some() || is_ours(child)) {
+    // Whatever has a lease stands in the line, as Go sees it and we do; but a leader's note.
+    let above = name.rsplit_once('/').map(|(_, above)| above);
+    let is_note = child == "note" && above.is_some_and(|key| ticket_of(key).is_some());
+    if kv.lease == 0 || is_note {
         return None;
     }
     Name::new(name).ok()
+}
+
+/// Keys that lie where places do, and are none, since they have no lease. They keep nobody out
+/// here, but Go's clients wait for them.
+pub(super) fn strays(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
+    let without = kvs.iter().filter(|kv| kv.lease == 0);
+    let read = |kv: &KeyValue| {
+        let mut stray = Member::read(prefix, &KeyValue { lease: 1, ..kv.clone() })?;
+        let key = String::from_utf8_lossy(&kv.key);
+        let what = "has no lease, and holds nothing; Go's clients wait for it";
+        stray.note = format!("the key {key} {what}").into();
+        stray.weights = Some((0, stray.capacity()));
+        Some(stray)
+    };
+    without.filter_map(read).collect()
 }
 
 /// The places of a line in order, out of the keys under its prefix, which are in order of creation.
@@ -344,7 +368,20 @@ mod tests {
         assert!(Member::read(prefix, &kv("a/b/1f", b"", 0x1f)).is_none(), "of the name a/b");
         assert!(Member::read(prefix, &kv("a/config", b"", 0)).is_none(), "no lease");
         assert_eq!(name_of("", &kv("a/1f", b"", 3)), Name::new("a").ok());
-        assert_eq!(name_of("", &kv("a/config", b"", 3)), None);
+        assert_eq!(name_of("", &kv("a/config", b"", 0)), None);
+        assert_eq!(name_of("", &kv("a/config", b"", 3)), Name::new("a").ok());
+        let note = "a/1f-00000000000000000000000000000005/note";
+        assert_eq!(name_of("", &kv(note, b"", 3)), None);
+    }
+
+    #[test]
+    fn made_up_tickets_differ_in_their_first_digits() {
+        let id = |key: &str, create| made_up(key.as_bytes(), create);
+        assert_eq!(id("a/1f", 7), id("a/1f", 7));
+        let all = (0..100).flat_map(|n| [id(&format!("a/{n:x}"), 7), id("a/1f", n + 8)]);
+        let short: std::collections::BTreeSet<String> =
+            all.map(|id| id.to_string()[..8].to_owned()).collect();
+        assert_eq!(short.len(), 200);
     }
 
     #[test]

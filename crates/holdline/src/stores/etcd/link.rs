@@ -4,13 +4,16 @@
 //! once: the way there costs no change of threads. (A client that hands every request to a task
 //! pays for two wakes a call, which is more than all the rest of the way through the client.)
 
-use super::grpc::{Messages, Status, frame};
+use super::fault;
+use super::flight::Flight;
+use super::greeting::{Greeted, HUNG_UP, Wrong};
+use super::grpc::{Code, Messages, Status, frame};
 use super::tls::{self, Tls};
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use h2::client::{Connection, ResponseFuture, SendRequest};
-use h2::{PingPong, SendStream};
-use http::{Method, Request};
+use h2::{PingPong, RecvStream, SendStream};
+use http::{Method, Request, Response};
 use prost::Message;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -20,6 +23,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 
 /// How long connecting may take in all.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -28,6 +32,8 @@ const CONNECT: Duration = Duration::from_secs(2);
 const PULSE: Duration = Duration::from_secs(10);
 /// How long it may take to give one.
 const SILENCE: Duration = Duration::from_secs(3);
+/// How long the answer to a write is awaited when nobody waits for it any more.
+const LATE: Duration = Duration::from_secs(3);
 /// How much may be on its way to us: never a reason to wait.
 const WINDOW: u32 = 16 << 20;
 
@@ -36,7 +42,7 @@ pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
-type Conn = Connection<Box<dyn Socket>, Bytes>;
+type Conn = Connection<Greeted, Bytes>;
 
 /// A connection. Closed when the last of these, and of its streams, is dropped.
 #[derive(Clone)]
@@ -45,6 +51,9 @@ pub(super) struct Link {
     line: Arc<Line>,
     /// Kept by every open stream, too.
     streams: Arc<()>,
+    /// Where the connection is looked after.
+    runtime: Handle,
+    wrong: Wrong,
 }
 
 /// What the task and those who write share.
@@ -115,13 +124,14 @@ impl Drop for Closing {
 impl Link {
     /// Connects. The task that looks after the connection runs on this runtime.
     pub(super) async fn connect(host: &str, tls: Option<&Tls>) -> Result<Link, Status> {
+        let wrong = Wrong::default();
         let connecting = async {
             let socket = dial(host).await?;
             let socket = tls::wrap(tls, host, socket).await?;
             let built = h2::client::Builder::new()
                 .initial_window_size(WINDOW)
                 .initial_connection_window_size(WINDOW)
-                .handshake(socket);
+                .handshake(Greeted::new(socket, &wrong));
             built.await.map_err(Status::unsent)
         };
         let connected = tokio::time::timeout(CONNECT, connecting).await;
@@ -133,14 +143,31 @@ impl Link {
         let line = Arc::new(Line { conn: Mutex::new(Some(conn)), relay, waker });
         let streams = Arc::new(());
         tokio::spawn(look_after(Closing(Arc::clone(&line)), ping, Arc::clone(&streams)));
-        Ok(Link { requests, line, streams })
+        Ok(Link { requests, line, streams, runtime: Handle::current(), wrong })
     }
 
-    /// One question, one answer.
+    /// One question, one answer. If it is a write, its flight learns how it ended even if the
+    /// future is dropped.
     pub(super) async fn unary<R: Message + Default>(
         &self,
         request: Request<()>,
         body: Bytes,
+        flight: Option<Arc<Flight>>,
+    ) -> Result<R, Status> {
+        let answer = self.ask(request, body, flight).await;
+        match self.wrong.get() {
+            // It may be etcd all the same, behind something that spoils what it says.
+            Some(&HUNG_UP) => answer.map_err(|_| Status::unavailable(HUNG_UP)),
+            Some(wrong) => answer.map_err(|_| Status::new(Code::Foreign, *wrong)),
+            None => answer,
+        }
+    }
+
+    async fn ask<R: Message + Default>(
+        &self,
+        request: Request<()>,
+        body: Bytes,
+        flight: Option<Arc<Flight>>,
     ) -> Result<R, Status> {
         let mut requests = self.ready().await?;
         let answer = self.line.say(|| {
@@ -148,7 +175,8 @@ impl Link {
             stream.send_data(body, true)?;
             Ok::<_, h2::Error>(answer)
         })?;
-        let (head, body) = answer.await?.into_parts();
+        let mut sent = Sent { answer: Some(answer), flight, runtime: self.runtime.clone() };
+        let (head, body) = sent.head().await?.into_parts();
         Status::of_head(&head)?;
         let mut messages = Messages::new(body);
         let Some(message) = messages.next().await? else {
@@ -171,6 +199,41 @@ impl Link {
         let mut requests = self.requests.clone();
         poll_fn(|cx| requests.poll_ready(cx)).await.map_err(Status::unsent)?;
         Ok(requests)
+    }
+}
+
+/// A request that was sent, and has no answer yet.
+struct Sent {
+    answer: Option<ResponseFuture>,
+    flight: Option<Arc<Flight>>,
+    runtime: Handle,
+}
+
+impl Sent {
+    /// The beginning of the answer.
+    async fn head(&mut self) -> Result<Response<RecvStream>, h2::Error> {
+        let head = poll_fn(|cx| match &mut self.answer {
+            Some(answer) => Pin::new(answer).poll(cx),
+            None => Poll::Pending,
+        });
+        let head = head.await;
+        self.answer = None;
+        head
+    }
+}
+
+/// Nobody waits for the answer any more, but it matters whether there is one.
+impl Drop for Sent {
+    fn drop(&mut self) {
+        let (Some(answer), Some(flight)) = (self.answer.take(), self.flight.take()) else { return };
+        flight.lose();
+        self.runtime.spawn(async move {
+            let Ok(Ok(answer)) = tokio::time::timeout(LATE, answer).await else { return };
+            let said = Status::of_head(&answer.into_parts().0);
+            if said.is_ok() || said.is_err_and(|status| !fault::may_be_done(&status)) {
+                flight.find();
+            }
+        });
     }
 }
 

@@ -10,6 +10,7 @@
 //!                 |  ahead.rs                who is ahead, without walking the line
 //!                 |  swap.rs                 one leaves and the next enters in one call
 //!                 |  line.rs record.rs       how it looks there, and what is known of it here
+//!                 |  flight.rs               writes that are under way
 //!                 v
 //!            house.rs                    sessions, tickets and watches, and who looks after them
 //!                 |  session.rs hub.rs       one lease; one stream of watches
@@ -21,18 +22,26 @@
 
 mod address;
 mod ahead;
+mod answer;
+mod attempt;
+mod beside;
 mod enter;
 mod fault;
+mod flight;
+mod greeting;
 mod grpc;
 mod house;
 mod hub;
 mod keep;
+mod late;
 mod leave;
 mod line;
 mod link;
 mod proto;
+mod recent;
 mod record;
 mod session;
+mod sessions;
 mod swap;
 mod tls;
 mod wire;

@@ -28,6 +28,7 @@ pub(super) const LESS: i32 = 2;
 /// [`Compare::target`]
 pub(super) const CREATE: i32 = 1;
 pub(super) const MOD: i32 = 2;
+pub(super) const LEASE: i32 = 4;
 /// [`Event::kind`]
 pub(super) const DELETED: i32 = 1;
 
@@ -145,7 +146,7 @@ pub(super) struct Compare {
     pub(super) target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(super) key: Vec<u8>,
-    #[prost(oneof = "Against", tags = "5, 6")]
+    #[prost(oneof = "Against", tags = "5, 6, 8")]
     pub(super) against: Option<Against>,
     #[prost(bytes = "vec", tag = "64")]
     pub(super) range_end: Vec<u8>,
@@ -157,6 +158,8 @@ pub(super) enum Against {
     CreateRevision(i64),
     #[prost(int64, tag = "6")]
     ModRevision(i64),
+    #[prost(int64, tag = "8")]
+    Lease(i64),
 }
 
 #[derive(Clone, PartialEq, Message)]

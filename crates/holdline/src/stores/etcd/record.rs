@@ -10,7 +10,7 @@ use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 /// One ticket of this process, from before its key is written until after it is deleted.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(super) struct Record {
     place: Mutex<Place>,
     /// Its standing may have changed.
     pub(super) news: Notify,
+    /// A write that was under way is so no more.
+    pub(super) landed: Notify,
 }
 
 /// What changes about it.
@@ -47,8 +49,16 @@ pub(super) struct Place {
     pub(super) gone: bool,
     /// We are giving it up ourselves.
     pub(super) leaving: bool,
-    /// Some request about it went out whose outcome nobody knows: it may still be on its way.
+    /// Writes whose answers may still come.
+    pub(super) flights: u32,
+    /// A request to write its key was sent at some time.
+    pub(super) sent: bool,
+    /// Some request to write it was never answered: it may still be on its way.
     pub(super) doubtful: bool,
+    /// The leases that such requests named.
+    pub(super) doubts: Vec<i64>,
+    /// Held from before its key is written until it is known whether it was.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
     /// Something about it was missed: ask the store.
     pub(super) unsure: bool,
     /// Nobody has said since then that it is still wanted: it lapses.
@@ -90,7 +100,11 @@ impl Record {
             admitted: false,
             gone: false,
             leaving: false,
+            flights: 0,
+            sent: false,
             doubtful: false,
+            doubts: Vec::new(),
+            permit: None,
             unsure: false,
             due,
             seen: 0,
@@ -108,6 +122,34 @@ impl Record {
             leads,
             place: Mutex::new(place),
             news: Notify::new(),
+            landed: Notify::new(),
+        }
+    }
+
+    /// Waits until it is known whether its key is written, or that nobody knows.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub(super) async fn land(&self) {
+        loop {
+            let mut landed = std::pin::pin!(self.landed.notified());
+            landed.as_mut().enable();
+            {
+                let place = self.place();
+                if place.flights == 0 || place.create != 0 {
+                    return;
+                }
+            }
+            landed.await;
+        }
+    }
+
+    /// Lets another ticket enter, if it is known what became of this one.
+    pub(super) fn settle(&self) {
+        let mut place = self.place();
+        if place.create != 0 || (place.flights == 0 && !place.doubtful) {
+            place.permit = None;
         }
     }
 
@@ -264,31 +306,6 @@ impl Place {
     pub(super) fn admit(&mut self) {
         self.admitted = true;
         self.ahead = HashMap::new();
-    }
-}
-
-/// Marks a place doubtful unless the answer comes.
-pub(super) struct Doubt<'a> {
-    record: &'a Record,
-    settled: bool,
-}
-
-impl<'a> Doubt<'a> {
-    pub(super) fn new(record: &'a Record) -> Self {
-        Doubt { record, settled: false }
-    }
-
-    /// The answer is here; `repeated` if an earlier try may be on its way.
-    pub(super) fn settle(mut self, repeated: bool) {
-        self.settled = !repeated;
-    }
-}
-
-impl Drop for Doubt<'_> {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.record.place().doubtful = true;
-        }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use holdline_kernel::{Schedule, Time};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -47,6 +48,8 @@ pub(super) struct Session {
     wanted: Notify,
     /// Nobody needs it any more.
     over: watch::Sender<bool>,
+    /// A write that named it was never answered, so it is not for new places any more.
+    tainted: AtomicBool,
     /// By what begins the keys of a line.
     slots: Mutex<HashMap<Vec<u8>, Slots>>,
 }
@@ -108,6 +111,23 @@ pub(super) fn seconds_for(lease: Duration) -> u64 {
     (length.as_secs() + u64::from(length.subsec_nanos() > 0)).max(2)
 }
 
+/// A new lease of so many seconds: its number, and the seconds that the server gave it.
+pub(super) async fn lease(wire: &Wire, seconds: u64, limit: Duration) -> Result<(i64, u64)> {
+    // Our own number, so that asking again after a lost answer makes no second lease.
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let message = "the system gave no random numbers, without which no lock is safe";
+        Error::because(ErrorKind::Denied, message, error)
+    })?;
+    let id = (i64::from_be_bytes(bytes) & i64::MAX).max(1);
+    let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
+    match wire.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
+        Ok(answer) => Ok((id, u64::try_from(answer.body.ttl).unwrap_or(0))),
+        Err(error) if fault::is_lease_there(&error) => Ok((id, seconds)),
+        Err(error) => Err(error),
+    }
+}
+
 impl Session {
     /// A new lease, for one who may read this key.
     pub(super) async fn grant(
@@ -116,28 +136,17 @@ impl Session {
         key: &[u8],
         limit: Duration,
     ) -> Result<Self> {
-        // Our own number, so that asking again after a lost answer makes no second lease.
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).map_err(|error| {
-            let message = "the system gave no random numbers, without which no lock is safe";
-            Error::because(ErrorKind::Denied, message, error)
-        })?;
-        let id = (i64::from_be_bytes(bytes) & i64::MAX).max(1);
-        let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
         let sent = clock::now();
-        let ttl = match wire.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
-            Ok(answer) => answer.body.ttl,
-            Err(error) if fault::is_lease_there(&error) => grant.ttl,
-            Err(error) => return Err(error),
-        };
+        let (lease, ttl) = lease(wire, seconds, limit).await?;
         Ok(Session {
-            lease: id,
+            lease,
             seconds,
-            ttl: Duration::from_secs(u64::try_from(ttl).unwrap_or(0)),
+            ttl: Duration::from_secs(ttl),
             key: key.to_vec(),
             life: watch::Sender::new(Life::Alive(sent)),
             wanted: Notify::new(),
             over: watch::Sender::new(false),
+            tainted: AtomicBool::new(false),
             slots: Mutex::default(),
         })
     }
@@ -169,6 +178,7 @@ impl Session {
             life: watch::Sender::new(Life::Alive(clock::now())),
             wanted: Notify::new(),
             over: watch::Sender::new(false),
+            tainted: AtomicBool::new(false),
             slots: Mutex::default(),
         }
     }
@@ -181,6 +191,16 @@ impl Session {
     /// Makes a lease known to be gone. Says whether that is news.
     pub(super) fn lose(&self) -> bool {
         self.life.send_replace(Life::Lost) != Life::Lost
+    }
+
+    /// Keeps new places from it: it is given back when the last of the old ones is gone, which
+    /// voids all writes with it that are still on their way.
+    pub(super) fn taint(&self) {
+        self.tainted.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_tainted(&self) -> bool {
+        self.tainted.load(Ordering::Relaxed)
     }
 
     /// Nobody will use it any more.
@@ -244,9 +264,9 @@ impl Session {
         (self.ttl / 8).clamp(Duration::from_millis(300), Duration::from_secs(1))
     }
 
-    /// Gives signs of life until it is lost or over; then gives it back. `turned` is called when
-    /// another member is chosen.
-    pub(super) async fn run(self: Arc<Self>, wire: Arc<Wire>, turned: impl Fn(), lost: impl Fn()) {
+    /// Gives signs of life until it is lost or nobody needs it; then gives it back. `turned` is
+    /// called when another member is chosen, `over` when the server has it no more.
+    pub(super) async fn run(self: Arc<Self>, wire: Arc<Wire>, turned: impl Fn(), over: impl Fn()) {
         let mut failures = 0;
         let backoff =
             Schedule::exponential(Duration::from_millis(10), Duration::from_millis(500)).jitter(50);
@@ -256,7 +276,7 @@ impl Session {
             match self.stream(&wire, member).await {
                 End::Lost => {
                     self.lose();
-                    lost();
+                    over();
                     return;
                 }
                 End::Over => break,
@@ -276,7 +296,9 @@ impl Session {
         let revoked = wire.call::<_, RevokeAnswer>(proto::REVOKE, &id, self.limit()).await;
         if let Err(error) = revoked {
             tracing::debug!(%error, lease = self.lease, "a lease was left to run out");
+            tokio::time::sleep(self.ttl).await;
         }
+        over();
     }
 
     /// Gives signs of life to one member.
@@ -328,8 +350,13 @@ impl Session {
 
     /// Asks something that only a majority can answer, so that the newest leadership is known.
     async fn ask_majority(&self, wire: &Wire) -> Result<()> {
-        let read = line::one(&self.key);
-        wire.call::<_, RangeAnswer>(proto::RANGE, &read, self.limit()).await.map(drop)
+        let (read, known) = (line::one(&self.key), wire.term());
+        let answer = wire.call::<_, RangeAnswer>(proto::RANGE, &read, self.limit()).await?;
+        let term = answer.body.header.unwrap_or_default().raft_term;
+        if term < known {
+            wire.go_back(known, term);
+        }
+        Ok(())
     }
 
     fn confirm(&self, at: Time) {

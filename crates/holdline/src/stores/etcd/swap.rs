@@ -15,15 +15,17 @@
 //! either. If it does not apply, both go on alone; if its outcome is not known, so do both, each
 //! as after a lost answer of its own.
 
+use super::answer::{self, Found};
+use super::beside;
 use super::enter::Request;
+use super::flight::Flight;
 use super::house::House;
 use super::line;
-use super::proto::{self, Op, Range, RequestOp, TxnAnswer};
-use super::record::{Doubt, Record};
-use super::wire::Answer;
+use super::proto::Txn;
+use super::record::Record;
 use crate::error::Result;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
@@ -50,11 +52,11 @@ enum Company {
 /// What a ticket that enters gives to the one that leaves.
 #[derive(Debug)]
 pub(super) struct Companion {
-    key: Vec<u8>,
-    put: RequestOp,
-    looks: Vec<RequestOp>,
+    /// How it would enter by itself.
+    entry: Txn,
+    flight: Arc<Flight>,
     /// Nothing if it is to go alone, and nothing was written. Dropped if nobody knows.
-    reply: oneshot::Sender<Option<TxnAnswer>>,
+    reply: oneshot::Sender<Option<Found>>,
 }
 
 /// A departure under way. It is over when this is dropped.
@@ -76,6 +78,11 @@ impl Exits {
         let before = self.map().insert(prefix.to_vec(), entry);
         drop(before); // whoever wanted to go along with that one goes alone
         Exit { exits: self, prefix: prefix.to_vec(), over }
+    }
+
+    /// Whether there is a departure from the line of this prefix.
+    fn is_open(&self, prefix: &[u8]) -> bool {
+        self.map().contains_key(prefix)
     }
 
     /// Goes along with a departure, if there is one and it has room; and what tells when it is
@@ -129,25 +136,27 @@ impl House {
     pub(super) async fn along(
         &self,
         request: &Request<'_>,
-        record: &Record,
-        offer: Option<(&RequestOp, &[Range])>,
-    ) -> Option<TxnAnswer> {
+        record: &Arc<Record>,
+        offer: Option<&Txn>,
+    ) -> Option<Found> {
         if record.capacity != 1 {
             return None;
         }
         let (reply, answer) = oneshot::channel();
-        let companion = offer.map(|(put, looks)| Companion {
-            key: record.key().0,
-            put: put.clone(),
-            looks: looks.iter().map(|range| Op::Range(range.clone()).into()).collect(),
-            reply,
+        if !self.exits.is_open(&record.prefix) {
+            return None;
+        }
+        let companion = offer.map(|entry| {
+            let mut entry = entry.clone();
+            if self.sees_beside() {
+                entry.compare.push(beside::no_other(&record.prefix));
+            }
+            Companion { entry, flight: Flight::new(record, None), reply }
         });
         let (joined, mut over) = self.exits.join(&record.prefix, companion)?;
         let limit = request.limit();
         if joined {
-            let doubt = Doubt::new(record);
             let answer = tokio::time::timeout(limit, answer).await.ok()?.ok()?;
-            doubt.settle(false);
             if answer.is_some() {
                 return answer;
             }
@@ -163,27 +172,30 @@ impl House {
         key: &[u8],
         create: i64,
         limit: Duration,
-    ) -> Result<Answer<TxnAnswer>> {
+    ) -> Result<Found> {
+        let Companion { entry, flight, reply } = companion;
         let alone = line::delete(key, create);
         let mut both = alone.clone();
-        both.compare.push(line::absent(&companion.key, Vec::new()));
+        both.compare.extend(entry.compare);
         // In this order, so that the look is at those who are in front of the newcomer.
-        both.success.extend(companion.looks);
-        both.success.push(companion.put);
-        let repeated = match self.wire.call::<_, TxnAnswer>(proto::TXN, &both, limit).await {
-            Ok(Answer { body, repeated }) if body.succeeded => {
-                let _ = companion.reply.send(Some(body.clone()));
-                return Ok(Answer { body, repeated });
+        both.success.extend(entry.success);
+        let answer = self.wire.write(&both, limit, &flight).await;
+        let found = answer.and_then(|answer| answer::read(&self.wire.address, &both, answer));
+        let repeated = match found {
+            Ok(found) if found.succeeded => {
+                let _ = reply.send(Some(found.clone()));
+                return Ok(found);
             }
-            Ok(answer) => answer.repeated,
+            Ok(found) => found.repeated,
             Err(error) if error.retryable() => return Err(error),
             // Refused, perhaps for the newcomer's sake.
             Err(_) => false,
         };
-        let answer = self.wire.call::<_, TxnAnswer>(proto::TXN, &alone, limit).await?;
+        drop(flight);
+        let found = self.txn(&alone, limit).await?;
         if !repeated {
-            let _ = companion.reply.send(None);
+            let _ = reply.send(None);
         }
-        Ok(Answer { repeated: answer.repeated || repeated, ..answer })
+        Ok(Found { repeated: found.repeated || repeated, ..found })
     }
 }

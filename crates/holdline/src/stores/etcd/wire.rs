@@ -7,6 +7,7 @@
 
 use super::address::{Address, Secret};
 use super::fault::{self, Verdict};
+use super::flight::Flight;
 use super::grpc::{self, Status};
 use super::link::{self, Ear, Link, Mouth};
 use super::proto::{self, Headed};
@@ -17,8 +18,8 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri};
 use prost::Message;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::{runtime, sync::watch};
 
@@ -34,6 +35,8 @@ pub(super) struct Wire {
     links: Mutex<HashMap<(runtime::Id, usize), Dialling>>,
     login: Option<(String, Secret)>,
     token: Mutex<Option<HeaderValue>>,
+    /// Some member has answered.
+    reached: AtomicBool,
     /// The newest term of leadership that any member has told of.
     term: AtomicU64,
 }
@@ -73,6 +76,7 @@ impl Wire {
             links: Mutex::default(),
             login,
             token: Mutex::default(),
+            reached: AtomicBool::new(false),
             term: AtomicU64::new(0),
         })
     }
@@ -102,6 +106,20 @@ impl Wire {
         self.term.fetch_max(header.raft_term, Ordering::Relaxed) <= header.raft_term
     }
 
+    /// The newest term of leadership that we know of.
+    pub(super) fn term(&self) -> u64 {
+        self.term.load(Ordering::Relaxed)
+    }
+
+    /// A majority says that an older term is the newest: this is not the cluster that we knew, or
+    /// one that has lost its data. What it says counts from now on.
+    pub(super) fn go_back(&self, known: u64, term: u64) {
+        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.term.compare_exchange(known, term, done, failed).is_ok() {
+            tracing::warn!(store = %self.address, "etcd has gone back: it has lost its data");
+        }
+    }
+
     /// Asks, with so much time for each member.
     pub(super) async fn call<Q, R>(
         &self,
@@ -113,17 +131,50 @@ impl Wire {
         Q: Message,
         R: Message + Headed + Default,
     {
+        self.send(path, request, limit, None).await
+    }
+
+    /// Asks for a key to be written; the flight learns what becomes of it, also if the future is
+    /// dropped.
+    pub(super) async fn write(
+        &self,
+        txn: &proto::Txn,
+        limit: Duration,
+        flight: &Arc<Flight>,
+    ) -> Result<Answer<proto::TxnAnswer>> {
+        self.send(proto::TXN, txn, limit, Some(flight)).await
+    }
+
+    async fn send<Q, R>(
+        &self,
+        path: &'static str,
+        request: &Q,
+        limit: Duration,
+        flight: Option<&Arc<Flight>>,
+    ) -> Result<Answer<R>>
+    where
+        Q: Message,
+        R: Message + Headed + Default,
+    {
         let frame = grpc::frame(request);
         let (mut repeated, mut logins) = (false, 0);
         for attempt in 1.. {
             let member = self.chosen();
-            let one = tokio::time::timeout(limit, self.ask(path, frame.clone(), member));
-            let status = match one.await {
+            let ask = self.ask(path, frame.clone(), member, flight);
+            let status = match tokio::time::timeout(limit, ask).await {
                 Ok(Ok(body)) => {
                     self.is_current(Headed::header(&body));
+                    self.reached.store(true, Ordering::Relaxed);
                     return Ok(Answer { body, repeated });
                 }
-                Ok(Err(status)) => status,
+                Ok(Err(status)) => {
+                    if fault::may_be_done(&status)
+                        && let Some(flight) = flight
+                    {
+                        flight.lose();
+                    }
+                    status
+                }
                 Err(_) => Status::late("it did not answer in time"),
             };
             match fault::judge(&status) {
@@ -137,8 +188,12 @@ impl Wire {
             }
             repeated |= fault::may_be_done(&status);
             let again = matches!(fault::judge(&status), Verdict::Elsewhere | Verdict::Later);
-            if !again || attempt >= ROUNDS * self.members.len() {
-                return Err(fault::error(&self.address, &status));
+            // Some errors are as good the first time as the third.
+            let plain = matches!(status.code, grpc::Code::Foreign | grpc::Code::Silent);
+            let rounds = if plain { 1 } else { ROUNDS };
+            if !again || attempt >= rounds * self.members.len() {
+                let reached = self.reached.load(Ordering::Relaxed);
+                return Err(fault::error(&self.address, &status, reached));
             }
             if attempt % self.members.len() == 0 {
                 // Nobody could: an election, most likely.
@@ -153,13 +208,14 @@ impl Wire {
         path: &'static str,
         body: Bytes,
         member: usize,
+        flight: Option<&Arc<Flight>>,
     ) -> std::result::Result<R, Status>
     where
         R: Message + Default,
     {
         let link = self.link(member).await?;
         let request = self.request(path, &link, member).await?;
-        link.unary(request, body).await
+        link.unary(request, body, flight.cloned()).await
     }
 
     /// Opens a stream of messages in both directions with one member.
@@ -241,7 +297,7 @@ impl Wire {
     ) -> std::result::Result<HeaderValue, Status> {
         let auth = proto::Auth { name: name.clone(), password: password.clone() };
         let request = self.bare(proto::AUTHENTICATE, member);
-        let answer: proto::AuthAnswer = link.unary(request, grpc::frame(&auth)).await?;
+        let answer: proto::AuthAnswer = link.unary(request, grpc::frame(&auth), None).await?;
         let mut token = HeaderValue::try_from(answer.token)
             .map_err(|_| Status::new(grpc::Code::Internal, "its token for us is not one"))?;
         token.set_sensitive(true);

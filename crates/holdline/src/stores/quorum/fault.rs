@@ -60,9 +60,9 @@ pub(crate) fn twice(one: &str, other: &str) -> Error {
 pub(crate) fn unfit(address: &str, fences: bool) -> Error {
     let message = if fences {
         format!(
-            "{address} cannot be a node of a quorum, as it lets nobody raise its tokens; use Redis, \
-             file or memory stores, or this store alone: it survives the loss of a minority of its \
-             servers by itself"
+            "{address} cannot be a node of a quorum, as it lets nobody raise its tokens; use \
+             Redis, file or memory stores, or this store alone: it survives the loss of a minority \
+             of its servers by itself"
         )
     } else {
         format!(

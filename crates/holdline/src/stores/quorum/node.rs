@@ -120,6 +120,7 @@ impl Node {
         let backoff =
             Schedule::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
         let pause = backoff.pause(state.probes, fastrand::u64(..));
+        let first = state.probes == 0;
         state.probes = state.probes.saturating_add(1);
         state.probing = true;
         drop(state);
@@ -128,7 +129,10 @@ impl Node {
         runtime.spawn(async move {
             match clock::within(now.after(PROBE), store.look(&line)).await {
                 Some(answer) => probe.0.ended(now, answer.as_ref().err()),
-                None => tracing::warn!(node = store.address(), "a node of a quorum is silent"),
+                None if first => {
+                    tracing::warn!(node = store.address(), "a node of the quorum is silent");
+                }
+                None => {}
             }
         });
     }

@@ -175,7 +175,7 @@ fn create(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).map_err(making)
 }
 
-/// Whether the file is a mount of its own, as when a container is given the file and not its folder.
+/// Whether the file is a mount of its own: a container may be given the file without its folder.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn mounted_alone(file: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};

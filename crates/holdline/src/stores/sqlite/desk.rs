@@ -2,8 +2,8 @@
 //!
 //! A transaction takes 10 to 20 microseconds, less than handing it to another thread. So the
 //! caller does it itself, unless the database is busy. Then the worker does, which can wait without
-//! holding up the caller's executor. While the worker has anything to do, all that writes goes to it
-//! in order: so whoever gave up on an operation and then leaves the line leaves after it.
+//! holding up the caller's executor. While the worker has anything to do, all that writes goes to
+//! it in order: so whoever gave up on an operation and then leaves the line leaves after it.
 
 use super::base::{Open, Site, pause};
 use super::fault::{busy, explain};

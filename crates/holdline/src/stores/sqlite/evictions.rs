@@ -1,7 +1,7 @@
 //! Places that were removed by force lately: by whom and why, for the processes that had them.
 //!
-//! A note is written in the transaction that removes the place. Few are kept, and not for long; what
-//! has expired goes with the next eviction, or with the next sweep of idle lines.
+//! A note is written in the transaction that removes the place. Few are kept, and not for long;
+//! what has expired goes with the next eviction, or with the next sweep of idle lines.
 
 use super::machine;
 use super::rows::{column, ticket};
@@ -23,7 +23,7 @@ pub(super) fn keep(conn: &Connection, name: &str, id: TicketId, note: &str) -> R
     let until = column(now.after(EVICTION_TIME).0);
     conn.prepare_cached(ADD)?.execute(params![name, id.0.to_be_bytes(), until, note])?;
     let too_many = conn.last_insert_rowid().saturating_sub(MOST);
-    conn.prepare_cached(OLDER)?.execute(params![too_many, name, EVICTIONS_KEPT as i64])?;
+    conn.prepare_cached(OLDER)?.execute(params![too_many, name, column(EVICTIONS_KEPT as u64)])?;
     Ok(())
 }
 

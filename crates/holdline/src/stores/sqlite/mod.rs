@@ -126,7 +126,7 @@ impl File {
             let wanted = || !reply.is_closed();
             let done =
                 wanted().then(|| house.desk.in_turn(limit, wanted, |conn| work(house, conn)));
-            drop((pending, room)); // before the reply, so that the next operation need not come here
+            drop((pending, room)); // before the reply: the next operation need not come here
             if let Some(done) = done {
                 let _ = reply.send(done.map(|done| house.deliver(done)));
             }
@@ -279,15 +279,11 @@ impl Store for File {
             let house = self.house();
             house.at_home()?;
             // Beside the worker, which may be waiting for its turn to write.
-            match house.desk.beside(|conn| book::look(conn, &line, &mut house.living())) {
-                Some(done) => Ok(done?.value),
-                None => {
-                    let look = move |house: &House, conn: &Connection| {
-                        book::look(conn, &line, &mut house.living())
-                    };
-                    self.order(look).await
-                }
+            let done = house.desk.beside(|conn| book::look(conn, &line, &mut house.living()));
+            if let Some(done) = done {
+                return Ok(done?.value);
             }
+            self.order(move |house, conn| book::look(conn, &line, &mut house.living())).await
         })
     }
 
@@ -322,8 +318,8 @@ impl Store for File {
     }
 
     fn twin(&self) -> Arc<dyn Store> {
-        // A connection that is stuck is stuck at the write lock, where another would be as well. But
-        // a disk that hangs must not hold up the keeper, which renews the locks of other stores too.
+        // A connection that is stuck is stuck at the write lock, where another would be as well.
+        // But a disk that hangs must not hold up the keeper, which renews other stores' locks too.
         Arc::new(File { aloof: true, ..self.clone() })
     }
 

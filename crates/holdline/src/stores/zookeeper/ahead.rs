@@ -48,6 +48,16 @@ impl House {
         parent: &str,
         time: Duration,
     ) -> Result<Vec<String>> {
+        self.list_synced(session, parent, time).await.map_err(|error| self.error(error))
+    }
+
+    /// The same, with the servers' own error.
+    pub(super) async fn list_synced(
+        &self,
+        session: &Session,
+        parent: &str,
+        time: Duration,
+    ) -> Result<Vec<String>, Zk> {
         let client = &session.client;
         let ask = || {
             let (synced, listed) = (client.sync(parent), client.list_children(parent));
@@ -58,19 +68,22 @@ impl House {
             }
         };
         match self.ask(session, time, ask).await {
-            Ok(children) => Ok(children),
             Err(Zk::NoNode) => Ok(Vec::new()),
-            Err(error) => Err(self.error(error)),
+            listed => listed,
         }
     }
 
     /// Looks for a node that may have been made, and is ours: it carries our ticket, and is on our
     /// session. One that an earlier session has left behind will go with that.
-    pub(super) async fn find_own(&self, record: &Record, time: Duration) -> Result<bool> {
+    pub(super) async fn find_own(
+        self: &Arc<Self>,
+        record: &Record,
+        time: Duration,
+    ) -> Result<bool> {
         let session = &record.session;
-        let children = self.children(session, &record.parent, time).await?;
+        let children = self.listed(&record.parent, record.id, time).await?;
         let members = line::members(&children);
-        for member in members.into_iter().filter(|member| member.id() == Some(record.id)) {
+        for member in members {
             let path = record.path(&member.child);
             let stat = self
                 .ask(session, time, || session.client.check_stat(&path))
@@ -92,6 +105,7 @@ impl House {
         let children = self.children(&record.session, &record.parent, request.limit()).await?;
         let members = line::members(&children);
         self.check_line(request, record, &members).await?;
+        self.check_recipes(request, record, &children).await?;
         Ok(line::blockers(&members, ticket.weight, ticket.capacity).is_empty())
     }
 
@@ -124,6 +138,11 @@ impl House {
         };
         let members = line::members(children);
         let Some(at) = members.iter().position(|member| member.child == own) else {
+            if members.iter().any(|member| member.id() == Some(record.id)) {
+                // Under another name than we were told.
+                record.place().doubtful = true;
+                return Err(self.error(Zk::Garbled));
+            }
             record.lose(&self.alarm.0);
             return Ok(());
         };
@@ -141,6 +160,9 @@ impl House {
         }
         if checked.is_ok() {
             checked = self.check_line(request, record, ahead).await;
+        }
+        if checked.is_ok() {
+            checked = self.check_recipes(request, record, children).await;
         }
         if let Err(error) = checked {
             self.take_back(request, record).await?;
@@ -200,14 +222,14 @@ impl House {
         if others.iter().any(Member::is_exhausted) {
             return Err(self.exhausted(record));
         }
-        let blind = others.iter().find(|member| !dialect.is_seen_by(member.family));
-        if let Some(member) = blind.filter(|_| !self.address.mixed) {
+        if let Some(member) = self.blind(others) {
             let message = format!(
-                "lock \"{}\" has mixed dialects: {} is in the line, whose owner would not see a \
-                 place of the dialect {}, so both would hold; use one dialect (?dialect=...), or \
-                 make its owner see ours and say ?mixed=wait",
+                "lock \"{}\" has mixed dialects: {} is in the line, a place of {}, whose owner \
+                 would not see a place of the dialect {}, so both would hold; use one dialect \
+                 (?dialect=...), or make its owner see ours and say ?mixed=wait",
                 record.line,
                 member.child,
+                member.family.name(),
                 dialect.name()
             );
             return Err(Error::new(ErrorKind::Mismatch, message));

@@ -2,6 +2,7 @@
 
 use super::address::{Address, Login};
 use super::codes::Zk;
+use super::identify::identify;
 use super::jute::{Reader, Writer};
 use super::sasl::Digest;
 use super::tls;
@@ -34,7 +35,9 @@ impl Ident {
 pub(super) enum Failure {
     /// Nobody listens there.
     Absent,
-    /// It is silent, hangs up, does not serve, or cannot be trusted.
+    /// It hangs up without a word: it does not serve, or not us.
+    HungUp,
+    /// It is silent, does not serve, or cannot be trusted.
     Unusable(String),
     /// No other would do better.
     Over(Zk),
@@ -51,6 +54,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Absent => f.write_str("nobody listens there"),
+            Failure::HungUp => f.write_str("it hangs up"),
             Failure::Unusable(why) => f.write_str(why),
             Failure::Over(why) => why.fmt(f),
         }
@@ -61,7 +65,7 @@ impl fmt::Display for Failure {
 impl From<Zk> for Failure {
     fn from(error: Zk) -> Self {
         match error {
-            Zk::SessionExpired | Zk::AuthFailed => Failure::Over(error),
+            Zk::SessionExpired | Zk::SessionGivenUp | Zk::AuthFailed => Failure::Over(error),
             error => Failure::unusable(error),
         }
     }
@@ -94,13 +98,62 @@ pub(super) async fn attach<T>(
         let body = Writer::default().int(0).text("digest").text(&login);
         hand.wire.say(xid::AUTH, op::AUTH, &body.0);
     }
-    let ident = answered(&hand.next().await?, ident)?;
+    let first = match hand.next().await {
+        Err(Zk::ConnectionLoss) => return Err(Failure::HungUp),
+        first => first?,
+    };
+    let ident = answered(&first, ident)?;
     match login {
         Some((Login::Digest, ..)) => drop(hand.reply(xid::AUTH).await?),
         Some((Login::Sasl, user, password)) => hand.sasl(user, password).await?,
         None => {}
     }
     Ok((hand.wire.turn(), ident))
+}
+
+/// Makes a new session with a host, or says what else answers there.
+pub(super) async fn introduce<T>(
+    address: &Address,
+    host: &str,
+    silence: Duration,
+    new: &Ident,
+) -> Result<(Wire<T>, Ident), Failure> {
+    let found = |stranger| Failure::Over(Zk::Stranger(stranger, host.to_owned()));
+    let mut attempt = std::pin::pin!(attach(address, host, silence, new, 0));
+    let look = async {
+        tokio::time::sleep(SUSPICIOUS).await;
+        identify(address, host).await
+    };
+    let failed = tokio::select! {
+        done = &mut attempt => match done {
+            Ok(_) | Err(Failure::Absent | Failure::Over(_)) => return done,
+            Err(failed) => failed,
+        },
+        stranger = look => match stranger {
+            Some(stranger) => return Err(found(stranger)),
+            None => return attempt.await,
+        },
+    };
+    Err(identify(address, host).await.map_or(failed, found))
+}
+
+/// After this time without an answer it is asked what it is that listens there.
+const SUSPICIOUS: Duration = Duration::from_millis(300);
+
+/// Whether the servers have lost transactions that they had confirmed: then they refuse a session
+/// that has seen those. That they are only behind (one is that follows, or has no leader) is
+/// told apart by a new session. To make one is a transaction to which a quorum agrees, so its
+/// number is higher than that of any before it, unless those are lost.
+pub(super) async fn went_back(address: &Address, host: &str, silence: Duration, seen: i64) -> bool {
+    let new = Ident::new(Duration::from_secs(2));
+    let Ok((wire, _)) = attach::<()>(address, host, silence, &new, 0).await else { return false };
+    let mut hand = Hand { wire, silence };
+    hand.wire.ask(op::EXISTS, &Writer::default().text("/").bool(false).0, ());
+    let asked = hand.next().await;
+    hand.wire.ask(op::CLOSE, &[], ());
+    let _closed = hand.next().await;
+    let header = asked.and_then(|frame| Header::read(&frame).map(|(header, _)| header));
+    header.is_ok_and(|header| header.xid == 1 && header.zxid > 0 && header.zxid < seen)
 }
 
 /// Each address of a host in turn.
@@ -128,8 +181,11 @@ fn answered(frame: &[u8], old: &Ident) -> Result<Ident, Failure> {
     let (_version, millis, id) = (reader.int()?, reader.int()?, reader.long()?);
     let password = reader.bytes()?.to_vec();
     let length = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
-    if id == 0 || length.is_zero() || (old.id != 0 && old.id != id) {
+    if id == 0 || length.is_zero() {
         return Err(Failure::Over(Zk::SessionExpired));
+    }
+    if old.id != 0 && old.id != id {
+        return Err(Failure::from(Zk::Garbled));
     }
     // Old servers do not say it, and have no such mode.
     if reader.bool().unwrap_or(false) {
@@ -137,9 +193,10 @@ fn answered(frame: &[u8], old: &Ident) -> Result<Ident, Failure> {
     }
     if old.id != 0 && length < old.length {
         tracing::warn!(?length, was = ?old.length, "a server keeps the session for a shorter time");
-        return Err(Failure::Over(Zk::SessionExpired));
+        return Err(Failure::Over(Zk::SessionGivenUp));
     }
-    let length = if old.id == 0 { length } else { old.length };
+    // One that is kept for longer than we asked for is as good for us as that.
+    let length = length.min(old.length);
     Ok(Ident { id, password, length })
 }
 

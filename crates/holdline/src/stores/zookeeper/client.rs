@@ -5,12 +5,15 @@
 //! any time.
 
 use super::address::Address;
-use super::attach::{Failure, Ident, attach};
+use super::attach::{Failure, Ident, introduce};
 use super::codes::Zk;
 use super::jute::{Acl, Stat, Writer};
 use super::link::{Answer, Link, Reply, State};
 use super::watches::{Kind, Watch};
 use super::wire::op;
+use crate::clock;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -33,30 +36,53 @@ pub(super) enum Mode {
     Container = 4,
 }
 
+/// After this time without an answer the next server is asked, too.
+const NEXT: Duration = Duration::from_millis(300);
+
 impl Client {
     /// A new session, of the first server that gives one; each is asked once, and has `silence` for
     /// each step of that. [`Zk::NoHosts`] is that nobody listens at any of the addresses.
     pub(super) async fn connect(address: &Address, silence: Duration) -> Result<Client, Zk> {
         let mut hosts = address.hosts.clone();
         fastrand::shuffle(&mut hosts);
-        let new = Ident::new(address.session);
+        let new = &Ident::new(address.session);
         let mut failure = Zk::NoHosts;
-        for host in &hosts {
-            match attach(address, host, silence, &new, 0).await {
-                Ok((wire, ident)) => {
-                    let (id, length) = (ident.id, ident.length);
-                    let link = Link::new(address.clone(), silence, wire, ident);
-                    return Ok(Client { link, id, length });
+        let (mut hosts, mut tries) = (hosts.iter(), FuturesUnordered::new());
+        loop {
+            // One that is silent does not keep the next one from being asked.
+            let first = tries.is_empty();
+            let next = async {
+                if !first {
+                    clock::pause(NEXT).await;
                 }
-                Err(Failure::Absent) => {}
-                Err(Failure::Over(Zk::AuthFailed)) => return Err(Zk::AuthFailed),
-                Err(why) => {
-                    tracing::debug!(%host, %why, "no session with ZooKeeper");
-                    failure = Zk::ConnectionLoss;
+            };
+            tokio::select! {
+                biased;
+                Some((host, outcome)) = tries.next() => match outcome {
+                    Ok((wire, ident)) => {
+                        let Ident { id, length, .. } = ident;
+                        let link = Link::new(address.clone(), silence, wire, ident);
+                        return Ok(Client { link, id, length });
+                    }
+                    Err(Failure::Absent) => {}
+                    Err(Failure::Over(Zk::AuthFailed)) => return Err(Zk::AuthFailed),
+                    Err(why) => {
+                        tracing::debug!(%host, %why, "no session with ZooKeeper");
+                        failure = match (failure, why) {
+                            (known @ Zk::Stranger(..), _) => known,
+                            (_, Failure::Over(stranger @ Zk::Stranger(..))) => stranger,
+                            _ => Zk::ConnectionLoss,
+                        };
+                    }
+                },
+                () = next, if hosts.len() > 0 => {
+                    let host = hosts.next().map_or("", String::as_str);
+                    let attempt = introduce(address, host, silence, new);
+                    tries.push(async move { (host, attempt.await) });
                 }
+                else => return Err(failure),
             }
         }
-        Err(failure)
     }
 
     /// How it goes with the connection.
@@ -190,6 +216,18 @@ impl Client {
         old: &str,
     ) -> Reply<Result<(), Zk>> {
         let body = creation(part(Writer::default(), op::CREATE), new, data, mode, acl);
+        self.multi(part(body, op::DELETE).text(old).int(ANY))
+    }
+
+    /// Deletes a node and sets the data of another that has this version, or neither.
+    pub(super) fn delete_and_set(
+        &self,
+        old: &str,
+        path: &str,
+        data: &[u8],
+        version: i32,
+    ) -> Reply<Result<(), Zk>> {
+        let body = part(Writer::default(), op::SET_DATA).text(path).bytes(data).int(version);
         self.multi(part(body, op::DELETE).text(old).int(ANY))
     }
 

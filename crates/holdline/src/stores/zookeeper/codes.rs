@@ -11,8 +11,16 @@ pub(super) enum Zk {
     Timeout,
     /// Nobody listens at any of the addresses.
     NoHosts,
-    /// The session is over, or nobody wants it any more.
+    /// A server says that the session is over.
     SessionExpired,
+    /// It is over for us, since we cannot rely on it any more; the servers may still keep it.
+    SessionGivenUp,
+    /// What was done after it was begun is not known to the servers any more.
+    WentBack,
+    /// What listens at this host is something else.
+    Stranger(Stranger, String),
+    /// Too much is under way: nothing was sent.
+    Busy,
     /// The session has a newer connection than the one that asked.
     SessionMoved,
     /// The server knows the user, and not by this password.
@@ -35,6 +43,33 @@ pub(super) enum Zk {
     Garbled,
     /// Another code of the server's.
     Code(i32),
+}
+
+/// What listens where ZooKeeper should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stranger {
+    Http,
+    Tls,
+    /// ZooKeeper without TLS, though it is asked for.
+    Plain,
+    Unknown,
+}
+
+impl Stranger {
+    fn what(self) -> &'static str {
+        match self {
+            Stranger::Http => {
+                "an HTTP server answers; name ZooKeeper's client port, which is 2181 unless \
+                 configured otherwise"
+            }
+            Stranger::Tls => "a server answers that speaks TLS; write zks:// for that",
+            Stranger::Plain => {
+                "a ZooKeeper answers that speaks no TLS; write zookeeper://, or name its \
+                 secureClientPort"
+            }
+            Stranger::Unknown => "something answers that is no ZooKeeper",
+        }
+    }
 }
 
 impl Zk {
@@ -66,10 +101,16 @@ impl Zk {
 impl fmt::Display for Zk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Zk::Stranger(stranger, host) => {
+                return write!(f, "at {host} {}", stranger.what());
+            }
             Zk::ConnectionLoss => "the connection broke",
             Zk::Timeout => "no answer in time",
             Zk::NoHosts => "nobody listens there",
             Zk::SessionExpired => "the session is over",
+            Zk::SessionGivenUp => "the session was given up",
+            Zk::WentBack => "the servers have lost transactions that they had confirmed",
+            Zk::Busy => "too many acquisitions are under way or being given up",
             Zk::SessionMoved => "the session has moved to another connection",
             Zk::AuthFailed => "the login was refused",
             Zk::NoAuth => "the node's ACL does not allow it",

@@ -29,6 +29,21 @@ pub(super) enum Family {
     Bare,
     /// `x-SESSION-NNNNNNNNNN`, the recipe that comes with ZooKeeper: it sees every child.
     Recipe,
+    /// `n-NNNNNNNNNN` or `n_NNNNNNNNNN`, elections after ZooKeeper's own recipe for these.
+    Election,
+}
+
+impl Family {
+    /// What it is, for messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Family::Curator => "Curator",
+            Family::Kazoo => "kazoo",
+            Family::Bare => "zk-lock or a client like it (lock-N)",
+            Family::Recipe => "ZooKeeper's own lock (x-SESSION-N)",
+            Family::Election => "an election after ZooKeeper's own recipe (n-N, n_N)",
+        }
+    }
 }
 
 impl Dialect {
@@ -88,6 +103,10 @@ pub(super) fn read(stem: &str) -> Option<Stem> {
         .or_else(|| mark("__rlock__", Family::Kazoo, reader))
         .or_else(|| mark("latch-", Family::Curator, None))
         .or_else(|| mark("lock-", Family::Curator, None))
+        .or_else(|| {
+            let election = matches!(stem, "n-" | "n_") || stem.ends_with("-n_");
+            election.then_some(Stem { family: Family::Election, weights: None })
+        })
         .or_else(|| is_recipe(stem).then_some(Stem { family: Family::Recipe, weights: None }))
 }
 
@@ -181,6 +200,10 @@ mod tests {
             ("lock-", Some(Family::Bare), false),
             ("x-72057600000000000-", Some(Family::Recipe), false),
             ("x-0123456789abcdef-", Some(Family::Recipe), false),
+            ("n-", Some(Family::Election), false),
+            ("n_", Some(Family::Election), false),
+            ("0123-n_", Some(Family::Election), false),
+            ("man-", None, false),
             ("job-", None, false),
             ("é__lock__", Some(Family::Kazoo), false),
             ("", None, false),

@@ -4,6 +4,7 @@
 //! and a session's requests are carried out in that order: a list that is asked for right behind
 //! the creation of a node has that node in it.
 
+use super::cleanup::Unstarted;
 use super::client::Mode;
 use super::fault::{self, Zk};
 use super::house::{House, limit};
@@ -80,7 +81,7 @@ impl House {
                         let place = record.place();
                         (record.session.is_lost(), place.create == 0 && !place.doubtful)
                     };
-                    if lost || unwritten {
+                    if !lost && unwritten {
                         self.forget(&record);
                     }
                     if !lost || tries >= TRIES {
@@ -94,19 +95,34 @@ impl House {
     /// The record of a ticket that has no place yet.
     async fn record(self: &Arc<Self>, request: &Request<'_>, began: Time) -> Result<Arc<Record>> {
         let ticket = request.ticket;
-        if let Some(record) = self.find(ticket.id) {
-            if !record.session.is_lost() {
-                return Ok(record);
-            }
-            self.forget(&record); // what it may have left is gone with the session
+        let old = self.find(ticket.id);
+        if let Some(record) = old.as_ref().filter(|record| !record.session.is_lost()) {
+            return Ok(Arc::clone(record));
         }
+        let unstarted = old.is_none().then(|| Unstarted::new(self, ticket.id));
+        let over = began.after(request.limit());
         let session = self.session(request.limit()).await?;
         session.check(&self.address, ticket.lease)?;
+        let permit = Arc::clone(&self.cleanup.entering).acquire_owned();
+        let Some(Ok(permit)) = clock::within(over, permit).await else {
+            return Err(self.error(Zk::Busy));
+        };
         let parent = path::of(&self.address.root, request.line);
         let due = began.after(ticket.patience.max(ticket.lease));
         let record = Record::new(request.line, parent, ticket, request.note, session, due);
+        {
+            let mut place = record.place();
+            place.permit = Some(permit);
+            place.stale = old.as_ref().is_some_and(|old| old.may_be_there());
+        }
+        if let Some(old) = &old {
+            self.forget(old);
+        }
         let record = Arc::new(record);
         self.remember(&record);
+        if let Some(unstarted) = unstarted {
+            unstarted.start();
+        }
         Ok(record)
     }
 
@@ -165,8 +181,8 @@ impl House {
                 return Err(error);
             }
         };
-        let child = path.rsplit('/').next().unwrap_or_default();
-        let member = Member::read(child).ok_or(Zk::Unimplemented)?;
+        let child = path.strip_prefix(&stem).and_then(|_| path.rsplit('/').next());
+        let member = child.and_then(Member::read).ok_or(Zk::Garbled)?;
         record.born(&member, stat.czxid);
         doubt.settle();
         // That the list did not come is no reason to make another node.
@@ -247,7 +263,11 @@ impl House {
     }
 
     /// Deletes a node that should not be there.
-    pub(super) async fn take_back(&self, request: &Request<'_>, record: &Record) -> Result<()> {
+    pub(super) async fn take_back(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Record,
+    ) -> Result<()> {
         let leaving = Leaving::new(record);
         self.remove(record, request.limit()).await?;
         self.forget(record);

@@ -16,7 +16,7 @@ pub(super) fn is_cut(error: &Zk) -> bool {
 
 /// Whether the session is over, and with it all that stood on it.
 pub(super) fn is_over(error: &Zk) -> bool {
-    matches!(error, Zk::SessionExpired | Zk::AuthFailed)
+    matches!(error, Zk::SessionExpired | Zk::SessionGivenUp | Zk::WentBack | Zk::AuthFailed)
 }
 
 /// The error for the caller. What the client says is kept as its cause: it contains no secrets.
@@ -39,8 +39,17 @@ pub(super) fn error(address: &Address, error: Zk) -> Error {
             let message = format!("a node that the lock needs is ephemeral in {address}");
             (ErrorKind::Corrupt, message)
         }
-        Zk::BadArguments | Zk::Garbled => {
-            (ErrorKind::Corrupt, format!("{address} did not understand us"))
+        Zk::Garbled => (ErrorKind::Unavailable, format!("an answer of {address} makes no sense")),
+        Zk::BadArguments => (ErrorKind::Corrupt, format!("{address} did not understand us")),
+        Zk::Stranger(..) => {
+            (ErrorKind::Invalid, format!("{address} is no address of ours: {error}"))
+        }
+        Zk::Busy => {
+            let message = format!(
+                "too many acquisitions of this process are under way in {address}, or are being \
+                 given up there; ask for less at once"
+            );
+            (ErrorKind::Unavailable, message)
         }
         Zk::NoHosts => {
             let message = format!(

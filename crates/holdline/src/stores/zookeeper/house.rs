@@ -2,9 +2,11 @@
 //! look after them, on a thread of their own, where no busy program holds them up.
 
 use super::address::Address;
+use super::cleanup::{self, Cleanup};
 use super::fault::{self, Zk};
 use super::jute::Acl;
-use super::record::{Leaving, Record};
+use super::others;
+use super::record::Record;
 use super::session::Session;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -12,6 +14,7 @@ use crate::store::TicketId;
 use crate::stores::background::{Bell, runtime};
 use holdline_kernel::Time;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -25,7 +28,10 @@ pub(super) struct House {
     /// How often it was tried to open a session.
     opened: watch::Sender<u64>,
     records: Mutex<HashMap<TicketId, Arc<Record>>>,
+    /// There has been a session.
+    reached: AtomicBool,
     pub(super) alarm: Bell,
+    pub(super) cleanup: Cleanup,
     /// There is something to look after.
     nudge: Arc<Notify>,
 }
@@ -76,7 +82,9 @@ impl House {
             desk: Mutex::default(),
             opened: watch::Sender::new(0),
             records: Mutex::default(),
+            reached: AtomicBool::new(false),
             alarm: Bell::default(),
+            cleanup: Cleanup::default(),
             nudge: Arc::default(),
         });
         spawn(steward(Arc::downgrade(&house), Arc::clone(&house.nudge)));
@@ -109,8 +117,11 @@ impl House {
     pub(super) fn forget(&self, record: &Record) {
         let forgotten = self.records().remove(&record.id);
         if let Some(record) = &forgotten {
-            let watches = std::mem::take(&mut record.place().watches);
-            drop(watches);
+            let (watches, permit) = {
+                let mut place = record.place();
+                (std::mem::take(&mut place.watches), place.permit.take())
+            };
+            drop((watches, permit));
         }
     }
 
@@ -148,8 +159,11 @@ impl House {
             if let Some(session) = self.living() {
                 return Ok(session);
             }
-            let failure = self.desk().failure.clone().unwrap_or(Zk::Timeout);
-            let absent = failure == Zk::NoHosts;
+            let mut failure = self.desk().failure.clone().unwrap_or(Zk::Timeout);
+            let absent = matches!(failure, Zk::NoHosts | Zk::Stranger(..));
+            if matches!(failure, Zk::Stranger(..)) && self.reached.load(Ordering::Relaxed) {
+                failure = Zk::ConnectionLoss; // it will be the right one again
+            }
             let error = self.error(failure);
             // Who is on its way up is worth the time that there is; who is not there is not.
             if absent || error.kind() != ErrorKind::Unavailable || clock::now() >= over {
@@ -178,6 +192,7 @@ impl House {
                     Ok(session) => {
                         let session = Arc::new(session);
                         desk.failure = None;
+                        house.reached.store(true, Ordering::Relaxed);
                         desk.session = Some(Arc::clone(&session));
                         let house = Arc::downgrade(&house);
                         let lost = move |id| {
@@ -205,13 +220,17 @@ impl House {
         }
         let records: Vec<_> = self.records().values().cloned().collect();
         let theirs = records.iter().filter(|record| record.session.id == id);
-        theirs.for_each(|record| record.lose(&self.alarm.0));
+        let now = clock::now();
+        for record in theirs {
+            record.lose(&self.alarm.0);
+            record.place().abandon(now);
+        }
     }
 
     /// Takes in how a request failed.
     pub(super) fn failed(&self, session: &Session, error: &Zk) {
         if fault::is_over(error) {
-            session.lose();
+            session.fail(error);
             self.expired(session.id);
         }
     }
@@ -221,13 +240,24 @@ impl House {
         let now = clock::now();
         let records: Vec<_> = self.records().values().cloned().collect();
         let nobody = records.is_empty();
+        let mut longest: Option<(Time, Arc<Record>)> = None;
         for record in records {
             if record.lapse(now, &self.alarm.0) {
-                let house = Arc::clone(self);
-                spawn(async move { house.sweep(record).await });
+                spawn(cleanup::sweep(Arc::downgrade(self), record));
             } else if !record.place().leaving {
                 record.guard(&self.alarm.0);
+                let since = record.place().patrol_since(now);
+                if let Some(since) = since
+                    && longest.as_ref().is_none_or(|(first, _)| since < *first)
+                {
+                    longest = Some((since, record));
+                }
             }
+        }
+        // One at a time, so that many locks cost no more than a few.
+        if let Some((_, record)) = longest {
+            record.place().patrolled(now);
+            spawn(others::patrol(Arc::downgrade(self), record));
         }
         let mut desk = self.desk();
         if !nobody || desk.opening {
@@ -236,21 +266,6 @@ impl House {
             && let Some(session) = desk.session.take()
         {
             session.end();
-        }
-    }
-
-    /// Removes the node of a ticket that has lapsed.
-    async fn sweep(self: Arc<Self>, record: Arc<Record>) {
-        let leaving = Leaving::new(&record);
-        match self.remove(&record, Duration::from_secs(1)).await {
-            Ok(_) => {
-                self.forget(&record);
-                leaving.done();
-            }
-            // The next round tries again.
-            Err(error) => {
-                tracing::debug!(%error, name = %record.line, "a place that lapsed is still there");
-            }
         }
     }
 }

@@ -104,10 +104,10 @@ impl<'a> Reader<'a> {
     pub(super) fn stat(&mut self) -> Result<Stat, Zk> {
         let (czxid, _mzxid) = (self.long()?, self.long()?);
         let (_ctime, _mtime) = (self.long()?, self.long()?);
-        let (_version, _cversion, _aversion) = (self.int()?, self.int()?, self.int()?);
+        let (version, _cversion, _aversion) = (self.int()?, self.int()?, self.int()?);
         let ephemeral_owner = self.long()?;
         let (_data_length, _children) = (self.int()?, self.int()?);
-        Ok(Stat { czxid, pzxid: self.long()?, ephemeral_owner })
+        Ok(Stat { czxid, pzxid: self.long()?, version, ephemeral_owner })
     }
 }
 
@@ -118,6 +118,8 @@ pub(super) struct Stat {
     pub(super) czxid: i64,
     /// The last one that made or removed a child of it.
     pub(super) pzxid: i64,
+    /// How often its data were changed.
+    pub(super) version: i32,
     /// The session that it lasts with, or 0.
     pub(super) ephemeral_owner: i64,
 }
@@ -158,7 +160,7 @@ mod tests {
     fn a_stat_is_read_as_it_is_sent() {
         let written = Writer::default().long(1).long(2).long(3).long(4).int(5).int(6).int(7);
         let written = written.long(8).int(9).int(10).long(11);
-        let stat = Stat { czxid: 1, pzxid: 11, ephemeral_owner: 8 };
+        let stat = Stat { czxid: 1, pzxid: 11, version: 5, ephemeral_owner: 8 };
         assert_eq!(Reader(&written.0).stat(), Ok(stat));
         for len in 0..written.0.len() {
             assert_eq!(Reader(&written.0[..len]).stat(), Err(Zk::Garbled), "{len} bytes");

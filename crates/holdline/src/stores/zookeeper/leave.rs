@@ -17,14 +17,13 @@ pub(super) const LIMIT: Duration = Duration::from_secs(4);
 
 impl House {
     pub(super) async fn leave(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
+        if self.cleanup.unsent().take(id) {
+            return Ok(false);
+        }
         let Some(record) = self.find(id) else {
             // Not one of ours, or not any more.
-            let session = self.session(LIMIT).await?;
             let parent = path::of(&self.address.root, line);
-            let Some(child) = self.find_child(&session, &parent, id).await? else {
-                return Ok(false);
-            };
-            return self.delete(&session, &format!("{parent}/{child}"), LIMIT).await;
+            return self.remove_listed(&parent, id, LIMIT).await;
         };
         let leaving = Leaving::new(&record);
         let time = limit(record.place().lease);
@@ -35,24 +34,32 @@ impl House {
         Ok(was_there)
     }
 
-    /// Removes a ticket's node, wherever it is. Says whether it was there.
-    pub(super) async fn remove(&self, record: &Record, time: Duration) -> Result<bool> {
+    /// Removes a ticket's node, wherever it is. Says whether it was there. Once this has said
+    /// either, it is not there any more, and will not be.
+    pub(super) async fn remove(self: &Arc<Self>, record: &Record, time: Duration) -> Result<bool> {
         let session = &record.session;
-        if session.is_lost() {
-            return Ok(false); // gone, or going
-        }
-        let doubtful = record.place().doubtful;
-        if doubtful && !self.find_own(record, time).await? {
+        if !record.may_be_there() {
             return Ok(false);
         }
-        match record.own() {
-            Some(path) => self.delete(session, &path, time).await,
-            None => Ok(false),
+        let (doubtful, stale) = {
+            let place = record.place();
+            (place.doubtful, place.stale)
+        };
+        // A session that is over for us may still be one for the servers.
+        match record.own().filter(|_| !doubtful && !stale && !session.is_lost()) {
+            Some(path) if self.delete(session, &path, time).await? => Ok(true),
+            Some(_) if record.place().gone => Ok(false), // as we were told
+            _ => self.remove_listed(&record.parent, record.id, time).await,
         }
     }
 
     /// Deletes a node. Nobody else's node ever has its path.
-    async fn delete(&self, session: &Session, path: &str, time: Duration) -> Result<bool> {
+    pub(super) async fn delete(
+        &self,
+        session: &Session,
+        path: &str,
+        time: Duration,
+    ) -> Result<bool> {
         // An answer that was lost may have been that it is done.
         let mut tries = 0;
         let delete = || {
@@ -67,27 +74,16 @@ impl House {
                 let _ = self.is_there(session, time, path).await;
                 Ok(false)
             }
-            Err(_) if session.is_lost() => Ok(false),
+            Err(_) if session.has_ended() => Ok(false),
             Err(error) => Err(self.error(error)),
         }
-    }
-
-    /// The child of a line's node that carries this ticket.
-    async fn find_child(
-        &self,
-        session: &Session,
-        parent: &str,
-        id: TicketId,
-    ) -> Result<Option<String>> {
-        let places = self.seen(session, parent).await?;
-        Ok(places.into_iter().find(|place| place.id == id).map(|place| place.member.child))
     }
 
     pub(super) async fn evict(
         self: &Arc<Self>,
         line: &Name,
         id: TicketId,
-        reason: &str,
+        note: &str,
     ) -> Result<Option<Seq>> {
         let session = self.session(LIMIT).await?;
         let parent = path::of(&self.address.root, line);
@@ -96,10 +92,9 @@ impl House {
             return Ok(None);
         };
         let path = format!("{parent}/{}", victim.member.child);
-        if !self.delete(&session, &path, LIMIT).await? {
+        if !self.delete_noted(&session, &parent, &path, (id, note)).await? {
             return Ok(None);
         }
-        tracing::warn!(name = %line, token = victim.create, reason, "place removed by force");
         if let Some(record) = self.find(id) {
             record.lose(&self.alarm.0);
         }

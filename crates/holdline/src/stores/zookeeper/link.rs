@@ -8,8 +8,9 @@
 //! [`Zk::ConnectionLoss`], and is never sent again. What was not sent yet waits for the next one.
 
 use super::address::Address;
-use super::attach::{Failure, Ident, attach};
+use super::attach::{Failure, Ident, attach, went_back};
 use super::codes::Zk;
+use super::fault;
 use super::jute::Reader;
 use super::watches::{Kind, Watch, Watches};
 use super::wire::{Header, Wire, op, xid};
@@ -29,8 +30,10 @@ pub(super) enum State {
     Serving,
     /// Another is being made.
     Broken,
-    /// The session is over.
+    /// The session is over for us.
     Over,
+    /// The session is over, also for the servers.
+    Ended,
 }
 
 /// What a server answered.
@@ -74,6 +77,9 @@ struct Ask {
     kept: Kept,
 }
 
+/// From so many on, what is still to be sent is looked through for what nobody wants any more.
+const MANY: usize = 256;
+
 /// What the task and those who ask share.
 pub(super) struct Link {
     inner: Mutex<Inner>,
@@ -96,13 +102,33 @@ struct Inner {
 
 /// What is still to be done with a connection that is there.
 impl Inner {
-    /// Sends what was asked and is still wanted.
+    /// Puts something behind what is still to be sent. What nobody wants any more makes room.
+    fn push(&mut self, ask: Ask) {
+        let many = self.queue.len();
+        if many >= MANY && many.is_power_of_two() {
+            self.queue.retain(|ask| ask.kept.is_wanted());
+        }
+        self.queue.push_back(ask);
+    }
+
+    /// Sends what was asked and is still wanted, as far as there is room on the connection.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), Zk> {
         let Some(wire) = &mut self.wire else { return Ok(()) };
-        for ask in self.queue.drain(..).filter(|ask| ask.kept.is_wanted()) {
-            wire.ask(ask.op, &ask.body, ask.kept);
+        loop {
+            let mut more = false;
+            while wire.has_room()
+                && let Some(ask) = self.queue.pop_front()
+            {
+                if ask.kept.is_wanted() {
+                    wire.ask(ask.op, &ask.body, ask.kept);
+                    more = true;
+                }
+            }
+            wire.write(cx)?;
+            if !more {
+                return Ok(());
+            }
         }
-        wire.write(cx)
     }
 
     /// Takes in what the server says.
@@ -122,7 +148,7 @@ impl Inner {
         let kept = wire.answered(header.xid)?;
         self.seen = self.seen.max(header.zxid);
         match Zk::of(header.code) {
-            Some(error @ (Zk::SessionExpired | Zk::AuthFailed)) => {
+            Some(error) if fault::is_over(&error) => {
                 kept.answer(Err(error.clone()));
                 return Err(error);
             }
@@ -180,7 +206,7 @@ impl Link {
         let mut inner = self.inner();
         match inner.over.clone() {
             Some(error) => kept.answer(Err(error)),
-            None => inner.queue.push_back(Ask { op, body, kept }),
+            None => inner.push(Ask { op, body, kept }),
         }
         Reply { link: Some(Arc::clone(self)), answer, read }
     }
@@ -206,7 +232,7 @@ impl Link {
     async fn run(self: Arc<Self>, address: Address, mut ident: Ident) {
         loop {
             let why = self.serve().await;
-            if matches!(why, Zk::SessionExpired | Zk::AuthFailed) {
+            if fault::is_over(&why) {
                 return self.end(&why);
             }
             tracing::debug!(%why, "a connection to ZooKeeper broke");
@@ -249,7 +275,7 @@ impl Link {
             let closing = inner.closing;
             let Some(wire) = &mut inner.wire else { return Poll::Ready(Zk::ConnectionLoss) };
             if closing && wire.is_done() {
-                return Poll::Ready(Zk::SessionExpired);
+                return Poll::Ready(Zk::SessionGivenUp);
             }
             let taken = match ready!(wire.poll_frame(cx)) {
                 Ok(frame) => inner.take(frame),
@@ -294,6 +320,13 @@ impl Link {
                             return Ok(wire);
                         }
                         Err(Failure::Over(error)) => return Err(error),
+                        Err(Failure::HungUp)
+                            if went_back(address, host, self.silence, seen).await =>
+                        {
+                            let store = address.to_string();
+                            tracing::warn!(store, "it has lost confirmed transactions");
+                            return Err(Zk::WentBack);
+                        }
                         Err(why) => tracing::debug!(%host, %why, "no connection to ZooKeeper"),
                     }
                 }
@@ -301,7 +334,7 @@ impl Link {
                 pause = (pause * 2).min(Duration::from_millis(400));
             }
         };
-        clock::within(over, search).await.unwrap_or(Err(Zk::SessionExpired))
+        clock::within(over, search).await.unwrap_or(Err(Zk::SessionGivenUp))
     }
 
     /// Goes on with another connection: watches are set again first of all.
@@ -324,7 +357,8 @@ impl Link {
             inner.watches.end();
             (inner.wire.take(), std::mem::take(&mut inner.queue))
         };
-        self.state.send_replace(State::Over);
+        let ended = *why == Zk::SessionExpired;
+        self.state.send_replace(if ended { State::Ended } else { State::Over });
         let sent = wire.into_iter().flat_map(Wire::unanswered);
         let asked = queue.into_iter().map(|ask| ask.kept);
         sent.chain(asked).for_each(|kept| kept.answer(Err(why.clone())));
@@ -347,6 +381,6 @@ impl<T> Future for Reply<T> {
             link.flush();
         }
         let outcome = ready!(Pin::new(&mut self.answer).poll(cx));
-        Poll::Ready((self.read)(outcome.unwrap_or(Err(Zk::SessionExpired))))
+        Poll::Ready((self.read)(outcome.unwrap_or(Err(Zk::SessionGivenUp))))
     }
 }

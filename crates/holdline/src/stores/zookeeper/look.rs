@@ -11,7 +11,7 @@ use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{Standee, TicketId, View};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -25,6 +25,12 @@ pub(super) struct Seen {
     /// Its token.
     pub(super) create: i64,
     told: Told,
+}
+
+/// The id of a node whose name has none. It fits no other node, now or later, and differs from all
+/// others from its first digits on, so that the beginning is enough to name it by.
+fn made_up(path: &str, czxid: i64) -> TicketId {
+    TicketId(u128::from_be_bytes(md5::compute(format!("{path} {czxid}")).0))
 }
 
 impl House {
@@ -42,10 +48,7 @@ impl House {
             };
             let told = Told::read(&data);
             let create = told.token.unwrap_or(stat.czxid);
-            // One whose name has no id gets one that fits no other node, now or later.
-            let owner = stat.ephemeral_owner.unsigned_abs();
-            let made_up = u128::from(stat.czxid.unsigned_abs()) << 64 | u128::from(owner);
-            let id = member.id().unwrap_or(TicketId(made_up));
+            let id = member.id().unwrap_or_else(|| made_up(&path, stat.czxid));
             Ok(Some(Seen { member, id, create, told }))
         });
         let seen = join_all(asked).await.into_iter().collect::<Result<Vec<_>, Zk>>();
@@ -55,11 +58,13 @@ impl House {
     pub(super) async fn look(self: &Arc<Self>, line: &Name) -> Result<View> {
         let session = self.session(LIMIT).await?;
         let parent = path::of(&self.address.root, line);
-        let places = self.seen(&session, &parent).await?;
+        let (places, evictions) =
+            join(self.seen(&session, &parent), self.evictions(&session, &parent)).await;
+        let places = places?;
         let said = |place: &Seen| place.member.weights.map(|(_, capacity)| capacity);
         let known = places.iter().find_map(|place| said(place).or(place.told.capacity));
         let Some(capacity) = known.or((!places.is_empty()).then_some(1)) else {
-            return Ok(View::default());
+            return Ok(View { evictions, ..View::default() });
         };
         let (now, mut ahead) = (clock::now(), 0);
         let places = places.into_iter().map(|place| {
@@ -78,7 +83,7 @@ impl House {
                 note: place.told.note,
             }
         });
-        Ok(View { capacity, places: places.collect(), evictions: Vec::new() })
+        Ok(View { capacity, places: places.collect(), evictions })
     }
 
     /// Walks through the nodes below the one that the prefix leads to.

@@ -7,16 +7,19 @@
 //!
 //! ```text
 //! mod.rs --> enter.rs keep.rs leave.rs look.rs   what is asked of the line
+//!                 |  evictions.rs                    notes about places that were removed
 //!                 |  ahead.rs watch.rs               who is ahead, and when that changes
+//!                 |  others.rs                       who would not see us
 //!                 |  line.rs dialect.rs path.rs      how it looks there: names, numbers, paths
 //!                 |  record.rs                       what is known here of a ticket
 //!                 v
-//!            house.rs                            tickets, and who looks after them
+//!            house.rs cleanup.rs                 tickets, and who looks after them
 //!                 |  session.rs                      one session, and until when it lasts
 //!                 v
 //!            client.rs                       what can be asked of the servers
 //!                 |  link.rs watches.rs              the connection of the moment, and its task
 //!                 |  attach.rs sasl.rs tls.rs        making one
+//!                 |  identify.rs                     what else answers there
 //!                 |  wire.rs jute.rs                 how it looks in bytes
 //!                 v
 //!            address.rs codes.rs fault.rs    where the servers are, and what they say
@@ -25,18 +28,22 @@
 mod address;
 mod ahead;
 mod attach;
+mod cleanup;
 mod client;
 mod codes;
 mod dialect;
 mod enter;
+mod evictions;
 mod fault;
 mod house;
+mod identify;
 mod jute;
 mod keep;
 mod leave;
 mod line;
 mod link;
 mod look;
+mod others;
 mod path;
 mod record;
 mod sasl;
@@ -110,13 +117,8 @@ impl Store for ZooKeeper {
         Box::pin(self.house.list(prefix))
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
-        Box::pin(self.house.evict(line, id, reason))
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(self.house.evict(line, id, note))
     }
 
     fn promises(&self) -> Promises {

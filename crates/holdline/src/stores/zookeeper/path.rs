@@ -2,12 +2,12 @@
 //!
 //! A name is the path, as Curator's and kazoo's users write it: `team/report` stands in
 //! `/team/report`, below the root. What ZooKeeper does not take in a path, or what would be taken
-//! for somebody's place, is written with a percent sign, and so is the percent sign itself: no two
-//! names ever meet.
+//! for somebody's place, is written with a percent sign and two digits; a percent sign of the name
+//! itself only if two hexadecimal digits follow, which would be taken for that. So no two names
+//! ever meet, and a name like `100%` is its own path.
 
 use super::line::Member;
 use crate::names::Name;
-use crate::stores::url;
 use std::fmt::Write;
 
 /// What stands for nothing between two slashes. It cannot come from anywhere else: no name has a
@@ -28,8 +28,8 @@ pub(super) fn of(root: &str, name: &Name) -> String {
 pub(super) fn name(root: &str, path: &str) -> Option<Name> {
     let parts = path.strip_prefix(root)?.strip_prefix('/')?.split('/');
     let parts =
-        parts.map(|part| if part == NOTHING { Ok(String::new()) } else { url::decode(part) });
-    let name = Name::new(parts.collect::<Result<Vec<_>, _>>().ok()?.join("/")).ok()?;
+        parts.map(|part| if part == NOTHING { Some(String::new()) } else { unescape(part) });
+    let name = Name::new(parts.collect::<Option<Vec<_>>>()?.join("/")).ok()?;
     (of(root, &name) == path).then_some(name)
 }
 
@@ -41,7 +41,7 @@ fn escape(part: &str, first: bool) -> String {
     let reserved = (first && part == "zookeeper") || part == "." || part == "..";
     let mut escaped = String::with_capacity(part.len());
     for (at, c) in part.char_indices() {
-        if is_bad(c) || (reserved && at == 0) {
+        if is_bad(c) || (reserved && at == 0) || escapes(&part[at..]) {
             let mut bytes = [0; 4];
             for byte in c.encode_utf8(&mut bytes).bytes() {
                 let _ = write!(escaped, "%{byte:02X}");
@@ -58,10 +58,32 @@ fn escape(part: &str, first: bool) -> String {
     escaped
 }
 
-/// What ZooKeeper refuses, and the percent sign.
+/// Whether this begins with what stands for another character.
+fn escapes(text: &str) -> bool {
+    matches!(text.as_bytes(), [b'%', high, low, ..]
+        if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
+}
+
+/// What a part of a path stands for.
+fn unescape(part: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
+    while let [byte, after @ ..] = rest {
+        let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
+        if let (b'%', Some(high), Some(low)) = (byte, digit(0), digit(1)) {
+            bytes.push(u8::try_from(high * 16 + low).ok()?);
+            rest = after.get(2..)?;
+        } else {
+            bytes.push(*byte);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// What ZooKeeper refuses.
 fn is_bad(c: char) -> bool {
     matches!(c,
-        '%' | '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}'
+        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}'
         | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
         || c > '\u{ffff}' // two surrogates to ZooKeeper, which it refuses
 }
@@ -90,11 +112,30 @@ mod tests {
         assert_eq!(both("/x", ".."), "/x/%2E.");
         assert_eq!(both("", "zookeeper"), "/%7Aookeeper");
         assert_eq!(both("/x", "zookeeper"), "/x/zookeeper");
-        assert_eq!(both("", "100%"), "/100%25");
+        assert_eq!(both("", "100%"), "/100%");
+        assert_eq!(both("", "%41"), "/%2541");
+        assert_eq!(both("", "%%4g%4"), "/%%4g%4");
+        assert_eq!(both("", "%%aB"), "/%%25aB");
+        assert_eq!(both("", "%4\u{1}"), "/%4%01");
         assert_eq!(both("", "%00"), "/%2500");
         assert_eq!(both("", "\u{e000}\u{1f600}"), "/%EE%80%80%F0%9F%98%80");
         assert_eq!(both("", "a/lock-0000000001"), "/a/lock-000000000%31");
         assert_eq!(name("", "/a%2Fb"), None, "that is the name a/b, which stands elsewhere");
         assert_eq!(name("", "/a/%ff"), None);
+        assert_eq!(name("", "/%41"), None, "that is the name A, which stands elsewhere");
+    }
+
+    #[test]
+    fn no_two_names_meet() {
+        let mut dice = fastrand::Rng::with_seed(1);
+        let letters: Vec<char> = "%%%%012459aFg./-\u{1}\u{e000}".chars().collect();
+        let mut paths = std::collections::HashMap::new();
+        for _ in 0..20_000 {
+            let text: String = (0..dice.usize(1..8)).map(|_| letters[dice.usize(..17)]).collect();
+            let path = both("", &text);
+            if let Some(other) = paths.insert(path.clone(), text.clone()) {
+                assert_eq!(other, text, "both are {path}");
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::store::{Alarm, Seq, Ticket, TicketId};
 use holdline_kernel::Time;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::AbortHandle;
 
 /// One ticket of this process, from before its node is made until after it is deleted.
@@ -50,10 +50,20 @@ pub(super) struct Place {
     pub(super) leaving: bool,
     /// A node may be there of which we do not know: look before anything else.
     pub(super) doubtful: bool,
+    /// A session of the past may have left a node of this ticket.
+    pub(super) stale: bool,
+    /// It has lapsed, and a task is removing it.
+    sweeping: bool,
+    /// Until it is known what became of its first request.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
     /// Something about it has changed or was missed: ask the store.
     pub(super) unsure: bool,
     /// Nobody has said since then that it is still wanted: it lapses.
     pub(super) due: Time,
+    /// When to look next whether clients have come that do not see it.
+    patrol: Time,
+    /// It was told that there are some.
+    pub(super) warned: bool,
     /// Those who keep it out, as few as may be.
     pub(super) blockers: Vec<Member>,
     /// Since when it is those, and when to ask for proof of them.
@@ -112,6 +122,12 @@ impl Record {
         (place.create != 0).then(|| self.path(&place.child))
     }
 
+    /// Whether the store may have a node of this ticket, as far as is known here.
+    pub(super) fn may_be_there(&self) -> bool {
+        let place = self.place();
+        place.stale || (!self.session.has_ended() && (place.create != 0 || place.doubtful))
+    }
+
     /// What its node's path begins with when it is made.
     pub(super) fn stem(&self, dialect: Dialect, ticket: &Ticket) -> String {
         let elects = line::elects(ticket, &self.place().note);
@@ -125,6 +141,9 @@ impl Record {
         place.seq = member.seq;
         place.create = create;
         place.doubtful = false;
+        let permit = place.permit.take();
+        drop(place);
+        drop(permit);
     }
 
     /// Whether it is wanted no more, and so to be swept away: then it is gone.
@@ -176,8 +195,13 @@ impl Place {
             gone: false,
             leaving: false,
             doubtful: false,
+            stale: false,
+            sweeping: false,
+            permit: None,
             unsure: false,
             due,
+            patrol: Time::NEVER,
+            warned: false,
             blockers: Vec::new(),
             blocked: Time::NEVER,
             proof: Time::NEVER,
@@ -205,16 +229,41 @@ impl Place {
         Some((self.token(), self.admitted))
     }
 
+    /// Its session is over for us, and it keeps others out for as long as the servers have it: it is
+    /// to be removed. One that is held is not, before its holder is sure to know of the loss.
+    pub(super) fn abandon(&mut self, now: Time) {
+        if !self.admitted {
+            self.due = self.due.min(now);
+        }
+    }
+
     /// If it is wanted no more, it is gone, and being given up: then whether somebody held it who
     /// has not been told.
     fn lapse(&mut self, now: Time) -> Option<bool> {
         // One that is just entering may have set out late.
         let grace = Duration::from_secs(if self.create == 0 { 10 } else { 0 });
-        if self.leaving || now < self.due.after(grace) {
+        if self.leaving || self.sweeping || now < self.due.after(grace) {
             return None;
         }
-        self.leaving = true;
+        self.sweeping = true;
         Some(!std::mem::replace(&mut self.gone, true) && self.admitted)
+    }
+
+    /// Since when it is time to look whether clients have come that do not see this lock; for one
+    /// that is held.
+    pub(super) fn patrol_since(&mut self, now: Time) -> Option<Time> {
+        if !self.admitted || self.gone || self.leaving || self.warned {
+            return None;
+        }
+        if self.patrol == Time::NEVER {
+            self.patrol = now.after(PATROL);
+        }
+        (self.patrol <= now).then_some(self.patrol)
+    }
+
+    /// That was done.
+    pub(super) fn patrolled(&mut self, now: Time) {
+        self.patrol = now.after(PATROL * 2);
     }
 
     pub(super) fn token(&self) -> Seq {
@@ -248,6 +297,9 @@ impl Place {
 
 /// So long somebody may keep a place out before proof is asked for.
 const PROOF: Duration = Duration::from_secs(5);
+
+/// After this time clients are looked for that do not see a lock; and again after twice this time.
+const PATROL: Duration = Duration::from_secs(5);
 
 pub(super) fn token(create: i64) -> Seq {
     Seq(create.unsigned_abs())
@@ -357,8 +409,8 @@ mod tests {
         assert_eq!(place.lapse(now), Some(false), "nobody held it yet");
         assert_eq!(place.lapse(now), None, "it is on its way out");
         assert_eq!(place.stand(&ticket(), now, false), None);
-        place.leaving = false; // that did not work: again
-        assert_eq!(place.lapse(now), Some(false));
+        place.leaving = false; // somebody else tried that, too
+        assert_eq!(place.lapse(now), None);
         assert_eq!(place.stand(&ticket(), now, false), None);
     }
 }

@@ -24,6 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -50,6 +51,8 @@ pub(super) struct Session {
     /// Where to give signs of life.
     root: String,
     life: watch::Sender<Life>,
+    /// The servers say that there is no such session, and so no nodes of it.
+    ended: AtomicBool,
     wanted: Notify,
     over: watch::Sender<bool>,
 }
@@ -80,6 +83,7 @@ impl Session {
             client,
             // The leader itself has begun it, after a quorum had agreed.
             life: watch::Sender::new(Life::Alive(sent)),
+            ended: AtomicBool::new(false),
             wanted: Notify::new(),
             over: watch::Sender::new(false),
         })
@@ -92,6 +96,19 @@ impl Session {
     /// Makes it known that it is over.
     pub(super) fn lose(&self) {
         self.life.send_replace(Life::Lost);
+    }
+
+    /// A server has said something by which it is over.
+    pub(super) fn fail(&self, why: &Zk) {
+        if *why == Zk::SessionExpired {
+            self.ended.store(true, Ordering::Release);
+        }
+        self.lose();
+    }
+
+    /// Whether it is over for the servers, too, and all of its nodes are gone.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Nobody will use it any more.
@@ -140,7 +157,11 @@ impl Session {
                 () = tokio::time::sleep(passed_on) => {}
                 () = self.wanted.notified() => tokio::time::sleep(Duration::from_millis(20)).await,
                 changed = states.changed() => {
-                    if changed.is_err() || *states.borrow() == State::Over {
+                    let state = *states.borrow();
+                    if state == State::Ended {
+                        self.fail(&Zk::SessionExpired);
+                    }
+                    if changed.is_err() || matches!(state, State::Over | State::Ended) {
                         break;
                     }
                 }
@@ -157,7 +178,10 @@ impl Session {
                         self.confirm(heard);
                     }
                 }
-                Ok(Err(error)) if fault::is_over(&error) => break,
+                Ok(Err(error)) if fault::is_over(&error) => {
+                    self.fail(&error);
+                    break;
+                }
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "a sign of life was not answered");
                     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -21,6 +21,12 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 /// No answer is longer. The servers' own limit is 1 MiB, but lists may be longer if they are told
 /// so.
 const LONGEST: usize = 16 << 20;
+/// So many requests may be unanswered at once; what comes later waits.
+const UNANSWERED: usize = 4096;
+/// So many bytes may be gathered for the socket; what comes later waits.
+const GATHERED: usize = 256 << 10;
+/// So much room is kept for what comes and goes, when there was need for more.
+const KEPT: usize = 256 << 10;
 /// So much is read at once.
 const CHUNK: usize = 16 << 10;
 
@@ -88,6 +94,8 @@ pub(super) struct Wire<T> {
     pinged: bool,
     spoke: Time,
     heard: Time,
+    /// When something whole was heard last.
+    progress: Time,
     /// When it began that something is not answered.
     asked: Time,
 }
@@ -96,17 +104,55 @@ impl<T> Wire<T> {
     pub(super) fn new(socket: Box<dyn Socket>) -> Self {
         let now = clock::now();
         let (out, input, sent) = (Vec::new(), Vec::new(), VecDeque::new());
-        let (spoke, heard, asked) = (now, now, now);
+        let (spoke, heard, progress, asked) = (now, now, now, now);
         let (written, taken, last, pinged) = (0, 0, 0, false);
-        Wire { socket, out, written, input, taken, sent, last, pinged, spoke, heard, asked }
+        Wire {
+            socket,
+            out,
+            written,
+            input,
+            taken,
+            sent,
+            last,
+            pinged,
+            spoke,
+            heard,
+            progress,
+            asked,
+        }
     }
 
     /// For another kind of requests, when all are answered.
     pub(super) fn turn<U>(self) -> Wire<U> {
-        let Wire { socket, out, written, input, taken, last, pinged, spoke, heard, asked, .. } =
-            self;
+        let Wire {
+            socket,
+            out,
+            written,
+            input,
+            taken,
+            last,
+            pinged,
+            spoke,
+            heard,
+            progress,
+            asked,
+            ..
+        } = self;
         let sent = VecDeque::new();
-        Wire { socket, out, written, input, taken, sent, last, pinged, spoke, heard, asked }
+        Wire {
+            socket,
+            out,
+            written,
+            input,
+            taken,
+            sent,
+            last,
+            pinged,
+            spoke,
+            heard,
+            progress,
+            asked,
+        }
     }
 
     /// Gathers bytes that are to be sent, with their length before them.
@@ -143,6 +189,11 @@ impl<T> Wire<T> {
         }
     }
 
+    /// Whether another request may be sent now.
+    pub(super) fn has_room(&self) -> bool {
+        self.sent.len() < UNANSWERED && self.out.len() - self.written < GATHERED
+    }
+
     /// Whether all requests are answered.
     pub(super) fn is_done(&self) -> bool {
         self.sent.is_empty()
@@ -162,11 +213,18 @@ impl<T> Wire<T> {
         self.heard
     }
 
+    /// When it counts as dead, if nothing is heard until then of what was asked. Bytes are signs of
+    /// life only for so long: a length that makes no sense would swallow all that comes.
+    fn end(&self, silence: Duration) -> Time {
+        let heard = self.heard.max(self.asked).after(silence);
+        heard.min(self.progress.max(self.asked).after(silence * 4))
+    }
+
     /// When to look whether it lives. Who has said nothing for so long, though something was
     /// asked, does not; `silence` is that time.
     pub(super) fn due(&self, silence: Duration) -> Time {
         let ping = self.spoke.after(silence * 3 / 8);
-        let end = self.heard.max(self.asked).after(silence);
+        let end = self.end(silence);
         match (self.pinged, self.waits()) {
             (true, _) => end,
             (false, true) => ping.min(end),
@@ -177,7 +235,7 @@ impl<T> Wire<T> {
     /// Asks for a sign of life when it is time to. False if the other side does not live.
     pub(super) fn tick(&mut self, silence: Duration) -> bool {
         let now = clock::now();
-        if self.waits() && now >= self.heard.max(self.asked).after(silence) {
+        if self.waits() && now >= self.end(silence) {
             return false;
         }
         if !self.pinged && now >= self.spoke.after(silence * 3 / 8) {
@@ -201,6 +259,7 @@ impl<T> Wire<T> {
             }
             if self.written == self.out.len() {
                 self.out.clear();
+                self.out.shrink_to(KEPT);
                 self.written = 0;
             }
         }
@@ -234,6 +293,7 @@ impl<T> Wire<T> {
         let Some(frame) = reader.0.get(..len) else { return Ok(self.more()) };
         let frame = frame.to_vec();
         self.taken += 4 + len;
+        self.progress = self.heard;
         Ok(Some(frame))
     }
 
@@ -241,6 +301,9 @@ impl<T> Wire<T> {
     fn more<F>(&mut self) -> Option<F> {
         self.input.drain(..self.taken);
         self.taken = 0;
+        if self.input.len() < KEPT / 2 {
+            self.input.shrink_to(KEPT);
+        }
         None
     }
 

@@ -8,7 +8,7 @@ mod party;
 pub(crate) mod stores;
 
 use crate::breakages::kind;
-use crate::judge::{Folder, in_short};
+use crate::judge::{Folder, in_short, keep};
 use crate::pulse;
 use crate::run::{number, turn};
 use crate::tally::Tally;
@@ -88,7 +88,7 @@ fn one(row: &Row, plan: Plan) {
     let pen = Writer::open(&folder.path().join("history.jsonl"), &name, "injector").unwrap();
     let crowd = Crowd::gather(&folder, &name, &subject.url(), LEASE);
     let pulse = pulse::Pulse::start(&folder.path().join("history.jsonl"), &name, None);
-    let mut scene = Scene { row, plan, name, folder, pen, subject, crowd, took: Vec::new() };
+    let mut scene = Scene { row, name, folder, pen, subject, crowd, took: Vec::new() };
     scene.all_served("at the start");
     for turn in 0..plan.rounds.0.max(plan.rounds.1) {
         if turn < plan.rounds.0 {
@@ -109,7 +109,6 @@ fn one(row: &Row, plan: Plan) {
 /// A store, its clients, and what is written down about them.
 struct Scene<'a> {
     row: &'a Row,
-    plan: Plan,
     name: String,
     folder: Folder,
     pen: Writer,
@@ -196,9 +195,7 @@ impl Scene<'_> {
     }
 
     fn expect(&self, queues: bool, fences: bool) -> Expect {
-        // The first freeze finds a holder, and lasts longer than its lease.
-        let min_expiries = usize::from(self.plan.rounds.1 > 0 && self.plan.frozen > LEASE * 2);
-        let mut expect = Expect { fifo: queues, min_expiries, ..self.row.expect() };
+        let mut expect = Expect { fifo: queues, ..self.row.expect() };
         if !fences {
             expect.fences = Fences::None;
         }
@@ -218,6 +215,7 @@ impl Scene<'_> {
         let tally = Tally::of(&history.events);
         let order = promises.queues.then(|| order::kept(&history.events));
         pulse::settle(&mut history);
+        keep(&self.folder.path().join("judged.jsonl"), &history, &expect);
         let report = check(&history, &expect);
         let took: Vec<u128> = self.took.iter().map(Duration::as_millis).collect();
         let kept = order.as_ref().map_or("no places".to_owned(), ToString::to_string);
@@ -231,7 +229,6 @@ impl Scene<'_> {
         if let Some(order) = order {
             assert!(order.broken.is_empty(), "{}: {:#?}", self.name, order.broken);
         }
-        let folder = self.folder.path().display();
-        assert!(report.ok(), "{}:\n{report}\nThe history is kept in {folder}.", self.name);
+        assert!(report.ok(), "{}:\n{report}", self.name);
     }
 }

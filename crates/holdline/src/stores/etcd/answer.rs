@@ -1,0 +1,153 @@
+//! Answers, checked against their questions.
+//!
+//! What a server sends is not trusted to have the parts that were asked for: one that does not fit
+//! is an error which says so, and never a lock.
+
+use super::address::Address;
+use super::house::House;
+use super::proto::{self, Done, Op, Range, RangeAnswer, RequestOp, Txn, TxnAnswer};
+use super::wire::Answer;
+use crate::error::{Error, ErrorKind, Result};
+use std::time::Duration;
+
+/// What a transaction was answered.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) revision: i64,
+    pub(super) succeeded: bool,
+    /// What was found, in the order of the questions.
+    pub(super) ranges: Vec<RangeAnswer>,
+    /// Something was deleted.
+    pub(super) deleted: bool,
+    /// An earlier try may have been carried out, too.
+    pub(super) repeated: bool,
+}
+
+impl Found {
+    /// The last thing that was found, and what was found before it.
+    pub(super) fn pop(&mut self) -> RangeAnswer {
+        self.ranges.pop().unwrap_or_default()
+    }
+
+    /// The first thing that was found, and what was found after it.
+    pub(super) fn split(&self) -> (Option<&RangeAnswer>, &[RangeAnswer]) {
+        self.ranges.split_first().map_or((None, &[]), |(first, rest)| (Some(first), rest))
+    }
+}
+
+/// The error of an answer that does not fit.
+pub(super) fn garbled(address: &Address, what: &str) -> Error {
+    let message = format!(
+        "{address} gave an answer that does not fit the question: {what}; check that it is etcd, \
+         and what is in between"
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// Takes an answer to a transaction apart.
+pub(super) fn read(address: &Address, txn: &Txn, answer: Answer<TxnAnswer>) -> Result<Found> {
+    let Answer { body, repeated } = answer;
+    let asked = if body.succeeded { &txn.success } else { &txn.failure };
+    let (parts, wanted) = (body.responses.len(), asked.len());
+    if parts != wanted {
+        let what = format!("a transaction with {parts} parts instead of {wanted}");
+        return Err(garbled(address, &what));
+    }
+    let revision = body.header.unwrap_or_default().revision;
+    if revision <= 0 {
+        return Err(garbled(address, "a transaction without a revision"));
+    }
+    let mut found =
+        Found { revision, succeeded: body.succeeded, ranges: Vec::new(), deleted: false, repeated };
+    for (RequestOp { op }, part) in asked.iter().zip(body.responses) {
+        match (op, part.done) {
+            (Some(Op::Range(range)), Some(Done::Range(answer))) => {
+                check(address, range, &answer)?;
+                found.ranges.push(answer);
+            }
+            (Some(Op::Put(_)), Some(Done::Put(_))) => {}
+            (Some(Op::Delete(_)), Some(Done::Delete(answer))) => {
+                found.deleted |= answer.deleted > 0;
+            }
+            _ => return Err(garbled(address, "a transaction with a part of another kind")),
+        }
+    }
+    Ok(found)
+}
+
+/// Whether what was found is in the range that was asked for, and is all of it that was wanted.
+fn check(address: &Address, asked: &Range, answer: &RangeAnswer) -> Result<()> {
+    let is_in = |key: &[u8]| match asked.range_end.as_slice() {
+        [] => key == asked.key,
+        [0] => key >= asked.key.as_slice(),
+        end => key >= asked.key.as_slice() && key < end,
+    };
+    let good = |kv: &proto::KeyValue| is_in(&kv.key) && kv.create_revision > 0;
+    if !answer.kvs.iter().all(good) {
+        return Err(garbled(address, "a key that was not asked for"));
+    }
+    let got = i64::try_from(answer.kvs.len()).unwrap_or(i64::MAX);
+    let most = if asked.limit > 0 { asked.limit.min(answer.count) } else { answer.count };
+    // Those of a later creation are counted, and left out.
+    let fits = if asked.max_create_revision > 0 { got <= most } else { got == most };
+    if !fits {
+        let what = format!("{got} keys instead of {most}");
+        return Err(garbled(address, &what));
+    }
+    Ok(())
+}
+
+impl House {
+    /// A transaction that writes no place, or whose repetition changes nothing.
+    pub(super) async fn txn(&self, txn: &Txn, limit: Duration) -> Result<Found> {
+        let answer = self.wire.call(proto::TXN, txn, limit).await?;
+        read(&self.wire.address, txn, answer)
+    }
+
+    /// Keys, and the revision at which they were so.
+    pub(super) async fn range(&self, range: &Range, limit: Duration) -> Result<(i64, RangeAnswer)> {
+        let answer: Answer<RangeAnswer> = self.wire.call(proto::RANGE, range, limit).await?;
+        check(&self.wire.address, range, &answer.body)?;
+        Ok((answer.body.header.unwrap_or_default().revision, answer.body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line;
+    use super::*;
+
+    fn address() -> Address {
+        Address::read("etcd", "//host").expect("good")
+    }
+
+    fn answer(succeeded: bool, parts: Vec<Done>) -> Answer<TxnAnswer> {
+        let header = Some(proto::Header { revision: 9, raft_term: 1 });
+        let responses = parts.into_iter().map(|done| proto::ResponseOp { done: Some(done) });
+        let body = TxnAnswer { header, succeeded, responses: responses.collect() };
+        Answer { body, repeated: false }
+    }
+
+    fn found(key: &str, count: i64) -> Done {
+        let kv = proto::KeyValue { key: key.into(), create_revision: 3, ..Default::default() };
+        Done::Range(RangeAnswer { kvs: vec![kv], count, ..Default::default() })
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_is_named() {
+        let read_only = vec![Op::Range(line::all(b"x/")).into()];
+        let txn = Txn { success: read_only.clone(), failure: read_only, ..Txn::default() };
+        let read = |parts| read(&address(), &txn, answer(false, parts));
+        assert_eq!(read(vec![found("x/1", 1)]).expect("it fits").ranges.len(), 1);
+        for (parts, word) in [
+            (vec![], "0 parts instead of 1"),
+            (vec![Done::Put(proto::PutAnswer {})], "another kind"),
+            (vec![found("y/1", 1)], "not asked for"),
+            (vec![found("x/1", 2)], "1 keys instead of 2"),
+            (vec![found("x/1", 1), found("x/1", 1)], "2 parts instead of 1"),
+        ] {
+            let error = read(parts).expect_err(word);
+            assert!(error.to_string().contains(word) && error.retryable(), "{error}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Trying: a place at once, or nothing written.
+
+use super::ahead::{self, Sight};
+use super::beside;
+use super::enter::{Entered, Request, TRIES, put};
+use super::house::House;
+use super::line;
+use super::proto::{Op, RangeAnswer, RequestOp, Txn};
+use super::record::Record;
+use super::session::seconds_for;
+use crate::error::Result;
+use std::sync::Arc;
+
+impl House {
+    /// Whether a try may succeed, if it would need a new lease: one that fails leaves nothing.
+    pub(super) async fn is_worth_a_lease(&self, request: &Request<'_>) -> Result<bool> {
+        let ticket = request.ticket;
+        let has_lease = || self.sessions.living(seconds_for(ticket.lease)).is_some();
+        if self.find(ticket.id).is_some() || has_lease() {
+            return Ok(true);
+        }
+        let prefix = line::prefix(&self.wire.address.prefix, request.line);
+        let asked = ahead::ranges(&prefix, ticket.capacity, ticket.weight, 0);
+        let success = asked.iter().map(|range| Op::Range(range.clone()).into()).collect();
+        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit()).await?;
+        let sight = Sight::new(&prefix, ticket.capacity, found.revision, &asked, &found.ranges);
+        self.has_room(request, &prefix, sight).await
+    }
+
+    /// At once or not at all. Writes nothing unless it is admitted: if nobody is there, in one
+    /// round trip; if there is room beside others, in a second, unless somebody comes in between.
+    pub(super) async fn try_now(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<Record>,
+    ) -> Result<Entered> {
+        let (key, put) = put(request, record);
+        let (prefix, capacity) = (&record.prefix, record.capacity);
+        let asked = ahead::ranges(prefix, capacity, request.ticket.weight, 0);
+        let own: RequestOp = Op::Range(line::one(&key)).into();
+        let looks = asked.iter().map(|range| Op::Range(range.clone()).into());
+        let failure: Vec<_> = [own.clone()].into_iter().chain(looks).collect();
+        let mut compare = line::absent(prefix, line::end(prefix));
+        for _ in 0..TRIES {
+            let mut txn = Txn {
+                compare: vec![compare, line::absent(&key, Vec::new())],
+                success: vec![put.clone(), own.clone()],
+                failure: failure.clone(),
+            };
+            let beside = self.look_beside(record, &mut txn);
+            let mut found = self.write(request, record, None, txn).await?;
+            if found.succeeded {
+                let own = found.pop();
+                found.ranges = vec![RangeAnswer::default(); asked.len()];
+                found.ranges.push(own);
+                return self.entered(request, record, &asked, found).await;
+            }
+            let other = beside.then(|| found.pop());
+            let (own, looked) = found.split();
+            if let Some(own) = own.and_then(|range| range.kvs.first()) {
+                record.place().create = own.create_revision;
+                return self.look_ahead(request, record).await;
+            }
+            if let Some(other) = &other
+                && let Err(error) = beside::refuse_other(request.line, other)
+            {
+                self.drop_unwritten(record);
+                return Err(error);
+            }
+            let sight = Sight::new(prefix, capacity, found.revision, &asked, looked);
+            if !self.has_room(request, prefix, sight).await? {
+                return Ok(Entered::Not);
+            }
+            compare = line::unchanged_since(prefix, found.revision);
+        }
+        Ok(Entered::Again)
+    }
+}

@@ -1,0 +1,147 @@
+//! What stands beside a line: outside of the prefix of its places, where Go's clients, which take
+//! every key under it for a place, do not see it.
+//!
+//! There are two things. Locks of python-etcd3 and of Node's etcd3 are the key `NAME` itself, with
+//! a lease: they do not see our places, and we could hold beside them, so they are refused. And the
+//! notes of places that were removed by force lie behind `NAME`, a control character (which no name
+//! has), and the ticket, on leases of their own.
+//!
+//! A user whose role allows only `NAME/` may see neither: then both are left out.
+
+use super::house::House;
+use super::line;
+use super::proto::{self, Against, Compare, Delete, KeyValue, Op, Put, Range, RangeAnswer};
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{EVICTIONS_KEPT, Eviction, TicketId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Between the name of a lock and the ticket that was removed.
+const MARK: u8 = 1;
+
+/// The key that other clients' locks of this name are.
+fn bare(prefix: &[u8]) -> &[u8] {
+    prefix.strip_suffix(b"/").unwrap_or(prefix)
+}
+
+/// True unless a lock of another client stands there: a key of this name with a lease.
+pub(super) fn no_other(prefix: &[u8]) -> Compare {
+    Compare {
+        result: proto::EQUAL,
+        target: proto::LEASE,
+        key: bare(prefix).to_vec(),
+        against: Some(Against::Lease(0)),
+        range_end: Vec::new(),
+    }
+}
+
+/// The question for that key.
+pub(super) fn other(prefix: &[u8]) -> Range {
+    line::one(bare(prefix))
+}
+
+/// The error if there is one.
+pub(super) fn refuse_other(line: &Name, found: &RangeAnswer) -> Result<()> {
+    let Some(kv) = found.kvs.first().filter(|kv| kv.lease != 0) else { return Ok(()) };
+    let key = String::from_utf8_lossy(&kv.key);
+    let message = format!(
+        "lock \"{line}\" cannot be used: the key \"{key}\" itself (of lease {:016x}) is a lock as \
+         python-etcd3 and Node's etcd3 have it, and they do not see ours; let all use one client, \
+         or give them names of their own (prefix=)",
+        kv.lease
+    );
+    Err(Error::new(ErrorKind::Mismatch, message))
+}
+
+/// The notes of places of this line that were removed by force.
+pub(super) fn notes(prefix: &[u8]) -> Range {
+    line::all(&[bare(prefix), &[MARK]].concat())
+}
+
+fn note_key(prefix: &[u8], id: TicketId) -> Vec<u8> {
+    let id = format!("{:032x}", id.0);
+    [bare(prefix), &[MARK], id.as_bytes()].concat()
+}
+
+/// Writes such a note, and deletes the oldest ones of those that were found if there are too many.
+pub(super) fn keep_note(
+    prefix: &[u8],
+    id: TicketId,
+    note: &str,
+    lease: i64,
+    found: &[KeyValue],
+) -> Vec<proto::RequestOp> {
+    let key = note_key(prefix, id);
+    let surplus = (found.len() + 1).saturating_sub(EVICTIONS_KEPT);
+    let old = found.iter().take(surplus).filter(|kv| kv.key != key);
+    let delete =
+        |kv: &KeyValue| Op::Delete(Delete { key: kv.key.clone(), range_end: Vec::new() }).into();
+    let mut ops: Vec<_> = old.map(delete).collect();
+    ops.push(Op::Put(Put { key, value: note.as_bytes().to_vec(), lease }).into());
+    ops
+}
+
+/// The last of the notes that were found, oldest first.
+pub(super) fn evictions(prefix: &[u8], found: &[KeyValue]) -> Vec<Eviction> {
+    let read = |kv: &KeyValue| {
+        let id = kv.key.strip_prefix(bare(prefix))?.strip_prefix(&[MARK])?;
+        let id = u128::from_str_radix(std::str::from_utf8(id).ok()?, 16).ok()?;
+        let note = Arc::from(&*String::from_utf8_lossy(&kv.value));
+        Some(Eviction { id: TicketId(id), note })
+    };
+    let all: Vec<_> = found.iter().filter_map(read).collect();
+    let surplus = all.len().saturating_sub(EVICTIONS_KEPT);
+    all.into_iter().skip(surplus).collect()
+}
+
+impl House {
+    /// Whether our user is taken to be allowed to see what stands beside a line.
+    pub(super) fn sees_beside(&self) -> bool {
+        !self.narrow.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of an error of a request that may have looked beside a line. Says whether to ask
+    /// again without that; if that was refused too, it was not for this.
+    pub(super) fn narrow_down(&self, error: &Error, beside: bool) -> bool {
+        let denied = error.kind() == ErrorKind::Denied;
+        if denied {
+            self.narrow.store(beside, Ordering::Relaxed);
+        }
+        denied && beside
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kv(key: Vec<u8>, lease: i64) -> KeyValue {
+        KeyValue { key, lease, create_revision: 7, value: b"why".to_vec(), ..Default::default() }
+    }
+
+    #[test]
+    fn notes_lie_beside_the_line_and_are_few() {
+        let prefix = b"team/x/";
+        let key = note_key(prefix, TicketId(5));
+        assert!(!key.starts_with(prefix) && key.starts_with(b"team/x\x01"));
+        let range = notes(prefix);
+        assert!(key >= range.key && key < range.range_end);
+        let found: Vec<_> = (0..8).map(|id| kv(note_key(prefix, TicketId(id)), 1)).collect();
+        let kept = evictions(prefix, &found);
+        assert_eq!((kept.len(), kept[7].id, &*kept[7].note), (8, TicketId(7), "why"));
+        let ops = keep_note(prefix, TicketId(9), "why", 1, &found);
+        assert!(matches!(&ops[0].op, Some(Op::Delete(delete)) if delete.key == found[0].key));
+        assert_eq!(ops.len(), 2);
+    }
+
+    #[test]
+    fn a_bare_key_with_a_lease_is_somebody_elses_lock() {
+        let name = Name::new("x").expect("good");
+        let found =
+            |lease| RangeAnswer { kvs: vec![kv(b"x".to_vec(), lease)], ..Default::default() };
+        assert!(refuse_other(&name, &found(0)).is_ok(), "data of a program");
+        let error = refuse_other(&name, &found(0x1f)).expect_err("a lock");
+        assert!(error.to_string().contains("1f) is a lock"), "{error}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Writes that may arrive late: of keys that were given up while a request to write them was never
+//! answered (a member that was stopped has it, say). Each key is watched, and deleted if it comes,
+//! until the leases that the request named are gone.
+
+use super::house::{House, background};
+use super::hub::{News, Watching};
+use super::line;
+use super::proto::{self, TxnAnswer};
+use super::record::Record;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The keys that are watched.
+#[derive(Debug, Default)]
+pub(super) struct Late(Mutex<VecDeque<Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    /// The leases that it may come with.
+    leases: Vec<i64>,
+    /// Kept while it is to go on.
+    _watching: Watching,
+}
+
+/// So many are watched.
+const MOST: usize = 4096;
+
+impl Late {
+    fn entries(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, entry: Entry) {
+        let mut entries = self.entries();
+        entries.push_back(entry);
+        let oldest = (entries.len() > MOST).then(|| entries.pop_front());
+        drop(entries);
+        drop(oldest);
+    }
+
+    /// What was to be put on a lease does not come any more once that is gone.
+    pub(super) fn lease_ended(&self, lease: i64) {
+        let mut entries = self.entries();
+        entries.iter_mut().for_each(|entry| entry.leases.retain(|other| *other != lease));
+        let (over, rest) = entries.drain(..).partition(|entry: &Entry| entry.leases.is_empty());
+        *entries = rest;
+        drop(entries);
+        drop::<VecDeque<Entry>>(over);
+    }
+}
+
+impl House {
+    /// Watches a ticket's key from this revision on.
+    pub(super) fn watch_late(self: &Arc<Self>, record: &Record, from: i64) {
+        let (key, leases) = {
+            let place = record.place();
+            (place.key.clone(), place.doubts.clone())
+        };
+        let (house, late) = (Arc::downgrade(self), key.clone());
+        let ear = move |news: News<'_>| {
+            let came = match news {
+                News::Event(event) => event.kind != proto::DELETED,
+                News::Gap => true,
+                News::From(_) => false,
+            };
+            if let Some(house) = house.upgrade().filter(|_| came) {
+                let delete = line::delete(&late, 0);
+                background().spawn(async move {
+                    tracing::warn!("a request arrived after its lock was given up; undone");
+                    let wire = Arc::clone(&house.wire);
+                    let limit = Duration::from_secs(1);
+                    let _ = wire.call::<_, TxnAnswer>(proto::TXN, &delete, limit).await;
+                });
+            }
+        };
+        let watching = self.hub.watch(&key, Vec::new(), from, Box::new(ear));
+        self.late.push(Entry { leases, _watching: watching });
+    }
+}

@@ -1,0 +1,138 @@
+//! The leases of a store: which of them new places are put on, and when one is given back.
+
+use super::house::{House, background};
+use super::session::{Session, seconds_for};
+use crate::error::Result;
+use holdline_kernel::Time;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The leases that this process has, each with the time since when nobody has used it.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(Mutex<Vec<Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    session: Arc<Session>,
+    idle: Option<Time>,
+}
+
+impl Entry {
+    /// The table has it, and its task.
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.session) > 2
+    }
+}
+
+/// How long a lease that nobody uses is kept for the next who needs one.
+const IDLE: Duration = Duration::from_secs(20);
+
+impl Sessions {
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one for new places of so many seconds.
+    pub(super) fn living(&self, seconds: u64) -> Option<Arc<Session>> {
+        let mut entries = self.entries();
+        entries.retain(|entry| !entry.session.is_lost());
+        let good =
+            |entry: &&mut Entry| entry.session.seconds == seconds && !entry.session.is_tainted();
+        let entry = entries.iter_mut().find(good)?;
+        entry.idle = None;
+        Some(Arc::clone(&entry.session))
+    }
+
+    fn insert(&self, session: &Arc<Session>) {
+        self.entries().push(Entry { session: Arc::clone(session), idle: None });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries().is_empty()
+    }
+
+    fn all(&self) -> Vec<Arc<Session>> {
+        self.entries().iter().map(|entry| Arc::clone(&entry.session)).collect()
+    }
+
+    pub(super) fn remove(&self, lease: i64) {
+        self.entries().retain(|entry| entry.session.lease != lease);
+    }
+
+    /// Gives those back that nobody uses; at once if a write on one of them may still be on its
+    /// way, which then finds no lease any more.
+    pub(super) fn tidy(&self, now: Time) {
+        self.entries().retain_mut(|entry| {
+            if entry.is_used() {
+                entry.idle = None;
+                return true;
+            }
+            let since = *entry.idle.get_or_insert(now);
+            let wanted = since.until(now) < IDLE && !entry.session.is_tainted();
+            let keep = wanted && !entry.session.is_lost();
+            if !keep {
+                entry.session.end();
+            }
+            keep
+        });
+    }
+
+    /// Gives all of them back.
+    pub(super) fn end(&self) {
+        self.entries().iter().for_each(|entry| entry.session.end());
+    }
+}
+
+impl House {
+    /// A living session for locks of this lease, in lines like the one with this prefix.
+    pub(super) async fn session(
+        self: &Arc<Self>,
+        lease: Duration,
+        prefix: &[u8],
+        limit: Duration,
+    ) -> Result<Arc<Session>> {
+        let seconds = seconds_for(lease);
+        if let Some(session) = self.sessions.living(seconds) {
+            return Ok(session);
+        }
+        let _turn = self.granting.lock().await;
+        if let Some(session) = self.sessions.living(seconds) {
+            return Ok(session);
+        }
+        let session = Arc::new(Session::grant(&self.wire, seconds, prefix, limit).await?);
+        self.sessions.insert(&session);
+        let (hub, house) = (Arc::downgrade(&self.hub), Arc::downgrade(self));
+        let turned = move || {
+            if let Some(hub) = hub.upgrade() {
+                hub.restart();
+            }
+        };
+        let lease = session.lease;
+        let over = move || {
+            if let Some(house) = house.upgrade() {
+                house.evicted(lease);
+            }
+        };
+        background().spawn(Arc::clone(&session).run(Arc::clone(&self.wire), turned, over));
+        self.nudge.notify_one();
+        Ok(session)
+    }
+
+    /// Finds out which leases are gone, after the server has said that one is.
+    pub(super) async fn find_out(&self) {
+        for session in self.sessions.all() {
+            if !session.is_alive().await {
+                self.evicted(session.lease);
+            }
+        }
+    }
+
+    /// A lease is gone, and with it all places that were on it.
+    pub(super) fn evicted(&self, lease: i64) {
+        self.sessions.remove(lease);
+        self.late.lease_ended(lease);
+        let records: Vec<_> = self.records().values().cloned().collect();
+        let theirs = records.iter().filter(|record| record.place().session.lease == lease);
+        theirs.for_each(|record| record.lose(&self.alarm.0));
+    }
+}

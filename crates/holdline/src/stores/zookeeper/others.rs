@@ -1,0 +1,136 @@
+//! Recipes of other clients that use a line's node in ways of their own. They would not see us, so
+//! a lock there would be held twice: it is refused, and its holder is warned if they come later.
+
+use super::enter::Request;
+use super::fault::Zk;
+use super::house::House;
+use super::line::{self, Member, Told};
+use super::record::Record;
+use super::session::Session;
+use crate::error::{Error, ErrorKind, Result};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+const CURATOR: &str =
+    "a semaphore of Curator (InterProcessSemaphoreV2, InterProcessSemaphoreMutex)";
+const KAZOO: &str = "a semaphore of kazoo";
+
+/// How long a look of the patrol may take.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What kazoo's semaphores name their nodes.
+fn is_bare(child: &str) -> bool {
+    child.len() == 32 && child.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+impl House {
+    /// The recipe of others that uses a line's node, if there is one. Asks only if a child looks
+    /// like that.
+    async fn recipe(
+        &self,
+        session: &Session,
+        parent: &str,
+        children: &[String],
+        time: Duration,
+    ) -> Result<Option<&'static str>, Zk> {
+        let client = &session.client;
+        let list = async |child: &str| {
+            let path = format!("{parent}/{child}");
+            match self.ask(session, time, || client.list_children(&path)).await {
+                Err(Zk::NoNode) => Ok(None),
+                listed => listed.map(Some),
+            }
+        };
+        let has = |name: &str| children.iter().any(|child| child == name);
+        if has("leases")
+            && let Some(leases) = list("leases").await?
+            && (leases.is_empty() || leases.iter().any(|lease| lease.contains("-lease-")))
+        {
+            return Ok(Some(CURATOR));
+        }
+        // On its way to its first lease. A lock of ours may be called so, too: the data tell.
+        if has("locks")
+            && !has("leases")
+            && let Some(first) = list("locks").await?.and_then(|locks| line::members(&locks).pop())
+        {
+            let path = format!("{parent}/locks/{}", first.child);
+            match self.ask(session, time, || client.get_data(&path)).await {
+                Ok((data, _)) if Told::read(&data).capacity.is_none() => return Ok(Some(CURATOR)),
+                Ok(_) | Err(Zk::NoNode) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if children.iter().any(|child| is_bare(child)) {
+            // Its limit is in the data of the node itself.
+            match self.ask(session, time, || client.get_data(parent)).await {
+                Ok((data, _)) if !data.is_empty() && data.iter().all(u8::is_ascii_digit) => {
+                    return Ok(Some(KAZOO));
+                }
+                Ok(_) | Err(Zk::NoNode) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Refuses a line whose node another recipe uses.
+    pub(super) async fn check_recipes(
+        &self,
+        request: &Request<'_>,
+        record: &Record,
+        children: &[String],
+    ) -> Result<()> {
+        let (session, parent) = (&record.session, &record.parent);
+        let found = self.recipe(session, parent, children, request.limit()).await;
+        let Some(recipe) = found.map_err(|error| self.error(error))? else { return Ok(()) };
+        let message = format!(
+            "lock \"{}\" is refused: its node {parent} in {} is used by {recipe}, which would not \
+             see us, so both would hold; use another name",
+            record.line, self.address
+        );
+        Err(Error::new(ErrorKind::Mismatch, message))
+    }
+
+    /// Who in a line would not see us, and what they are.
+    pub(super) fn blind<'a>(&self, members: &'a [Member]) -> Option<&'a Member> {
+        let dialect = self.address.dialect;
+        let blind = members.iter().find(|member| !dialect.is_seen_by(member.family));
+        blind.filter(|_| !self.address.mixed)
+    }
+
+    /// Looks for clients that have come to a held lock and would not see it.
+    async fn visit(&self, record: &Record) -> Result<(), Zk> {
+        let (session, parent) = (&record.session, &record.parent);
+        let children = self.ask(session, LIMIT, || session.client.list_children(parent)).await?;
+        let members = line::members(&children);
+        let (child, recipe) = match self.blind(&members) {
+            Some(member) => (member.child.as_str(), member.family.name()),
+            None => match self.recipe(session, parent, &children, LIMIT).await? {
+                Some(recipe) => ("", recipe),
+                None => return Ok(()),
+            },
+        };
+        let token = {
+            let mut place = record.place();
+            if place.gone || place.leaving || std::mem::replace(&mut place.warned, true) {
+                return Ok(());
+            }
+            place.token().0
+        };
+        tracing::warn!(
+            name = %record.line, token, child, recipe,
+            "a client has come that does not see this lock: two may hold it"
+        );
+        Ok(())
+    }
+}
+
+/// Looks after one held lock.
+pub(super) async fn patrol(house: Weak<House>, record: Arc<Record>) {
+    let Some(house) = house.upgrade() else { return };
+    if let Ok(_turn) = house.cleanup.patrols.try_acquire()
+        && let Err(error) = house.visit(&record).await
+    {
+        tracing::debug!(%error, name = %record.line, "could not look who has come");
+    }
+}

@@ -1,0 +1,61 @@
+//! Conversations in which bytes are flipped, cut, repeated and invented: errors, and no lock that
+//! the store does not have.
+
+use crate::etcd_server::{Servers, soon, start};
+use futures_util::future::join_all;
+use holdline::{Client, Mutex, Semaphore, open};
+use holdline_rig::Garble;
+use std::time::{Duration, Instant};
+
+/// Longer than any operation may take that has a limit of a second, or the default one.
+const BOUND: Duration = Duration::from_secs(6);
+
+/// A client whose servers' answers are spoiled, and how often it got what the store had.
+async fn suffer(servers: &Servers, witness: &Client, seed: u64, every: u64) -> (u64, u64) {
+    let garble = Garble::to(&servers.hosts()[0], seed).expect("a port is free");
+    let client = open(&format!("etcd://{}", garble.address())).await.expect("a good URL");
+    let (mut granted, end) = (0, Instant::now() + Duration::from_secs(8));
+    let (names, long) = (["g", "h", "s"], Duration::from_secs(1));
+    for round in 0.. {
+        if Instant::now() > end {
+            break;
+        }
+        garble.every(if round % 4 == 0 { 0 } else { every });
+        let began = Instant::now();
+        let name = names[round % 3];
+        let got = match round % 3 {
+            0 => Mutex::new(&client, name).lock_within(long).await,
+            1 => Mutex::new(&client, name).try_lock().await,
+            _ => Semaphore::new(&client, name, 3).acquire_within(1, long).await,
+        };
+        let _ = client.inspect(name).await;
+        if let Ok(Some(guard)) = got {
+            let info = witness.inspect(name).await.expect("it is not spoiled");
+            let there = info.holders.iter().find(|party| party.id == guard.ticket());
+            if guard.is_valid() {
+                let token = there.map(|party| party.token);
+                assert_eq!(token, Some(guard.token()), "seed {seed}: not in the store: {info:?}");
+                granted += 1;
+            }
+            let _ = tokio::time::timeout(BOUND, guard.unlock()).await.expect("it ends");
+        }
+        assert!(began.elapsed() < 3 * BOUND, "seed {seed}: {:?}", began.elapsed());
+    }
+    garble.every(0);
+    let lock = Mutex::new(&client, "g");
+    let guard = soon("a lock, once it is over", lock.lock()).await.expect("it is there");
+    guard.unlock().await.expect("held");
+    (granted, garble.faults())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spoiled_answers_are_errors_and_never_locks() {
+    let Some(servers) = start(1) else { return };
+    let witness = servers.client().await;
+    let all = (1..=6).map(|seed| suffer(&servers, &witness, seed, 300 << (seed % 3)));
+    let all = join_all(all).await;
+    println!("locks and faults: {all:?}");
+    let faults: u64 = all.iter().map(|(_, faults)| faults).sum();
+    let granted: u64 = all.iter().map(|(granted, _)| granted).sum();
+    assert!(faults > 50 && granted > 50, "{granted} locks, {faults} faults");
+}

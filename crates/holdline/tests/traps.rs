@@ -1,0 +1,27 @@
+//! The traps of GUARANTEES.md that a test can show: T2, a guard that is forgotten.
+
+use holdline::Mutex;
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_millis(500);
+
+#[tokio::test]
+async fn a_forgotten_guard_is_held_as_long_as_the_process_lives() {
+    let client = holdline::open("memory:").await.expect("memory opens");
+    let lock = Mutex::new(&client, "x").lease(LEASE);
+    std::mem::forget(lock.lock().await.expect("memory works"));
+    let rival = holdline::Client::new(client.store().clone());
+    let taken = Mutex::new(&rival, "x").lock_within(LEASE * 4).await.expect("memory works");
+    assert!(taken.is_none(), "nobody renews it");
+    client.settle().await; // it was never dropped, and nothing is given up
+    assert_eq!(client.inspect("x").await.expect("memory works").holders.len(), 1);
+}
+
+#[tokio::test]
+async fn a_forgotten_guard_with_a_fixed_lease_ends_with_it() {
+    let client = holdline::open("memory:").await.expect("memory opens");
+    let lock = Mutex::new(&client, "x").fixed_lease(LEASE);
+    std::mem::forget(lock.lock().await.expect("memory works"));
+    let rival = holdline::Client::new(client.store().clone());
+    Mutex::new(&rival, "x").lock().await.expect("memory works").unlock().await.expect("held");
+}

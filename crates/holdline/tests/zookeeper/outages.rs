@@ -1,0 +1,152 @@
+//! Those who wait, stand by or observe go on after restarts and freezes of the servers.
+
+use crate::server::{Servers, persist, soon, start};
+use holdline::{Client, Election, Mutex, open};
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+const WAITERS: usize = 6;
+const STANDBYS: usize = 3;
+const OBSERVERS: usize = 2;
+/// For an election, a session that goes on after that, and a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Does something to all members while there are such, each with a client of its own.
+async fn all_go_on(count: usize, befall: impl AsyncFn(&mut Servers)) {
+    let Some(mut servers) = start(count) else { return };
+    let url = servers.url();
+    let client = async || open(&url).await.expect("a good URL");
+    let holder = client().await;
+    let guard = soon("the lock", persist(Mutex::new(&holder, "x"))).await;
+    let leader = soon("a leader", Election::new(&holder, "e").campaign("first")).await;
+    let leader = leader.expect("the servers are there");
+    let (mut waiters, mut standbys, mut observers) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..WAITERS {
+        let lock = Mutex::new(&client().await, "x");
+        waiters.push(tokio::spawn(async move {
+            let guard = lock.lock().await?;
+            let token = guard.token();
+            let _may_be_lost = guard.unlock().await; // frozen just now
+            Ok::<u64, holdline::Error>(token)
+        }));
+    }
+    for _ in 0..STANDBYS {
+        let election = Election::new(&client().await, "e");
+        standbys.push(tokio::spawn(async move { election.campaign("next").await }));
+    }
+    for _ in 0..OBSERVERS {
+        let mut observer = Election::new(&client().await, "e").observe();
+        observers.push(tokio::spawn(async move {
+            loop {
+                match observer.next().await {
+                    Ok(Some(leader)) if leader.value == "next" => return Ok(()),
+                    Ok(_) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }));
+    }
+    let others: Client = client().await;
+    crate::server::until("all are there", async || {
+        let lines = (others.inspect("x").await, others.inspect("e").await);
+        matches!(lines, (Ok(x), Ok(e)) if x.waiters.len() == WAITERS && e.waiters.len() == STANDBYS)
+    })
+    .await;
+    befall(&mut servers).await;
+    let mut token = guard.token();
+    let _may_be_lost = (guard.unlock().await, leader.resign().await);
+    let mut tokens = Vec::new();
+    for waiter in waiters {
+        let got = tokio::time::timeout(LIMIT, waiter).await.expect("in time").expect("no panic");
+        tokens.push(got.expect("it went on waiting"));
+    }
+    tokens.sort_unstable();
+    for next in tokens {
+        assert!(next > token, "a token of the past");
+        token = next;
+    }
+    for observer in observers {
+        soon("an observer", observer).await.expect("no panic").expect("it goes on");
+    }
+    while !standbys.is_empty() {
+        let (first, _, rest) = soon("a standby", futures_util::future::select_all(standbys)).await;
+        let next = first.expect("no panic").expect("it went on standing by");
+        let _ = next.resign().await;
+        standbys = rest;
+    }
+}
+
+async fn freeze(servers: &Servers, time: Duration) {
+    let all = servers.hosts().len();
+    (0..all).for_each(|at| servers.signal(at, Signal::STOP));
+    tokio::time::sleep(time).await;
+    (0..all).for_each(|at| servers.signal(at, Signal::CONT));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_ends_nobody() {
+    all_go_on(1, async |servers| {
+        for _ in 0..3 {
+            servers.between_lives(|_| {});
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    })
+    .await;
+}
+
+/// Shorter than a session, and longer than one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_frozen_ends_nobody() {
+    all_go_on(1, async |servers| {
+        freeze(servers, Duration::from_secs(12)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        freeze(servers, Duration::from_secs(30)).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ensemble_that_is_frozen_and_restarts_ends_nobody() {
+    all_go_on(3, async |servers| {
+        freeze(servers, Duration::from_secs(12)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        freeze(servers, Duration::from_secs(30)).await;
+        servers.between_lives(|_| {});
+    })
+    .await;
+}
+
+/// Who does not wait for a lock has an answer within two seconds, whatever the servers do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hung_servers_keep_nobody_who_does_not_wait() {
+    let Some(servers) = start(3) else { return };
+    let known = servers.client().await;
+    soon("a lock", persist(Mutex::new(&known, "x"))).await.unlock().await.expect("held");
+    (0..3).for_each(|at| servers.signal(at, Signal::STOP));
+    for client in [known, servers.client().await] {
+        for round in 0..4 {
+            let began = Instant::now();
+            if round % 2 == 0 {
+                assert!(Mutex::new(&client, "x").try_lock().await.is_err());
+            } else {
+                assert!(client.inspect("x").await.is_err());
+            }
+            assert!(began.elapsed() < Duration::from_millis(2300), "{:?}", began.elapsed());
+        }
+    }
+    (0..3).for_each(|at| servers.signal(at, Signal::CONT));
+}
+
+/// One dead member is no reason to be late: the others are asked meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hung_member_is_passed_over() {
+    let Some(servers) = start(3) else { return };
+    let follower = (servers.leader() + 1) % 3;
+    servers.signal(follower, Signal::STOP);
+    for _ in 0..6 {
+        let client = servers.client().await;
+        let guard = Mutex::new(&client, "x").try_lock().await.expect("two are there");
+        guard.expect("it is free").unlock().await.expect("held");
+    }
+    servers.signal(follower, Signal::CONT);
+}
