@@ -115,7 +115,7 @@ fn latencies(crew: &[Vec<Grant>]) -> Waits {
 fn kill(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Cell>, Failure> {
     let runtime = runtime()?;
     let client = runtime.block_on(target.open())?;
-    let promised = client.promises().crash_release;
+    let promised = client.capabilities().crash_release;
     // Where a crash is noticed at once, the lease must not be what ends it.
     let lease = Duration::from_secs(if promised { 10 } else { 1 });
     let kills = if promised && !common.quick { 20 } else { 5 };

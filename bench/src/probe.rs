@@ -2,7 +2,7 @@
 
 use holdline::Name;
 use holdline::store::{
-    Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View,
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -99,8 +99,8 @@ impl Store for Probe {
         self.inner.watch(line, id)
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        self.inner.look(line)
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        self.inner.snapshot(line)
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
@@ -116,17 +116,17 @@ impl Store for Probe {
         self.inner.evict(line, id, reason)
     }
 
-    fn promises(&self) -> Promises {
-        self.inner.promises()
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
-        let (inner, counts) = (self.inner.twin(), Arc::clone(&self.counts));
+    fn background_handle(&self) -> Arc<dyn Store> {
+        let (inner, counts) = (self.inner.background_handle(), Arc::clone(&self.counts));
         Arc::new(Probe { inner, counts, keeper: true })
     }
 
     /// The store behind has its alarm from the client that opened it.
-    fn alarm(&self, _alarm: Alarm) {}
+    fn on_loss_hint(&self, _alarm: LossHint) {}
 
     fn address(&self) -> String {
         self.inner.address()

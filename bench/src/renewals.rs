@@ -68,7 +68,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
         "CPU per renewal",
         "least time left",
     ];
-    let title = format!("Held locks, lease {} s, for {} leases", options.lease, options.leases);
+    let title = format!("HeldLock locks, lease {} s, for {} leases", options.lease, options.leases);
     let mut table = Table::new(title, &columns);
     let mut urls = common.stores.clone();
     if urls.is_empty() {

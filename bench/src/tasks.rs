@@ -7,7 +7,7 @@ use crate::report::{Cell, Report, Table, ratio};
 use crate::stats::Spread;
 use crate::target::{Target, Targets, fresh};
 use crate::{Common, Failure, runtime};
-use holdline::{Client, Mutex, Schedule};
+use holdline::{Backoff, Client, Mutex};
 use std::time::Duration;
 
 const TASKS: usize = 64;
@@ -51,7 +51,7 @@ impl Way {
     }
 
     fn lock(self, client: &Client, name: &str, task: usize) -> Mutex {
-        let fifty = Schedule::fixed(Duration::from_millis(50));
+        let fifty = Backoff::fixed(Duration::from_millis(50));
         match self {
             Way::Names => Mutex::new(client, format!("{name}-{task}")),
             Way::Gate | Way::Apart => Mutex::new(client, name),
@@ -83,8 +83,8 @@ async fn store(common: &Common, target: &Target, report: &mut Report) -> Result<
     let mut table = Table::new(format!("{}: 64 tasks of one process", target.label), &columns);
     let mut rates = Vec::new();
     for way in Way::ALL {
-        let promises = target.open().await?.promises();
-        if way == Way::Handoff && !promises.spans {
+        let capabilities = target.open().await?.capabilities();
+        if way == Way::Handoff && !capabilities.token_ranges {
             continue;
         }
         let time = Duration::from_secs_f64(common.seconds(1.0));
@@ -107,7 +107,7 @@ async fn store(common: &Common, target: &Target, report: &mut Report) -> Result<
         ]);
     }
     table.note(
-        "Hold time 0, and each task wants the lock again at once. Without a client each, the tasks \
+        "LeaseTimer time 0, and each task wants the lock again at once. Without a client each, the tasks \
          queue in the process first. Unfair polling looks fast here because one task keeps the \
          lock to itself while the others sleep: see its P99 and its shares.",
     );

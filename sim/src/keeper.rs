@@ -5,7 +5,7 @@ use crate::invariants::{Fact, Lock};
 use crate::plan::{Bug, Kind};
 use crate::server::{Answer, Request};
 use crate::world::World;
-use holdline_kernel::{Enter, Hold, Next, Seq, Standing, Ticket, TicketId, Time};
+use holdline_kernel::{Enter, LeaseTimer, Next, Seq, Standing, Ticket, TicketId, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) struct Holding {
     lock: Lock,
     ticket: Ticket,
     seq: Seq,
-    hold: Hold,
+    hold: LeaseTimer,
     turn: u64,
     /// The renewals that are out, and when each was sent.
     calls: BTreeMap<u64, Time>,
@@ -41,8 +41,8 @@ impl World {
         }
     }
 
-    /// A claim was granted: keep it.
-    pub(crate) fn hold(&mut self, client: usize, claiming: &Claiming, seq: Seq, hold: Hold) {
+    /// A acquisition was granted: keep it.
+    pub(crate) fn hold(&mut self, client: usize, claiming: &Claiming, seq: Seq, hold: LeaseTimer) {
         let &Claiming { lock, ticket, .. } = claiming;
         let until = self.clients[client].clock.when(hold.until());
         let holding = Holding { lock, ticket, seq, hold, turn: 0, calls: BTreeMap::new() };
@@ -134,7 +134,7 @@ impl World {
         if let Some(holding) = self.holding(client)
             && holding.ticket.id == id
         {
-            holding.hold.doubt(now);
+            holding.hold.verify(now);
             self.keep(client);
         }
     }

@@ -9,7 +9,7 @@ use crate::invariants::{Fact, Lock};
 use crate::server::{Answer, Request};
 use crate::world::{Event, Letter, World};
 use holdline::clock::simulated;
-use holdline::store::{self, Async, Enter, Promises, Standee, Store, View};
+use holdline::store::{self, Async, Capabilities, Enter, QueueEntry, QueueSnapshot, Store};
 use holdline::stores::quorum::Quorum;
 use holdline::{Error, Name};
 use holdline_kernel::{Seq, Standing, Ticket, TicketId, Time};
@@ -119,10 +119,10 @@ impl Store for Node {
         Box::pin(std::future::pending())
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
         Box::pin(async move {
             match self.ask(line, Request::Look).await {
-                Answer::Holder(id) => Ok(View {
+                Answer::Holder(id) => Ok(QueueSnapshot {
                     capacity: 1,
                     places: id.map(standee).into_iter().collect(),
                     evictions: Vec::new(),
@@ -150,13 +150,13 @@ impl Store for Node {
         })
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: true,
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: true,
             swaps: false,
             crash_release: false,
             survives_failover: false,
@@ -166,11 +166,11 @@ impl Store for Node {
         }
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         Arc::new(self.clone())
     }
 
-    fn alarm(&self, _alarm: store::Alarm) {}
+    fn on_loss_hint(&self, _: store::LossHint) {}
 
     fn address(&self) -> String {
         format!("node:{}", self.server)
@@ -178,9 +178,9 @@ impl Store for Node {
 }
 
 /// A holder, as far as anybody here cares.
-fn standee(id: TicketId) -> Standee {
+fn standee(id: TicketId) -> QueueEntry {
     let (seq, expires_in, note) = (Seq(0), Duration::ZERO, Arc::from(""));
-    Standee { id, seq, weight: 1, admitted: true, expires_in, note }
+    QueueEntry { id, seq, weight: 1, admitted: true, expires_in, note }
 }
 
 impl End {
@@ -286,7 +286,7 @@ impl World {
         }
     }
 
-    /// A ticket that no claim of the client's goes by is the quorum's own, and may be left behind.
+    /// A ticket that no acquisition of the client's goes by is the quorum's own, and may be left behind.
     fn disown_stand_in(&mut self, client: usize, request: Request) {
         if let Request::Enter(Ticket { id, .. }, Enter::Queue) = request {
             self.note(format_args!("  {id:?} stands in for one whom client {client} removes"));

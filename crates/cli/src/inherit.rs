@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::hold::Hold;
 use crate::shape::Shape;
 use holdline::store::TicketId;
-use holdline::{Client, Party, clock};
+use holdline::{Client, Participant, clock};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Around {
 pub(crate) struct Inherited {
     client: Client,
     name: String,
-    party: Party,
+    party: Participant,
     /// Until when it holds by what the store last said, in nanoseconds of the library's clock.
     until: AtomicU64,
     gone: AtomicBool,

@@ -4,7 +4,7 @@
 use crate::printer::clean;
 use crate::{duration, stamp};
 use holdline::store::TicketId;
-use holdline::{Info, Party};
+use holdline::{LockInfo, Participant};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) fn short_id(id: TicketId) -> String {
 }
 
 /// Where it runs.
-pub(crate) fn place(party: &Party) -> String {
+pub(crate) fn place(party: &Participant) -> String {
     let note = &party.note;
     match (note.pid, note.host.is_empty()) {
         (0, true) => "somebody unknown".to_owned(),
@@ -25,7 +25,7 @@ pub(crate) fn place(party: &Party) -> String {
 }
 
 /// Where it runs, and what it is called.
-pub(crate) fn who(party: &Party) -> String {
+pub(crate) fn who(party: &Participant) -> String {
     match words(party) {
         Some(words) => format!("{} ({words})", place(party)),
         None => place(party),
@@ -33,7 +33,7 @@ pub(crate) fn who(party: &Party) -> String {
 }
 
 /// Its label and its value.
-pub(crate) fn words(party: &Party) -> Option<String> {
+pub(crate) fn words(party: &Participant) -> Option<String> {
     let note = &party.note;
     let value = note.value.as_deref().map(|value| format!("value {}", clean(value)));
     let words: Vec<String> = note.label.as_deref().map(clean).into_iter().chain(value).collect();
@@ -41,14 +41,14 @@ pub(crate) fn words(party: &Party) -> Option<String> {
 }
 
 /// How long it has held or waited, by its own clock and ours.
-pub(crate) fn age(party: &Party) -> Option<String> {
+pub(crate) fn age(party: &Participant) -> Option<String> {
     let since = party.note.since;
     let age = Duration::from_millis(stamp::now().saturating_sub(since));
     (since != 0).then(|| duration::show(age))
 }
 
 /// One of them as JSON.
-pub(crate) fn json(party: &Party) -> Value {
+pub(crate) fn json(party: &Participant) -> Value {
     let until = stamp::now() + u64::try_from(party.expires_in.as_millis()).unwrap_or(0);
     let note = &party.note;
     json!({
@@ -65,7 +65,7 @@ pub(crate) fn json(party: &Party) -> Value {
 }
 
 /// A lock as JSON.
-pub(crate) fn info_json(info: &Info) -> Value {
+pub(crate) fn info_json(info: &LockInfo) -> Value {
     json!({
         "name": info.name.as_str(),
         "capacity": info.capacity,

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::hold::Hold;
 use clap::Args;
-use holdline::{Client, Election, Info, Mutex, RwLock, Semaphore};
+use holdline::{Client, Election, LockInfo, Mutex, RwLock, Semaphore};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ impl Shape {
     }
 
     /// Whether it would be had at once, by what the store shows.
-    pub(crate) fn is_free(&self, info: &Info) -> Result<bool, Failure> {
+    pub(crate) fn is_free(&self, info: &LockInfo) -> Result<bool, Failure> {
         let (weight, capacity) = self.numbers();
         if info.capacity == 0 {
             return Ok(true);

@@ -9,7 +9,7 @@ use crate::printer::{Printer, When};
 use crate::session::Contact;
 use crate::shape::{Patience, Shape, Terms};
 use crate::signals::{self, Signals};
-use holdline::{Client, Info, Party};
+use holdline::{Client, LockInfo, Participant};
 use serde_json::json;
 use std::future::{Future, pending};
 use std::time::Duration;
@@ -167,7 +167,7 @@ impl News<'_> {
         self.shown = true;
     }
 
-    fn show(&mut self, info: &Info) {
+    fn show(&mut self, info: &LockInfo) {
         let Ask { client, name, printer, .. } = self.ask;
         let holder = held_by(info).unwrap_or_else(|| "it is free".to_owned());
         let place = place(info);
@@ -198,7 +198,7 @@ impl Drop for News<'_> {
 }
 
 /// "it is held by ...", if it is.
-fn held_by(info: &Info) -> Option<String> {
+fn held_by(info: &LockInfo) -> Option<String> {
     let first = info.holders.first()?;
     let age = party::age(first).map(|age| format!(" for {age}")).unwrap_or_default();
     let others = match info.holders.len() - 1 {
@@ -209,9 +209,10 @@ fn held_by(info: &Info) -> Option<String> {
 }
 
 /// Where we stand, counted from 1.
-fn place(info: &Info) -> Option<usize> {
+fn place(info: &LockInfo) -> Option<usize> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
-    let is_us = |party: &Party| party.note.pid == std::process::id() && party.note.host == host;
+    let is_us =
+        |party: &Participant| party.note.pid == std::process::id() && party.note.host == host;
     info.waiters.iter().position(is_us).map(|at| at + 1)
 }

@@ -118,9 +118,9 @@ fn ticket(weight: u32, capacity: u32) -> Ticket {
         weight,
         capacity,
         lease: Duration::from_secs(600),
-        patience: Duration::from_secs(600),
-        span: 1,
-        floor: 0,
+        wait_lease: Duration::from_secs(600),
+        token_count: 1,
+        min_token: 0,
     }
 }
 

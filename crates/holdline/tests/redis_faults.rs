@@ -324,9 +324,9 @@ async fn half_removed_lines_admit_nobody_twice() {
         weight: 1,
         capacity: 1,
         lease: Duration::from_secs(10),
-        patience: Duration::from_secs(3),
-        span: 1,
-        floor: 0,
+        wait_lease: Duration::from_secs(3),
+        token_count: 1,
+        min_token: 0,
     };
     let mut seqs = Vec::new();
     // More than are kept in one string.

@@ -10,7 +10,7 @@
 
 mod redis_server;
 
-use holdline::{Client, ErrorKind, Mutex, OnLoss, Schedule, open};
+use holdline::{Backoff, Client, ErrorKind, Mutex, OnLoss, open};
 use holdline_rig::{Link, Way};
 use redis_server::{Server, private};
 use std::io::{BufRead, BufReader, Write};
@@ -71,7 +71,7 @@ impl Watcher {
 async fn polling_every_50_ms_within_a_total_time() {
     let Some(server) = private("scheme_polling", &[]) else { return };
     let client = client(&server, "scheme=string").await;
-    let lock = Mutex::new(&client, "jobs").poll(Schedule::fixed(ms(50)));
+    let lock = Mutex::new(&client, "jobs").poll(Backoff::fixed(ms(50)));
     assert!(take(&server, "jobs"));
     let (watcher, start) = (Watcher::of(&server), Instant::now());
     assert!(lock.lock_within(ms(500)).await.expect("works").is_none());
@@ -97,7 +97,7 @@ async fn a_spin_that_shrinks_by_a_millisecond_down_to_ten() {
     let client = client(&server, "scheme=string").await;
     assert!(take(&server, "jobs"));
     let watcher = Watcher::of(&server);
-    let lock = Mutex::new(&client, "jobs").poll(Schedule::shrinking(ms(50)));
+    let lock = Mutex::new(&client, "jobs").poll(Backoff::shrinking(ms(50)));
     assert!(lock.lock_within(ms(3000)).await.expect("works").is_none());
     let gaps = watcher.gaps();
     assert!(gaps.len() > 45, "it came down: {gaps:?}");

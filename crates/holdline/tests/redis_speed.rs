@@ -203,9 +203,9 @@ async fn ten_thousand_renewals() {
                 weight: 1,
                 capacity: 1,
                 lease: std::time::Duration::from_secs(60),
-                patience: std::time::Duration::from_secs(3),
-                span: 1,
-                floor: 0,
+                wait_lease: std::time::Duration::from_secs(3),
+                token_count: 1,
+                min_token: 0,
             };
             (holdline::Name::new(format!("lock {n}")).expect("good"), ticket)
         })

@@ -5,7 +5,7 @@ use crate::party;
 use crate::printer::{Printer, clean};
 use crate::session::{Session, check_name};
 use clap::Args;
-use holdline::{Info, Party};
+use holdline::{LockInfo, Participant};
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
@@ -70,7 +70,7 @@ impl Break {
         Ok(Exit::DONE)
     }
 
-    fn find<'a>(&self, info: &'a Info) -> Result<&'a Party, Failure> {
+    fn find<'a>(&self, info: &'a LockInfo) -> Result<&'a Participant, Failure> {
         let parties = info.holders.iter().chain(&info.waiters);
         let mut found = parties.filter(|party| party.id.to_string().starts_with(&self.id));
         let party = found.next().ok_or_else(|| self.gone())?;
@@ -83,7 +83,7 @@ impl Break {
         Ok(party)
     }
 
-    fn confirm(&self, party: &Party) -> bool {
+    fn confirm(&self, party: &Participant) -> bool {
         let _ = write!(
             stderr(),
             "Take lock \"{}\" away from {}? What it runs may go on for a while. [y/N] ",

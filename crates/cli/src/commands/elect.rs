@@ -71,12 +71,12 @@ async fn observe(session: &Session, name: &str, outage: Option<Duration>) -> Res
 fn show(session: &Session, leader: Option<&Leadership>) -> String {
     match leader {
         _ if session.printer.json => json!({
-            "leader": leader.map(|leader| party::json(&leader.party)),
+            "leader": leader.map(|leader| party::json(&leader.participant)),
         })
         .to_string(),
         Some(leader) => {
             let value = crate::printer::clean(&leader.value);
-            format!("{value}\ttoken {}\t{}", leader.token, party::place(&leader.party))
+            format!("{value}\ttoken {}\t{}", leader.token, party::place(&leader.participant))
         }
         None => "nobody leads".to_owned(),
     }

@@ -6,7 +6,7 @@ use crate::party;
 use crate::printer::{Printer, clean};
 use crate::session::{Session, check_name};
 use clap::Args;
-use holdline::{Info, Party};
+use holdline::{LockInfo, Participant};
 use serde_json::Value;
 
 /// Show who holds and who waits
@@ -55,7 +55,7 @@ impl Status {
 const HEAD: [&str; 8] = ["NAME", "STATE", "ID", "TOKEN", "SINCE", "UNTIL", "WHERE", "LABEL"];
 
 /// The table; none if there is nobody.
-fn table(infos: &[Info]) -> Option<String> {
+fn table(infos: &[LockInfo]) -> Option<String> {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for info in infos {
         rows.extend(info.holders.iter().map(|party| row(info, "holds", party)));
@@ -73,7 +73,7 @@ fn table(infos: &[Info]) -> Option<String> {
     Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
-fn row(info: &Info, state: &str, party: &Party) -> [String; 8] {
+fn row(info: &LockInfo, state: &str, party: &Participant) -> [String; 8] {
     let state = match party.weight {
         weight if weight == info.capacity || weight == 1 => state.to_owned(),
         weight => format!("{state} {weight}/{}", info.capacity),

@@ -7,7 +7,7 @@ use crate::session::{Session, check_name};
 use crate::{party, stamp};
 use clap::Args;
 use holdline::store::TicketId;
-use holdline::{Info, Party};
+use holdline::{LockInfo, Participant};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ enum State {
     Holds,
 }
 
-type Seen = BTreeMap<TicketId, (State, Party)>;
+type Seen = BTreeMap<TicketId, (State, Participant)>;
 
 impl Watch {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
@@ -79,7 +79,7 @@ impl Watch {
     }
 }
 
-fn seen(info: Info) -> Seen {
+fn seen(info: LockInfo) -> Seen {
     let holders = info.holders.into_iter().map(|party| (party.id, (State::Holds, party)));
     let waiters = info.waiters.into_iter().map(|party| (party.id, (State::Waits, party)));
     holders.chain(waiters).collect()

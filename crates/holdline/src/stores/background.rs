@@ -2,7 +2,7 @@
 //! program is busy, and whom to tell of losses.
 
 use crate::error::Result;
-use crate::store::Alarm;
+use crate::store::LossHint;
 use crate::thread;
 use std::fmt;
 use std::future::pending;
@@ -26,9 +26,9 @@ pub(crate) fn runtime(
 
 /// Whom to tell of losses.
 #[derive(Clone, Default)]
-pub(crate) struct Bell(pub(crate) Arc<OnceLock<Alarm>>);
+pub(crate) struct LossHandler(pub(crate) Arc<OnceLock<LossHint>>);
 
-impl fmt::Debug for Bell {
+impl fmt::Debug for LossHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.get().is_some() { "set" } else { "not set" })
     }

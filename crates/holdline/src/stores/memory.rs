@@ -5,11 +5,11 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, EVICTION_TIME, EVICTIONS_KEPT, Enter, Eviction, Promises, Seq, Standee, Standing,
-    Store, Ticket, TicketId, View, refuse,
+    Async, Capabilities, EVICTION_TIME, EVICTIONS_KEPT, Enter, Eviction, LossHint, QueueEntry,
+    QueueSnapshot, Seq, Standing, Store, Ticket, TicketId, refuse,
 };
 use crate::stores::wakes::Wakes;
-use holdline_kernel::{Deck, Head, Line, Place, Time};
+use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -25,7 +25,7 @@ struct Space {
     name: String,
     lines: Mutex<HashMap<Name, Room>>,
     wakes: Wakes,
-    alarm: OnceLock<Alarm>,
+    loss_hint: OnceLock<LossHint>,
     /// The highest token of any line that is gone, so that tokens rise even if the clock does not.
     last: Mutex<u64>,
     evictions: Mutex<Evictions>,
@@ -64,7 +64,7 @@ impl Evictions {
 #[derive(Default)]
 struct Room {
     head: Head,
-    deck: Deck<Arc<str>>,
+    deck: MemoryPlaces<Arc<str>>,
 }
 
 impl Memory {
@@ -78,7 +78,7 @@ impl Memory {
             name,
             lines: Mutex::default(),
             wakes: Wakes::default(),
-            alarm: OnceLock::new(),
+            loss_hint: OnceLock::new(),
             last: Mutex::new(0),
             evictions: Mutex::default(),
         };
@@ -135,7 +135,7 @@ impl Memory {
     }
 }
 
-type LineOf<'a> = Line<'a, Deck<Arc<str>>, &'a mut dyn FnMut(&Place<Arc<str>>)>;
+type LineOf<'a> = Line<'a, MemoryPlaces<Arc<str>>, &'a mut dyn FnMut(&Place<Arc<str>>)>;
 
 impl Default for Memory {
     fn default() -> Self {
@@ -169,10 +169,10 @@ impl Store for Memory {
         })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
         Box::pin(async move {
             let view = self.on(line, |on| on.expire().map(|()| view(on)));
-            Ok(View { evictions: self.evictions().of(clock::now(), line), ..view })
+            Ok(QueueSnapshot { evictions: self.evictions().of(clock::now(), line), ..view })
         })
     }
 
@@ -205,21 +205,21 @@ impl Store for Memory {
             });
             if token.is_some() {
                 self.space.wakes.wake(id);
-                if let Some(alarm) = self.space.alarm.get() {
-                    alarm(id);
+                if let Some(loss_hint) = self.space.loss_hint.get() {
+                    loss_hint(id);
                 }
             }
             Ok(token)
         })
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: true,
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: true,
             swaps: false,
             crash_release: true, // a crash takes the store along
             survives_failover: false,
@@ -229,12 +229,12 @@ impl Store for Memory {
         }
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         Arc::new(self.clone())
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        let _ = self.space.alarm.set(alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.space.loss_hint.set(loss_hint);
     }
 
     fn address(&self) -> String {
@@ -242,9 +242,9 @@ impl Store for Memory {
     }
 }
 
-fn view(line: &mut LineOf<'_>) -> View {
+fn view(line: &mut LineOf<'_>) -> QueueSnapshot {
     let (now, front) = (line.now, line.head.front);
-    let places = line.places.iter().map(|place| Standee {
+    let places = line.places.iter().map(|place| QueueEntry {
         id: place.id,
         seq: place.seq,
         weight: place.weight,
@@ -254,7 +254,7 @@ fn view(line: &mut LineOf<'_>) -> View {
     });
     let places: Vec<_> = places.collect();
     let capacity = if places.is_empty() { 0 } else { line.head.capacity };
-    View { capacity, places, evictions: Vec::new() }
+    QueueSnapshot { capacity, places, evictions: Vec::new() }
 }
 
 impl std::fmt::Debug for Space {

@@ -22,9 +22,9 @@ async fn a_ticket_that_has_lapsed_is_not_entered_again() {
         weight: 1,
         capacity: 1,
         lease,
-        patience: lease,
-        span: 1,
-        floor: 0,
+        wait_lease: lease,
+        token_count: 1,
+        min_token: 0,
     };
     let note: Arc<str> = Arc::from("");
     let warm = soon("warm", store.enter(&line, &ticket(1), &note, Enter::Try)).await;

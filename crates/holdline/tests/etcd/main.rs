@@ -10,6 +10,8 @@ mod cutoff;
 mod doors;
 #[path = "../etcd_server/mod.rs"]
 mod etcd_server;
+#[path = "../support/eventually.rs"]
+mod eventually;
 mod faults;
 mod foreign;
 mod garble;
@@ -21,8 +23,6 @@ mod late;
 mod loss;
 mod outage;
 mod past;
-#[path = "../support/patience.rs"]
-mod patience;
 mod storm;
 mod swap;
 mod trials;

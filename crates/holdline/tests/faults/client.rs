@@ -130,7 +130,7 @@ impl Actor {
 
     async fn work_through(&self, task: u64) {
         let mut dice = Rng::with_seed(self.role.seed.wrapping_mul(TASKS).wrapping_add(task));
-        let weights = self.client.promises().weights;
+        let weights = self.client.capabilities().weighted;
         let [work, lease] = [self.role.work_ms, self.role.lease_ms].map(Duration::from_millis);
         let times = Times { work, lease };
         while !self.stop.load(Ordering::Acquire) {
@@ -174,7 +174,7 @@ impl Actor {
         let until = deadline(&grip).unwrap_or(clock::now().0);
         let owner = grip.ticket().0.to_string();
         let granted = attempt.event(Phase::Ok).owner(&owner).deadline(until);
-        self.write(if self.client.promises().fences {
+        self.write(if self.client.capabilities().fencing_tokens {
             granted.fence(grip.token())
         } else {
             granted
@@ -246,7 +246,7 @@ impl Actor {
 
     /// The last id of each register that lets itself be read.
     fn read_all(&self, lock: &str, token: u64) -> Vec<(Register, Option<u64>)> {
-        if !self.client.promises().fences {
+        if !self.client.capabilities().fencing_tokens {
             return self.read(lock, Register::Plain, token).into_iter().collect();
         }
         let fenced = Register::FencedReadWrite;

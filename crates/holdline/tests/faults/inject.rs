@@ -9,7 +9,7 @@ use crate::errand::{Temper, locks};
 use crate::judge;
 use crate::run::Run;
 use fastrand::Rng;
-use holdline::{Client, Info, Party};
+use holdline::{Client, LockInfo, Participant};
 use holdline_checker::{Event, FaultKind, Op, Phase, Writer};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -223,8 +223,8 @@ impl Arena {
     }
 
     /// Somebody who holds a lock now.
-    fn holder(&self, dice: &mut Rng) -> Option<(String, Party)> {
-        let mut all = locks(&self.name, self.client.promises().weights);
+    fn holder(&self, dice: &mut Rng) -> Option<(String, Participant)> {
+        let mut all = locks(&self.name, self.client.capabilities().weighted);
         dice.shuffle(&mut all);
         for (lock, _) in all {
             let mut holders = self.look(&lock)?.holders;
@@ -236,7 +236,7 @@ impl Arena {
     }
 
     /// Looks who is in the store, and writes it down.
-    pub(crate) fn look(&self, lock: &str) -> Option<Info> {
+    pub(crate) fn look(&self, lock: &str) -> Option<LockInfo> {
         let event = |n, ph| Event::new(Op::StoreDump, ph, n).lock(lock);
         let n = self.pen.next_n();
         self.write(event(n, Phase::Invoke));

@@ -21,15 +21,15 @@ mod etcd;
 #[cfg(feature = "etcd")]
 #[path = "../etcd_server/mod.rs"]
 mod etcd_server;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[allow(dead_code, reason = "the tests of the stores use the rest")]
+#[path = "../support/eventually.rs"]
+mod eventually;
 mod inject;
 mod judge;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod nodes;
 mod outages;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-#[allow(dead_code, reason = "the tests of the stores use the rest")]
-#[path = "../support/patience.rs"]
-mod patience;
 mod pulse;
 #[cfg(feature = "redis")]
 mod redis;

@@ -88,7 +88,7 @@ impl Place {
 
     fn ask(&self, kind: FaultKind, does: fn(&Mutex<Server>)) -> Arc<dyn Breakage> {
         let thing = Arc::clone(&self.server);
-        Arc::new(Deed { kind, span: INSTANT, thing, does, undoes: |_| {} })
+        Arc::new(Deed { kind, token_count: INSTANT, thing, does, undoes: |_| {} })
     }
 
     /// All that can happen without any place being forgotten.

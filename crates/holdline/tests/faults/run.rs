@@ -6,7 +6,7 @@ use crate::errand::{Temper, locks, longest};
 use crate::inject::{Arena, Fault};
 use crate::judge::{Folder, Outcome, judge};
 use crate::pulse::{self, Pulse};
-use holdline::store::Promises;
+use holdline::store::Capabilities;
 use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
 use holdline_checker::resource::{Client as ResourceClient, Server};
 use holdline_checker::{Event, Expect, Fences, Handoff, Op, Phase, Rule, Unpromised, Writer};
@@ -89,14 +89,14 @@ impl Run {
     }
 
     /// What follows for the checker from the lease and the faults; the rest is up to the store.
-    fn fitted(&self, run: &str, promises: &Promises) -> Expect {
+    fn fitted(&self, run: &str, capabilities: &Capabilities) -> Expect {
         let mut expect = self.expect.clone();
-        for (lock, capacity) in locks(run, promises.weights) {
+        for (lock, capacity) in locks(run, capabilities.weighted) {
             expect.capacities.insert(lock, capacity.into());
         }
         expect.calm = self.faults.is_empty();
         expect.resource = true;
-        if !promises.fences {
+        if !capabilities.fencing_tokens {
             expect.fences = Fences::None;
         }
         expect.min_acquires = self.fewest_grants();
@@ -134,7 +134,7 @@ impl Run {
         arena.play();
         ResourceClient::connect(&socket).unwrap().stop().unwrap();
         serving.join().unwrap();
-        let expect = arena.run.fitted(&arena.name, &arena.client.promises());
+        let expect = arena.run.fitted(&arena.name, &arena.client.capabilities());
         judge(&arena.run, folder, &expect)
     }
 
@@ -205,7 +205,7 @@ impl Arena {
         let stuck = members()
             .find_map(|mut member| (!member.ended(work)).then(|| member.name().to_owned()));
         if let Some(stuck) = stuck {
-            let names = locks(&self.name, self.client.promises().weights);
+            let names = locks(&self.name, self.client.capabilities().weighted);
             let lines: Vec<_> = names.iter().map(|(lock, _)| self.look(lock)).collect();
             panic!("{stuck} does not end: {lines:#?}");
         }
@@ -219,14 +219,14 @@ impl Arena {
     /// A fresh client takes every lock.
     async fn probe(&self, pen: &Writer) {
         let client = holdline::open(&self.run.url).await.unwrap();
-        for (lock, capacity) in locks(&self.name, client.promises().weights) {
+        for (lock, capacity) in locks(&self.name, client.capabilities().weighted) {
             let event = Event::new(Op::Probe, Phase::Invoke, pen.next_n()).lock(&lock);
             let n = event.n;
             pen.write(event.weight(capacity.into())).unwrap();
             match self.whole(&client, &lock, capacity).await.unwrap() {
                 Some(guard) => {
                     let granted = Event::new(Op::Probe, Phase::Ok, n).lock(&lock);
-                    let fenced = client.promises().fences;
+                    let fenced = client.capabilities().fencing_tokens;
                     let granted = if fenced { granted.fence(guard.token()) } else { granted };
                     pen.write(granted).unwrap();
                     pen.write(Event::new(Op::Release, Phase::Invoke, n).lock(&lock)).unwrap();
@@ -266,7 +266,7 @@ impl Arena {
         let expect = &self.run.expect;
         let late = Duration::from_nanos(expect.late_ns + expect.grace_ns + expect.lock_delay_ns);
         std::thread::sleep(self.run.lease + late + Duration::from_millis(100));
-        for (lock, _) in locks(&self.name, self.client.promises().weights) {
+        for (lock, _) in locks(&self.name, self.client.capabilities().weighted) {
             assert!(soon(|| self.look(&lock).is_some()), "the store is well again");
         }
     }

@@ -4,7 +4,7 @@
 //! judged, and renewals would be missing from the history. It changes nothing on the way.
 
 use holdline::store::{
-    Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View,
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
 };
 use holdline::{Name, Result, clock};
 use holdline_checker::{Event, Op, Phase, Reason, Writer};
@@ -144,8 +144,8 @@ impl Store for Witness {
         })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        self.store.look(line)
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        self.store.snapshot(line)
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
@@ -156,17 +156,17 @@ impl Store for Witness {
         self.store.evict(line, id, why)
     }
 
-    fn promises(&self) -> Promises {
-        self.store.promises()
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         let notes = Arc::clone(&self.notes);
-        Arc::new(Witness { store: self.store.twin(), notes, lies: self.lies })
+        Arc::new(Witness { store: self.store.background_handle(), notes, lies: self.lies })
     }
 
     /// `open` has given the store its alarm already, and it is the same one.
-    fn alarm(&self, _alarm: Alarm) {}
+    fn on_loss_hint(&self, _alarm: LossHint) {}
 
     fn address(&self) -> String {
         self.store.address()

@@ -2,7 +2,7 @@
 
 use crate::peer::{LONG, Peer, token};
 use crate::toolchain::Language;
-use holdline::{Client, Guard, Mutex, RwLock, Schedule, WriteGuard};
+use holdline::{Backoff, Client, Guard, Mutex, RwLock, WriteGuard};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -70,12 +70,12 @@ impl Ours {
         if self.lapses {
             mutex = mutex.fixed_lease(LAPSE);
         }
-        if self.client.promises().queues {
+        if self.client.capabilities().fair_queue {
             return mutex;
         }
         // About as often as they look, or neither side would meet the other; but not in step with
         // them, for on several servers that is a tie.
-        mutex.poll(Schedule::fixed(Duration::from_millis(20)).jitter(50))
+        mutex.poll(Backoff::fixed(Duration::from_millis(20)).jitter(50))
     }
 
     fn rwlock(&self) -> RwLock {

@@ -88,7 +88,7 @@ async fn a_full_disk_is_an_outage() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
     assert!(error.to_string().contains("is full"), "{error}");
     // Looking needs no room.
-    assert!(store.look(&line).await.unwrap().places[0].id == first.id);
+    assert!(store.snapshot(&line).await.unwrap().places[0].id == first.id);
     // With room again it goes on where it was.
     disk.empty();
     assert!(store.leave(&line, first.id).await.unwrap());

@@ -194,11 +194,11 @@ async fn a_restart_of_the_machine_frees_all_and_keeps_the_tokens() {
     conn.execute_batch("UPDATE meta SET boot = 'another run'").unwrap();
     conn.execute("UPDATE line SET last = ?1", [ahead]).unwrap();
     let store = File::open(&file).unwrap();
-    assert!(store.look(&line).await.unwrap().places.is_empty());
+    assert!(store.snapshot(&line).await.unwrap().places.is_empty());
     assert_eq!(enter(&store, &line, &ticket, Enter::Keep(old)).await, Standing::Lost);
     let standing = enter(&store, &line, &fresh(), Enter::Queue).await;
     let Standing::Admitted(new) = standing else { panic!("{standing:?}") };
     assert!(new.0 > ahead.unsigned_abs());
     let other = File::open(&file).unwrap();
-    assert_eq!(other.look(&line).await.unwrap().places.len(), 1, "it is done only once");
+    assert_eq!(other.snapshot(&line).await.unwrap().places.len(), 1, "it is done only once");
 }

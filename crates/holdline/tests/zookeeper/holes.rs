@@ -48,8 +48,9 @@ async fn a_node_of_another_session_is_not_ones_own() {
     let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
     let (_, number) = raw.create(old, b"", &options).await.expect("works");
     let old = format!("{old}{number}");
-    let (weight, capacity, patience) = (1, 1, LEASE);
-    let ticket = Ticket { id, weight, capacity, lease: LEASE, patience, span: 1, floor: 0 };
+    let (weight, capacity, wait_lease) = (1, 1, LEASE);
+    let ticket =
+        Ticket { id, weight, capacity, lease: LEASE, wait_lease, token_count: 1, min_token: 0 };
     let note: Arc<str> = Arc::from("");
     for _ in 0..10 {
         doors.links[0].lose_next_reply();

@@ -10,6 +10,8 @@ mod cutoff;
 mod dialects;
 #[path = "../support/doors.rs"]
 mod doors;
+#[path = "../support/eventually.rs"]
+mod eventually;
 mod evictions;
 mod faults;
 mod garbled;
@@ -21,8 +23,6 @@ mod outages;
 #[cfg(feature = "zookeeper-tls")]
 #[path = "../support/papers.rs"]
 mod papers;
-#[path = "../support/patience.rs"]
-mod patience;
 mod phantom;
 mod recipes;
 mod rollback;

@@ -201,7 +201,7 @@ impl House {
         let (own, ahead) = found.split();
         let own = own.and_then(|range| range.kvs.first());
         if own.is_none_or(|own| own.create_revision != create) {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
             return Ok(Entered::There);
         }
         let (prefix, capacity) = (&record.prefix, record.capacity);

@@ -56,7 +56,7 @@ impl Request<'_> {
     }
 
     pub(super) fn waiting(&self, seq: Option<Seq>) -> Standing {
-        let again = (self.ticket.patience / 3).clamp(Duration::from_millis(2), AGAIN);
+        let again = (self.ticket.wait_lease / 3).clamp(Duration::from_millis(2), AGAIN);
         Standing::Waiting { seq, again }
     }
 }
@@ -125,7 +125,7 @@ impl House {
         let ticket = request.ticket;
         let until = began.after(ticket.lease);
         // Its first try may be long ago: what it writes now must not have lapsed already.
-        let due = began.after(ticket.patience.max(ticket.lease));
+        let due = began.after(ticket.wait_lease.max(ticket.lease));
         if let Some(record) = self.find(ticket.id) {
             let session = Arc::clone(&record.place().session);
             if !session.is_lost() {
@@ -312,7 +312,7 @@ impl House {
         };
         let seq = token(seq);
         if !self.update(record, request).await? {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
             return Ok(Standing::Lost);
         }
         if !admitted {
@@ -350,5 +350,5 @@ const WAITERS: Duration = Duration::from_secs(10);
 
 /// The lease that a ticket waits on: not a long one, so that others need not wait long if it dies.
 pub(super) fn waiting_lease(ticket: &Ticket) -> Duration {
-    ticket.lease.min(ticket.patience.max(WAITERS))
+    ticket.lease.min(ticket.wait_lease.max(WAITERS))
 }

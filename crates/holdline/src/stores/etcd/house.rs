@@ -12,7 +12,7 @@ use super::wire::Wire;
 use crate::clock;
 use crate::error::Result;
 use crate::store::TicketId;
-use crate::stores::background::{Bell, runtime};
+use crate::stores::background::{LossHandler, runtime};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -43,7 +43,7 @@ pub(super) struct House {
     pub(super) leaving: Semaphore,
     /// Our user may see nothing but what is under a lock's own prefix.
     pub(super) narrow: AtomicBool,
-    pub(super) alarm: Bell,
+    pub(super) loss_hint: LossHandler,
     /// There is something to look after.
     pub(super) nudge: Arc<Notify>,
 }
@@ -89,7 +89,7 @@ impl House {
             entering: Arc::new(Semaphore::new(ENTERING)),
             leaving: Semaphore::new(LEAVING),
             narrow: AtomicBool::new(false),
-            alarm: Bell::default(),
+            loss_hint: LossHandler::default(),
             nudge: Arc::default(),
         });
         background().spawn(steward(Arc::downgrade(&house), Arc::clone(&house.nudge)));
@@ -174,10 +174,10 @@ impl House {
     }
 
     fn ear(&self, record: &Arc<Record>) -> super::hub::Ear {
-        let (record, alarm) = (Arc::downgrade(record), self.alarm.clone());
+        let (record, loss_hint) = (Arc::downgrade(record), self.loss_hint.clone());
         Box::new(move |news| {
             if let Some(record) = record.upgrade() {
-                record.hear(&news, &alarm.0);
+                record.hear(&news, &loss_hint.0);
             }
         })
     }
@@ -188,7 +188,7 @@ impl House {
         let now = clock::now();
         let records: Vec<_> = self.records().values().cloned().collect();
         for record in records {
-            if record.lapse(now, &self.alarm.0) {
+            if record.lapse(now, &self.loss_hint.0) {
                 self.lapsed.insert(record.id);
                 let house = Arc::clone(self);
                 background().spawn(async move { house.sweep(record).await });

@@ -13,7 +13,7 @@ use super::link::Mouth;
 use super::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
 use super::wire::Wire;
 use crate::clock;
-use holdline_kernel::{Schedule, Time};
+use holdline_kernel::{Backoff, Time};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -252,7 +252,7 @@ impl Hub {
             let lasted = began.until(clock::now());
             failures = if lasted > Duration::from_secs(5) { 0 } else { failures + 1 };
             let backoff =
-                Schedule::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
+                Backoff::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
             tokio::time::sleep(backoff.pause(failures, fastrand::u64(..))).await;
         }
     }

@@ -41,7 +41,7 @@ impl House {
             }
         }
         if !self.update(record, request).await? {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
             return Ok(Standing::Lost);
         }
         let (admitted, unsure) = {
@@ -115,7 +115,7 @@ impl House {
         if own.kvs.first().is_some_and(|kv| kv.create_revision == create) {
             record.place().unsure = false;
         } else {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl House {
         if own.is_some_and(|kv| kv.create_revision == create) {
             record.place().unchanged_at(found.revision);
         } else {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
         }
         Ok(())
     }

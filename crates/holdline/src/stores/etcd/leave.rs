@@ -12,7 +12,7 @@ use super::swap::Exit;
 use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{EVICTION_TIME, Seq, Standee, TicketId, View};
+use crate::store::{EVICTION_TIME, QueueEntry, QueueSnapshot, Seq, TicketId};
 use futures_util::future::join_all;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl House {
         }
         tracing::warn!(name = %line, token = member.create, note, "place removed by force");
         if let Some(record) = self.find(id) {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
         }
         Ok(Some(token(next.unwrap_or(found.revision))))
     }
@@ -201,7 +201,7 @@ impl House {
         }
     }
 
-    pub(super) async fn look(&self, line: &Name) -> Result<View> {
+    pub(super) async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let Survey { prefix, members, strays, notes, other } = self.survey(line).await?;
         beside::refuse_other(line, &other)?;
         let others = members.iter().filter(|member| self.find(member.id).is_none());
@@ -218,7 +218,7 @@ impl House {
                 Some(record) => now.until(record.place().due),
                 None => left.get(&member.lease).copied().unwrap_or_default(),
             };
-            Standee {
+            QueueEntry {
                 id: member.id,
                 seq: token(member.create),
                 weight,
@@ -228,7 +228,7 @@ impl House {
             }
         });
         let evictions = beside::evictions(&prefix, &notes);
-        Ok(View { capacity, places: places.collect(), evictions })
+        Ok(QueueSnapshot { capacity, places: places.collect(), evictions })
     }
 
     /// How long a lease lasts if nobody renews it.

@@ -5,7 +5,7 @@ use super::line::{self, Member};
 use super::proto;
 use super::session::{Session, Slot};
 use crate::names::Name;
-use crate::store::{Alarm, Ticket, TicketId};
+use crate::store::{LossHint, Ticket, TicketId};
 use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -163,7 +163,7 @@ impl Record {
         (place.key.clone(), place.create)
     }
 
-    /// It is wanted, for its lease or its patience from then on. Its place, and whether that is
+    /// It is wanted, for its lease or its wait lease from then on. Its place, and whether that is
     /// admitted; nothing if it is gone.
     ///
     /// All in one step, as [`Record::lapse`] is: a place that is wanted never looks as if it were
@@ -176,14 +176,14 @@ impl Record {
         if !place.admitted && place.all && place.fits(self.capacity) {
             place.admit();
         }
-        let time = if place.admitted { ticket.lease } else { ticket.patience };
+        let time = if place.admitted { ticket.lease } else { ticket.wait_lease };
         let until = began.after(time);
         place.due = if new { until } else { place.due.max(until) };
         Some((place.create, place.admitted))
     }
 
     /// Whether it is wanted no more, and so to be swept away: then it is gone.
-    pub(super) fn lapse(&self, now: Time, alarm: &OnceLock<Alarm>) -> bool {
+    pub(super) fn lapse(&self, now: Time, loss_hint: &OnceLock<LossHint>) -> bool {
         let held = {
             let mut place = self.place();
             // One that is just entering may have set out late.
@@ -195,14 +195,14 @@ impl Record {
             !std::mem::replace(&mut place.gone, true) && place.admitted
         };
         self.news.notify_one();
-        if held && let Some(alarm) = alarm.get() {
-            alarm(self.id);
+        if held && let Some(loss_hint) = loss_hint.get() {
+            loss_hint(self.id);
         }
         true
     }
 
     /// It is gone, and whoever cares is told, unless we are giving it up ourselves.
-    pub(super) fn lose(&self, alarm: &OnceLock<Alarm>) {
+    pub(super) fn lose(&self, loss_hint: &OnceLock<LossHint>) {
         let held = {
             let mut place = self.place();
             // While we are giving it up, the answer to that says whether it was there.
@@ -213,13 +213,13 @@ impl Record {
             place.admitted
         };
         self.news.notify_one();
-        if held && let Some(alarm) = alarm.get() {
-            alarm(self.id);
+        if held && let Some(loss_hint) = loss_hint.get() {
+            loss_hint(self.id);
         }
     }
 
     /// Takes in what a watch says.
-    pub(super) fn hear(&self, news: &News<'_>, alarm: &OnceLock<Alarm>) {
+    pub(super) fn hear(&self, news: &News<'_>, loss_hint: &OnceLock<LossHint>) {
         let (kind, kv) = match news {
             News::Event(proto::Event { kind, kv: Some(kv) }) => (kind, kv),
             News::From(revision) => {
@@ -229,12 +229,12 @@ impl Record {
                     place.seen < *revision
                 };
                 if missed {
-                    self.miss(alarm);
+                    self.miss(loss_hint);
                 }
                 return;
             }
             News::Event(_) | News::Gap => {
-                self.miss(alarm);
+                self.miss(loss_hint);
                 return;
             }
         };
@@ -242,7 +242,7 @@ impl Record {
         let mut place = self.place();
         if deleted && kv.key == place.key && kv.mod_revision > place.create {
             drop(place);
-            self.lose(alarm);
+            self.lose(loss_hint);
             return;
         }
         if kv.mod_revision <= place.seen {
@@ -265,14 +265,14 @@ impl Record {
     }
 
     /// Something may have been missed.
-    fn miss(&self, alarm: &OnceLock<Alarm>) {
+    fn miss(&self, loss_hint: &OnceLock<LossHint>) {
         let mut place = self.place();
         place.unsure = true;
         let held = place.admitted;
         drop(place);
         self.news.notify_one();
-        if held && let Some(alarm) = alarm.get() {
-            alarm(self.id);
+        if held && let Some(loss_hint) = loss_hint.get() {
+            loss_hint(self.id);
         }
     }
 }
@@ -328,18 +328,26 @@ mod tests {
     fn ticket() -> Ticket {
         let lease = Duration::from_secs(60);
         let id = TicketId(5);
-        Ticket { id, weight: 1, capacity: 1, lease, patience: lease, span: 1, floor: 0 }
+        Ticket {
+            id,
+            weight: 1,
+            capacity: 1,
+            lease,
+            wait_lease: lease,
+            token_count: 1,
+            min_token: 0,
+        }
     }
 
     /// A place was swept away in the moment in which it was taken.
     #[test]
     fn a_place_that_is_taken_never_lapses() {
-        let (ticket, alarm, over) = (ticket(), OnceLock::new(), AtomicBool::new(false));
+        let (ticket, loss_hint, over) = (ticket(), OnceLock::new(), AtomicBool::new(false));
         let record = record(&ticket);
         std::thread::scope(|scope| {
             let sweeper = scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    assert!(!record.lapse(clock::now(), &alarm), "it was wanted all the time");
+                    assert!(!record.lapse(clock::now(), &loss_hint), "it was wanted all the time");
                 }
             });
             for round in 0..200_000 {
@@ -356,12 +364,12 @@ mod tests {
     /// A renewal that comes at the last moment is refused, or keeps the place: never both.
     #[test]
     fn a_place_that_lapsed_is_not_renewed() {
-        let (ticket, alarm) = (ticket(), OnceLock::new());
+        let (ticket, loss_hint) = (ticket(), OnceLock::new());
         for _ in 0..500 {
             let record = record(&ticket);
             record.place().due = clock::now();
             let (renewed, lapsed) = std::thread::scope(|scope| {
-                let lapses = scope.spawn(|| record.lapse(clock::now(), &alarm));
+                let lapses = scope.spawn(|| record.lapse(clock::now(), &loss_hint));
                 let stands = record.stand(&ticket, clock::now(), false);
                 (stands.is_some(), lapses.join().expect("no panic"))
             });

@@ -18,7 +18,7 @@ use super::proto::{self, AliveAnswer, Grant, GrantAnswer, LeaseId, RangeAnswer, 
 use super::wire::Wire;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use holdline_kernel::{Schedule, Time};
+use holdline_kernel::{Backoff, Time};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -269,7 +269,7 @@ impl Session {
     pub(super) async fn run(self: Arc<Self>, wire: Arc<Wire>, turned: impl Fn(), over: impl Fn()) {
         let mut failures = 0;
         let backoff =
-            Schedule::exponential(Duration::from_millis(10), Duration::from_millis(500)).jitter(50);
+            Backoff::exponential(Duration::from_millis(10), Duration::from_millis(500)).jitter(50);
         loop {
             let member = wire.chosen();
             let before = self.good_until();

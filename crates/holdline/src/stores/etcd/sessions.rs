@@ -133,6 +133,6 @@ impl House {
         self.late.lease_ended(lease);
         let records: Vec<_> = self.records().values().cloned().collect();
         let theirs = records.iter().filter(|record| record.place().session.lease == lease);
-        theirs.for_each(|record| record.lose(&self.alarm.0));
+        theirs.for_each(|record| record.lose(&self.loss_hint.0));
     }
 }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::{runtime, sync::watch};
 
-/// The way to one cluster. Shared by the caller's threads, the keeper's and our own: each
+/// The way to one cluster. Shared by the caller's threads, the renewer's and our own: each
 /// runtime has connections of its own, so that one that is blocked holds up nobody else.
 pub(super) struct Wire {
     pub(super) address: Address,

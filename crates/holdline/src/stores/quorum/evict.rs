@@ -32,11 +32,11 @@ impl Quorum {
         id: TicketId,
         reason: &str,
     ) -> Result<Option<Seq>> {
-        let views = self.survey(line, |node| node.look(line)).await?;
+        let views = self.survey(line, |node| node.snapshot(line)).await?;
         if !views.iter().flat_map(|view| &view.places).any(|place| place.id == id) {
             return Ok(None);
         }
-        if !self.promises().fences {
+        if !self.capabilities().fencing_tokens {
             // There is nothing to fence him with, and nobody can queue.
             let there = self.survey(line, |node| node.evict(line, id, reason)).await?;
             return Ok(there.into_iter().flatten().max());
@@ -46,14 +46,14 @@ impl Quorum {
             weight: 1,
             capacity: 1,
             lease: LEASE,
-            patience: LEASE,
-            span: 1,
-            floor: self.lead(),
+            wait_lease: LEASE,
+            token_count: 1,
+            min_token: self.lead(),
         };
         let second = Ticket { id: TicketId(fastrand::u128(..)), ..stand_in };
         let number = self.replace(line, id, reason, &stand_in, &second).await;
         for id in [second.id, stand_in.id] {
-            self.leave_all(line, id, Self::patience(LEASE)).await.ok();
+            self.leave_all(line, id, Self::node_timeout(LEASE)).await.ok();
         }
         number
     }

@@ -42,9 +42,9 @@ impl Quorum {
         let sent = clock::now();
         let grant = self.held().get(&ticket.id).filter(|grant| grant.token == token).cloned();
         let Some(grant) = grant else { return Ok(Standing::Lost) };
-        let ticket = &Ticket { floor: token.0, ..*ticket };
-        let patience = Self::patience(ticket.lease);
-        let mut round = Round::new(&self.nodes, line, patience);
+        let ticket = &Ticket { min_token: token.0, ..*ticket };
+        let timeout = Self::node_timeout(ticket.lease);
+        let mut round = Round::new(&self.nodes, line, timeout);
         for (node, seat) in self.nodes.iter().zip(grant.seats) {
             match seat {
                 Seat::Taken(seq) => round.ask(
@@ -56,7 +56,7 @@ impl Quorum {
                         Ok(if kept { (Vote::Yes, seat) } else { (Vote::No, Seat::Missing(sent)) })
                     }),
                 ),
-                Seat::Missing(since) if sent < since.after(patience * 2) => {
+                Seat::Missing(since) if sent < since.after(timeout * 2) => {
                     round.answered(node, (Vote::No, seat));
                 }
                 Seat::Missing(_) => round.ask(

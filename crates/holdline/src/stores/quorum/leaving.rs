@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::names::Name;
 use crate::store::{Async, Store, TicketId};
 use futures_util::FutureExt;
-use holdline_kernel::{Schedule, Time};
+use holdline_kernel::{Backoff, Time};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -136,7 +136,7 @@ impl Worker {
     async fn run(mut self) {
         let leaving = Arc::clone(&self.leaving);
         let backoff =
-            Schedule::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
+            Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
         let mut failures = 0;
         while let Some(place) = leaving.next() {
             let sent = clock::now();

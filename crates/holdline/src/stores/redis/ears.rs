@@ -15,9 +15,9 @@ use super::fault::{Fault, says};
 use super::notices::{Heard, Notices};
 use super::topics::Topics;
 use crate::clock;
-use crate::store::{Alarm, Seq, TicketId};
+use crate::store::{LossHint, Seq, TicketId};
 use crate::stores::wakes::Wakes;
-use holdline_kernel::Schedule;
+use holdline_kernel::Backoff;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -39,7 +39,7 @@ struct Hearing {
     /// and what is news there.
     tells: fn(&[u8]) -> bool,
     wakes: Wakes,
-    alarm: OnceLock<Alarm>,
+    loss_hint: OnceLock<LossHint>,
     state: watch::Sender<State>,
 }
 
@@ -70,7 +70,7 @@ impl Ears {
             topics: Topics::default(),
             tells,
             wakes: Wakes::default(),
-            alarm: OnceLock::new(),
+            loss_hint: OnceLock::new(),
             state: watch::Sender::new(State::Off),
         };
         Ears { hearing: Arc::new(hearing), task: Mutex::default() }
@@ -92,8 +92,8 @@ impl Ears {
         &self.hearing.wakes
     }
 
-    pub(super) fn alarm(&self, alarm: Alarm) {
-        let _ = self.hearing.alarm.set(alarm);
+    pub(super) fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.hearing.loss_hint.set(loss_hint);
     }
 
     /// Sees to it that somebody listens: a task on the runtime of whoever notices first that nobody
@@ -186,7 +186,7 @@ impl Hearing {
                 tracing::debug!(%error, "notices are interrupted");
             }
             let first = if refused { slowest } else { Duration::from_millis(20) };
-            let backoff = Schedule::exponential(first, slowest).jitter(50);
+            let backoff = Backoff::exponential(first, slowest).jitter(50);
             clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
             failures += 1;
         }
@@ -286,8 +286,8 @@ impl Hearing {
             Some((b'a', id)) => {
                 let Some(id) = id_of(id) else { return };
                 self.wakes.wake(id);
-                if let Some(alarm) = self.alarm.get() {
-                    alarm(id);
+                if let Some(loss_hint) = self.loss_hint.get() {
+                    loss_hint(id);
                 }
             }
             _ => {}

@@ -1,18 +1,18 @@
 //! The connection that commands go over: one, shared by all calls of a store, made when it is first
 //! needed and again when it breaks.
 //!
-//! It lives on the runtime of whoever made it, which is why the keeper's [twin] has one of its own.
+//! It lives on the runtime of whoever made it, which is why the renewer's [twin] has one of its own.
 //! Every call has a time limit, connecting included. A connection that has given no answer for a
 //! second although it was asked is given up too: it may be cut somewhere without either end
 //! knowing.
 //!
-//! [twin]: crate::store::Store::twin
+//! [twin]: crate::store::Store::background_handle
 
 use super::config::{Ack, Config};
 use super::dial::{self, Conn};
 use super::fault::{Fault, no_script};
 use crate::clock::{self, within};
-use holdline_kernel::{Schedule, Time};
+use holdline_kernel::{Backoff, Time};
 use redis::{Cmd, Value};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -231,7 +231,7 @@ impl Link {
             return Err(fault.copy());
         }
         clock::sleep_until(dialing.not_before).await;
-        let backoff = Schedule::exponential(SOON, SLOW).jitter(50);
+        let backoff = Backoff::exponential(SOON, SLOW).jitter(50);
         let pause = backoff.pause(dialing.failures, fastrand::u64(..));
         // Also if this future is dropped before it is done.
         dialing.not_before = clock::now().after(pause);

@@ -42,7 +42,8 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, Enter, Promises, Refusal, Seq, Standing, Store, Ticket, TicketId, View, refuse,
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Store, Ticket,
+    TicketId, refuse,
 };
 use config::{Config, Kind, Layout};
 use desk::{Desk, Step, Verb};
@@ -208,7 +209,7 @@ impl Redis {
         }
     }
 
-    async fn do_look(&self, line: &Name) -> Result<View> {
+    async fn do_snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let answer = self.run(&LOOK, line, &|_| {}).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         view::read(&answer.value).ok_or_else(|| self.foreign(line))
@@ -311,8 +312,8 @@ impl Store for Redis {
         })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(self.do_look(line))
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(self.do_snapshot(line))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
@@ -323,13 +324,13 @@ impl Store for Redis {
         Box::pin(self.do_evict(line, id, note))
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: true,
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: true,
             swaps: false,
             crash_release: false,
             survives_failover: false, // replication is asynchronous
@@ -339,13 +340,13 @@ impl Store for Redis {
         }
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         let desk = Desk::new(Arc::clone(&self.shared.config), String::new());
         Arc::new(Redis { shared: Arc::clone(&self.shared), desk })
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        self.shared.ears.alarm(alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        self.shared.ears.on_loss_hint(loss_hint);
     }
 
     fn address(&self) -> String {

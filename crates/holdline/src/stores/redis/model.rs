@@ -8,7 +8,7 @@ use super::link::{ENTER, EVICT, LEAVE, LOOK, TOGETHER};
 use super::view;
 use super::wire::{digits, millis, standing, tail, wants};
 use crate::store::{EVICTIONS_KEPT, Enter, Refusal, Seq, Standing, Ticket, TicketId};
-use holdline_kernel::{Deck, Head, Line, Place, Time};
+use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use redis::{Connection, Value};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -101,7 +101,7 @@ impl Server {
 #[derive(Default)]
 struct Model {
     head: Head,
-    deck: Deck<()>,
+    deck: MemoryPlaces<()>,
     woken: BTreeSet<(TicketId, Seq)>,
     /// Tickets and notes, oldest first.
     evicted: Vec<(TicketId, String)>,
@@ -111,7 +111,7 @@ impl Model {
     fn on<T>(
         &mut self,
         now: u64,
-        work: impl FnOnce(&mut Line<'_, Deck<()>, &mut dyn FnMut(&Place<()>)>) -> T,
+        work: impl FnOnce(&mut Line<'_, MemoryPlaces<()>, &mut dyn FnMut(&Place<()>)>) -> T,
     ) -> T {
         let woken = &mut self.woken;
         let mut wake = |place: &Place<()>| {
@@ -147,9 +147,9 @@ impl Chance {
             weight,
             capacity: if self.0.u8(..50) == 0 { capacity + 1 } else { capacity },
             lease: Duration::from_micros(self.0.u64(1000..3_000_000)),
-            patience: Duration::from_micros(self.0.u64(1000..1_000_000)),
-            span: self.of(&[1, 1, 1, 0, 7]),
-            floor: self.of(&[0, 0, 0, 0, self.1]),
+            wait_lease: Duration::from_micros(self.0.u64(1000..1_000_000)),
+            token_count: self.of(&[1, 1, 1, 0, 7]),
+            min_token: self.of(&[0, 0, 0, 0, self.1]),
         }
     }
 }
@@ -309,9 +309,9 @@ fn tokens_end_before_doubles_lose_count() {
         weight: 1,
         capacity: 1,
         lease: Duration::from_secs(1),
-        patience: Duration::from_secs(1),
-        span: 2,
-        floor: 0,
+        wait_lease: Duration::from_secs(1),
+        token_count: 2,
+        min_token: 0,
     };
     let mut enter = |last_micros: u64| {
         let script = model_of(ENTER.text(), FEW);

@@ -22,8 +22,8 @@ use super::{half_known, keys, millis};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, Enter, Eviction, Promises, Refusal, Seq, Standee, Standing, Store, Ticket,
-    TicketId, View, refuse,
+    Async, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq,
+    Standing, Store, Ticket, TicketId, refuse,
 };
 use futures_util::{StreamExt, TryStreamExt};
 use redis::{Cmd, Value};
@@ -93,7 +93,7 @@ struct Shared {
     ears: Ears,
     flights: Flights,
     /// Whether waiters are told.
-    wakes: bool,
+    notifications: bool,
     address: String,
 }
 
@@ -107,7 +107,7 @@ impl Plain {
         let shared = Shared {
             ears: Ears::new(Arc::clone(&config), None, form.tells()),
             flights: Flights::default(),
-            wakes: form.channel("x").is_some(),
+            notifications: form.channel("x").is_some(),
             address: config.address(),
             config,
             form,
@@ -200,7 +200,7 @@ impl Plain {
             Value::Int(0) => return Ok(Standing::Lost),
             Value::Array(items) => {
                 if let [Value::Int(left)] = &items[..] {
-                    let keep = ticket.patience / 3;
+                    let keep = ticket.wait_lease / 3;
                     let left = u64::try_from(*left).map_or(keep, Duration::from_millis);
                     let again = keep.min(left).max(Duration::from_millis(2));
                     return Ok(Standing::Waiting { seq: None, again });
@@ -278,9 +278,9 @@ impl Plain {
         Ok((found, evictions::last_of(&value)))
     }
 
-    async fn do_look(&self, line: &Name) -> Result<View> {
+    async fn do_snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let (found, evictions) = self.read(&self.key(line)).await?;
-        let places = found.into_iter().map(|found| Standee {
+        let places = found.into_iter().map(|found| QueueEntry {
             id: found.id,
             seq: NO_TOKEN,
             weight: 1,
@@ -289,7 +289,7 @@ impl Plain {
             note: found.note.into(),
         });
         let places: Vec<_> = places.collect();
-        Ok(View { capacity: places.len().min(1) as u32, places, evictions })
+        Ok(QueueSnapshot { capacity: places.len().min(1) as u32, places, evictions })
     }
 
     /// What is surely a lock; and, below a prefix that is for locks, whatever looks like one.
@@ -377,7 +377,7 @@ impl Store for Plain {
 
     fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
-            if !self.shared.wakes {
+            if !self.shared.notifications {
                 pending::<()>().await;
             }
             self.shared.ears.wakes().wait(id).await;
@@ -385,8 +385,8 @@ impl Store for Plain {
         })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(self.do_look(line))
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(self.do_snapshot(line))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
@@ -397,13 +397,13 @@ impl Store for Plain {
         Box::pin(self.do_evict(line, id, note))
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: false,
-            fences: false,
-            wakes: self.shared.wakes,
-            weights: false,
-            spans: false,
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: false,
+            fencing_tokens: false,
+            notifications: self.shared.notifications,
+            weighted: false,
+            token_ranges: false,
             swaps: false,
             crash_release: false,
             survives_failover: false,
@@ -413,13 +413,13 @@ impl Store for Plain {
         }
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         let link = Arc::new(Link::new(Arc::clone(&self.shared.config), String::new()));
         let (shared, asks) = (Arc::clone(&self.shared), Arc::clone(&self.asks));
         Arc::new(Plain { shared, link, asks })
     }
 
-    fn alarm(&self, _alarm: Alarm) {}
+    fn on_loss_hint(&self, _alarm: LossHint) {}
 
     fn address(&self) -> String {
         self.shared.address.clone()

@@ -2,7 +2,7 @@
 
 use super::ears::id_of;
 use super::evictions;
-use crate::store::{Seq, Standee, TicketId, View};
+use crate::store::{QueueEntry, QueueSnapshot, Seq, TicketId};
 use redis::Value;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const REST: usize = 28;
 
 /// Reads the time, the line and its places: lapsed ones are left out, and who is admitted follows
 /// from the rule. Nothing if it makes no sense, or if the key is not a line's.
-pub(super) fn read(value: &Value) -> Option<View> {
+pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     let Value::Array(parts) = value else { return None };
     let [Value::Array(time), head, Value::Array(fields), evictions] = &parts[..] else {
         return None;
@@ -32,7 +32,7 @@ pub(super) fn read(value: &Value) -> Option<View> {
     let (seconds, rest): (u64, u64) = (clock.next()??, clock.next()??);
     let now = seconds.checked_mul(1_000_000)?.checked_add(rest)?;
     if *head == Value::Nil {
-        return Some(View { evictions, ..View::default() });
+        return Some(QueueSnapshot { evictions, ..QueueSnapshot::default() });
     }
     let head = bytes(head)?;
     let capacity = number(head, CAPACITY)? as u32;
@@ -58,12 +58,12 @@ pub(super) fn read(value: &Value) -> Option<View> {
     }
     let places: Vec<_> = places.into_iter().map(|(place, _)| place).collect();
     let capacity = if places.is_empty() { 0 } else { capacity };
-    Some(View { capacity, places, evictions })
+    Some(QueueSnapshot { capacity, places, evictions })
 }
 
 /// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and there
 /// may be no words.
-fn only(head: &[u8]) -> Option<(Standee, u64)> {
+fn only(head: &[u8]) -> Option<(QueueEntry, u64)> {
     let id = head.get(ID..WORDS).and_then(id_of).unwrap_or(TicketId(0));
     let words = head.get(WORDS..).unwrap_or_default();
     let [weight, seq, expires] = [WEIGHT, SEQ, EXPIRES].map(|at| number(head, at));
@@ -71,7 +71,7 @@ fn only(head: &[u8]) -> Option<(Standee, u64)> {
 }
 
 /// The places of a line of a few, and when they lapse.
-fn few(mut text: &[u8]) -> Option<Vec<(Standee, u64)>> {
+fn few(mut text: &[u8]) -> Option<Vec<(QueueEntry, u64)>> {
     let mut places = Vec::new();
     while !text.is_empty() {
         let (numbers, rest) = text.split_at_checked(REST)?;
@@ -90,18 +90,18 @@ fn few(mut text: &[u8]) -> Option<Vec<(Standee, u64)>> {
 }
 
 /// A place, of which it is not known yet whether it is admitted. The first word is a channel.
-fn standee(id: TicketId, seq: u64, weight: u32, words: &[u8]) -> Standee {
+fn standee(id: TicketId, seq: u64, weight: u32, words: &[u8]) -> QueueEntry {
     let note = words
         .iter()
         .position(|byte| *byte == b' ')
         .and_then(|at| words.get(at + 1..))
         .unwrap_or_default();
     let (seq, note) = (Seq(seq), String::from_utf8_lossy(note).into());
-    Standee { id, seq, weight, admitted: false, expires_in: Duration::ZERO, note }
+    QueueEntry { id, seq, weight, admitted: false, expires_in: Duration::ZERO, note }
 }
 
 /// A place in a line of many, and when it lapses.
-fn place(id: &[u8], content: &[u8]) -> Option<(Standee, u64)> {
+fn place(id: &[u8], content: &[u8]) -> Option<(QueueEntry, u64)> {
     let content = String::from_utf8_lossy(content);
     let mut words = content.splitn(5, ' ');
     let weight = words.next()?.parse().ok()?;
@@ -110,7 +110,7 @@ fn place(id: &[u8], content: &[u8]) -> Option<(Standee, u64)> {
     let _channel = words.next()?;
     let note = words.next()?.into();
     let expires_in = Duration::ZERO;
-    Some((Standee { id: id_of(id)?, seq, weight, admitted: false, expires_in, note }, expires))
+    Some((QueueEntry { id: id_of(id)?, seq, weight, admitted: false, expires_in, note }, expires))
 }
 
 fn number(head: &[u8], at: usize) -> Option<f64> {

@@ -28,11 +28,11 @@ pub(super) fn wants(ticket: &Ticket, how: Enter, idle: Duration) -> [u8; 64] {
         f64::from(ticket.weight),
         f64::from(ticket.capacity),
         micros(ticket.lease),
-        micros(ticket.patience),
-        f64::from(ticket.span),
+        micros(ticket.wait_lease),
+        f64::from(ticket.token_count),
         how,
         micros(idle),
-        ticket.floor as f64,
+        ticket.min_token as f64,
     ];
     let mut packed = [0; 64];
     for (bytes, number) in packed.chunks_exact_mut(8).zip(numbers) {
@@ -94,7 +94,7 @@ pub(super) fn standing(
     let seq = |at| number(at).and_then(|seq| u64::try_from(seq).ok());
     Some(Ok(match number(0)? {
         1 => {
-            let keep = ticket.patience / 3;
+            let keep = ticket.wait_lease / 3;
             let wait = match number(2)? {
                 due if due < 0 => keep,
                 due => keep.min(Duration::from_micros(due.unsigned_abs())),

@@ -29,7 +29,7 @@ pub(super) struct Site {
     /// Without links: all who use the file find the same folder beside it.
     file: PathBuf,
     /// How long to wait while another process writes.
-    pub(super) patience: Duration,
+    pub(super) busy_timeout: Duration,
 }
 
 /// An open database.
@@ -43,7 +43,7 @@ pub(super) struct Open {
 impl Site {
     /// Finds or makes the file.
     pub(super) fn find(address: Address) -> Result<Self> {
-        let Address { path: name, patience, network } = address;
+        let Address { path: name, busy_timeout, network } = address;
         let file = match fs::canonicalize(&name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => create(&name)?,
             found => found.map_err(|error| refused("open the lock database", &name, error))?,
@@ -72,7 +72,7 @@ impl Site {
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        Ok(Site { name, file, patience })
+        Ok(Site { name, file, busy_timeout })
     }
 
     /// The folder of the beacons and sockets.
@@ -88,7 +88,7 @@ impl Site {
 
     /// Opens the database, and makes it what it should be if it is new.
     pub(super) fn open(&self) -> Result<Open> {
-        let limit = clock::now().after(self.patience);
+        let limit = clock::now().after(self.busy_timeout);
         loop {
             match self.connect() {
                 Ok(Ok(open)) => return Ok(open),

@@ -5,7 +5,7 @@ use super::rows::{self, Owner, Process, Rows, column, number};
 use super::{evictions, machine};
 use crate::clock;
 use crate::names::Name;
-use crate::store::{Enter, Refusal, Seq, Standee, Standing, Ticket, TicketId, View};
+use crate::store::{Enter, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use holdline_kernel::{Head, Line, Place, Time};
 use rusqlite::{Connection, Result, params};
 use std::sync::Arc;
@@ -261,11 +261,11 @@ fn before(conn: &Connection, name: &str, head: &Head, until: Seq) -> Result<Vec<
 
 /// The whole line, without those who have lapsed or died. Writes nothing, so that it can be seen
 /// also while somebody else holds up all writing.
-pub(super) fn look(
+pub(super) fn snapshot(
     conn: &Connection,
     line: &Name,
     lives: &mut dyn FnMut(Process) -> bool,
-) -> Result<Done<View>> {
+) -> Result<Done<QueueSnapshot>> {
     const ALL: &str =
         "SELECT seq, id, weight, expires, process, note FROM place WHERE name = ?1 ORDER BY seq";
     let name = line.as_str();
@@ -273,7 +273,7 @@ pub(super) fn look(
         let now = machine::now();
         let evictions = evictions::of(conn, name, now)?;
         let Some(head) = rows::head(conn, name)? else {
-            return Ok(View { evictions, ..View::default() });
+            return Ok(QueueSnapshot { evictions, ..QueueSnapshot::default() });
         };
         let (mut ahead, mut open, mut seen) = (0, true, 0);
         let mut places = Vec::new();
@@ -292,7 +292,7 @@ pub(super) fn look(
             // By the rule, because those who are gone may still bar the way in the head.
             ahead += u64::from(weight);
             open = open && (seq < head.front || ahead <= u64::from(head.capacity));
-            places.push(Standee {
+            places.push(QueueEntry {
                 id: rows::ticket(row, 1)?,
                 seq,
                 weight,
@@ -305,7 +305,7 @@ pub(super) fn look(
             return Err(nonsense());
         }
         let capacity = if places.is_empty() { 0 } else { head.capacity };
-        Ok(View { capacity, places, evictions })
+        Ok(QueueSnapshot { capacity, places, evictions })
     })
 }
 

@@ -99,7 +99,7 @@ impl Desk {
 
     /// Until when work that is ordered now may wait.
     pub(super) fn limit(&self) -> Time {
-        clock::now().after(self.site.patience)
+        clock::now().after(self.site.busy_timeout)
     }
 
     /// Announces work for the worker.

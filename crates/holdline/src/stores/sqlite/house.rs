@@ -11,7 +11,7 @@ use super::rows::Process;
 use super::tower::{self, Crew, Findings, Tower};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{Alarm, Standing, TicketId};
+use crate::store::{LossHint, Standing, TicketId};
 use crate::stores::wakes::Wakes;
 use rusqlite::Connection;
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub(super) struct House {
     pub(super) desk: Desk,
     pub(super) wakes: Wakes,
-    pub(super) alarm: OnceLock<Alarm>,
+    pub(super) loss_hint: OnceLock<LossHint>,
     harbour: Mutex<Harbour>,
 }
 
@@ -46,7 +46,7 @@ impl House {
     pub(super) fn open(address: Address) -> Result<Self> {
         let desk = Desk::open(Site::find(address)?)?;
         let harbour = Mutex::default();
-        Ok(House { desk, wakes: Wakes::default(), alarm: OnceLock::new(), harbour })
+        Ok(House { desk, wakes: Wakes::default(), loss_hint: OnceLock::new(), harbour })
     }
 
     /// Refuses a child that was forked off by the process that opened the store.
@@ -339,8 +339,8 @@ impl Crew for House {
                 News::First => tower.iter().for_each(|tower| tower.doubt(id)),
                 News::Evicted => {
                     self.wakes.wake(id);
-                    if let Some(alarm) = self.alarm.get() {
-                        alarm(id);
+                    if let Some(loss_hint) = self.loss_hint.get() {
+                        loss_hint(id);
                     }
                 }
             }

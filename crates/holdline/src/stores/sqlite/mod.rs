@@ -29,7 +29,8 @@ pub use address::default_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View, refuse,
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+    refuse,
 };
 use address::Address;
 use book::{Done, Entered, Outlook};
@@ -273,17 +274,17 @@ impl Store for File {
         Box::pin(async move { self.wait(line, id).await.map(|()| None) })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
         let line = line.clone();
         Box::pin(async move {
             let house = self.house();
             house.at_home()?;
             // Beside the worker, which may be waiting for its turn to write.
-            let done = house.desk.beside(|conn| book::look(conn, &line, &mut house.living()));
+            let done = house.desk.beside(|conn| book::snapshot(conn, &line, &mut house.living()));
             if let Some(done) = done {
                 return Ok(done?.value);
             }
-            self.order(move |house, conn| book::look(conn, &line, &mut house.living())).await
+            self.order(move |house, conn| book::snapshot(conn, &line, &mut house.living())).await
         })
     }
 
@@ -301,13 +302,13 @@ impl Store for File {
         Box::pin(self.ask(move |_, conn| book::evict(conn, &name, id, &note)))
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: true,
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: true,
             swaps: false,
             crash_release: true,
             survives_failover: false,
@@ -317,14 +318,14 @@ impl Store for File {
         }
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         // A connection that is stuck is stuck at the write lock, where another would be as well.
-        // But a disk that hangs must not hold up the keeper, which renews other stores' locks too.
+        // But a disk that hangs must not hold up the renewer, which renews other stores' locks too.
         Arc::new(File { aloof: true, ..self.clone() })
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        let _ = self.house().alarm.set(alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.house().loss_hint.set(loss_hint);
     }
 
     fn address(&self) -> String {

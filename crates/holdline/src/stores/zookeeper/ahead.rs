@@ -143,7 +143,7 @@ impl House {
                 record.place().doubtful = true;
                 return Err(self.error(Zk::Garbled));
             }
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
             return Ok(());
         };
         let mut ahead = &members[..at];

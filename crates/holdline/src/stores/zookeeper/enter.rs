@@ -43,7 +43,7 @@ impl Request<'_> {
     }
 
     fn waiting(&self, seq: Option<Seq>) -> Standing {
-        let again = (self.ticket.patience / 3).clamp(Duration::from_millis(2), AGAIN);
+        let again = (self.ticket.wait_lease / 3).clamp(Duration::from_millis(2), AGAIN);
         Standing::Waiting { seq, again }
     }
 }
@@ -108,7 +108,7 @@ impl House {
             return Err(self.error(Zk::Busy));
         };
         let parent = path::of(&self.address.root, request.line);
-        let due = began.after(ticket.patience.max(ticket.lease));
+        let due = began.after(ticket.wait_lease.max(ticket.lease));
         let record = Record::new(request.line, parent, ticket, request.note, session, due);
         {
             let mut place = record.place();
@@ -287,7 +287,7 @@ impl House {
         let stands = record.place().stand(ticket, began, new);
         let Some((seq, admitted)) = stands else { return Ok(Standing::Lost) };
         if !self.update(record, request).await? {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
             return Ok(Standing::Lost);
         }
         if !admitted {

@@ -11,7 +11,7 @@ use super::session::Session;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::TicketId;
-use crate::stores::background::{Bell, runtime};
+use crate::stores::background::{LossHandler, runtime};
 use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ pub(super) struct House {
     records: Mutex<HashMap<TicketId, Arc<Record>>>,
     /// There has been a session.
     reached: AtomicBool,
-    pub(super) alarm: Bell,
+    pub(super) loss_hint: LossHandler,
     pub(super) cleanup: Cleanup,
     /// There is something to look after.
     nudge: Arc<Notify>,
@@ -83,7 +83,7 @@ impl House {
             opened: watch::Sender::new(0),
             records: Mutex::default(),
             reached: AtomicBool::new(false),
-            alarm: Bell::default(),
+            loss_hint: LossHandler::default(),
             cleanup: Cleanup::default(),
             nudge: Arc::default(),
         });
@@ -222,7 +222,7 @@ impl House {
         let theirs = records.iter().filter(|record| record.session.id == id);
         let now = clock::now();
         for record in theirs {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
             record.place().abandon(now);
         }
     }
@@ -242,10 +242,10 @@ impl House {
         let nobody = records.is_empty();
         let mut longest: Option<(Time, Arc<Record>)> = None;
         for record in records {
-            if record.lapse(now, &self.alarm.0) {
+            if record.lapse(now, &self.loss_hint.0) {
                 spawn(cleanup::sweep(Arc::downgrade(self), record));
             } else if !record.place().leaving {
-                record.guard(&self.alarm.0);
+                record.guard(&self.loss_hint.0);
                 let since = record.place().patrol_since(now);
                 if let Some(since) = since
                     && longest.as_ref().is_none_or(|(first, _)| since < *first)

@@ -41,11 +41,11 @@ impl House {
         };
         record.session.check(&self.address, ticket.lease)?;
         if doubtful && !self.find_own(record, request.limit()).await? {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
             return Ok(Standing::Lost);
         }
         if !self.update(record, request).await? {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
             return Ok(Standing::Lost);
         }
         let (admitted, unsure) = {
@@ -70,7 +70,7 @@ impl House {
         let asked = self.ask(session, request.limit(), || session.client.check_stat(&path)).await;
         match asked.map_err(|error| self.error(error))? {
             Some(stat) if stat.ephemeral_owner == session.id => record.place().unsure = false,
-            _ => record.lose(&self.alarm.0),
+            _ => record.lose(&self.loss_hint.0),
         }
         Ok(())
     }

@@ -96,7 +96,7 @@ impl House {
             return Ok(None);
         }
         if let Some(record) = self.find(id) {
-            record.lose(&self.alarm.0);
+            record.lose(&self.loss_hint.0);
         }
         self.fence(&session, &parent, &victim).await.map(Some)
     }

@@ -239,8 +239,15 @@ mod tests {
     fn data_are_read_as_they_were_written() {
         let lease = Duration::from_secs(1);
         let id = TicketId(5);
-        let ticket =
-            Ticket { id, weight: 2, capacity: 3, lease, patience: lease, span: 1, floor: 0 };
+        let ticket = Ticket {
+            id,
+            weight: 2,
+            capacity: 3,
+            lease,
+            wait_lease: lease,
+            token_count: 1,
+            min_token: 0,
+        };
         let told = Told::read(&data(&ticket, Some(9), "{\"host\":\"é\\\"\"}"));
         assert_eq!((told.capacity, told.token, told.lease), (Some(3), Some(9), lease));
         assert_eq!(&*told.note, "{\"host\":\"é\\\"\"}");

@@ -10,7 +10,7 @@ use super::session::Session;
 use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{Standee, TicketId, View};
+use crate::store::{QueueEntry, QueueSnapshot, TicketId};
 use futures_util::future::{join, join_all};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl House {
         Ok(seen.map_err(|error| self.error(error))?.into_iter().flatten().collect())
     }
 
-    pub(super) async fn look(self: &Arc<Self>, line: &Name) -> Result<View> {
+    pub(super) async fn snapshot(self: &Arc<Self>, line: &Name) -> Result<QueueSnapshot> {
         let session = self.session(LIMIT).await?;
         let parent = path::of(&self.address.root, line);
         let (places, evictions) =
@@ -64,7 +64,7 @@ impl House {
         let said = |place: &Seen| place.member.weights.map(|(_, capacity)| capacity);
         let known = places.iter().find_map(|place| said(place).or(place.told.capacity));
         let Some(capacity) = known.or((!places.is_empty()).then_some(1)) else {
-            return Ok(View { evictions, ..View::default() });
+            return Ok(QueueSnapshot { evictions, ..QueueSnapshot::default() });
         };
         let (now, mut ahead) = (clock::now(), 0);
         let places = places.into_iter().map(|place| {
@@ -74,7 +74,7 @@ impl House {
                 Some(record) => now.until(record.place().due),
                 None => place.told.lease,
             };
-            Standee {
+            QueueEntry {
                 id: place.id,
                 seq: token(place.create),
                 weight,
@@ -83,7 +83,7 @@ impl House {
                 note: place.told.note,
             }
         });
-        Ok(View { capacity, places: places.collect(), evictions })
+        Ok(QueueSnapshot { capacity, places: places.collect(), evictions })
     }
 
     /// Walks through the nodes below the one that the prefix leads to.

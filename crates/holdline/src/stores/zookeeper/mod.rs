@@ -55,7 +55,9 @@ mod wire;
 
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
+use crate::store::{
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+};
 use house::House;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,8 +111,8 @@ impl Store for ZooKeeper {
         })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(self.house.look(line))
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(self.house.snapshot(line))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
@@ -121,13 +123,13 @@ impl Store for ZooKeeper {
         Box::pin(self.house.evict(line, id, note))
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: false, // no two places can be reserved by one node
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: false, // no two places can be reserved by one node
             swaps: false,
             crash_release: false,
             survives_failover: true,
@@ -138,12 +140,12 @@ impl Store for ZooKeeper {
     }
 
     /// The same: its connection is looked after by a thread of its own.
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         Arc::new(self.clone())
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        let _ = self.house.alarm.0.set(alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.house.loss_hint.0.set(loss_hint);
     }
 
     fn address(&self) -> String {

@@ -4,7 +4,7 @@ use super::dialect::Dialect;
 use super::line::{self, Member};
 use super::session::Session;
 use crate::names::Name;
-use crate::store::{Alarm, Seq, Ticket, TicketId};
+use crate::store::{LossHint, Seq, Ticket, TicketId};
 use holdline_kernel::Time;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -147,17 +147,17 @@ impl Record {
     }
 
     /// Whether it is wanted no more, and so to be swept away: then it is gone.
-    pub(super) fn lapse(&self, now: Time, alarm: &OnceLock<Alarm>) -> bool {
+    pub(super) fn lapse(&self, now: Time, loss_hint: &OnceLock<LossHint>) -> bool {
         let Some(held) = self.place().lapse(now) else { return false };
         self.news.notify_one();
-        if held && let Some(alarm) = alarm.get() {
-            alarm(self.id);
+        if held && let Some(loss_hint) = loss_hint.get() {
+            loss_hint(self.id);
         }
         true
     }
 
     /// It is gone, and whoever cares is told, unless we are giving it up ourselves.
-    pub(super) fn lose(&self, alarm: &OnceLock<Alarm>) {
+    pub(super) fn lose(&self, loss_hint: &OnceLock<LossHint>) {
         let held = {
             let mut place = self.place();
             // While we are giving it up, the answer to that says whether it was there.
@@ -168,8 +168,8 @@ impl Record {
             place.admitted
         };
         self.news.notify_one();
-        if held && let Some(alarm) = alarm.get() {
-            alarm(self.id);
+        if held && let Some(loss_hint) = loss_hint.get() {
+            loss_hint(self.id);
         }
     }
 
@@ -211,7 +211,7 @@ impl Place {
         }
     }
 
-    /// It is wanted, for its lease or its patience from then on. Its token, and whether it is
+    /// It is wanted, for its lease or its wait lease from then on. Its token, and whether it is
     /// admitted; nothing if it is gone.
     ///
     /// All in one step, as [`Place::lapse`] is: a place that is wanted never looks as if it were
@@ -223,7 +223,7 @@ impl Place {
         if !self.admitted && !self.unsure && self.blockers.is_empty() {
             self.admitted = true;
         }
-        let time = if self.admitted { ticket.lease } else { ticket.patience };
+        let time = if self.admitted { ticket.lease } else { ticket.wait_lease };
         let until = began.after(time);
         self.due = if new { until } else { self.due.max(until) };
         Some((self.token(), self.admitted))
@@ -365,7 +365,15 @@ mod tests {
     fn ticket() -> Ticket {
         let lease = Duration::from_secs(60);
         let id = TicketId(5);
-        Ticket { id, weight: 1, capacity: 1, lease, patience: lease, span: 1, floor: 0 }
+        Ticket {
+            id,
+            weight: 1,
+            capacity: 1,
+            lease,
+            wait_lease: lease,
+            token_count: 1,
+            min_token: 0,
+        }
     }
 
     fn place(due: Time) -> Place {

@@ -9,7 +9,7 @@ use super::house::spawn;
 use super::line::REVOKE;
 use super::record::{Record, Watching};
 use super::watches::Event;
-use crate::store::Alarm;
+use crate::store::LossHint;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Record {
     }
 
     /// Watches a ticket's own node, so that its loss is known. The watch ends with the node.
-    pub(super) fn guard(self: &Arc<Self>, alarm: &Arc<OnceLock<Alarm>>) {
+    pub(super) fn guard(self: &Arc<Self>, loss_hint: &Arc<OnceLock<LossHint>>) {
         let child = {
             let mut place = self.place();
             if place.guarded == place.child || place.create == 0 || place.gone {
@@ -48,7 +48,7 @@ impl Record {
             place.guarded.clone_from(&child);
             child
         };
-        spawn(own(Arc::downgrade(self), child, Arc::clone(alarm)));
+        spawn(own(Arc::downgrade(self), child, Arc::clone(loss_hint)));
     }
 }
 
@@ -127,7 +127,7 @@ async fn anybody(record: Weak<Record>) {
 }
 
 /// Watches a ticket's own node until it goes, and reads what others write into it.
-async fn own(record: Weak<Record>, child: String, alarm: Arc<OnceLock<Alarm>>) {
+async fn own(record: Weak<Record>, child: String, loss_hint: Arc<OnceLock<LossHint>>) {
     loop {
         let Some((session, path)) =
             record.upgrade().map(|record| (Arc::clone(&record.session), record.path(&child)))
@@ -163,6 +163,6 @@ async fn own(record: Weak<Record>, child: String, alarm: Arc<OnceLock<Alarm>>) {
     if moving {
         record.stir();
     } else if !moved {
-        record.lose(&alarm);
+        record.lose(&loss_hint);
     }
 }

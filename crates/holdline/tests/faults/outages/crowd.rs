@@ -163,7 +163,7 @@ fn look(url: &str, run: &str) -> Vec<String> {
         for lock in [mutex(run), election(run)] {
             seen.push(match client.inspect(&lock).await {
                 Ok(info) => {
-                    let say = |party: &holdline::Party| {
+                    let say = |party: &holdline::Participant| {
                         let name = party.note.label.clone().unwrap_or_default();
                         format!("{name} {} for {:?}", party.token, party.expires_in)
                     };

@@ -175,7 +175,7 @@ impl Scene<'_> {
             let mutex = holdline::Mutex::new(&client, lock).lease(LEASE);
             let guard = runtime.block_on(mutex.lock_within(Duration::from_secs(60))).unwrap();
             let guard = guard.unwrap_or_else(|| panic!("{}: nobody gets {lock}", self.name));
-            let fences = client.promises().fences;
+            let fences = client.capabilities().fencing_tokens;
             let granted = event(Op::Probe, Phase::Ok);
             let granted = if fences { granted.fence(guard.token()) } else { granted };
             self.pen.write(granted).unwrap();
@@ -208,12 +208,13 @@ impl Scene<'_> {
 
     fn judge(self) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let promises = runtime.block_on(holdline::open(&self.subject.url())).unwrap().promises();
-        let expect = self.expect(promises.queues, promises.fences);
+        let capabilities =
+            runtime.block_on(holdline::open(&self.subject.url())).unwrap().capabilities();
+        let expect = self.expect(capabilities.fair_queue, capabilities.fencing_tokens);
         let path = self.folder.path().join("history.jsonl");
         let mut history = History::read(&path).unwrap();
         let tally = Tally::of(&history.events);
-        let order = promises.queues.then(|| order::kept(&history.events));
+        let order = capabilities.fair_queue.then(|| order::kept(&history.events));
         pulse::settle(&mut history);
         keep(&self.folder.path().join("judged.jsonl"), &history, &expect);
         let report = check(&history, &expect);

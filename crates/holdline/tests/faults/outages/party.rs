@@ -116,11 +116,11 @@ impl Actor {
                 Ok(guard) => {
                     let granted = event(Phase::Ok).owner(&guard.ticket().0.to_string());
                     let granted = granted.deadline(deadline(&guard).unwrap_or(0));
-                    let fenced = self.client.promises().fences;
+                    let fenced = self.client.capabilities().fencing_tokens;
                     self.write(if fenced { granted.fence(guard.token()) } else { granted });
                     let began = tokio::time::Instant::now();
                     self.hold(n, guard, &mut dice).await;
-                    if !self.client.promises().queues {
+                    if !self.client.capabilities().fair_queue {
                         // Without an order, it would have the lock again before anybody looks.
                         let held = began.elapsed();
                         sleep(held + Duration::from_millis(dice.u64(..1000))).await;

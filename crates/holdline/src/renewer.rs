@@ -1,22 +1,22 @@
-//! The keeper: one background thread that renews every held lock, and finishes what a dropped
+//! The renewer: one background thread that renews every held lock, and finishes what a dropped
 //! future or guard left undone.
 //!
 //! It is a thread, and not a task, because a task shares its fate with the program's executor: one
 //! that is blocked for longer than a lease would lose every lock. It uses the store's
-//! [twin](crate::store::Store::twin), so that a jammed connection of the program does not jam
+//! [twin](crate::store::Store::background_handle), so that a jammed connection of the program does not jam
 //! renewals either. All locks of the process share one schedule; a held lock costs an entry there,
 //! and neither a timer nor a task.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::held::Held;
+use crate::held_lock::HeldLock;
+use crate::metrics;
 use crate::names::Name;
-use crate::observe;
-use crate::store::{Pair, TicketId};
+use crate::store::{StoreHandles, TicketId};
 use crate::thread;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use holdline_kernel::{Lease, Next, Schedule, Time};
+use holdline_kernel::{Backoff, Lease, Next, Time};
 use std::any::Any;
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
@@ -30,8 +30,8 @@ use tokio::sync::Notify;
 
 /// A place to give up in the background. Its client counts it until it is given up, or its lease is
 /// over.
-pub(crate) struct Leave {
-    pair: Arc<Pair>,
+pub(crate) struct PendingRelease {
+    handles: Arc<StoreHandles>,
     line: Name,
     id: TicketId,
     /// After this the place has lapsed anyway.
@@ -41,26 +41,45 @@ pub(crate) struct Leave {
     done: bool,
 }
 
-impl Leave {
+impl PendingRelease {
     /// For a place that has lapsed after this time, from now, unless it is given up before.
-    pub(crate) fn new(pair: &Arc<Pair>, line: &Name, id: TicketId, lease: Duration) -> Self {
-        pair.undone.add();
+    pub(crate) fn new(
+        handles: &Arc<StoreHandles>,
+        line: &Name,
+        id: TicketId,
+        lease: Duration,
+    ) -> Self {
+        handles.undone.add();
         let until = clock::now().after(lease).after(Lease::drift_of(lease));
-        Leave { pair: Arc::clone(pair), line: line.clone(), id, until, then: None, done: false }
+        PendingRelease {
+            handles: Arc::clone(handles),
+            line: line.clone(),
+            id,
+            until,
+            then: None,
+            done: false,
+        }
     }
 }
 
-impl Drop for Leave {
+impl Drop for PendingRelease {
     fn drop(&mut self) {
         let then = self.then.take();
         if self.done {
             drop(then);
-            self.pair.undone.remove();
+            self.handles.undone.remove();
             return;
         }
         // What drives it has ended by a panic: it goes on from the beginning.
-        let (pair, line) = (Arc::clone(&self.pair), self.line.clone());
-        leave(Leave { pair, line, id: self.id, until: self.until, then, done: false });
+        let (handles, line) = (Arc::clone(&self.handles), self.line.clone());
+        release_later(PendingRelease {
+            handles,
+            line,
+            id: self.id,
+            until: self.until,
+            then,
+            done: false,
+        });
     }
 }
 
@@ -68,7 +87,7 @@ impl Drop for Leave {
 /// once.
 struct Entry {
     due: Time,
-    held: Arc<Held>,
+    held: Arc<HeldLock>,
 }
 
 impl Ord for Entry {
@@ -97,16 +116,16 @@ struct Plan {
     /// Tickets that were doubted before their locks were known here: a store may find out that a
     /// place is gone while the answer that gave it is still on its way to the caller.
     early: VecDeque<TicketId>,
-    /// When the keeper will look next by itself. Whoever adds something earlier wakes it.
+    /// When the renewer will look next by itself. Whoever adds something earlier wakes it.
     planned: Time,
     /// Places to be given up, not begun yet.
-    leaves: Vec<Leave>,
+    leaves: Vec<PendingRelease>,
     /// A test wants a panic.
     #[cfg(feature = "conformance")]
     doomed: bool,
 }
 
-struct Keeper {
+struct Renewer {
     plan: Mutex<Plan>,
     nudge: Notify,
 }
@@ -120,14 +139,14 @@ const LEAVE_TIME: Duration = Duration::from_secs(2);
 /// The pause after a panic, so that one that comes back each time does not keep a processor busy.
 const AFTER_PANIC: Duration = Duration::from_millis(100);
 
-/// What the keeper does beside other things.
+/// What the renewer does beside other things.
 enum Job {
-    Renew(Arc<Held>),
-    Lapse(Arc<Held>),
-    Finish(Leave),
+    Renew(Arc<HeldLock>),
+    Lapse(Arc<HeldLock>),
+    Finish(PendingRelease),
 }
 
-static KEEPER: Keeper = Keeper {
+static RENEWER: Renewer = Renewer {
     plan: Mutex::new(Plan {
         entries: BTreeSet::new(),
         early: VecDeque::new(),
@@ -139,7 +158,7 @@ static KEEPER: Keeper = Keeper {
     nudge: Notify::const_new(),
 };
 
-/// Makes sure that the keeper's thread runs. To be called before anything is asked for that it must
+/// Makes sure that the renewer's thread runs. To be called before anything is asked for that it must
 /// renew, or give up.
 ///
 /// # Errors
@@ -148,19 +167,19 @@ static KEEPER: Keeper = Keeper {
 /// the next call tries again.
 pub(crate) fn start() -> Result<()> {
     static RUNTIME: OnceLock<Handle> = OnceLock::new();
-    let started = || thread::start("holdline-keeper", || KEEPER.go_on_for_ever());
+    let started = || thread::start("holdline-renewer", || RENEWER.go_on_for_ever());
     thread::made_once(&RUNTIME, started).map(|_| ())
 }
 
 /// Begins to renew a lock, and to watch its deadline.
-pub(crate) fn keep(held: &Arc<Held>) {
-    let mut plan = KEEPER.plan();
+pub(crate) fn register(held: &Arc<HeldLock>) {
+    let mut plan = RENEWER.plan();
     let id = held.ticket().id;
     let early = plan.early.iter().position(|doubted| *doubted == id);
     let (_, due) = held.next(held.since);
     let due = match early.and_then(|at| plan.early.remove(at)) {
         Some(_) => {
-            held.doubt(held.since);
+            held.verify(held.since);
             held.since
         }
         None => due,
@@ -170,34 +189,34 @@ pub(crate) fn keep(held: &Arc<Held>) {
     let early = due < plan.planned;
     drop(plan);
     if early {
-        KEEPER.nudge.notify_one();
+        RENEWER.nudge.notify_one();
     }
 }
 
 /// Stops renewing a lock.
-pub(crate) fn forget(held: &Arc<Held>) {
-    let mut plan = KEEPER.plan();
+pub(crate) fn unregister(held: &Arc<HeldLock>) {
+    let mut plan = RENEWER.plan();
     let due = held.set_due(Time::NEVER);
     plan.entries.remove(&Entry { due, held: Arc::clone(held) });
 }
 
 /// Gives a place up in the background, trying until it is done or has lapsed.
-pub(crate) fn leave(leave: Leave) {
-    KEEPER.plan().leaves.push(leave);
-    KEEPER.nudge.notify_one();
+pub(crate) fn release_later(leave: PendingRelease) {
+    RENEWER.plan().leaves.push(leave);
+    RENEWER.nudge.notify_one();
 }
 
 /// Asks the store at once whether it still has this ticket.
-pub(crate) fn doubt(id: TicketId) {
+pub(crate) fn verify(id: TicketId) {
     let now = clock::now();
-    let mut plan = KEEPER.plan();
+    let mut plan = RENEWER.plan();
     let found = plan.entries.iter().find(|entry| entry.held.ticket().id == id);
     if let Some(held) = found.map(|entry| Arc::clone(&entry.held)) {
-        held.doubt(now);
+        held.verify(now);
         let due = held.set_due(now);
         plan.entries.remove(&Entry { due, held: Arc::clone(&held) });
         plan.entries.insert(Entry { due: now, held });
-        KEEPER.nudge.notify_one();
+        RENEWER.nudge.notify_one();
     } else {
         plan.early.push_back(id);
         if plan.early.len() > EARLY {
@@ -206,14 +225,14 @@ pub(crate) fn doubt(id: TicketId) {
     }
 }
 
-/// Makes the keeper panic, as a defect in it would.
+/// Makes the renewer panic, as a defect in it would.
 #[cfg(feature = "conformance")]
 pub(crate) fn doom() {
-    KEEPER.plan().doomed = true;
-    KEEPER.nudge.notify_one();
+    RENEWER.plan().doomed = true;
+    RENEWER.nudge.notify_one();
 }
 
-impl Keeper {
+impl Renewer {
     fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,7 +252,7 @@ impl Keeper {
     }
 
     async fn run(&'static self) {
-        // A store that panics fails one call, and must not take the keeper along.
+        // A store that panics fails one call, and must not take the renewer along.
         let begin = |job| AssertUnwindSafe(work(job)).catch_unwind();
         let mut work = FuturesUnordered::new();
         let mut due = VecDeque::new();
@@ -260,7 +279,7 @@ impl Keeper {
     }
 
     /// Adds what is to be renewed, and takes what else there is to do.
-    fn collect(&self, renewals: &mut VecDeque<Arc<Held>>) -> Agenda {
+    fn collect(&self, renewals: &mut VecDeque<Arc<HeldLock>>) -> Agenda {
         let now = clock::now();
         let mut losses = Vec::new();
         let mut plan = self.plan();
@@ -287,10 +306,10 @@ impl Keeper {
     }
 }
 
-/// What the keeper is to do beside renewals, and when it is to look again.
+/// What the renewer is to do beside renewals, and when it is to look again.
 struct Agenda {
-    losses: Vec<Arc<Held>>,
-    leaves: Vec<Leave>,
+    losses: Vec<Arc<HeldLock>>,
+    leaves: Vec<PendingRelease>,
     next: Time,
 }
 
@@ -305,17 +324,17 @@ async fn work(job: Job) {
 /// The deadline has passed without a renewal: tell the holder, then tidy up behind it. Not at once:
 /// the margin is the holder's, to stop its work in, and nobody is to be let in before it is over.
 /// By then the lease is over as well, unless a renewal came through unconfirmed.
-async fn lapse(held: Arc<Held>) {
+async fn lapse(held: Arc<HeldLock>) {
     if held.lose() {
         clock::sleep_until(held.lapses()).await;
         let ticket = held.ticket();
-        finish(Leave::new(&held.pair, &held.line, ticket.id, ticket.lease)).await;
+        finish(PendingRelease::new(&held.handles, &held.line, ticket.id, ticket.lease)).await;
     }
 }
 
-async fn finish(mut leave: Leave) {
+async fn finish(mut leave: PendingRelease) {
     let backoff =
-        Schedule::exponential(Duration::from_millis(20), Duration::from_secs(2)).jitter(50);
+        Backoff::exponential(Duration::from_millis(20), Duration::from_secs(2)).jitter(50);
     let mut told = false;
     for attempt in 0.. {
         match try_to_leave(&leave).await {
@@ -339,10 +358,10 @@ async fn finish(mut leave: Leave) {
 }
 
 /// Asks the store once, when it is this one's turn.
-async fn try_to_leave(leave: &Leave) -> Result<()> {
-    let pair = &*leave.pair;
-    let _turn = pair.undone.turn().await;
-    let call = AssertUnwindSafe(async { pair.twin.leave(&leave.line, leave.id).await });
+async fn try_to_leave(leave: &PendingRelease) -> Result<()> {
+    let handles = &*leave.handles;
+    let _turn = handles.undone.turn().await;
+    let call = AssertUnwindSafe(async { handles.background.leave(&leave.line, leave.id).await });
     let limit = clock::now().after(LEAVE_TIME);
     let outcome = clock::within(limit, call.catch_unwind()).await;
     let outcome = outcome.map(|outcome| {
@@ -350,24 +369,25 @@ async fn try_to_leave(leave: &Leave) -> Result<()> {
             Err(Error::new(ErrorKind::Unavailable, "the store panicked; report it"))
         })
     });
-    pair.availability.note(|| pair.store.address(), outcome.as_ref());
+    handles.availability.note(|| handles.store.address(), outcome.as_ref());
     match outcome {
         Some(outcome) => outcome.map(|_| ()),
         None => Err(Error::new(ErrorKind::Unavailable, "the store did not answer in time")),
     }
 }
 
-async fn renew(held: Arc<Held>) {
-    let beat = held.until().0.saturating_sub(clock::now().0);
-    let limit = Duration::from_nanos(beat).min(held.ticket().lease / 4);
-    let outcome = tokio::time::timeout(limit, held.renew(&*held.pair.twin, None)).await.ok();
-    let pair = &held.pair;
-    pair.availability.note(|| pair.store.address(), outcome.as_ref());
-    observe::renewed(matches!(outcome, Some(Ok(()))));
+async fn renew(held: Arc<HeldLock>) {
+    let interval = held.until().0.saturating_sub(clock::now().0);
+    let limit = Duration::from_nanos(interval).min(held.ticket().lease / 4);
+    let outcome =
+        tokio::time::timeout(limit, held.renew(&*held.handles.background, None)).await.ok();
+    let handles = &held.handles;
+    handles.availability.note(|| handles.store.address(), outcome.as_ref());
+    metrics::renewed(matches!(outcome, Some(Ok(()))));
     match outcome {
         Some(Ok(())) => {
             if held.is_over() {
-                forget(&held);
+                unregister(&held);
             }
         }
         Some(Err(error)) => {

@@ -2,14 +2,14 @@
 
 use crate::client::Client;
 use crate::clock;
-use crate::driver::Want;
+use crate::driver::AcquireRequest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gate::Handoff;
 use crate::guard::OnLoss;
+use crate::local_queue::Handoff;
 use crate::names::Name;
-use crate::note::Note;
-use crate::store::{Promises, Store, check_lease};
-use holdline_kernel::{Lease, Manner, Schedule, Time};
+use crate::owner_info::OwnerInfo;
+use crate::store::{Capabilities, Store, check_lease};
+use holdline_kernel::{Backoff, Lease, Time, WaitMode};
 use std::time::Duration;
 
 /// How long a recipe waits.
@@ -37,11 +37,11 @@ impl Default for Bounds {
 
 /// How a lock is asked for. Each recipe has a copy, changed by its own methods.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct Options {
     pub(crate) lease: Duration,
     pub(crate) renew: bool,
     pub(crate) margin: Option<Duration>,
-    pub(crate) schedule: Option<Schedule>,
+    pub(crate) schedule: Option<Backoff>,
     pub(crate) fair: bool,
     pub(crate) label: Option<String>,
     pub(crate) value: Option<String>,
@@ -52,14 +52,14 @@ pub(crate) struct Settings {
 /// The lease, unless another is asked for.
 const LEASE: Duration = Duration::from_secs(10);
 /// How long a waiter may be silent before its place is given to the next.
-const PATIENCE: Duration = Duration::from_secs(3);
+const WAIT_LEASE: Duration = Duration::from_secs(3);
 /// How an unfair waiter looks, unless told otherwise.
-const BARGE: Schedule =
-    Schedule::exponential(Duration::from_millis(5), Duration::from_millis(100)).jitter(50);
+const BARGE: Backoff =
+    Backoff::exponential(Duration::from_millis(5), Duration::from_millis(100)).jitter(50);
 
-impl Default for Settings {
+impl Default for Options {
     fn default() -> Self {
-        Settings {
+        Options {
             lease: LEASE,
             renew: true,
             margin: None,
@@ -73,22 +73,22 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl Options {
     /// What to ask of the store; or why that makes no sense.
-    pub(crate) fn want(
+    pub(crate) fn request(
         &self,
         client: &Client,
         line: Name,
         (weight, capacity): (u32, u32),
         wait: Wait,
-    ) -> Result<Want> {
+    ) -> Result<AcquireRequest> {
         let (store, bounds) = (&**client.store(), client.bounds());
-        let promises = store.promises();
+        let capabilities = store.capabilities();
         check_lease(store, self.lease)?;
-        if capacity != 1 && !promises.weights {
+        if capacity != 1 && !capabilities.weighted {
             return Err(unsupported(store, "semaphores and read-write locks"));
         }
-        if self.handoff.is_some() && !promises.spans {
+        if self.handoff.is_some() && !capabilities.token_ranges {
             return Err(unsupported(store, "local handoff"));
         }
         if self.handoff.is_some_and(|handoff| handoff.most == 0) {
@@ -97,7 +97,7 @@ impl Settings {
                 "local handoff to 0 holders makes no sense",
             ));
         }
-        let note = Note::here(self.label.clone(), self.value.clone()).write(&line)?;
+        let note = OwnerInfo::here(self.label.clone(), self.value.clone()).write(&line)?;
         let margin = self.margin.unwrap_or(self.lease / 20);
         let lease = Lease { length: self.lease, margin };
         if lease.usable() < self.lease / 4 {
@@ -107,17 +107,17 @@ impl Settings {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        Ok(Want {
+        Ok(AcquireRequest {
             line,
             weight,
             capacity,
             lease,
             // A place keeps what it had as a waiter when it is admitted: no more than a holder's.
-            patience: PATIENCE.min(self.lease),
+            wait_lease: WAIT_LEASE.min(self.lease),
             renew: self.renew,
-            span: self.handoff.map_or(1, |handoff| handoff.most),
+            token_count: self.handoff.map_or(1, |handoff| handoff.most),
             note,
-            manner: self.manner(wait, promises),
+            mode: self.mode(wait, capabilities),
             limit: match wait {
                 Wait::Within(time) => clock::now().after(time),
                 Wait::Not => clock::now().after(bounds.response_timeout),
@@ -127,12 +127,14 @@ impl Settings {
         })
     }
 
-    fn manner(&self, wait: Wait, promises: Promises) -> Manner {
+    fn mode(&self, wait: Wait, capabilities: Capabilities) -> WaitMode {
         match (wait, self.schedule) {
-            (Wait::Not, _) => Manner::Try,
-            (_, None) if self.fair && (promises.queues || promises.wakes) => Manner::Listen,
-            (_, Some(schedule)) if self.fair && promises.queues => Manner::Poll(schedule),
-            (_, schedule) => Manner::Barge(schedule.unwrap_or(BARGE)),
+            (Wait::Not, _) => WaitMode::Try,
+            (_, None) if self.fair && (capabilities.fair_queue || capabilities.notifications) => {
+                WaitMode::Listen
+            }
+            (_, Some(schedule)) if self.fair && capabilities.fair_queue => WaitMode::Poll(schedule),
+            (_, schedule) => WaitMode::Barge(schedule.unwrap_or(BARGE)),
         }
     }
 }
@@ -143,52 +145,52 @@ fn unsupported(store: &dyn Store, what: &str) -> Error {
 }
 
 /// The option methods, for a recipe that has a field `settings`.
-macro_rules! setting_methods {
+macro_rules! option_methods {
     () => {
         /// How long the lock lasts without being heard of: the longest time for which a crash, or a
         /// cut connection, keeps others out. Default: 10 s. It is renewed while the guard lives.
         pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
-            self.settings.lease = lease;
+            self.options.lease = lease;
             self
         }
 
         /// A lease that is not renewed: the lock is lost after this time, whatever happens.
         pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
-            self.settings.lease = lease;
-            self.settings.renew = false;
+            self.options.lease = lease;
+            self.options.renew = false;
             self
         }
 
         /// How long before anybody else can be admitted the holder is told of a loss. Default: a
         /// twentieth of the lease. The more time it takes to stop the work, the more it should be.
         pub fn margin(mut self, margin: ::std::time::Duration) -> Self {
-            self.settings.margin = Some(margin);
+            self.options.margin = Some(margin);
             self
         }
 
         /// Wait by looking at the store by this schedule, instead of by listening to it.
-        pub fn poll(mut self, schedule: $crate::Schedule) -> Self {
-            self.settings.schedule = Some(schedule);
+        pub fn poll(mut self, schedule: $crate::Backoff) -> Self {
+            self.options.schedule = Some(schedule);
             self
         }
 
         /// Keep no place in the line while waiting: whoever looks at the right moment enters.
         pub fn unfair(mut self) -> Self {
-            self.settings.fair = false;
+            self.options.fair = false;
             self
         }
 
         /// Words for whoever inspects the lock.
         pub fn label(mut self, label: impl Into<String>) -> Self {
-            self.settings.label = Some(label.into());
+            self.options.label = Some(label.into());
             self
         }
 
         /// What [`protect`](crate::Guard::protect) does when the lock is lost.
         pub fn on_loss(mut self, on_loss: $crate::OnLoss) -> Self {
-            self.settings.on_loss = on_loss;
+            self.options.on_loss = on_loss;
             self
         }
     };
 }
-pub(crate) use setting_methods;
+pub(crate) use option_methods;

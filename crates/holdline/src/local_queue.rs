@@ -1,10 +1,10 @@
-//! The gate: the line inside the process.
+//! The local queue: the line inside the process.
 //!
 //! Tasks that want the same name from the same client queue here by the very rule by which tickets
 //! queue in the store: a task passes when the weight of those before it, plus its own, fits the
 //! capacity. Only then is its ticket sent. So of 64 tasks that want a mutex one at a time talks to
 //! the store, and the others cost it nothing; 64 readers do not wait for one another. Where the
-//! store puts a departure and an entry together (`Promises::swaps`), the next of a mutex passes as
+//! store puts a departure and an entry together (`Capabilities::swaps`), the next of a mutex passes as
 //! soon as the one before it has begun to leave.
 //!
 //! When asked to, a holder hands the lock over to the next task here without the store seeing it.
@@ -12,14 +12,14 @@
 //! such handoffs are bounded, so that other processes get their turn.
 
 use crate::clock;
-use crate::driver::{self, Want};
+use crate::driver::{self, AcquireRequest};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::{Guard, Pass};
-use crate::held::Held;
+use crate::guard::{Guard, Handover};
+use crate::held_lock::HeldLock;
+use crate::metrics;
 use crate::names::Name;
-use crate::observe;
-use crate::store::{Pair, Refusal, Seq, refuse};
-use holdline_kernel::{Manner, Time};
+use crate::store::{Refusal, Seq, StoreHandles, refuse};
+use holdline_kernel::{Time, WaitMode};
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,17 +37,17 @@ pub(crate) struct Handoff {
 
 /// The gates of one client, by name. A gate exists while somebody uses it.
 #[derive(Debug, Default)]
-pub(crate) struct Gates(Mutex<HashMap<Name, Entry>>);
+pub(crate) struct LocalQueues(Mutex<HashMap<Name, Entry>>);
 
 #[derive(Debug)]
 struct Entry {
-    gate: Arc<Gate>,
+    queue: Arc<LocalQueue>,
     capacity: u32,
     users: u32,
 }
 
 #[derive(Debug)]
-struct Gate {
+struct LocalQueue {
     /// Fair, weighted, and safe to cancel: the rule, as tokio implements it.
     seats: Semaphore,
     state: Mutex<State>,
@@ -57,11 +57,11 @@ struct Gate {
 struct State {
     waiting: usize,
     /// A lock that its holder has left for the next task. If none comes, dropping it releases it.
-    spare: Option<Box<Spare>>,
+    spare: Option<Box<HandedOver>>,
 }
 
 #[derive(Debug)]
-struct Spare {
+struct HandedOver {
     guard: Guard,
     budget: Budget,
 }
@@ -73,13 +73,13 @@ struct Budget {
     until: Time,
 }
 
-impl Gate {
+impl LocalQueue {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Gates {
+impl LocalQueues {
     fn map(&self) -> MutexGuard<'_, HashMap<Name, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,99 +91,104 @@ impl Gates {
     /// Dropping the future at any point leaves no lasting place, here or in the store.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
-        pair: &Arc<Pair>,
-        want: &Want,
+        handles: &Arc<StoreHandles>,
+        request: &AcquireRequest,
         handoff: Option<Handoff>,
     ) -> Result<Option<Guard>> {
-        let visit = self.enter(want)?;
-        if !visit.pass(want).await {
+        let visit = self.enter(request)?;
+        if !visit.pass(request).await {
             return Ok(None);
         }
-        let mut seat = Seat { weight: want.weight, visit, budget: None };
+        let mut seat = LocalPermit { weight: request.weight, visit, budget: None };
         seat.budget = handoff
             .map(|bounds| Budget { left: bounds.most - 1, until: clock::now().after(bounds.time) });
         if let Some(spare) = seat.visit.seated()
             && spare.guard.is_valid()
         {
             let (held, token) = spare.guard.into_parts();
-            observe::handed_over();
+            metrics::handed_over();
             seat.budget = seat.budget.and(Some(spare.budget));
             let token = Seq(token.0 + 1);
             return Ok(Some(Guard::new(held, token, Some(Box::new(seat)))));
         }
-        let Some(held) = driver::acquire(pair, want).await? else { return Ok(None) };
+        let Some(held) = driver::acquire(handles, request).await? else { return Ok(None) };
         let token = held.seq;
         Ok(Some(Guard::new(held, token, Some(Box::new(seat)))))
     }
 
-    fn enter(self: &Arc<Self>, want: &Want) -> Result<Visit> {
-        if want.weight == 0 || want.weight > want.capacity {
+    fn enter(self: &Arc<Self>, request: &AcquireRequest) -> Result<LocalWaiter> {
+        if request.weight == 0 || request.weight > request.capacity {
             let message = format!(
                 "lock \"{}\" was asked for {} of {} permits; ask for at least 1 and at most all",
-                want.line, want.weight, want.capacity
+                request.line, request.weight, request.capacity
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let mut map = self.map();
-        let entry = map.entry(want.line.clone()).or_insert_with(|| {
-            let seats = Semaphore::new(want.capacity as usize);
-            let gate = Arc::new(Gate { seats, state: Mutex::default() });
-            Entry { gate, capacity: want.capacity, users: 0 }
+        let entry = map.entry(request.line.clone()).or_insert_with(|| {
+            let seats = Semaphore::new(request.capacity as usize);
+            let queue = Arc::new(LocalQueue { seats, state: Mutex::default() });
+            Entry { queue, capacity: request.capacity, users: 0 }
         });
-        if entry.capacity != want.capacity {
-            let ticket = want.ticket()?;
-            return Err(refuse(&want.line, &ticket, Refusal::Capacity { line: entry.capacity }));
+        if entry.capacity != request.capacity {
+            let ticket = request.ticket()?;
+            return Err(refuse(&request.line, &ticket, Refusal::Capacity { line: entry.capacity }));
         }
         entry.users += 1;
-        let gate = Arc::clone(&entry.gate);
-        gate.state().waiting += 1;
-        Ok(Visit { gates: Arc::clone(self), gate, line: want.line.clone(), waiting: true })
+        let queue = Arc::clone(&entry.queue);
+        queue.state().waiting += 1;
+        Ok(LocalWaiter {
+            local_queues: Arc::clone(self),
+            queue,
+            line: request.line.clone(),
+            waiting: true,
+        })
     }
 }
 
-/// Somebody's use of a gate, from entering to leaving.
+/// Somebody's use of a local queue, from entering to leaving.
 #[derive(Debug)]
-struct Visit {
-    gates: Arc<Gates>,
-    gate: Arc<Gate>,
+struct LocalWaiter {
+    local_queues: Arc<LocalQueues>,
+    queue: Arc<LocalQueue>,
     line: Name,
     waiting: bool,
 }
 
-impl Visit {
+impl LocalWaiter {
     /// Waits for its turn, and says whether it came in time. Its permits are then the caller's, to
-    /// give back by a [`Seat`].
-    async fn pass(&self, want: &Want) -> bool {
-        let seats = &self.gate.seats;
-        let permit = if want.manner == Manner::Try {
-            seats.try_acquire_many(want.weight).ok()
+    /// give back by a [`LocalPermit`].
+    async fn pass(&self, request: &AcquireRequest) -> bool {
+        let seats = &self.queue.seats;
+        let permit = if request.mode == WaitMode::Try {
+            seats.try_acquire_many(request.weight).ok()
         } else {
-            let seat = seats.acquire_many(want.weight);
-            clock::within(want.limit, seat).await.and_then(Result::ok)
+            let seat = seats.acquire_many(request.weight);
+            clock::within(request.limit, seat).await.and_then(Result::ok)
         };
         permit.map(SemaphorePermit::forget).is_some()
     }
 
     /// Ends the wait, and takes what the last holder may have left.
-    fn seated(&mut self) -> Option<Box<Spare>> {
+    fn seated(&mut self) -> Option<Box<HandedOver>> {
         self.waiting = false;
-        let mut state = self.gate.state();
+        let mut state = self.queue.state();
         state.waiting -= 1;
         state.spare.take()
     }
 }
 
-impl Drop for Visit {
+impl Drop for LocalWaiter {
     fn drop(&mut self) {
         let unclaimed = if mem::take(&mut self.waiting) {
-            let mut state = self.gate.state();
+            let mut state = self.queue.state();
             state.waiting -= 1;
             if state.waiting == 0 { state.spare.take() } else { None }
         } else {
             None
         };
-        drop(unclaimed); // releases the lock, outside of the gate's mutex
-        let mut map = self.gates.map();
+        drop(unclaimed); // releases the lock, outside of the queue's mutex
+        let mut map = self.local_queues.map();
         if let Some(entry) = map.get_mut(&self.line) {
             entry.users -= 1;
             if entry.users == 0 {
@@ -193,38 +198,38 @@ impl Drop for Visit {
     }
 }
 
-/// A place inside the gate. Dropping it lets the next task pass.
-struct Seat {
+/// A place inside the local queue. Dropping it lets the next task pass.
+struct LocalPermit {
     weight: u32,
-    visit: Visit,
+    visit: LocalWaiter,
     budget: Option<Budget>,
 }
 
-impl Pass for Seat {
-    fn hand_over(&mut self, held: &Arc<Held>, token: Seq) -> bool {
+impl Handover for LocalPermit {
+    fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool {
         let Some(budget) = self.budget else { return false };
         if budget.left == 0 || clock::now() >= budget.until {
             return false;
         }
-        let mut state = self.visit.gate.state();
+        let mut state = self.visit.queue.state();
         if state.waiting == 0 {
             return false;
         }
         let guard = Guard::new(Arc::clone(held), token, None);
         let budget = Budget { left: budget.left - 1, ..budget };
-        state.spare = Some(Box::new(Spare { guard, budget }));
+        state.spare = Some(Box::new(HandedOver { guard, budget }));
         true
     }
 
-    fn lighten(&mut self, weight: u32) {
+    fn downgrade(&mut self, weight: u32) {
         let surplus = self.weight.saturating_sub(weight);
         self.weight -= surplus;
-        self.visit.gate.seats.add_permits(surplus as usize);
+        self.visit.queue.seats.add_permits(surplus as usize);
     }
 }
 
-impl Drop for Seat {
+impl Drop for LocalPermit {
     fn drop(&mut self) {
-        self.visit.gate.seats.add_permits(self.weight as usize);
+        self.visit.queue.seats.add_permits(self.weight as usize);
     }
 }

@@ -4,20 +4,20 @@
 //! grant needs a reply that says "admitted" and that is still good when it arrives; after a failure
 //! whose outcome is unknown the same question is asked again, which the line answers the same way.
 
-use crate::{Enter, Lease, Schedule, Seq, Standing, Time};
+use crate::{Backoff, Enter, Lease, Seq, Standing, Time};
 use core::time::Duration;
 
-/// How a claim waits.
+/// How a acquisition waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum WaitMode {
     /// Ask once.
     Try,
     /// Keep a place in the line, if the store has places; look when told to, or when it says so.
     Listen,
     /// Keep a place in the line; look by this schedule.
-    Poll(Schedule),
+    Poll(Backoff),
     /// Keep no place: ask again by this schedule, and enter only if admitted at once.
-    Barge(Schedule),
+    Barge(Backoff),
 }
 
 /// What happened.
@@ -36,7 +36,7 @@ pub enum Event {
     Woken,
     /// The line said by itself that the ticket's place of this number was admitted. (A ticket may
     /// have lost one place and got another since.)
-    Told(Seq),
+    AdmittedByNotice(Seq),
 }
 
 /// What to do.
@@ -60,25 +60,25 @@ pub enum Action {
     },
     /// It holds: the line said so by itself, and keeps it for as long as it said in its last answer
     /// that it would. It is to be renewed before this instant.
-    Trust {
+    GrantOnNotice {
         /// The fencing token.
         seq: Seq,
         /// Until when the holder is sure of it.
         until: Time,
     },
-    /// The ticket has no place. Begin again with a new one, by [`Claim::restart`].
+    /// The ticket has no place. Begin again with a new one, by [`Acquisition::restart`].
     Restart,
     /// It was not admitted within the time, or not at once. Leave the line.
     GiveUp,
-    /// The store is given up: it failed for longer than the claim outlasts, or for all of the time.
+    /// The store is given up: it failed for longer than the acquisition outlasts, or for all of the time.
     /// Leave the line, and report the last error.
     Fail,
 }
 
 /// One ticket on its way in.
 #[derive(Clone, Debug)]
-pub struct Claim {
-    manner: Manner,
+pub struct Acquisition {
+    mode: WaitMode,
     lease: Lease,
     limit: Time,
     seq: Option<Seq>,
@@ -98,14 +98,14 @@ pub struct Claim {
     asked: Time,
 }
 
-/// Failures in a row after which a claim gives up a store that it does not outlast.
+/// Failures in a row after which a acquisition gives up a store that it does not outlast.
 const FAILURES: u32 = 5;
 
-impl Claim {
-    /// A claim that must be admitted before `limit` (perhaps [`Time::NEVER`]).
-    pub fn new(manner: Manner, lease: Lease, limit: Time) -> Self {
-        Claim {
-            manner,
+impl Acquisition {
+    /// A acquisition that must be admitted before `limit` (perhaps [`Time::NEVER`]).
+    pub fn new(mode: WaitMode, lease: Lease, limit: Time) -> Self {
+        Acquisition {
+            mode,
             lease,
             limit,
             seq: None,
@@ -122,15 +122,15 @@ impl Claim {
 
     /// Lets it take the line's own word for an admission. A place that waits is kept for this long
     /// after every answer, also when it is admitted meanwhile; and whoever holds will renew.
-    pub fn trusting(mut self, patience: Duration) -> Self {
-        self.patient = Some(Lease { length: patience, ..self.lease });
+    pub fn trusting(mut self, wait_lease: Duration) -> Self {
+        self.patient = Some(Lease { length: wait_lease, ..self.lease });
         self
     }
 
-    /// Lets a claim that waits go on through an outage of up to this long, once the store has
+    /// Lets a acquisition that waits go on through an outage of up to this long, once the store has
     /// answered: it asks again with growing pauses until the store is back. `reached` says that
     /// it has answered this client before. A store that never answered is given up after a few
-    /// tries, and so is any by [`Manner::Try`].
+    /// tries, and so is any by [`WaitMode::Try`].
     pub fn outlasting(mut self, outage: Duration, reached: bool) -> Self {
         self.outage = outage;
         self.reached = reached;
@@ -154,13 +154,13 @@ impl Claim {
                 self.reply(now, random, sent, standing)
             }
             Event::Failed => self.failed(now, random),
-            Event::Told(seq) => match self.word(now, seq) {
+            Event::AdmittedByNotice(seq) => match self.word(now, seq) {
                 Some(trust) => trust,
                 None => self.step(now, random, Event::Woken),
             },
             Event::Woken if now >= self.limit => self.over(),
             // Who keeps no place comes back as somebody new: a ticket is for one attempt.
-            Event::Woken if matches!(self.manner, Manner::Barge(_)) && self.settled => {
+            Event::Woken if matches!(self.mode, WaitMode::Barge(_)) && self.settled => {
                 Action::Restart
             }
             Event::Woken => Action::Send(self.verb()),
@@ -173,7 +173,7 @@ impl Claim {
         let patient = self.patient?;
         let until = patient.good_until(self.asked);
         let good = self.settled && self.seq == Some(seq) && now.after(patient.usable() / 4) < until;
-        good.then_some(Action::Trust { seq, until })
+        good.then_some(Action::GrantOnNotice { seq, until })
     }
 
     fn reply(&mut self, now: Time, random: u64, sent: Time, standing: Standing) -> Action {
@@ -186,22 +186,22 @@ impl Claim {
                 self.seq = Some(seq);
                 Action::Send(Enter::Keep(seq))
             }
-            Standing::Waiting { .. } if self.manner == Manner::Try || now >= self.limit => {
+            Standing::Waiting { .. } if self.mode == WaitMode::Try || now >= self.limit => {
                 Action::GiveUp
             }
             Standing::Admitted(_) => Action::GiveUp,
             Standing::Waiting { seq, again } => {
                 self.seq = seq;
                 self.asked = sent;
-                let pause = match self.manner {
-                    Manner::Poll(schedule) => schedule.pause(self.looks, random).min(again),
-                    Manner::Barge(schedule) => schedule.pause(self.looks, random),
-                    Manner::Try | Manner::Listen => again,
+                let pause = match self.mode {
+                    WaitMode::Poll(schedule) => schedule.pause(self.looks, random).min(again),
+                    WaitMode::Barge(schedule) => schedule.pause(self.looks, random),
+                    WaitMode::Try | WaitMode::Listen => again,
                 };
                 self.looks = self.looks.saturating_add(1);
                 self.wait(now, pause)
             }
-            Standing::Lost if now >= self.limit || self.manner == Manner::Try => Action::GiveUp,
+            Standing::Lost if now >= self.limit || self.mode == WaitMode::Try => Action::GiveUp,
             Standing::Lost => Action::Restart,
         }
     }
@@ -216,12 +216,12 @@ impl Claim {
             return self.over();
         }
         let outlasts =
-            self.reached && self.manner != Manner::Try && now < self.away_since.after(self.outage);
+            self.reached && self.mode != WaitMode::Try && now < self.away_since.after(self.outage);
         if self.failures >= FAILURES && !outlasts {
             return Action::Fail;
         }
         let backoff =
-            Schedule::exponential(Duration::from_millis(50), Duration::from_secs(1)).jitter(50);
+            Backoff::exponential(Duration::from_millis(50), Duration::from_secs(1)).jitter(50);
         self.wait(now, backoff.pause(self.failures - 1, random))
     }
 
@@ -238,10 +238,10 @@ impl Claim {
 
     /// Asking is always safe to repeat: the line knows the ticket.
     fn verb(&self) -> Enter {
-        match (self.seq, self.manner) {
+        match (self.seq, self.mode) {
             (Some(seq), _) => Enter::Keep(seq),
-            (None, Manner::Try | Manner::Barge(_)) => Enter::Try,
-            (None, Manner::Listen | Manner::Poll(_)) => Enter::Queue,
+            (None, WaitMode::Try | WaitMode::Barge(_)) => Enter::Try,
+            (None, WaitMode::Listen | WaitMode::Poll(_)) => Enter::Queue,
         }
     }
 }

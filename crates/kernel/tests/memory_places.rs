@@ -2,7 +2,7 @@
 //! indexed, gaps in the middle, and lines that grow and shrink over and over.
 
 use core::convert::Infallible;
-use holdline_kernel::{Deck, Place, Places, Seq, TicketId, Time};
+use holdline_kernel::{MemoryPlaces, Place, Places, Seq, TicketId, Time};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn step(growing: u32) -> impl Strategy<Value = Step> {
 
 #[derive(Default)]
 struct Both {
-    deck: Deck<u64>,
+    deck: MemoryPlaces<u64>,
     map: BTreeMap<Seq, Place<u64>>,
     last: u64,
     longest: usize,

@@ -1,16 +1,16 @@
-//! A held lock, as its guard and the keeper share it.
+//! A held lock, as its guard and the renewer share it.
 //!
 //! Its state only ever goes forward, from held to lost or released. A holder whose deadline has
 //! passed is never revived, not even by a renewal that turns out to have been in time: once
-//! [`Held::is_valid`] has said no, it goes on saying no.
+//! [`HeldLock::is_valid`] has said no, it goes on saying no.
 
 use crate::clock;
 use crate::error::Error;
 use crate::loss::{Evicted, Loss};
+use crate::metrics;
 use crate::names::Name;
-use crate::observe;
-use crate::store::{Enter, Pair, Seq, Standing, Store, Ticket};
-use holdline_kernel::{Hold, Lease, Next, Time};
+use crate::store::{Enter, Seq, Standing, Store, StoreHandles, Ticket};
+use holdline_kernel::{Lease, LeaseTimer, Next, Time};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -25,8 +25,8 @@ const LOST: u8 = 1;
 const RELEASED: u8 = 2;
 
 /// What is left of one acquisition once it is granted.
-pub(crate) struct Held {
-    pub(crate) pair: Arc<Pair>,
+pub(crate) struct HeldLock {
+    pub(crate) handles: Arc<StoreHandles>,
     pub(crate) line: Name,
     pub(crate) seq: Seq,
     pub(crate) since: Time,
@@ -42,25 +42,25 @@ pub(crate) struct Held {
 
 /// What renewals use and change.
 struct Changing {
-    hold: Hold,
+    hold: LeaseTimer,
     ticket: Ticket,
     note: Arc<str>,
-    /// Where the keeper's schedule has it; [`Time::NEVER`] if it does not.
+    /// Where the renewer's schedule has it; [`Time::NEVER`] if it does not.
     due: Time,
 }
 
-impl Held {
+impl HeldLock {
     pub(crate) fn new(
-        pair: Arc<Pair>,
+        handles: Arc<StoreHandles>,
         line: Name,
         ticket: Ticket,
         note: Arc<str>,
         seq: Seq,
-        hold: Hold,
+        hold: LeaseTimer,
     ) -> Self {
-        observe::held(1.0);
-        Held {
-            pair,
+        metrics::held(1.0);
+        HeldLock {
+            handles,
             line,
             seq,
             since: clock::now(),
@@ -126,7 +126,7 @@ impl Held {
         if !self.gone.load(Ordering::Acquire) {
             return Loss::Expired;
         }
-        let look = self.pair.store.look(&self.line);
+        let look = self.handles.store.snapshot(&self.line);
         let Some(Ok(view)) = clock::within(clock::now().after(CAUSE_TIME), look).await else {
             return Loss::Gone;
         };
@@ -160,7 +160,7 @@ impl Held {
     pub(crate) fn release(&self) -> bool {
         let valid = self.is_valid();
         if self.state.swap(RELEASED, Ordering::AcqRel) == HELD {
-            observe::released(clock::now(), self.since);
+            metrics::released(clock::now(), self.since);
         }
         self.loss.notify_waiters();
         valid
@@ -173,7 +173,7 @@ impl Held {
         // First of all: what else is done here is others' code, and may take its time, or panic.
         self.loss.notify_waiters();
         if was_held {
-            observe::lost(clock::now(), self.since);
+            metrics::lost(clock::now(), self.since);
             let gone = self.gone.load(Ordering::Acquire);
             let why = if gone { Loss::Gone } else { Loss::Expired };
             let why = self.cause.get().unwrap_or(&why);
@@ -195,26 +195,26 @@ impl Held {
         self.state.load(Ordering::Acquire) != HELD
     }
 
-    /// What the keeper is to do at `now`, and when it is to ask again: then it is due, if ever.
+    /// What the renewer is to do at `now`, and when it is to ask again: then it is due, if ever.
     pub(crate) fn next(&self, now: Time) -> (Next, Time) {
         let mut changing = self.changing();
         let next = changing.hold.next(now);
         let again = match next {
             Next::Sleep(at) => at,
-            Next::Renew => self.until().min(now.after(changing.hold.lease().beat())),
+            Next::Renew => self.until().min(now.after(changing.hold.lease().renew_interval())),
             Next::Lose => now,
         };
         changing.due = if next == Next::Lose { Time::NEVER } else { again };
         (next, again)
     }
 
-    /// Where the keeper's schedule has this lock; kept here so that a release finds it.
+    /// Where the renewer's schedule has this lock; kept here so that a release finds it.
     pub(crate) fn set_due(&self, due: Time) -> Time {
         std::mem::replace(&mut self.changing().due, due)
     }
 
-    pub(crate) fn doubt(&self, now: Time) {
-        self.changing().hold.doubt(now);
+    pub(crate) fn verify(&self, now: Time) {
+        self.changing().hold.verify(now);
     }
 
     /// Changes what further renewals say: the weight (only downward) and the note.
@@ -266,15 +266,15 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
-        observe::held(-1.0);
+        metrics::held(-1.0);
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for HeldLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held")
+        f.debug_struct("HeldLock")
             .field("line", &self.line)
             .field("token", &self.seq.0)
             .finish_non_exhaustive()

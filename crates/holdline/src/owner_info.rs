@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 /// Who stands in a line, in their own words. Never trusted: only shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Note {
+pub struct OwnerInfo {
     /// The host's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host: String,
@@ -38,19 +38,19 @@ fn is_zero<N: PartialEq + From<u8>>(n: &N) -> bool {
 /// The most that a note may weigh in the store, in bytes.
 const MOST: usize = 4096;
 
-impl Note {
+impl OwnerInfo {
     /// This process, now.
     pub(crate) fn here(label: Option<String>, value: Option<String>) -> Self {
         static HOST: OnceLock<String> = OnceLock::new();
         let host =
             HOST.get_or_init(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         let since = clock::wall_micros() / 1000;
-        Note { host: host.clone(), pid: std::process::id(), since, label, value, reason: None }
+        OwnerInfo { host: host.clone(), pid: std::process::id(), since, label, value, reason: None }
     }
 
     /// This process, which breaks a lock for this reason.
     pub(crate) fn eviction(reason: &str) -> Self {
-        Note { reason: Some(reason.to_owned()), ..Note::here(None, None) }
+        OwnerInfo { reason: Some(reason.to_owned()), ..OwnerInfo::here(None, None) }
     }
 
     /// As a store keeps it, with this lock; or that it is too long.
@@ -67,9 +67,9 @@ impl Note {
 
     /// Reads what a store keeps. Somebody else's words are shown as a label.
     pub(crate) fn read(text: &str) -> Self {
-        serde_json::from_str(text).unwrap_or_else(|_| Note {
+        serde_json::from_str(text).unwrap_or_else(|_| OwnerInfo {
             label: (!text.is_empty()).then(|| text.to_owned()),
-            ..Note::default()
+            ..OwnerInfo::default()
         })
     }
 }
