@@ -1,7 +1,7 @@
 //! Very many held locks in one process: what keeping them costs, and that none is lost.
 
+use crate::counting_store::{Burst, CountingStore, Counts};
 use crate::machine::{cpu_of_thread, resident};
-use crate::probe::{Burst, Counts, Probe};
 use crate::report::{Cell, Report, Table, time};
 use crate::stats::{Spread, seconds};
 use crate::target::{Target, fresh};
@@ -142,7 +142,7 @@ fn in_a_process(target: &Target, options: &Options, locks: usize) -> Result<Foun
 pub(crate) async fn hold(options: &worker::Options) -> Result<Found, Failure> {
     let lease = Duration::from_millis(options.lease_ms);
     let (probe, counts) =
-        Probe::new(holdline::open(&options.url).await?.store().clone(), options.locks);
+        CountingStore::new(holdline::open(&options.url).await?.store().clone(), options.locks);
     let client = Client::new(probe);
     // The keeper and the connections are there before memory is measured.
     Mutex::new(&client, &options.name).lock().await?.unlock().await?;

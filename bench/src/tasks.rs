@@ -1,7 +1,7 @@
 //! 64 tasks of one process: on one name, on 64 names, with local handoff, and polling.
 
 use crate::compete::{Outcome, compete};
-use crate::probe::Probe;
+use crate::counting_store::CountingStore;
 use crate::redis;
 use crate::report::{Cell, Report, Table, ratio};
 use crate::stats::Spread;
@@ -177,7 +177,7 @@ async fn round(target: &Target, way: Way, time: Duration) -> Result<Outcome, Fai
 
 /// How often the store is asked for each lock. Counted apart, because counting costs time.
 async fn calls(target: &Target, way: Way, time: Duration) -> Result<f64, Failure> {
-    let (probe, counts) = Probe::new(target.open().await?.store().clone(), TASKS);
+    let (probe, counts) = CountingStore::new(target.open().await?.store().clone(), TASKS);
     let client = Client::new(probe);
     let name = fresh("calls");
     let locks: Vec<Mutex> = (0..TASKS).map(|task| way.lock(&client, &name, task)).collect();

@@ -18,13 +18,13 @@ const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
 const ENTER: &str = concat!(
     include_str!("../src/stores/redis/lua/enter_head.lua"),
     include_str!("../src/stores/redis/lua/enter_one.lua"),
-    include_str!("../src/stores/redis/lua/many.lua"),
+    include_str!("../src/stores/redis/lua/queue.lua"),
     include_str!("../src/stores/redis/lua/enter.lua")
 );
 const LEAVE: &str = concat!(
     include_str!("../src/stores/redis/lua/leave_head.lua"),
     include_str!("../src/stores/redis/lua/leave_one.lua"),
-    include_str!("../src/stores/redis/lua/many.lua"),
+    include_str!("../src/stores/redis/lua/queue.lua"),
     include_str!("../src/stores/redis/lua/leave.lua")
 );
 

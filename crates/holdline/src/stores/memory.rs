@@ -8,7 +8,7 @@ use crate::store::{
     Async, Capabilities, EVICTION_TIME, EVICTIONS_KEPT, Enter, Eviction, LossHint, QueueEntry,
     QueueSnapshot, Seq, Standing, Store, Ticket, TicketId, refuse,
 };
-use crate::stores::wakes::Wakes;
+use crate::stores::waiters::Waiters;
 use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ pub struct Memory {
 struct Space {
     name: String,
     lines: Mutex<HashMap<Name, Room>>,
-    wakes: Wakes,
+    wakes: Waiters,
     loss_hint: OnceLock<LossHint>,
     /// The highest token of any line that is gone, so that tokens rise even if the clock does not.
     last: Mutex<u64>,
@@ -77,7 +77,7 @@ impl Memory {
         let space = Space {
             name,
             lines: Mutex::default(),
-            wakes: Wakes::default(),
+            wakes: Waiters::default(),
             loss_hint: OnceLock::new(),
             last: Mutex::new(0),
             evictions: Mutex::default(),

@@ -1,7 +1,7 @@
 //! Requests that arrive late, or again.
 
-use crate::doors::{Cut, Doors};
 use crate::etcd_server::{soon, start, until};
+use crate::flaky_links::{Cut, FlakyLinks};
 use holdline::Name;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ticket_that_has_lapsed_is_not_entered_again() {
     let Some(servers) = start(1) else { return };
-    let doors = Doors::to("etcd", &servers.hosts(), "");
+    let doors = FlakyLinks::to("etcd", &servers.hosts(), "");
     let client = doors.client().await;
     let (store, line) = (client.store(), Name::new("x").expect("good"));
     let lease = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! Outages: whoever waits rides them out, in order; and whoever does not wait is told in time.
 
-use crate::doors::{Cut, Doors};
 use crate::etcd_server::{Servers, soon, start, until};
+use crate::flaky_links::{Cut, FlakyLinks};
 use futures_util::future::join_all;
 use holdline::{Client, Election, Guard, Mutex};
 use rustix::process::Signal;
@@ -147,7 +147,7 @@ async fn waiters_ride_out_three_servers_that_are_away() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_does_not_wait_is_told_in_time() {
     let Some(servers) = start(1) else { return };
-    let doors = Doors::to("etcd", &servers.hosts(), "");
+    let doors = FlakyLinks::to("etcd", &servers.hosts(), "");
     let (fresh, used) = (doors.client().await, doors.client().await);
     Mutex::new(&used, "x").lock().await.expect("there").unlock().await.expect("held");
     doors.cut(Cut::Silence);
@@ -174,7 +174,7 @@ async fn whoever_does_not_wait_is_told_in_time() {
 async fn a_silent_member_of_three_is_passed_over_in_time() {
     let Some(servers) = start(3) else { return };
     let tries = (0..3).map(async |silent: usize| {
-        let doors = Doors::to("etcd", &servers.hosts(), "");
+        let doors = FlakyLinks::to("etcd", &servers.hosts(), "");
         let client = doors.client().await;
         doors.links[silent].stall(holdline_rig::Way::Both);
         client.inspect("x").await.expect("the others answer");

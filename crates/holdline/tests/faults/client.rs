@@ -1,8 +1,8 @@
 //! The role of a client process: it runs errands until its input ends, and writes down all of it.
 
-use crate::errand::{Asker, Errand, Grip, Temper, Times, Way};
-use crate::pulse::Pulse;
-use crate::witness::{ATTEMPT, Witness};
+use crate::recording_store::{ATTEMPT, RecordingStore};
+use crate::stall_detector::StallDetector;
+use crate::workload::{Asker, Grip, Temper, Times, Way, Workload};
 use fastrand::Rng;
 use holdline::{Client, clock};
 use holdline_checker::resource::{self, Reply};
@@ -51,10 +51,10 @@ fn client() {
 
 async fn act(role: Role) {
     let pen = Arc::new(Writer::open(&role.history, &role.run, &role.process).unwrap());
-    let _pulse = Pulse::start(&role.history, &role.run, Some(&role.process));
+    let _pulse = StallDetector::start(&role.history, &role.run, Some(&role.process));
     let opened = opened(&role.url).await;
     let lies = role.temper == Temper::Deceived;
-    let witness = Witness::new(Arc::clone(opened.store()), Arc::clone(&pen), lies);
+    let witness = RecordingStore::new(Arc::clone(opened.store()), Arc::clone(&pen), lies);
     let client = Client::new(Arc::new(witness));
     let resource = resource::Client::connect(&role.resource).unwrap();
     let stop = until_input_ends();
@@ -134,13 +134,13 @@ impl Actor {
         let [work, lease] = [self.role.work_ms, self.role.lease_ms].map(Duration::from_millis);
         let times = Times { work, lease };
         while !self.stop.load(Ordering::Acquire) {
-            let errand = Errand::roll(&mut dice, self.role.temper, weights, &times);
+            let errand = Workload::roll(&mut dice, self.role.temper, weights, &times);
             self.attempt(&errand).await;
             sleep(errand.rest).await;
         }
     }
 
-    async fn attempt(&self, errand: &Errand) {
+    async fn attempt(&self, errand: &Workload) {
         let op = if matches!(errand.way, Way::Try) { Op::TryAcquire } else { Op::Acquire };
         let name = errand.kind.name(&self.role.run);
         let (n, ttl) = (self.pen.next_n(), self.role.lease_ms);
@@ -170,7 +170,7 @@ impl Actor {
         });
     }
 
-    async fn hold(&self, attempt: &Attempt, errand: &Errand, grip: Grip) {
+    async fn hold(&self, attempt: &Attempt, errand: &Workload, grip: Grip) {
         let until = deadline(&grip).unwrap_or(clock::now().0);
         let owner = grip.ticket().0.to_string();
         let granted = attempt.event(Phase::Ok).owner(&owner).deadline(until);
@@ -214,7 +214,7 @@ impl Actor {
         }
     }
 
-    async fn release(&self, attempt: &Attempt, errand: &Errand, grip: Grip) {
+    async fn release(&self, attempt: &Attempt, errand: &Workload, grip: Grip) {
         let mut asked = attempt.about(Op::Release, Phase::Invoke);
         asked.deadline = deadline(&grip);
         self.write(asked);
@@ -231,7 +231,7 @@ impl Actor {
     }
 
     /// Reads all registers, works a little, and writes them back with one id more each.
-    async fn section(&self, lock: &str, errand: &Errand, token: u64) {
+    async fn section(&self, lock: &str, errand: &Workload, token: u64) {
         if !errand.kind.alone() {
             return sleep(errand.work).await;
         }

@@ -4,8 +4,8 @@
 //! The nodes reach each other over links as well. Whatever happens, nobody may be let in beside a
 //! holder that has not been told, and tokens must rise.
 
-use crate::doors::Doors;
 use crate::etcd_server::{Servers, start_apart};
+use crate::flaky_links::FlakyLinks;
 use crate::inject::{Breakage, Fault};
 use crate::nodes::{Bad, Cluster, Nodes, badly, cut_off};
 use crate::run::{Run, WOKEN};
@@ -50,13 +50,13 @@ impl Cluster for Servers {
 /// Three nodes, and the links of half of the clients.
 struct Place {
     nodes: Arc<Mutex<Nodes<Servers>>>,
-    doors: Arc<Doors>,
+    doors: Arc<FlakyLinks>,
     urls: [String; 2],
 }
 
 fn place() -> Option<Place> {
     let servers = start_apart(3)?;
-    let doors = Arc::new(Doors::to("etcd", &servers.hosts(), ""));
+    let doors = Arc::new(FlakyLinks::to("etcd", &servers.hosts(), ""));
     let urls = [servers.url(), doors.url()];
     Some(Place { nodes: Nodes::new(servers), doors, urls })
 }

@@ -4,10 +4,10 @@
 //! that it did can be later in the history, and nothing that others do because of its death
 //! earlier.
 
-use crate::crew::Member;
-use crate::errand::{Temper, locks};
 use crate::judge;
 use crate::run::Run;
+use crate::workers::Member;
+use crate::workload::{Temper, locks};
 use fastrand::Rng;
 use holdline::{Client, LockInfo, Participant};
 use holdline_checker::{Event, FaultKind, Op, Phase, Writer};

@@ -2,7 +2,7 @@
 //! be had; and what cuts clients off from it.
 
 use crate::breakages::{Deed, kind};
-use crate::doors::{Cut, Doors};
+use crate::flaky_links::{Cut, FlakyLinks};
 use crate::inject::Breakage;
 use holdline_checker::FaultKind;
 use holdline_rig::Link;
@@ -118,10 +118,10 @@ pub(crate) fn badly<C: Cluster>(
 }
 
 /// Those who come through these doors are cut off, in every way.
-pub(crate) fn cut_off(doors: &Arc<Doors>) -> Vec<Arc<dyn Breakage>> {
+pub(crate) fn cut_off(doors: &Arc<FlakyLinks>) -> Vec<Arc<dyn Breakage>> {
     let deed = |kind, does| -> Arc<dyn Breakage> {
         let thing = Arc::clone(doors);
-        Arc::new(Deed { kind, token_count: (0.1, 2.0), thing, does, undoes: Doors::mend })
+        Arc::new(Deed { kind, token_count: (0.1, 2.0), thing, does, undoes: FlakyLinks::mend })
     };
     vec![
         deed(FaultKind::Partition, |doors| doors.cut(Cut::Closed)),

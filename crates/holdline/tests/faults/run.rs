@@ -1,11 +1,11 @@
 //! One fault run, from its plan to the verdict. It knows no store: a URL says which.
 
 use crate::client::{Role, TASKS};
-use crate::crew::{Member, soon};
-use crate::errand::{Temper, locks, longest};
 use crate::inject::{Arena, Fault};
 use crate::judge::{Folder, Outcome, judge};
-use crate::pulse::{self, Pulse};
+use crate::stall_detector::{self, StallDetector};
+use crate::workers::{Member, soon};
+use crate::workload::{Temper, locks, longest};
 use holdline::store::Capabilities;
 use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
 use holdline_checker::resource::{Client as ResourceClient, Server};
@@ -101,9 +101,10 @@ impl Run {
         }
         expect.min_acquires = self.fewest_grants();
         // Who gets no time, or no answer of the resource, writes down late that it was told.
-        expect
-            .unpromised
-            .push(Unpromised { fault: pulse::kind(), rules: vec![Rule::R5, Rule::R9, Rule::R12] });
+        expect.unpromised.push(Unpromised {
+            fault: stall_detector::kind(),
+            rules: vec![Rule::R5, Rule::R9, Rule::R12],
+        });
         // A deadline is written down a little after each renewal, and clients share two cores.
         expect.loss_slack_ns = self.lease_ns() / 2;
         expect
@@ -176,7 +177,7 @@ impl Run {
 impl Arena {
     /// Lets clients and faults loose, and looks after the last of them whether all is well.
     fn play(&self) {
-        let pulse = Pulse::start(&self.history(), &self.name, None);
+        let pulse = StallDetector::start(&self.history(), &self.name, None);
         let end = Instant::now() + self.run.time;
         std::thread::scope(|scope| {
             for (seed, fault) in (self.run.seed << 8..).zip(&self.run.faults) {
@@ -249,7 +250,7 @@ impl Arena {
         let (lease, wait) = (self.run.lease.max(Duration::from_secs(1)), Duration::from_secs(20));
         match capacity {
             1 => HoldMutex::new(client, lock).lease(lease).lock_within(wait).await,
-            crate::errand::ALL => {
+            crate::workload::ALL => {
                 let Some(writer) =
                     RwLock::new(client, lock).lease(lease).write_within(wait).await?
                 else {

@@ -3,7 +3,7 @@
 //! Half of the clients reach the nodes over links of their own, which break, the others directly.
 //! The nodes reach each other over links as well.
 
-use crate::doors::Doors;
+use crate::flaky_links::FlakyLinks;
 use crate::inject::{Breakage, Fault};
 use crate::nodes::{Bad, Cluster, Nodes, badly, cut_off};
 use crate::run::Run;
@@ -50,13 +50,13 @@ impl Cluster for Servers {
 /// Three nodes, and the links of half of the clients.
 struct Place {
     nodes: Arc<Mutex<Nodes<Servers>>>,
-    doors: Arc<Doors>,
+    doors: Arc<FlakyLinks>,
     urls: [String; 2],
 }
 
 fn place() -> Option<Place> {
     let servers = start_apart(3)?;
-    let doors = Arc::new(Doors::to("zookeeper", &servers.hosts(), SESSION));
+    let doors = Arc::new(FlakyLinks::to("zookeeper", &servers.hosts(), SESSION));
     let urls = [format!("{}{SESSION}", servers.url()), doors.url()];
     Some(Place { nodes: Nodes::new(servers), doors, urls })
 }

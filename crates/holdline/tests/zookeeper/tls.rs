@@ -1,6 +1,6 @@
 //! TLS, with a certificate authority of the test's own.
 
-use crate::papers::certificates;
+use crate::certs::certificates;
 use crate::server::{Servers, free_port, persist, soon, start_each, until};
 use holdline::{Client, ErrorKind, Mutex, open};
 use std::process::Command;

@@ -7,7 +7,7 @@
 //! The password is kept in a type that does not show it.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::stores::tls::{self, Papers};
+use crate::stores::tls::{self, TlsOptions};
 use crate::stores::url::{self, some};
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub(super) struct Address {
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
     pub(super) tls: bool,
-    pub(super) papers: Papers,
+    pub(super) papers: TlsOptions,
 }
 
 const KNOWN: &str = "prefix, tls, password_file, password_env, ca_file, ca_env, cert_file, \
@@ -50,7 +50,7 @@ impl Address {
             user: some(decode(user)?),
             password: some(decode(password)?).map(Secret),
             tls: scheme == "etcds",
-            papers: Papers::default(),
+            papers: TlsOptions::default(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -2,20 +2,20 @@
 //!
 //! The server is asked for a little more than the lease, and is told often enough that we live
 //! that, at any moment, what is left is no less than the lease. So entering and keeping a lock say
-//! nothing about time to the server: both are answered from the last sign of life that it
+//! nothing about time to the server: both are answered from the last heartbeat that it
 //! confirmed, and if that is too old, await the next, which everybody who waits shares.
 //!
-//! A leader answers a sign of life by itself, without asking the other members whether it still
+//! A leader answers a heartbeat by itself, without asking the other members whether it still
 //! leads (before etcd 3.4.30 and 3.5.13). One that was frozen, cut off or stuck at its disk while
 //! another was elected goes on saying yes, and the other lets the lease run out. So with each sign
 //! of life goes a read that a majority must answer: the sign counts only if no newer leadership
 //! than that of its answer had begun when it was sent.
 
-use super::fault;
+use super::cluster::Cluster;
+use super::errors;
 use super::grpc::Status;
-use super::line;
+use super::layout;
 use super::proto::{self, AliveAnswer, Grant, GrantAnswer, LeaseId, RangeAnswer, RevokeAnswer};
-use super::wire::Wire;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use holdline_kernel::{Backoff, Time};
@@ -28,7 +28,7 @@ use tokio::sync::{Notify, watch};
 /// How it goes with a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
-    /// The last sign of life that was confirmed was sent then.
+    /// The last heartbeat that was confirmed was sent then.
     Alive(Time),
     /// The server does not know it any more.
     Lost,
@@ -40,7 +40,7 @@ pub(super) struct Session {
     pub(super) lease: i64,
     /// The seconds that the server was asked for.
     pub(super) seconds: u64,
-    /// How long the server keeps it after a sign of life.
+    /// How long the server keeps it after a heartbeat.
     ttl: Duration,
     /// A key that we may read.
     key: Vec<u8>,
@@ -97,7 +97,7 @@ impl Drop for Slot {
     }
 }
 
-/// How a stream of signs of life ended.
+/// How a stream of heartbeats ended.
 enum End {
     Lost,
     Over,
@@ -112,7 +112,7 @@ pub(super) fn seconds_for(lease: Duration) -> u64 {
 }
 
 /// A new lease of so many seconds: its number, and the seconds that the server gave it.
-pub(super) async fn lease(wire: &Wire, seconds: u64, limit: Duration) -> Result<(i64, u64)> {
+pub(super) async fn lease(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<(i64, u64)> {
     // Our own number, so that asking again after a lost answer makes no second lease.
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| {
@@ -121,9 +121,9 @@ pub(super) async fn lease(wire: &Wire, seconds: u64, limit: Duration) -> Result<
     })?;
     let id = (i64::from_be_bytes(bytes) & i64::MAX).max(1);
     let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
-    match wire.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
+    match cluster.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
         Ok(answer) => Ok((id, u64::try_from(answer.body.ttl).unwrap_or(0))),
-        Err(error) if fault::is_lease_there(&error) => Ok((id, seconds)),
+        Err(error) if errors::is_lease_there(&error) => Ok((id, seconds)),
         Err(error) => Err(error),
     }
 }
@@ -131,13 +131,13 @@ pub(super) async fn lease(wire: &Wire, seconds: u64, limit: Duration) -> Result<
 impl Session {
     /// A new lease, for one who may read this key.
     pub(super) async fn grant(
-        wire: &Wire,
+        cluster: &Cluster,
         seconds: u64,
         key: &[u8],
         limit: Duration,
     ) -> Result<Self> {
         let sent = clock::now();
-        let (lease, ttl) = lease(wire, seconds, limit).await?;
+        let (lease, ttl) = lease(cluster, seconds, limit).await?;
         Ok(Session {
             lease,
             seconds,
@@ -221,7 +221,7 @@ impl Session {
         }
     }
 
-    /// Asks for a sign of life if the next lock would have to wait for one.
+    /// Asks for a heartbeat if the next lock would have to wait for one.
     pub(super) fn refresh(&self, until: Time) {
         if self.good_until().is_some_and(|good| good < until) {
             self.wanted.notify_one();
@@ -249,31 +249,36 @@ impl Session {
 
     /// Asks the server whether it is there.
     pub(super) async fn is_alive(&self) -> bool {
-        // Only a sign of life sent from now on is good for that long.
+        // Only a heartbeat sent from now on is good for that long.
         self.good_for(clock::now().after(self.ttl)).await
     }
 
-    /// How long after a sign of life the next one is due.
+    /// How long after a heartbeat the next one is due.
     fn pause(&self, busy: bool) -> Duration {
         if busy { self.ttl / 22 } else { self.ttl / 5 }
             .clamp(Duration::from_millis(200), Duration::from_secs(30))
     }
 
-    /// How long to wait for the confirmation of a sign of life before asking another member.
+    /// How long to wait for the confirmation of a heartbeat before asking another member.
     fn limit(&self) -> Duration {
         (self.ttl / 8).clamp(Duration::from_millis(300), Duration::from_secs(1))
     }
 
-    /// Gives signs of life until it is lost or nobody needs it; then gives it back. `turned` is
+    /// Gives heartbeats until it is lost or nobody needs it; then gives it back. `turned` is
     /// called when another member is chosen, `over` when the server has it no more.
-    pub(super) async fn run(self: Arc<Self>, wire: Arc<Wire>, turned: impl Fn(), over: impl Fn()) {
+    pub(super) async fn run(
+        self: Arc<Self>,
+        cluster: Arc<Cluster>,
+        turned: impl Fn(),
+        over: impl Fn(),
+    ) {
         let mut failures = 0;
         let backoff =
             Backoff::exponential(Duration::from_millis(10), Duration::from_millis(500)).jitter(50);
         loop {
-            let member = wire.chosen();
+            let member = cluster.chosen();
             let before = self.good_until();
-            match self.stream(&wire, member).await {
+            match self.stream(&cluster, member).await {
                 End::Lost => {
                     self.lose();
                     over();
@@ -282,7 +287,7 @@ impl Session {
                 End::Over => break,
                 End::Broken(why) => {
                     tracing::debug!(why, lease = self.lease, "the keep-alive stream broke");
-                    wire.avoid(member);
+                    cluster.avoid(member);
                     turned();
                     failures = if before == self.good_until() { failures + 1 } else { 0 };
                 }
@@ -293,7 +298,7 @@ impl Session {
             tokio::time::sleep(backoff.pause(failures, fastrand::u64(..))).await;
         }
         let id = LeaseId { id: self.lease };
-        let revoked = wire.call::<_, RevokeAnswer>(proto::REVOKE, &id, self.limit()).await;
+        let revoked = cluster.call::<_, RevokeAnswer>(proto::REVOKE, &id, self.limit()).await;
         if let Err(error) = revoked {
             tracing::debug!(%error, lease = self.lease, "a lease was left to run out");
             tokio::time::sleep(self.ttl).await;
@@ -301,12 +306,12 @@ impl Session {
         over();
     }
 
-    /// Gives signs of life to one member.
-    async fn stream(self: &Arc<Self>, wire: &Wire, member: usize) -> End {
-        let open = tokio::time::timeout(self.limit(), wire.stream(proto::KEEP_ALIVE, member));
+    /// Gives heartbeats to one member.
+    async fn stream(self: &Arc<Self>, cluster: &Cluster, member: usize) -> End {
+        let open = tokio::time::timeout(self.limit(), cluster.stream(proto::KEEP_ALIVE, member));
         let (out, mut answers) = match open.await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(status)) => return broken(wire, &status),
+            Ok(Err(status)) => return broken(cluster, &status),
             Err(_) => return End::Broken("it did not open in time".to_owned()),
         };
         let mut sent = clock::now();
@@ -315,18 +320,18 @@ impl Session {
         loop {
             let (answer, led) = tokio::join!(
                 tokio::time::timeout(self.limit(), answers.message::<AliveAnswer>()),
-                tokio::time::timeout(2 * self.limit(), self.ask_majority(wire)),
+                tokio::time::timeout(2 * self.limit(), self.ask_majority(cluster)),
             );
             let answer = match answer {
                 Ok(Ok(Some(answer))) => answer,
                 Ok(Ok(None)) => return End::Broken("it ended".to_owned()),
-                Ok(Err(status)) => return broken(wire, &status),
+                Ok(Err(status)) => return broken(cluster, &status),
                 Err(_) => return End::Broken("no answer in time".to_owned()),
             };
             if !matches!(led, Ok(Ok(()))) {
                 return End::Broken("no majority says who leads".to_owned());
             }
-            if !wire.is_current(answer.header.unwrap_or_default()) {
+            if !cluster.is_current(answer.header.unwrap_or_default()) {
                 return End::Broken("the answer of a leader of the past".to_owned());
             }
             if answer.ttl <= 0 {
@@ -349,12 +354,12 @@ impl Session {
     }
 
     /// Asks something that only a majority can answer, so that the newest leadership is known.
-    async fn ask_majority(&self, wire: &Wire) -> Result<()> {
-        let (read, known) = (line::one(&self.key), wire.term());
-        let answer = wire.call::<_, RangeAnswer>(proto::RANGE, &read, self.limit()).await?;
+    async fn ask_majority(&self, cluster: &Cluster) -> Result<()> {
+        let (read, known) = (layout::one(&self.key), cluster.term());
+        let answer = cluster.call::<_, RangeAnswer>(proto::RANGE, &read, self.limit()).await?;
         let term = answer.body.header.unwrap_or_default().raft_term;
         if term < known {
-            wire.go_back(known, term);
+            cluster.go_back(known, term);
         }
         Ok(())
     }
@@ -371,9 +376,9 @@ impl Session {
 }
 
 /// A stream that failed so; logged in anew next time if that is why.
-fn broken(wire: &Wire, status: &Status) -> End {
-    if fault::judge(status) == fault::Verdict::Login {
-        wire.forget_token();
+fn broken(cluster: &Cluster, status: &Status) -> End {
+    if errors::judge(status) == errors::Verdict::Login {
+        cluster.forget_token();
     }
     End::Broken(status.to_string())
 }

@@ -1,7 +1,7 @@
 //! The leases of a store: which of them new places are put on, and when one is given back.
 
-use super::house::{House, background};
 use super::session::{Session, seconds_for};
+use super::shared::{Shared, background};
 use crate::error::Result;
 use holdline_kernel::Time;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,7 +83,7 @@ impl Sessions {
     }
 }
 
-impl House {
+impl Shared {
     /// A living session for locks of this lease, in lines like the one with this prefix.
     pub(super) async fn session(
         self: &Arc<Self>,
@@ -99,21 +99,21 @@ impl House {
         if let Some(session) = self.sessions.living(seconds) {
             return Ok(session);
         }
-        let session = Arc::new(Session::grant(&self.wire, seconds, prefix, limit).await?);
+        let session = Arc::new(Session::grant(&self.cluster, seconds, prefix, limit).await?);
         self.sessions.insert(&session);
-        let (hub, house) = (Arc::downgrade(&self.hub), Arc::downgrade(self));
+        let (watcher, shared) = (Arc::downgrade(&self.watcher), Arc::downgrade(self));
         let turned = move || {
-            if let Some(hub) = hub.upgrade() {
-                hub.restart();
+            if let Some(watcher) = watcher.upgrade() {
+                watcher.restart();
             }
         };
         let lease = session.lease;
         let over = move || {
-            if let Some(house) = house.upgrade() {
-                house.evicted(lease);
+            if let Some(shared) = shared.upgrade() {
+                shared.evicted(lease);
             }
         };
-        background().spawn(Arc::clone(&session).run(Arc::clone(&self.wire), turned, over));
+        background().spawn(Arc::clone(&session).run(Arc::clone(&self.cluster), turned, over));
         self.nudge.notify_one();
         Ok(session)
     }

@@ -1,8 +1,8 @@
 //! TLS, in builds with the feature `etcd-tls`.
 
 use super::address::Address;
+use super::connection::Socket;
 use super::grpc::Status;
-use super::link::Socket;
 use crate::error::Result;
 #[cfg(not(feature = "etcd-tls"))]
 use crate::error::{Error, ErrorKind};

@@ -4,9 +4,9 @@
 //!
 //! The server is that of `HOLDLINE_TEST_REDIS`, or a private one if `redis-server` is installed.
 
-use super::link::{ENTER, EVICT, LEAVE, LOOK, TOGETHER};
-use super::view;
-use super::wire::{digits, millis, standing, tail, wants};
+use super::connection::{BATCH, ENTER, EVICT, LEAVE, LOOK};
+use super::decode;
+use super::encode::{digits, millis, standing, tail, wants};
 use crate::store::{EVICTIONS_KEPT, Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use redis::{Connection, Value};
@@ -34,7 +34,10 @@ fn model_of(text: &str, few: u8) -> redis::Script {
         .replace("local FEW, SHORT = 8, ", &format!("local FEW, SHORT = {few}, "))
         .replace("redis.call('TIME')", "{KEYS[2], KEYS[3]}")
         .replace("call('TIME')", "{KEYS[2], KEYS[3]}")
-        .replace("redis.pcall('PUBLISH', cue, ", "redis.pcall('RPUSH', 'model:woken', ")
+        .replace(
+            "redis.pcall('PUBLISH', reply_order_channel, ",
+            "redis.pcall('RPUSH', 'model:woken', ",
+        )
         .replace("redis.pcall('PUBLISH', channel, ", "redis.pcall('RPUSH', 'model:woken', ");
     assert!(!text.contains("'TIME'") && !text.contains("PUBLISH"), "{text}");
     redis::Script::new(&text)
@@ -64,10 +67,14 @@ impl Server {
     fn step(&mut self, letter: char, args: Vec<Vec<u8>>, now: u64) -> Value {
         if now.is_multiple_of(2) {
             let script = if letter == 'e' { self.enter.clone() } else { self.leave.clone() };
-            let args = if letter == 'e' { args } else { [args, vec![b"cue".to_vec()]].concat() };
+            let args = if letter == 'e' {
+                args
+            } else {
+                [args, vec![b"reply_order_channel".to_vec()]].concat()
+            };
             return self.run(&script, &args, now);
         }
-        let letters = vec![format!("{letter}ll").into_bytes(), b"cue".to_vec()];
+        let letters = vec![format!("{letter}ll").into_bytes(), b"reply_order_channel".to_vec()];
         let nobody = || going(TicketId(1 << 127));
         let script = self.together.clone();
         let answer = self.run(&script, &[letters, args, nobody(), nobody()].concat(), now);
@@ -92,8 +99,8 @@ impl Server {
         assert!(cues.is_empty() || rest.iter().any(|message| message.starts_with(b"w")));
         let admitted = messages.iter().filter_map(|message| message.strip_prefix(b"w"));
         admitted
-            .flat_map(|places| places.chunks(super::ears::PLACE))
-            .map(|place| super::ears::place_of(place).expect("a place"))
+            .flat_map(|places| places.chunks(super::pubsub::PLACE))
+            .map(|place| super::pubsub::place_of(place).expect("a place"))
             .collect()
     }
 }
@@ -184,7 +191,7 @@ fn same_view(server: &mut Server, model: &Model, now: u64) {
     let mut model = Model { head: model.head, deck: model.deck.clone(), ..Model::default() };
     let Ok(()) = model.on(now, |line| line.expire());
     let script = server.look.clone();
-    let seen = view::read(&server.run(&script, &[], now)).expect("a view");
+    let seen = decode::read(&server.run(&script, &[], now)).expect("a view");
     let expected: Vec<_> = model
         .deck
         .iter()
@@ -210,7 +217,7 @@ fn run(seed: u64, steps: u32, few: u8) {
         leave: model_of(LEAVE.text(), few),
         evict: model_of(EVICT.text(), few),
         look: model_of(LOOK.text(), few),
-        together: model_of(TOGETHER.text(), few),
+        together: model_of(BATCH.text(), few),
     };
     let _: () =
         redis::cmd("DEL").arg(&KEYS).arg("model:woken").query(&mut server.conn).expect("ok");

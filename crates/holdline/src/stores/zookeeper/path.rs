@@ -6,7 +6,7 @@
 //! itself only if two hexadecimal digits follow, which would be taken for that. So no two names
 //! ever meet, and a name like `100%` is its own path.
 
-use super::line::Member;
+use super::layout::Member;
 use crate::names::Name;
 use std::fmt::Write;
 

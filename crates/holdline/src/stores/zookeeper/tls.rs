@@ -1,7 +1,7 @@
 //! TLS, in builds with the feature `zookeeper-tls`.
 
 use super::address::Address;
-use super::wire::Socket;
+use super::transport::Socket;
 use crate::error::{Error, ErrorKind, Result};
 use tokio::net::TcpStream;
 

@@ -1,8 +1,8 @@
 //! The clients of an outage run, in processes of their own, and how they fare.
 
 use super::party::{PART, Part, election, mutex};
-use crate::crew::{process, soon};
 use crate::judge::Folder;
+use crate::workers::{process, soon};
 use holdline_checker::{Event, Op, Phase, Reason};
 use std::collections::BTreeMap;
 use std::fs::File;

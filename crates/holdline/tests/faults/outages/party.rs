@@ -2,9 +2,9 @@
 //! with a client of its own, who go on until the process's input ends.
 
 use crate::client::{deadline, opened, until_input_ends};
-use crate::errand::Grip;
-use crate::pulse::Pulse;
-use crate::witness::{ATTEMPT, Witness};
+use crate::recording_store::{ATTEMPT, RecordingStore};
+use crate::stall_detector::StallDetector;
+use crate::workload::Grip;
 use fastrand::Rng;
 use holdline::{Client, Election, Mutex};
 use holdline_checker::{Event, Op, Phase, Reason, Writer};
@@ -57,7 +57,7 @@ fn party() {
 
 async fn act(part: &Part) {
     let stop = until_input_ends();
-    let _pulse = Pulse::start(&part.history, &part.run, None);
+    let _pulse = StallDetector::start(&part.history, &part.run, None);
     let mut tasks = tokio::task::JoinSet::new();
     for name in part.waiters.iter().chain(&part.standbys) {
         let leads = part.standbys.contains(name);
@@ -92,7 +92,7 @@ impl Actor {
     async fn new(part: &Part, name: &str, leads: bool, stop: &Arc<AtomicBool>) -> Self {
         let pen = Arc::new(Writer::open(&part.history, &part.run, name).unwrap());
         let opened = opened(&part.url).await;
-        let witness = Witness::new(Arc::clone(opened.store()), Arc::clone(&pen), false);
+        let witness = RecordingStore::new(Arc::clone(opened.store()), Arc::clone(&pen), false);
         let client = Client::new(Arc::new(witness));
         reached(&client).await;
         let lock = if leads { election(&part.run) } else { mutex(&part.run) };

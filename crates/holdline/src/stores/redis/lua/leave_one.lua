@@ -1,10 +1,10 @@
 -- Gives a place up. One round trip. Its head is leave_head.lua or, when many lines are dealt with in
--- one call, together.lua.
+-- one call, batch.lua.
 --
 -- line: the line's key. id: the ticket's. rest: the time in ms to keep an idle line. barred_for: if
--- given, for how long to bar the ticket. cue: a channel of the asker's, or empty: see many.lua.
+-- given, for how long to bar the ticket. cue: a channel of the asker's, or empty: see queue.lua.
 -- Answers 1 if there was a place, else 0. This first part deals with a line of one place, see
--- enter_one.lua; and with the first of a few, see many.lua, when the second is then admitted and
+-- enter_one.lua; and with the first of a few, see queue.lua, when the second is then admitted and
 -- nobody else: what handing a mutex over is. The general way does the same, but somebody waits for
 -- this, and it takes a third of the time.
 local head = call('GETEX', line)
