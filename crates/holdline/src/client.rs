@@ -13,10 +13,11 @@ use crate::options::Bounds;
 use crate::owner_info::OwnerInfo;
 use crate::renewer;
 use crate::store::{Capabilities, Seq, Store, StoreHandles, TicketId};
+use crate::sync::Mutex;
 use crate::undone::Undone;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tracing::Instrument;
 
@@ -257,8 +258,7 @@ impl Client {
 
     /// The entry of this owner and name, and nobody else's.
     pub(crate) fn reentry(&self, name: &Name, owner: u128) -> Reentry {
-        let mut map =
-            self.inner.reentries.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut map = self.inner.reentries.lock();
         // Entries that nobody uses any more go before new ones come.
         if map.len() >= 64 && map.len().is_power_of_two() {
             map.retain(|_, entry| Arc::strong_count(entry) > 1 || in_use(entry));

@@ -10,10 +10,11 @@ use crate::loss::{Evicted, Loss};
 use crate::metrics;
 use crate::names::Name;
 use crate::store::{Enter, Seq, Standing, Store, StoreHandles, Ticket};
+use crate::sync::Mutex;
 use holdline_kernel::{Lease, LeaseTimer, Next, Time};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -74,7 +75,7 @@ impl HeldLock {
     }
 
     fn changing(&self) -> MutexGuard<'_, Changing> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changing.lock()
     }
 
     pub(crate) fn until(&self) -> Time {

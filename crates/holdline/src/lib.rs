@@ -93,6 +93,7 @@ mod recipes;
 mod renewer;
 pub mod store;
 pub mod stores;
+mod sync;
 mod thread;
 mod undone;
 

@@ -19,10 +19,11 @@ use crate::held_lock::HeldLock;
 use crate::metrics;
 use crate::names::Name;
 use crate::store::{Refusal, Seq, StoreHandles, refuse};
+use crate::sync::Mutex;
 use holdline_kernel::{Time, WaitMode};
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -75,13 +76,13 @@ struct Budget {
 
 impl LocalQueue {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
 impl LocalQueues {
     fn map(&self) -> MutexGuard<'_, HashMap<Name, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Acquires: first here, then in the store.

@@ -13,6 +13,7 @@ use crate::held_lock::HeldLock;
 use crate::metrics;
 use crate::names::Name;
 use crate::store::{StoreHandles, TicketId};
+use crate::sync::Mutex;
 use crate::thread;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -22,7 +23,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -234,7 +235,7 @@ pub(crate) fn doom() {
 
 impl Renewer {
     fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+        self.plan.lock()
     }
 
     /// Runs, and after a panic tells the holders of all locks that they are lost, and runs again:

@@ -9,10 +9,11 @@ use crate::store::{
     QueueSnapshot, Seq, Standing, Store, Ticket, TicketId, refuse,
 };
 use crate::stores::waiters::Waiters;
+use crate::sync::Mutex;
 use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 /// A store in this process's memory.
@@ -88,7 +89,7 @@ impl Memory {
     /// The store of this name, which all of the process share while anybody uses it.
     pub fn shared(name: &str) -> Self {
         static SPACES: Mutex<Option<HashMap<String, Weak<Space>>>> = Mutex::new(None);
-        let mut spaces = SPACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spaces = SPACES.lock();
         let spaces = spaces.get_or_insert_default();
         if let Some(space) = spaces.get(name).and_then(Weak::upgrade) {
             return Memory { space };
@@ -99,11 +100,11 @@ impl Memory {
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Name, Room>> {
-        self.space.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.space.lines.lock()
     }
 
     fn evictions(&self) -> MutexGuard<'_, Evictions> {
-        self.space.evictions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.space.evictions.lock()
     }
 
     /// Does one operation on a line, and forgets the line if it is then empty.
@@ -115,7 +116,7 @@ impl Memory {
         }
         let room = lines.get_mut(name).expect("it was put there just now");
         if room.head.count == 0 {
-            room.head.last = *space.last.lock().unwrap_or_else(PoisonError::into_inner);
+            room.head.last = *space.last.lock();
         }
         let mut wake = |place: &Place<Arc<str>>| space.wakes.wake(place.id);
         let mut line = Line {
@@ -127,7 +128,7 @@ impl Memory {
         };
         let Ok(done) = work(&mut line);
         if room.head.count == 0 {
-            let mut last = space.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = space.last.lock();
             *last = (*last).max(room.head.last);
             lines.remove(name);
         }

@@ -4,8 +4,9 @@
 //! kept until somebody does. What is kept for tickets that nobody ever waits for is bounded.
 
 use crate::store::{Seq, TicketId};
+use crate::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use tokio::sync::Notify;
 
 /// Who waits for a notice, and which notices wait for somebody.
@@ -28,7 +29,7 @@ const KEPT: usize = 4096;
 
 impl Waiters {
     fn slots(&self) -> MutexGuard<'_, HashMap<TicketId, Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 
     /// Waiters whoever waits by this ticket, or the next one to do so.

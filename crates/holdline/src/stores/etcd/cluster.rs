@@ -13,13 +13,14 @@ use super::grpc::{self, Status};
 use super::proto::{self, Headed};
 use super::tls::{self, Tls};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri};
 use prost::Message;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::{runtime, sync::watch};
 
@@ -82,7 +83,7 @@ impl Cluster {
     }
 
     fn connections(&self) -> MutexGuard<'_, HashMap<(runtime::Id, usize), Connecting>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock()
     }
 
     /// Which member is used now.
@@ -301,17 +302,17 @@ impl Cluster {
         let mut token = HeaderValue::try_from(answer.token)
             .map_err(|_| Status::new(grpc::Code::Internal, "its token for us is not one"))?;
         token.set_sensitive(true);
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
+        *self.token.lock() = Some(token.clone());
         Ok(token)
     }
 
     fn token(&self) -> Option<HeaderValue> {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.token.lock().clone()
     }
 
     /// Logs in anew before the next request.
     pub(super) fn forget_token(&self) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.token.lock() = None;
     }
 }
 

@@ -9,6 +9,7 @@ use super::flight::Flight;
 use super::greeting::{Greeted, HUNG_UP, Wrong};
 use super::grpc::{Code, Messages, Status, frame};
 use super::tls::{self, Tls};
+use crate::sync::Mutex;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use h2::client::{ResponseFuture, SendRequest};
@@ -18,7 +19,7 @@ use prost::Message;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -87,7 +88,7 @@ impl Wake for MutableWaker {
 
 impl SharedConnection {
     fn conn(&self) -> MutexGuard<'_, Option<Conn>> {
-        self.conn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.conn.lock()
     }
 
     /// Says something, and writes it.
@@ -97,8 +98,8 @@ impl SharedConnection {
         self.waker_gate.muted.swap(false, Ordering::AcqRel);
         // Whatever woke nobody until here is seen to by what follows.
         let done = match self.conn.try_lock() {
-            Ok(mut conn) => conn.as_mut().is_some_and(|conn| self.poll(conn).is_pending()),
-            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => false,
+            Some(mut conn) => conn.as_mut().is_some_and(|conn| self.poll(conn).is_pending()),
+            None => false,
         };
         if !done {
             self.waker_gate.task.wake();
@@ -253,7 +254,7 @@ impl StreamWriter {
     /// Sends a message. A stream that is over says so on the other side.
     pub(super) fn send(&self, message: &impl Message) {
         let bytes = frame(message);
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stream = self.stream.lock();
         let _ = self.shared.say(|| stream.send_data(bytes, false));
     }
 }

@@ -7,8 +7,9 @@ use super::proto::{self, TxnAnswer};
 use super::shared::{Shared, background};
 use super::ticket_record::TicketRecord;
 use super::watcher::{News, Watching};
+use crate::sync::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// The keys that are watched.
@@ -28,7 +29,7 @@ const MOST: usize = 4096;
 
 impl Late {
     fn entries(&self) -> MutexGuard<'_, VecDeque<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn push(&self, entry: Entry) {

@@ -18,10 +18,11 @@ use super::layout;
 use super::proto::{self, AliveAnswer, Grant, GrantAnswer, LeaseId, RangeAnswer, RevokeAnswer};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -152,7 +153,7 @@ impl Session {
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Slots>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 
     /// A number for one more place in a line: the lowest that there is, so that few are used.

@@ -3,8 +3,9 @@
 use super::session::{Session, seconds_for};
 use super::shared::{Shared, background};
 use crate::error::Result;
+use crate::sync::Mutex;
 use holdline_kernel::Time;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// The leases that this process has, each with the time since when nobody has used it.
@@ -29,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(20);
 
 impl Sessions {
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The one for new places of so many seconds.

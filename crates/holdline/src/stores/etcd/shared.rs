@@ -13,9 +13,10 @@ use crate::clock;
 use crate::error::Result;
 use crate::store::TicketId;
 use crate::stores::runtime::{LossHandler, runtime};
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
@@ -97,7 +98,7 @@ impl Shared {
     }
 
     pub(super) fn records(&self) -> MutexGuard<'_, HashMap<TicketId, Arc<TicketRecord>>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     pub(super) fn find(&self, id: TicketId) -> Option<Arc<TicketRecord>> {

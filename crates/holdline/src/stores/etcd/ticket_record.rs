@@ -6,9 +6,10 @@ use super::session::{Session, Slot};
 use super::watcher::{News, Watching};
 use crate::names::Name;
 use crate::store::{LossHint, Ticket, TicketId};
+use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
@@ -154,7 +155,7 @@ impl TicketRecord {
     }
 
     pub(super) fn place(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        self.place.lock()
     }
 
     /// Its key, and when that was created.

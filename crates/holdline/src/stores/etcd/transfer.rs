@@ -24,8 +24,9 @@ use super::proto::Txn;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
+use crate::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
@@ -68,7 +69,7 @@ pub(super) struct Departure<'a> {
 
 impl Departures {
     fn map(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Begins a departure from the line of this prefix.

@@ -13,9 +13,10 @@ use super::connection::StreamWriter;
 use super::grpc::{Code, Status};
 use super::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
 use crate::clock;
+use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -119,7 +120,7 @@ impl Watcher {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Watches a key, or all keys up to an end, from a revision on; or from now (0), which is told.

@@ -34,6 +34,7 @@ use crate::names::Name;
 use crate::store::{
     Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
 };
+use crate::sync::Mutex;
 pub(crate) use fault::{enough, twice, unfit};
 use grant::{Grant, Seat};
 use holdline_kernel::{Tally, Vote};
@@ -41,7 +42,7 @@ use node::Node;
 use round::Round;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// A store made of stores.
@@ -109,11 +110,11 @@ impl Quorum {
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<TicketId, Grant>> {
-        self.shared.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.held.lock()
     }
 
     fn over(&self) -> MutexGuard<'_, HashSet<TicketId>> {
-        self.shared.over.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.over.lock()
     }
 
     fn tally(&self) -> Tally {

@@ -11,8 +11,9 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::names::Name;
 use crate::store::{Async, Store, TicketId};
+use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time, Vote};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
@@ -45,7 +46,7 @@ const SOON: Duration = Duration::from_millis(200);
 
 impl Health {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Notes how a call that began at `sent` has ended.

@@ -16,12 +16,13 @@ use super::config::{Config, Kind};
 use super::connection::{BATCH, Connection, ENTER, LEAVE, Script};
 use super::errors::{Fault, says};
 use crate::clock::{self, within};
+use crate::sync::Mutex;
 use futures_util::future::join_all;
 use redis::{Cmd, RedisError, Value};
 use std::io::ErrorKind::ConnectionReset;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -131,7 +132,7 @@ impl Batcher {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Does one thing to one line, alone or together with others, within the time limit.

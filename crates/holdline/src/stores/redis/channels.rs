@@ -5,9 +5,10 @@
 
 use crate::clock;
 use crate::store::TicketId;
+use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -43,7 +44,7 @@ const FORGOTTEN: Duration = Duration::from_secs(5);
 
 impl Channels {
     fn map(&self) -> MutexGuard<'_, HashMap<String, Topic>> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+        self.map.lock()
     }
 
     /// Lets a ticket be told, if the channel is subscribed to already; and says whether it is.

@@ -12,11 +12,12 @@ use super::config::{Ack, Config};
 use super::connect::{self, Conn};
 use super::errors::{Fault, no_script};
 use crate::clock::{self, within};
+use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use redis::{Cmd, Value};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, MutexGuard};
 use std::time::Duration;
 
 /// A connection that has been silent for so long, though asked, is given up.
@@ -150,7 +151,7 @@ impl Connection {
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slot.lock()
     }
 
     /// Runs a script: one round trip, or two if the server has forgotten it. `fill` adds the number

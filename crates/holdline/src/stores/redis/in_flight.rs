@@ -8,9 +8,10 @@
 
 use crate::clock;
 use crate::store::TicketId;
+use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 #[derive(Default)]
@@ -45,7 +46,7 @@ const KEPT: usize = 4096;
 
 impl InFlight {
     fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Notes a request before it is sent.

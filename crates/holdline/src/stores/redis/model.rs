@@ -8,10 +8,11 @@ use super::connection::{BATCH, ENTER, EVICT, LEAVE, LOOK};
 use super::decode;
 use super::encode::{digits, millis, standing, tail, wants};
 use crate::store::{EVICTIONS_KEPT, Enter, Refusal, Seq, Standing, Ticket, TicketId};
+use crate::sync::Mutex;
 use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use redis::{Connection, Value};
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+
 use std::time::Duration;
 
 #[path = "../../../tests/redis_server/mod.rs"]
@@ -208,7 +209,7 @@ fn same_view(server: &mut Server, model: &Model, now: u64) {
 }
 
 fn run(seed: u64, steps: u32, few: u8) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let Some(server) = redis_server::start("model") else { return };
     let client = redis::Client::open(server.url()).expect("a good URL");
     let mut server = Server {

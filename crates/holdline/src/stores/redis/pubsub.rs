@@ -17,9 +17,10 @@ use super::pubsub_conn::{Heard, PubSubConn};
 use crate::clock;
 use crate::store::{LossHint, Seq, TicketId};
 use crate::stores::waiters::Waiters;
+use crate::sync::Mutex;
 use holdline_kernel::Backoff;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -77,7 +78,7 @@ impl PubSub {
     }
 
     fn task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+        self.task.lock()
     }
 
     pub(super) fn channel(&self) -> &str {

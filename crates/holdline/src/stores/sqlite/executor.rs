@@ -9,10 +9,11 @@ use super::database::{Open, Site, pause};
 use super::errors::{busy, explain};
 use crate::clock;
 use crate::error::Result;
+use crate::sync::Mutex;
 use holdline_kernel::Time;
 use rusqlite::Connection;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The connection, and how much the worker has to do.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Executor {
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Does work that writes now, if that takes no waiting.
@@ -63,11 +64,7 @@ impl Executor {
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Option<Result<T>> {
-        let open = match self.open.try_lock() {
-            Ok(open) => open,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let open = self.open.try_lock()?;
         if !self.site.current(&open) {
             return None; // to be opened anew, which may take time
         }
@@ -122,7 +119,7 @@ impl Executor {
 
     /// The last user is going.
     pub(super) fn close(&self) {
-        if let Ok(open) = self.open.try_lock() {
+        if let Some(open) = self.open.try_lock() {
             self.site.tidy(&open);
         }
     }

@@ -32,14 +32,15 @@ use crate::store::{
     Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
     refuse,
 };
+use crate::sync::Mutex;
 use address::Address;
 use operations::{Done, Entered, Outlook};
 use rows::Owner;
 use rusqlite::Connection;
 use shared::Shared;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -215,7 +216,7 @@ impl File {
 
 impl Handle {
     fn send(&self, job: Job) -> Result<()> {
-        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut worker = self.worker.lock();
         if worker.is_none() {
             let (jobs, inbox) = mpsc::channel::<Job>();
             let shared = Arc::clone(&self.shared);

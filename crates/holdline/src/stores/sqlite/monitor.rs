@@ -10,13 +10,14 @@ use super::rows::Process;
 use crate::clock;
 use crate::names::Name;
 use crate::store::TicketId;
+use crate::sync::Mutex;
 use holdline_kernel::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// How often to look at the liveness locks.
@@ -95,7 +96,7 @@ impl Monitor {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Whether others can wake who waits here.

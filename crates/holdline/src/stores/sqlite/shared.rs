@@ -13,12 +13,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{LossHint, Standing, TicketId};
 use crate::stores::waiters::Waiters;
+use crate::sync::Mutex;
 use rusqlite::Connection;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 /// An open file store.
 pub(super) struct Shared {
@@ -67,7 +68,7 @@ impl Shared {
     }
 
     fn process_state(&self) -> MutexGuard<'_, ProcessState> {
-        self.process_state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process_state.lock()
     }
 
     fn failed(&self, error: io::Error) -> crate::error::Error {

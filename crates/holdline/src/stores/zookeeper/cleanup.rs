@@ -17,8 +17,9 @@ use super::ticket_record::TicketRecord;
 use crate::clock;
 use crate::error::Result;
 use crate::store::TicketId;
+use crate::sync::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -64,11 +65,11 @@ impl Default for Cleanup {
 
 impl Cleanup {
     fn waiting(&self) -> MutexGuard<'_, HashMap<String, Vec<Waiting>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     pub(super) fn unsent(&self) -> MutexGuard<'_, Unsent> {
-        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unsent.lock()
     }
 
     /// Those who wait for the next list of a line. None if there are none, and then the task is

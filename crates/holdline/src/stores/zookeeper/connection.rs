@@ -15,11 +15,12 @@ use super::transport::{Header, Transport, op, xid};
 use super::watch_registry::{Kind, Watch, WatchRegistry};
 use super::zk_error::ZkError;
 use crate::clock;
+use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -186,7 +187,7 @@ impl Connection {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub(super) fn states(&self) -> watch::Receiver<State> {

@@ -12,10 +12,11 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::TicketId;
 use crate::stores::runtime::{LossHandler, runtime};
+use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -92,11 +93,11 @@ impl Shared {
     }
 
     fn session_slot(&self) -> MutexGuard<'_, SessionSlot> {
-        self.session_slot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.session_slot.lock()
     }
 
     pub(super) fn records(&self) -> MutexGuard<'_, HashMap<TicketId, Arc<TicketRecord>>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     pub(super) fn find(&self, id: TicketId) -> Option<Arc<TicketRecord>> {

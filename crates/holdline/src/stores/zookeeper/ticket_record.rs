@@ -5,8 +5,9 @@ use super::layout::{self, Member};
 use super::session::Session;
 use crate::names::Name;
 use crate::store::{LossHint, Seq, Ticket, TicketId};
+use crate::sync::Mutex;
 use holdline_kernel::Time;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::AbortHandle;
@@ -108,7 +109,7 @@ impl TicketRecord {
     }
 
     pub(super) fn place(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        self.place.lock()
     }
 
     /// The path of a child of its line.
