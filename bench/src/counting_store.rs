@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Passes everything on, and counts it. The keeper's twin counts apart, and in bursts.
+/// Passes everything on, and counts it. The background handle counts apart, and in bursts.
 #[derive(Debug)]
 pub(crate) struct CountingStore {
     inner: Arc<dyn Store>,
     counts: Arc<Counts>,
-    keeper: bool,
+    renewer: bool,
 }
 
 /// What was counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Round trips: enter and leave, by callers and by the keeper.
+    /// Round trips: enter and leave, by callers and by the renewer.
     calls: AtomicU64,
     bursts: Mutex<Vec<Burst>>,
     /// So many renewals are all of them, and end a burst as well.
@@ -66,7 +66,7 @@ impl CountingStore {
     /// In front of this store, for so many locks.
     pub(crate) fn new(inner: Arc<dyn Store>, whole: usize) -> (Arc<Self>, Arc<Counts>) {
         let counts = Arc::new(Counts { whole, ..Counts::default() });
-        (Arc::new(CountingStore { inner, counts: Arc::clone(&counts), keeper: false }), counts)
+        (Arc::new(CountingStore { inner, counts: Arc::clone(&counts), renewer: false }), counts)
     }
 }
 
@@ -79,7 +79,7 @@ impl Store for CountingStore {
         how: Enter,
     ) -> Async<'a, Standing> {
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
-        if !self.keeper {
+        if !self.renewer {
             return self.inner.enter(line, ticket, note, how);
         }
         Box::pin(async move {
@@ -122,7 +122,7 @@ impl Store for CountingStore {
 
     fn background_handle(&self) -> Arc<dyn Store> {
         let (inner, counts) = (self.inner.background_handle(), Arc::clone(&self.counts));
-        Arc::new(CountingStore { inner, counts, keeper: true })
+        Arc::new(CountingStore { inner, counts, renewer: true })
     }
 
     /// The store behind has its alarm from the client that opened it.

@@ -47,7 +47,7 @@ pub(crate) struct Found {
     valid: usize,
     bytes: Option<f64>,
     renewals: usize,
-    /// How long the keeper took to renew all of them when all were due at once.
+    /// How long the renewer took to renew all of them when all were due at once.
     all_at_once: Vec<f64>,
     keeper_cpu: Option<f64>,
     watched_for: f64,
@@ -64,7 +64,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
         "acquired in",
         "memory per lock",
         "all renewed at once in",
-        "keeper's CPU",
+        "renewer's CPU",
         "CPU per renewal",
         "least time left",
     ];
@@ -96,7 +96,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
     table.note(
         "Memory is what the process grew by: the guard, its renewal, and in memory also the line. \
          All are renewed once at the same moment first, so that they fall due together: the worst \
-         case. The keeper's CPU is its thread's, as a part of one core.",
+         case. The renewer's CPU is its thread's, as a part of one core.",
     );
     report.table(table);
     Ok(())
@@ -144,14 +144,14 @@ pub(crate) async fn hold(options: &worker::Options) -> Result<Found, Failure> {
     let (probe, counts) =
         CountingStore::new(holdline::open(&options.url).await?.store().clone(), options.locks);
     let client = Client::new(probe);
-    // The keeper and the connections are there before memory is measured.
+    // The renewer and the connections are there before memory is measured.
     Mutex::new(&client, &options.name).lock().await?.unlock().await?;
     let (start, before) = (Instant::now(), resident());
     let guards = Arc::new(acquire(&client, options, lease).await?);
     let (acquired_in, after) = (seconds(start.elapsed()), resident());
     let grown = before.zip(after).map(|(before, after)| after.saturating_sub(before));
     align(&guards, lease).await?;
-    let cpu = cpu_of_thread("holdline-keeper");
+    let cpu = cpu_of_thread("holdline-renewer");
     counts.bursts().clear();
     let (start, mut least) = (Instant::now(), lease);
     while seconds(start.elapsed()) < options.seconds {
@@ -159,7 +159,7 @@ pub(crate) async fn hold(options: &worker::Options) -> Result<Found, Failure> {
         least = guards.iter().map(Guard::remaining).min().unwrap_or(lease).min(least);
     }
     let watched_for = seconds(start.elapsed());
-    let cpu = cpu.zip(cpu_of_thread("holdline-keeper"));
+    let cpu = cpu.zip(cpu_of_thread("holdline-renewer"));
     let (renewals, all_at_once) = bursts(&counts, options.locks);
     Ok(Found {
         acquired_in,

@@ -1,4 +1,4 @@
-//! One process of a measurement, and the crew of processes that a measurement starts.
+//! One process of a measurement, and the workers of processes that a measurement starts.
 //!
 //! A worker says `ready`, waits for a line, does its work, and prints what it saw as one line of
 //! JSON. Times are by the library's clock, which all processes of a machine share.
@@ -236,7 +236,7 @@ pub(crate) fn args(role: &str, url: &str, name: &str, more: &[(&str, String)]) -
 }
 
 /// Lets so many workers compete from the same moment on; what each of them got.
-pub(crate) fn crew(size: usize, args: &[String]) -> Result<Vec<Vec<Grant>>, Failure> {
+pub(crate) fn workers(size: usize, args: &[String]) -> Result<Vec<Vec<Grant>>, Failure> {
     let mut workers =
         (0..size).map(|_| Worker::start(args)).collect::<Result<Vec<_>, Failure>>()?;
     workers.iter_mut().try_for_each(Worker::ready)?;

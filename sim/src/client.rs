@@ -23,7 +23,7 @@ pub(crate) enum Alarm {
     Due { call: u64 },
     /// The wait is over.
     Wake { turn: u64 },
-    /// The keeper has something to do.
+    /// The renewer has something to do.
     Keep { turn: u64 },
     /// The work is done.
     Done { attempt: u64 },

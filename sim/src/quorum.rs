@@ -191,7 +191,7 @@ impl End {
         End { quorum, desk, calls: BTreeMap::new(), look: Time(0) }
     }
 
-    /// A call of the store, as the driver, the keeper or an operator makes it.
+    /// A call of the store, as the driver, the renewer or an operator makes it.
     fn begin(&self, lock: Lock, request: Request) -> Call {
         let quorum = self.quorum.clone();
         let line = Name::new(lock.to_string()).expect("a number is a name");

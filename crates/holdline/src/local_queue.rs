@@ -36,7 +36,7 @@ pub(crate) struct Handoff {
     pub(crate) time: Duration,
 }
 
-/// The gates of one client, by name. A gate exists while somebody uses it.
+/// The queues of one client, by name. A queue exists while somebody uses it.
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues(Mutex<HashMap<Name, Entry>>);
 
@@ -50,7 +50,7 @@ struct Entry {
 #[derive(Debug)]
 struct LocalQueue {
     /// Fair, weighted, and safe to cancel: the rule, as tokio implements it.
-    seats: Semaphore,
+    permits: Semaphore,
     state: Mutex<State>,
 }
 
@@ -58,7 +58,7 @@ struct LocalQueue {
 struct State {
     waiting: usize,
     /// A lock that its holder has left for the next task. If none comes, dropping it releases it.
-    spare: Option<Box<HandedOver>>,
+    handed: Option<Box<HandedOver>>,
 }
 
 #[derive(Debug)]
@@ -96,25 +96,25 @@ impl LocalQueues {
         request: &AcquireRequest,
         handoff: Option<Handoff>,
     ) -> Result<Option<Guard>> {
-        let visit = self.enter(request)?;
-        if !visit.pass(request).await {
+        let waiter = self.enter(request)?;
+        if !waiter.pass(request).await {
             return Ok(None);
         }
-        let mut seat = LocalPermit { weight: request.weight, visit, budget: None };
-        seat.budget = handoff
+        let mut permit = LocalPermit { weight: request.weight, waiter, budget: None };
+        permit.budget = handoff
             .map(|bounds| Budget { left: bounds.most - 1, until: clock::now().after(bounds.time) });
-        if let Some(spare) = seat.visit.seated()
-            && spare.guard.is_valid()
+        if let Some(handed) = permit.waiter.handed_over()
+            && handed.guard.is_valid()
         {
-            let (held, token) = spare.guard.into_parts();
+            let (held, token) = handed.guard.into_parts();
             metrics::handed_over();
-            seat.budget = seat.budget.and(Some(spare.budget));
+            permit.budget = permit.budget.and(Some(handed.budget));
             let token = Seq(token.0 + 1);
-            return Ok(Some(Guard::new(held, token, Some(Box::new(seat)))));
+            return Ok(Some(Guard::new(held, token, Some(Box::new(permit)))));
         }
         let Some(held) = driver::acquire(handles, request).await? else { return Ok(None) };
         let token = held.seq;
-        Ok(Some(Guard::new(held, token, Some(Box::new(seat)))))
+        Ok(Some(Guard::new(held, token, Some(Box::new(permit)))))
     }
 
     fn enter(self: &Arc<Self>, request: &AcquireRequest) -> Result<LocalWaiter> {
@@ -127,8 +127,8 @@ impl LocalQueues {
         }
         let mut map = self.map();
         let entry = map.entry(request.line.clone()).or_insert_with(|| {
-            let seats = Semaphore::new(request.capacity as usize);
-            let queue = Arc::new(LocalQueue { seats, state: Mutex::default() });
+            let permits = Semaphore::new(request.capacity as usize);
+            let queue = Arc::new(LocalQueue { permits, state: Mutex::default() });
             Entry { queue, capacity: request.capacity, users: 0 }
         });
         if entry.capacity != request.capacity {
@@ -160,22 +160,22 @@ impl LocalWaiter {
     /// Waits for its turn, and says whether it came in time. Its permits are then the caller's, to
     /// give back by a [`LocalPermit`].
     async fn pass(&self, request: &AcquireRequest) -> bool {
-        let seats = &self.queue.seats;
+        let permits = &self.queue.permits;
         let permit = if request.mode == WaitMode::Try {
-            seats.try_acquire_many(request.weight).ok()
+            permits.try_acquire_many(request.weight).ok()
         } else {
-            let seat = seats.acquire_many(request.weight);
-            clock::within(request.limit, seat).await.and_then(Result::ok)
+            let permit = permits.acquire_many(request.weight);
+            clock::within(request.limit, permit).await.and_then(Result::ok)
         };
         permit.map(SemaphorePermit::forget).is_some()
     }
 
     /// Ends the wait, and takes what the last holder may have left.
-    fn seated(&mut self) -> Option<Box<HandedOver>> {
+    fn handed_over(&mut self) -> Option<Box<HandedOver>> {
         self.waiting = false;
         let mut state = self.queue.state();
         state.waiting -= 1;
-        state.spare.take()
+        state.handed.take()
     }
 }
 
@@ -184,7 +184,7 @@ impl Drop for LocalWaiter {
         let unclaimed = if mem::take(&mut self.waiting) {
             let mut state = self.queue.state();
             state.waiting -= 1;
-            if state.waiting == 0 { state.spare.take() } else { None }
+            if state.waiting == 0 { state.handed.take() } else { None }
         } else {
             None
         };
@@ -202,7 +202,7 @@ impl Drop for LocalWaiter {
 /// A place inside the local queue. Dropping it lets the next task pass.
 struct LocalPermit {
     weight: u32,
-    visit: LocalWaiter,
+    waiter: LocalWaiter,
     budget: Option<Budget>,
 }
 
@@ -212,25 +212,25 @@ impl Handover for LocalPermit {
         if budget.left == 0 || clock::now() >= budget.until {
             return false;
         }
-        let mut state = self.visit.queue.state();
+        let mut state = self.waiter.queue.state();
         if state.waiting == 0 {
             return false;
         }
         let guard = Guard::new(Arc::clone(held), token, None);
         let budget = Budget { left: budget.left - 1, ..budget };
-        state.spare = Some(Box::new(HandedOver { guard, budget }));
+        state.handed = Some(Box::new(HandedOver { guard, budget }));
         true
     }
 
     fn downgrade(&mut self, weight: u32) {
         let surplus = self.weight.saturating_sub(weight);
         self.weight -= surplus;
-        self.visit.queue.seats.add_permits(surplus as usize);
+        self.waiter.queue.permits.add_permits(surplus as usize);
     }
 }
 
 impl Drop for LocalPermit {
     fn drop(&mut self) {
-        self.visit.queue.seats.add_permits(self.weight as usize);
+        self.waiter.queue.permits.add_permits(self.weight as usize);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! It is a thread, and not a task, because a task shares its fate with the program's executor: one
 //! that is blocked for longer than a lease would lose every lock. It uses the store's
-//! [twin](crate::store::Store::background_handle), so that a jammed connection of the program does not jam
+//! [background handle](crate::store::Store::background_handle), so that a jammed connection of the program does not jam
 //! renewals either. All locks of the process share one schedule; a held lock costs an entry there,
 //! and neither a timer nor a task.
 

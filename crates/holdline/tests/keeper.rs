@@ -154,7 +154,7 @@ fn a_panic_of_the_keeper_is_a_loss_for_all_and_the_next_lock_is_renewed() {
     });
 }
 
-/// What was being given up, or waited for its turn, is given up by the next run of the keeper; and
+/// What was being given up, or waited for its turn, is given up by the next run of the renewer; and
 /// nobody is told before that it is done.
 #[test]
 fn a_panic_of_the_keeper_forgets_no_place_to_give_up() {

@@ -93,12 +93,12 @@ async fn what_was_abandoned_in_flight_cannot_enter_later() {
     let two = ticket(2);
     let enter = store.enter(&line, &two, &note, Enter::Queue);
     assert!(tokio::time::timeout(Duration::from_millis(50), enter).await.is_err());
-    // The keeper gives it up over another connection, which the server happens to serve first or
+    // The renewer gives it up over another connection, which the server happens to serve first or
     // last. Either way nothing may be left behind.
-    let twin = store.background_handle();
+    let background = store.background_handle();
     let leave = tokio::spawn({
         let line = line.clone();
-        async move { twin.leave(&line, TicketId(2)).await }
+        async move { background.leave(&line, TicketId(2)).await }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
     server.thaw();

@@ -39,7 +39,7 @@ const WALLS: &[Wall] = &[
     Wall {
         around: |source| is_recipe(source) || is_guard(source),
         words: &["tokio::spawn", "thread::spawn", "sleep("],
-        why: "Recipes and guards neither spawn nor sleep; the driver and the keeper do",
+        why: "Recipes and guards neither spawn nor sleep; the driver and the renewer do",
     },
     Wall {
         around: |source| source.below(LIBRARY).is_some_and(|file| file.starts_with("stores/")),

@@ -52,7 +52,7 @@ pub enum Fault {
     Stutter(u32),
 }
 
-/// A wrapper around a store that makes faults by command, and counts calls. Clones, and twins, obey
+/// A wrapper around a store that makes faults by command, and counts calls. Clones, and background handles, obey
 /// the same commands.
 #[derive(Clone)]
 pub struct Chaos {

@@ -276,13 +276,13 @@ async fn a_notice_comes_while_it_is_watched_for(ctx: Ctx) {
 
 async fn a_twin_is_the_same_store(ctx: Ctx) {
     let raw = Raw::new(&ctx).await;
-    let twin = Raw { store: raw.store.background_handle(), line: raw.line.clone() };
+    let background = Raw { store: raw.store.background_handle(), line: raw.line.clone() };
     let mine = ticket(&ctx, 1, 1);
     let seq = raw.hold(&mine).await;
-    assert_eq!(twin.keep(&mine, seq).await, Standing::Admitted(seq));
-    assert_eq!(twin.store.capabilities(), raw.store.capabilities());
-    assert_eq!(twin.store.address(), raw.store.address());
-    assert!(twin.leave(&mine).await);
+    assert_eq!(background.keep(&mine, seq).await, Standing::Admitted(seq));
+    assert_eq!(background.store.capabilities(), raw.store.capabilities());
+    assert_eq!(background.store.address(), raw.store.address());
+    assert!(background.leave(&mine).await);
     assert_eq!(raw.keep(&mine, seq).await, Standing::Lost);
 }
 

@@ -27,23 +27,23 @@ async fn waiters(client: &Client, name: &str, count: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_on_a_dead_lease() {
     let Some(servers) = start(3) else { return };
-    let (one, three, doors) = (
+    let (one, three, flaky) = (
         servers.client().await,
         servers.client().await,
         FlakyLinks::to("etcd", &servers.hosts(), ""),
     );
     let first = Mutex::new(&one, "x").lock().await.expect("it is there");
-    let two = Mutex::new(&doors.client().await, "x").lease(SHORT);
+    let two = Mutex::new(&flaky.client().await, "x").lease(SHORT);
     let second = tokio::spawn(async move { two.lock().await });
     waiters(&one, "x", 1).await;
     let asks = Mutex::new(&three, "x");
     let third = tokio::spawn(async move { asks.lock().await });
     waiters(&one, "x", 2).await;
-    doors.cut(Cut::Silence);
+    flaky.cut(Cut::Silence);
     // The second is the next, and cannot be told; then its lease runs out.
     first.unlock().await.expect("held");
     let third = soon("the third", third).await.expect("no panic").expect("it is there");
-    doors.mend();
+    flaky.mend();
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(third.is_valid() && !second.is_finished(), "two hold it");
     let token = third.token();
@@ -130,18 +130,18 @@ async fn compaction_while_the_watch_is_open() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compaction_while_the_watch_is_cut() {
     let Some(servers) = start(1) else { return };
-    let (one, doors) = (servers.client().await, FlakyLinks::to("etcd", &servers.hosts(), ""));
+    let (one, flaky) = (servers.client().await, FlakyLinks::to("etcd", &servers.hosts(), ""));
     let guard = Mutex::new(&one, "x").lock().await.expect("it is there");
-    let two = Mutex::new(&doors.client().await, "x");
+    let two = Mutex::new(&flaky.client().await, "x");
     let waiter = tokio::spawn(async move { two.lock().await });
     waiters(&one, "x", 1).await;
     tokio::time::sleep(Duration::from_millis(300)).await; // until it listens
-    doors.cut(Cut::Closed);
+    flaky.cut(Cut::Closed);
     guard.unlock().await.expect("held");
     let text = servers.say(&["put", "elsewhere", "1", "-w", "json"]);
     let revision = text.split("\"revision\":").nth(1).and_then(|rest| rest.split(',').next());
     servers.say(&["compact", revision.expect("it tells")]);
-    doors.mend();
+    flaky.mend();
     let next = soon("its turn", waiter).await.expect("no panic").expect("it is there");
     next.unlock().await.expect("held");
     assert_eq!(servers.keys(), ["elsewhere"]);
@@ -152,8 +152,8 @@ async fn compaction_while_the_watch_is_cut() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_orphan_after_a_try_that_was_called_off() {
     let Some(servers) = start(1) else { return };
-    let (one, doors) = (servers.client().await, FlakyLinks::to("etcd", &servers.hosts(), ""));
-    let two = doors.client().await;
+    let (one, flaky) = (servers.client().await, FlakyLinks::to("etcd", &servers.hosts(), ""));
+    let two = flaky.client().await;
     let guard = Mutex::new(&one, "x").lock().await.expect("it is there");
     let keys = servers.keys();
     let lock = Mutex::new(&two, "x");
@@ -171,10 +171,10 @@ async fn no_orphan_after_a_try_that_was_called_off() {
     // Written, and called off before the answer came, which then is lost.
     for name in ["a", "b", "c"] {
         let lock = Mutex::new(&two, name);
-        doors.links[0].stall(Way::Replies);
+        flaky.links[0].stall(Way::Replies);
         assert!(tokio::time::timeout(Duration::from_millis(100), lock.lock()).await.is_err());
-        doors.links[0].reset();
-        doors.mend();
+        flaky.links[0].reset();
+        flaky.mend();
     }
     until("nothing is left", async || servers.keys().is_empty()).await;
 }
@@ -253,10 +253,10 @@ async fn a_thousand_tasks_of_one_session_hold_one_by_one() {
 async fn a_dead_member_is_not_asked_again_and_again() {
     let Some(servers) = start(3) else { return };
     for dead in 0..3 {
-        let doors = FlakyLinks::to("etcd", &servers.hosts(), "");
-        let lock = Mutex::new(&doors.client().await, "x");
+        let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
+        let lock = Mutex::new(&flaky.client().await, "x");
         lock.lock().await.expect("it is there").unlock().await.expect("held");
-        doors.links[dead].stall(Way::Both);
+        flaky.links[dead].stall(Way::Both);
         lock.lock().await.expect("the others are there").unlock().await.expect("held");
         let began = Instant::now();
         for _ in 0..100 {
@@ -271,12 +271,12 @@ async fn a_dead_member_is_not_asked_again_and_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_keep_alive_that_falls_silent_is_replaced() {
     let Some(servers) = start(3) else { return };
-    let doors = FlakyLinks::to("etcd", &servers.hosts(), "");
-    let lock = Mutex::new(&doors.client().await, "x").lease(SHORT);
+    let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
+    let lock = Mutex::new(&flaky.client().await, "x").lease(SHORT);
     let guard = lock.lock().await.expect("it is there");
     for silent in [0, 1, 2, 0] {
-        doors.mend();
-        doors.links[silent].stall(Way::Replies);
+        flaky.mend();
+        flaky.links[silent].stall(Way::Replies);
         let until = Instant::now() + 2 * SHORT;
         while Instant::now() < until {
             assert!(guard.is_valid(), "member {silent} took the lock along");
@@ -290,14 +290,14 @@ async fn a_keep_alive_that_falls_silent_is_replaced() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_waits_for_ever() {
     let Some(servers) = start(1) else { return };
-    let doors = FlakyLinks::to("etcd", &servers.hosts(), "");
+    let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
     // Without that bound, whoever waits does so until the store is back.
-    let client = doors.client().await.outage(Duration::from_secs(3));
+    let client = flaky.client().await.outage(Duration::from_secs(3));
     let held = [
         Mutex::new(&client, "x").lock().await.expect("it is there"),
         Mutex::new(&client, "y").lock().await.expect("it is there"),
     ];
-    doors.cut(Cut::Silence);
+    flaky.cut(Cut::Silence);
     let [first, second] = held;
     let ticket = second.ticket();
     let (free, permits) = (Mutex::new(&client, "z"), Semaphore::new(&client, "s", 3));
@@ -316,5 +316,5 @@ async fn no_call_waits_for_ever() {
         assert!(error.retryable() || error.is_lost(), "call {at}: {error:?}");
     }
     soon("the loss", second.lost()).await;
-    doors.mend();
+    flaky.mend();
 }

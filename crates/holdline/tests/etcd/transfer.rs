@@ -180,8 +180,8 @@ async fn a_lost_reply_is_asked_for_again_by_both() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silence_on_the_way_makes_no_second_holder() {
     let Some(servers) = start(1) else { return };
-    let doors = FlakyLinks::to("etcd", &servers.hosts(), "");
-    let (client, other) = (doors.client().await, servers.client().await);
+    let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
+    let (client, other) = (flaky.client().await, servers.client().await);
     warm(&[&client, &other]).await;
     for kind in [Cut::Replies, Cut::Silence] {
         let first = Mutex::new(&client, "x").lock().await.expect("it is there");
@@ -189,11 +189,11 @@ async fn silence_on_the_way_makes_no_second_holder() {
         let lock = Mutex::new(&client, "x");
         let next = tokio::spawn(async move { lock.lock().await });
         tokio::task::yield_now().await;
-        doors.cut(kind);
+        flaky.cut(kind);
         let unlock = tokio::spawn(first.unlock());
         tokio::time::sleep(Duration::from_millis(1500)).await;
         assert!(!next.is_finished(), "nobody can have told it");
-        doors.mend();
+        flaky.mend();
         // Whether it was confirmed in time or not, it is done in the end.
         let _ = soon("the release", unlock).await.expect("no panic");
         let next = soon("the next", next).await.expect("no panic").expect("it is there");

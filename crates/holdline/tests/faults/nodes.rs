@@ -117,20 +117,20 @@ pub(crate) fn badly<C: Cluster>(
     ways.iter().map(deed).collect()
 }
 
-/// Those who come through these doors are cut off, in every way.
-pub(crate) fn cut_off(doors: &Arc<FlakyLinks>) -> Vec<Arc<dyn Breakage>> {
+/// Those who come through these routes are cut off, in every way.
+pub(crate) fn cut_off(routes: &Arc<FlakyLinks>) -> Vec<Arc<dyn Breakage>> {
     let deed = |kind, does| -> Arc<dyn Breakage> {
-        let thing = Arc::clone(doors);
+        let thing = Arc::clone(routes);
         Arc::new(Deed { kind, token_count: (0.1, 2.0), thing, does, undoes: FlakyLinks::mend })
     };
     vec![
-        deed(FaultKind::Partition, |doors| doors.cut(Cut::Closed)),
-        deed(kind("silence"), |doors| doors.cut(Cut::Silence)),
-        deed(kind("requests_stalled"), |doors| doors.cut(Cut::Requests)),
-        deed(kind("replies_stalled"), |doors| doors.cut(Cut::Replies)),
-        deed(FaultKind::Slow, |doors| {
-            doors.links.iter().for_each(|link| link.delay(Duration::from_millis(40)));
+        deed(FaultKind::Partition, |routes| routes.cut(Cut::Closed)),
+        deed(kind("silence"), |routes| routes.cut(Cut::Silence)),
+        deed(kind("requests_stalled"), |routes| routes.cut(Cut::Requests)),
+        deed(kind("replies_stalled"), |routes| routes.cut(Cut::Replies)),
+        deed(FaultKind::Slow, |routes| {
+            routes.links.iter().for_each(|link| link.delay(Duration::from_millis(40)));
         }),
-        deed(kind("replies_lost"), |doors| doors.links.iter().for_each(Link::lose_next_reply)),
+        deed(kind("replies_lost"), |routes| routes.links.iter().for_each(Link::lose_next_reply)),
     ]
 }

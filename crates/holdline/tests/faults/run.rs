@@ -22,7 +22,7 @@ pub(crate) struct Run {
     pub(crate) title: &'static str,
     pub(crate) url: String,
     /// Where the clients find the store, in turn, if some have a way of their own to it.
-    pub(crate) doors: Vec<String>,
+    pub(crate) routes: Vec<String>,
     pub(crate) lease: Duration,
     pub(crate) clients: usize,
     /// How long a section takes, on average.
@@ -48,7 +48,7 @@ impl Run {
         Run {
             title,
             url,
-            doors: Vec::new(),
+            routes: Vec::new(),
             lease: Duration::from_secs(2),
             clients: 8,
             work: Duration::from_millis(10),
@@ -129,8 +129,8 @@ impl Run {
         let history = folder.path().join("history.jsonl");
         let socket = folder.path().join("resource");
         let server = Server::bind(&socket).unwrap();
-        let witness = Writer::open(&history, &name, "resource").unwrap();
-        let serving = std::thread::spawn(move || server.run(&witness).unwrap());
+        let writer = Writer::open(&history, &name, "resource").unwrap();
+        let serving = std::thread::spawn(move || server.run(&writer).unwrap());
         let arena = self.prepare(name, &folder, &socket);
         arena.play();
         ResourceClient::connect(&socket).unwrap().stop().unwrap();
@@ -153,7 +153,7 @@ impl Run {
             temper => temper,
         };
         let role = |at: usize| Role {
-            url: self.doors.get(at % self.doors.len().max(1)).unwrap_or(&self.url).clone(),
+            url: self.routes.get(at % self.routes.len().max(1)).unwrap_or(&self.url).clone(),
             run: name.clone(),
             process: format!("c{at}"),
             serial: at as u64,
@@ -164,13 +164,13 @@ impl Run {
             history: history.clone(),
             resource: socket.to_owned(),
         };
-        let crew = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
+        let workers = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
         let serial = AtomicU64::new(self.clients as u64);
         let over = Instant::now() + self.time.saturating_sub(self.quiet());
         // On a busy machine everything takes longer, the faults too: it goes on until there was
         // enough of everything.
         let latest = over + ENOUGH;
-        Arena { run: self, name, pen, client, runtime, crew, serial, over, latest }
+        Arena { run: self, name, pen, client, runtime, workers, serial, over, latest }
     }
 }
 
@@ -198,10 +198,11 @@ impl Arena {
 
     /// Lets the clients finish. If one cannot, the lines show whom it waits for.
     fn wind_up(&self) {
-        let members = || self.crew.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
+        let members =
+            || self.workers.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
         members().for_each(|mut member| member.dismiss());
         // At worst they have all just begun their longest sections, one behind the other.
-        let tasks = self.crew.len() as u32 * TASKS as u32;
+        let tasks = self.workers.len() as u32 * TASKS as u32;
         let work = longest(self.run.work, self.run.lease) * tasks;
         let stuck = members()
             .find_map(|mut member| (!member.ended(work)).then(|| member.name().to_owned()));
@@ -213,7 +214,7 @@ impl Arena {
     }
 
     pub(crate) fn history(&self) -> std::path::PathBuf {
-        let role = self.crew[0].lock().unwrap_or_else(PoisonError::into_inner);
+        let role = self.workers[0].lock().unwrap_or_else(PoisonError::into_inner);
         role.history().to_owned()
     }
 

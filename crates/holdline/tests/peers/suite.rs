@@ -200,7 +200,7 @@ impl Row {
             let ours = self.ours(&name);
             for _ in 0..ROUNDS {
                 let held = ours.lock().await;
-                inside.visit('w', Some(held.token()).filter(|token| *token > 0)).await;
+                inside.enter_section('w', Some(held.token()).filter(|token| *token > 0)).await;
                 held.unlock().await;
                 pause().await;
             }
@@ -208,7 +208,7 @@ impl Row {
         let they = async {
             for _ in 0..ROUNDS {
                 let token = peer.lock(self.theirs, &name).await;
-                inside.visit('t', token).await;
+                inside.enter_section('t', token).await;
                 peer.unlock().await;
                 pause().await;
             }
@@ -250,7 +250,7 @@ struct Inside {
 }
 
 impl Inside {
-    async fn visit(&self, who: char, token: Option<u64>) {
+    async fn enter_section(&self, who: char, token: Option<u64>) {
         let _alone = self.busy.try_lock().expect("nobody else is inside");
         let count = self.count.load(Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(1)).await;

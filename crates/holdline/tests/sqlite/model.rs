@@ -13,7 +13,7 @@ const RW: u32 = 1 << 30;
 type LineOf<'a> = Line<'a, MemoryPlaces<()>, &'a mut dyn FnMut(&Place<()>)>;
 
 /// The same line twice.
-struct Twins {
+struct Mirror {
     stores: Vec<File>,
     line: holdline::Name,
     capacity: u32,
@@ -26,7 +26,7 @@ struct Twins {
     deepest: u64,
 }
 
-impl Twins {
+impl Mirror {
     fn model<T>(&mut self, work: impl FnOnce(&mut LineOf<'_>) -> Result<T, Infallible>) -> T {
         let mut wake = |_: &Place<()>| {};
         let mut line = Line {
@@ -171,7 +171,7 @@ async fn the_store_does_what_the_kernel_does_in_memory() {
     let file = folder.path().join("locks.db");
     let stores: Vec<File> = (0..2).map(|_| File::open(&file).unwrap()).collect();
     for capacity in [1, 2, 3, RW] {
-        let mut twins = Twins {
+        let mut mirror = Mirror {
             stores: stores.clone(),
             line: name(&format!("of-{capacity}")),
             capacity,
@@ -184,10 +184,10 @@ async fn the_store_does_what_the_kernel_does_in_memory() {
         };
         for round in 0..2000 {
             // Long lines and short ones, in turn.
-            twins.step(round % 400 < 200).await;
-            twins.compare().await;
+            mirror.step(round % 400 < 200).await;
+            mirror.compare().await;
         }
-        assert!(twins.deepest > 20, "the line was never long: {}", twins.deepest);
+        assert!(mirror.deepest > 20, "the line was never long: {}", mirror.deepest);
     }
 }
 

@@ -221,7 +221,7 @@ fn a_disk_that_hangs_keeps_nobody_from_renewing_other_locks() {
         assert!(run(Command::new("fsfreeze").arg("-f").arg(frozen.0.path())));
         tokio::time::timeout(LIMIT, lost.lost()).await.expect("it cannot be renewed");
         tokio::time::sleep(3 * lease).await;
-        assert!(kept.is_valid(), "the keeper hangs");
+        assert!(kept.is_valid(), "the renewer hangs");
         assert!(frozen.thaw());
         kept.unlock().await.unwrap();
         drop(lost);

@@ -38,9 +38,9 @@ struct Trial {
 async fn trial(plan: &Plan, rival: &Client, number: usize) -> Trial {
     let mut dice = Rng::with_seed(number as u64);
     let cut = Cut::ALL[number % Cut::ALL.len()];
-    let doors = FlakyLinks::to(plan.scheme, &plan.hosts, plan.options);
+    let flaky = FlakyLinks::to(plan.scheme, &plan.hosts, plan.options);
     let name = format!("trial {number}");
-    let lock = Mutex::new(&doors.client().await, &name).lease(plan.lease);
+    let lock = Mutex::new(&flaky.client().await, &name).lease(plan.lease);
     let guard = timeout(LIMIT, lock.lock()).await.expect("in time").expect("it is there");
     let guard = Arc::new(guard);
     let (waiting, held) = (Mutex::new(rival, &name).lease(plan.lease), Arc::clone(&guard));
@@ -62,11 +62,11 @@ async fn trial(plan: &Plan, rival: &Client, number: usize) -> Trial {
         clock::now()
     });
     let began = clock::now();
-    doors.cut(cut);
+    flaky.cut(cut);
     let lost = timeout(LIMIT, losing).await.expect("in time").expect("no panic");
     let (next, admitted) = timeout(LIMIT, next).await.expect("in time").expect("no panic");
     next.unlock().await.expect("held");
-    doors.mend();
+    flaky.mend();
     let ahead = admitted.0.cast_signed() - lost.0.cast_signed();
     Trial { cut, told: lost.0 - began.0, ahead }
 }

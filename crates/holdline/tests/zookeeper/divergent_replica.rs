@@ -8,7 +8,7 @@ use zookeeper_client as zk;
 /// A place that never was, first in the line.
 const PHANTOM: &str = "/x/_c_12345678-0000-0000-0000-000000000001-lock-0000000000";
 /// One whose number somebody else will get.
-const TWIN: &str = "/x/_c_00000000-0000-0000-0000-000000000002-lock-0000000002";
+const DUPLICATE: &str = "/x/_c_00000000-0000-0000-0000-000000000002-lock-0000000002";
 /// One for which nobody waits.
 const IDLE: &str = "/z/_c_12345678-0000-0000-0000-000000000003-lock-0000000000";
 
@@ -43,7 +43,7 @@ async fn a_place_that_only_one_server_has_keeps_nobody_out_for_long() {
     servers.kill(odd);
     let create_all = async |host: &str| {
         let raw = raw(host).await;
-        for path in [PHANTOM, TWIN, IDLE] {
+        for path in [PHANTOM, DUPLICATE, IDLE] {
             create(&raw, path).await;
         }
     };
@@ -54,7 +54,7 @@ async fn a_place_that_only_one_server_has_keeps_nobody_out_for_long() {
     }
     servers.restart(odd);
     let astray = raw(&host).await;
-    for path in [PHANTOM, TWIN, IDLE] {
+    for path in [PHANTOM, DUPLICATE, IDLE] {
         assert!(has(&astray, path).await && !has(&healthy, path).await, "the copies agree");
     }
 
@@ -70,7 +70,7 @@ async fn a_place_that_only_one_server_has_keeps_nobody_out_for_long() {
     // Long enough to be asked for proof: who really is there keeps its place.
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert!(guard.is_valid() && !waiter.is_finished());
-    assert!(!has(&astray, TWIN).await, "two of one number");
+    assert!(!has(&astray, DUPLICATE).await, "two of one number");
     assert_eq!(others.inspect("x").await.expect("works").holders[0].id, guard.ticket());
     let token = guard.token();
     guard.unlock().await.expect("held");

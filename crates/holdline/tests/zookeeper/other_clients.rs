@@ -17,7 +17,7 @@ use zookeeper_client as zk;
 
 const LEASE: Duration = Duration::from_millis(1500);
 
-fn doors(servers: &Servers) -> FlakyLinks {
+fn flaky(servers: &Servers) -> FlakyLinks {
     FlakyLinks::to("zookeeper", &servers.hosts(), "?session=5s")
 }
 
@@ -38,8 +38,8 @@ async fn children(raw: &zk::Client, path: &str) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_another_session_is_not_ones_own() {
     let Some(servers) = start(1) else { return };
-    let (doors, raw) = (doors(&servers), servers.raw().await);
-    let client = doors.client().await;
+    let (flaky, raw) = (flaky(&servers), servers.raw().await);
+    let client = flaky.client().await;
     let warm = Mutex::new(&client, "x").lease(LEASE).lock().await.expect("works");
     warm.unlock().await.expect("held");
     let (store, line) = (client.store(), Name::new("x").expect("good"));
@@ -53,7 +53,7 @@ async fn a_node_of_another_session_is_not_ones_own() {
         Ticket { id, weight, capacity, lease: LEASE, wait_lease, token_count: 1, min_token: 0 };
     let note: Arc<str> = Arc::from("");
     for _ in 0..10 {
-        doors.links[0].lose_next_reply();
+        flaky.links[0].lose_next_reply();
         match soon("an answer", store.enter(&line, &ticket, &note, Enter::Queue)).await {
             Ok(Standing::Admitted(_)) => panic!("it took another session's node for its own"),
             Ok(_) => break,
@@ -76,13 +76,13 @@ async fn nobody_holds_twice_after_a_reconnection() {
     let Some(servers) = start(3) else { return };
     let rival = servers.client().await;
     for round in 0..6 {
-        let doors = doors(&servers);
-        let one = Mutex::new(&doors.client().await, "x").lease(LEASE);
+        let flaky = flaky(&servers);
+        let one = Mutex::new(&flaky.client().await, "x").lease(LEASE);
         let first = soon("the lock", one.lock()).await.expect("works");
         let two = Mutex::new(&rival, "x").lease(LEASE);
         let next = tokio::spawn(async move { two.lock().await });
         waiters(&rival, "x", 1).await;
-        doors.cut(if round % 2 == 0 { Cut::Closed } else { Cut::Silence });
+        flaky.cut(if round % 2 == 0 { Cut::Closed } else { Cut::Silence });
         soon("the loss", first.lost()).await;
         let token = first.token();
         drop(first);
@@ -90,7 +90,7 @@ async fn nobody_holds_twice_after_a_reconnection() {
         tokio::time::sleep(Duration::from_millis(1000 + 400 * round)).await;
         let again = one.clone();
         let again = tokio::spawn(async move { again.lock().await });
-        doors.mend();
+        flaky.mend();
         let next = soon("the next", next).await.expect("no panic").expect("works");
         assert!(next.token() > token);
         for _ in 0..50 {
@@ -113,14 +113,14 @@ async fn a_release_without_a_connection_is_made_up_for() {
     let Some(servers) = start(1) else { return };
     let raw = servers.raw().await;
     for cut in Cut::ALL {
-        let doors = doors(&servers);
-        let client = doors.client().await;
+        let flaky = flaky(&servers);
+        let client = flaky.client().await;
         let lock = Mutex::new(&client, "x").lease(LEASE);
         let guard = soon("the lock", lock.lock()).await.expect("works");
-        doors.cut(cut);
+        flaky.cut(cut);
         let asked = tokio::spawn(guard.unlock());
         tokio::time::sleep(Duration::from_millis(300)).await;
-        doors.mend();
+        flaky.mend();
         let _whatever_is_known = soon("an answer", asked).await.expect("no panic");
         soon("what is left to do", client.settle()).await;
         until("no node", async || children(&raw, "/x").await == 0).await;

@@ -184,7 +184,7 @@ impl Watcher {
             let ended: Vec<_> = ids.iter().filter_map(|id| state.entries.remove(id)).collect();
             (ended, state.out.clone())
         };
-        drop(ended); // their ears may hold what must not be dropped under the mutex
+        drop(ended); // their callbacks may hold what must not be dropped under the mutex
         for watch_id in ids {
             if let Some(out) = &out {
                 let cancel = WatchOp::Cancel(WatchCancel { watch_id: *watch_id });

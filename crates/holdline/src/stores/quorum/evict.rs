@@ -90,11 +90,11 @@ impl Quorum {
                 node,
                 Box::pin(async move {
                     let first = node.store.enter(line, stand_in, note, Enter::Try).await?;
-                    let Standing::Admitted(seat) = first else { return Ok((Vote::No, None)) };
+                    let Standing::Admitted(node_place) = first else { return Ok((Vote::No, None)) };
                     Ok(match node.store.enter(line, second, note, Enter::Queue).await? {
                         // Nodes without tokens give no place either.
                         Standing::Waiting { seq, .. } => {
-                            (Vote::Yes, Some((seat, seq.unwrap_or(Seq(0)))))
+                            (Vote::Yes, Some((node_place, seq.unwrap_or(Seq(0)))))
                         }
                         Standing::Admitted(_) | Standing::Lost => (Vote::No, None),
                     })
@@ -111,8 +111,9 @@ impl Quorum {
         }
         let places = outcome.answers(|(_, place)| *place);
         let number = places.iter().flatten().map(|(_, number)| *number).max().unwrap_or(Seq(0));
-        let seats = places.into_iter().map(|place| place.map(|(seat, _)| seat)).collect();
-        let lifted = self.lift(line, stand_in, note, seats, number).await;
+        let node_places =
+            places.into_iter().map(|place| place.map(|(node_place, _)| node_place)).collect();
+        let lifted = self.lift(line, stand_in, note, node_places, number).await;
         lifted.map_err(|error| unfenced(line, Some(error)))?;
         Ok(number)
     }

@@ -29,7 +29,7 @@ pub(crate) struct Lazy {
     mine: Arc<OnceLock<Arc<dyn Store>>>,
 }
 
-/// What a store and its twin share.
+/// What a store and its background handles share.
 struct Shared {
     address: String,
     /// What it is taken to promise before it is open. It is refused if that is wrong.

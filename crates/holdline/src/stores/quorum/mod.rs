@@ -36,7 +36,7 @@ use crate::store::{
 };
 use crate::sync::Mutex;
 pub(crate) use fault::{enough, twice, unfit};
-use grant::{Grant, Seat};
+use grant::{Grant, NodePlace};
 use holdline_kernel::{Tally, Vote};
 use node::Node;
 use round::Round;
@@ -219,8 +219,9 @@ impl Quorum {
         if !outcome.met() {
             return Err(self.unavailable(line, outcome.failures()));
         }
-        let seats = seqs.into_iter().map(|seq| seq.map_or(Seat::Missing(sent), Seat::Taken));
-        self.held().insert(ticket.id, Grant { token, seats: seats.collect() });
+        let node_places =
+            seqs.into_iter().map(|seq| seq.map_or(NodePlace::Missing(sent), NodePlace::Taken));
+        self.held().insert(ticket.id, Grant { token, node_places: node_places.collect() });
         Ok(Standing::Admitted(token))
     }
 

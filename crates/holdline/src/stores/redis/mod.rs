@@ -67,7 +67,7 @@ pub struct Redis {
     batcher: Arc<Batcher>,
 }
 
-/// What a store and its twin share.
+/// What a store and its background handles share.
 struct Shared {
     config: Arc<Config>,
     pubsub: PubSub,

@@ -1,4 +1,4 @@
-//! The connection that notices come over: one for all of a store's connections and twins.
+//! The connection that notices come over: one for all of a store's connections and background handles.
 //!
 //! The process listens to one channel of its own, which is written beside each of its places; so a
 //! release tells only the processes whose tickets it admits, and which. It listens from before the
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// What a store and its twins share of hearing.
+/// What a store and its background handles share of hearing.
 pub(super) struct PubSub {
     hearing: Arc<Listener>,
     task: Mutex<Option<AbortHandle>>,

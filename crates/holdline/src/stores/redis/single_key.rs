@@ -86,7 +86,7 @@ pub(super) struct Plain {
     asks: Arc<Connection>,
 }
 
-/// What a store and its twin share.
+/// What a store and its background handles share.
 struct Shared {
     config: Arc<Config>,
     form: Box<dyn KeyLayout>,

@@ -2,9 +2,9 @@
 //!
 //! The kernel frees the lock at the process's end, however it ends. Places carry the process's
 //! number; whoever waits behind one tries the lock of that file, and if it is free the process is
-//! dead, for good: numbers are random, and no beacon is ever lit again.
+//! dead, for good: numbers are random, and no liveness lock is ever taken again.
 //!
-//! A beacon that is *missing* says nothing: somebody may have emptied the folder, or the same
+//! A liveness lock that is *missing* says nothing: somebody may have emptied the folder, or the same
 //! database is mounted elsewhere without it. Then only the lease decides.
 
 use super::rows::Process;
@@ -32,7 +32,7 @@ pub(super) struct OwnLock {
     file: OwnedFd,
 }
 
-/// Another process's beacon, kept open to look at it often.
+/// another process's liveness lock, kept open to look at it often.
 #[derive(Debug)]
 pub(super) struct PeerLock(OwnedFd);
 
@@ -115,12 +115,12 @@ impl LivenessDir {
         }
     }
 
-    /// Finds another process's beacon, if it is there and can be opened.
+    /// Finds another process's liveness lock, if it is there and can be opened.
     pub(super) fn peer(&self, process: Process) -> Option<PeerLock> {
         self.own_lock(process).ok().flatten()
     }
 
-    /// Finds another process's beacon, if it is there.
+    /// Finds another process's liveness lock, if it is there.
     fn own_lock(&self, process: Process) -> io::Result<Option<PeerLock>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.folder, lock_name(process), flags, Mode::empty()) {
@@ -139,7 +139,7 @@ impl LivenessDir {
         }
     }
 
-    /// Removes the files of this process, whose beacon is still lit so that nobody else does.
+    /// Removes the files of this process, whose liveness lock is still held so that nobody else does.
     pub(super) fn remove(&self, process: Process) {
         // The socket first: whoever finds a socket without a liveness lock may remove it.
         let _ = rustix::fs::unlinkat(&self.folder, socket_name(process), AtFlags::empty());

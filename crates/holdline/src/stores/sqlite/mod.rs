@@ -52,7 +52,7 @@ pub struct File {
     aloof: bool,
 }
 
-/// What the user's clones share. The threads hold only the house, so the last clone ends them.
+/// What the user's clones share. The threads hold only the shared part, so the last clone ends them.
 #[derive(Debug)]
 struct Handle {
     shared: Arc<Shared>,

@@ -33,9 +33,9 @@ pub(super) struct Monitor {
     state: Mutex<State>,
     /// Nothing if the system gave no socket; then nobody can send here, and waiters look by
     /// themselves.
-    ear: Option<UnixDatagram>,
+    inbox: Option<UnixDatagram>,
     /// To call the thread by: a byte into the one is heard at the other.
-    bell: (UnixDatagram, UnixDatagram),
+    wakeup: (UnixDatagram, UnixDatagram),
     liveness_dir: Arc<LivenessDir>,
 }
 
@@ -82,17 +82,17 @@ pub(super) trait MonitorHandler {
 }
 
 impl Monitor {
-    /// A tower that hears what is sent to this process.
+    /// a monitor that hears what is sent to this process.
     pub(super) fn new(liveness_dir: Arc<LivenessDir>, process: Process) -> io::Result<Self> {
-        let ear = UnixDatagram::bind(liveness_dir.socket(process))
-            .and_then(|ear| ear.set_nonblocking(true).map(|()| ear));
-        if let Err(error) = &ear {
+        let inbox = UnixDatagram::bind(liveness_dir.socket(process))
+            .and_then(|inbox| inbox.set_nonblocking(true).map(|()| inbox));
+        if let Err(error) = &inbox {
             tracing::warn!(%error, "no socket for wakes; waiting by looking often");
         }
-        let bell = UnixDatagram::pair()?;
-        bell.0.set_nonblocking(true)?;
-        bell.1.set_nonblocking(true)?;
-        Ok(Monitor { state: Mutex::default(), ear: ear.ok(), bell, liveness_dir })
+        let wakeup = UnixDatagram::pair()?;
+        wakeup.0.set_nonblocking(true)?;
+        wakeup.1.set_nonblocking(true)?;
+        Ok(Monitor { state: Mutex::default(), inbox: inbox.ok(), wakeup, liveness_dir })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,7 +101,7 @@ impl Monitor {
 
     /// Whether others can wake who waits here.
     pub(super) fn hears(&self) -> bool {
-        self.ear.is_some()
+        self.inbox.is_some()
     }
 
     /// Somebody begins to wait.
@@ -162,7 +162,7 @@ impl Monitor {
 
     fn wake_up(&self, state: &mut State) {
         if mem::take(&mut state.asleep) {
-            let _ = self.bell.0.send(&[0]); // full: then it rings already
+            let _ = self.wakeup.0.send(&[0]); // full: then it rings already
         }
     }
 
@@ -200,13 +200,13 @@ impl Monitor {
     fn listen(&self, limit: Time, buffer: &mut [u8], handler: &dyn MonitorHandler) {
         let wait = (limit != Time::NEVER).then(|| clock::now().until(limit));
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
-        let ear = self.ear.as_ref().unwrap_or(&self.bell.1);
-        let mut fds = [&self.bell.1, ear].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let inbox = self.inbox.as_ref().unwrap_or(&self.wakeup.1);
+        let mut fds = [&self.wakeup.1, inbox].map(|fd| PollFd::new(fd, PollFlags::IN));
         if !matches!(poll(&mut fds, wait.as_ref()), Ok(1..)) {
             return;
         }
-        while self.bell.1.recv(buffer).is_ok() {}
-        while let Ok(length) = ear.recv(buffer) {
+        while self.wakeup.1.recv(buffer).is_ok() {}
+        while let Ok(length) = inbox.recv(buffer) {
             if let Some((&kind, ids)) = buffer[..length].split_first()
                 && let Some(news) = read_kind(kind)
             {

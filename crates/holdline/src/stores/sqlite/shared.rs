@@ -124,7 +124,7 @@ impl Shared {
         self.process_state().monitor.clone()
     }
 
-    /// Whether there is a tower already.
+    /// Whether there is a monitor already.
     pub(super) fn has_monitor(&self) -> bool {
         self.process_state().monitor.is_some()
     }

@@ -153,8 +153,8 @@ impl Shared {
         let mut ahead = &members[..at];
         let same = |last: &&Member| last.seq == members[at].seq && last.id() != Some(record.id);
         let mut checked = Ok(());
-        if let Some(twin) = ahead.last().filter(same) {
-            let path = record.path(&twin.child);
+        if let Some(equal) = ahead.last().filter(same) {
+            let path = record.path(&equal.child);
             let proof = self.prove(&record.session, request.limit(), &path).await;
             if proof.map_err(|error| self.error(error))? {
                 checked = Err(self.exhausted(record));

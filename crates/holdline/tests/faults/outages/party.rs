@@ -92,8 +92,8 @@ impl Actor {
     async fn new(part: &Part, name: &str, leads: bool, stop: &Arc<AtomicBool>) -> Self {
         let pen = Arc::new(Writer::open(&part.history, &part.run, name).unwrap());
         let opened = opened(&part.url).await;
-        let witness = RecordingStore::new(Arc::clone(opened.store()), Arc::clone(&pen), false);
-        let client = Client::new(Arc::new(witness));
+        let recorder = RecordingStore::new(Arc::clone(opened.store()), Arc::clone(&pen), false);
+        let client = Client::new(Arc::new(recorder));
         reached(&client).await;
         let lock = if leads { election(&part.run) } else { mutex(&part.run) };
         let lease = Duration::from_millis(part.lease_ms);
