@@ -49,7 +49,7 @@ pub(crate) struct Found {
     renewals: usize,
     /// How long the renewer took to renew all of them when all were due at once.
     all_at_once: Vec<f64>,
-    keeper_cpu: Option<f64>,
+    renewer_cpu: Option<f64>,
     watched_for: f64,
     /// The least that was ever left of a lock's time, as a part of its lease.
     least_left: f64,
@@ -68,7 +68,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
         "CPU per renewal",
         "least time left",
     ];
-    let title = format!("HeldLock locks, lease {} s, for {} leases", options.lease, options.leases);
+    let title = format!("Held locks, lease {} s, for {} leases", options.lease, options.leases);
     let mut table = Table::new(title, &columns);
     let mut urls = common.stores.clone();
     if urls.is_empty() {
@@ -80,7 +80,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
         let locks = options.locks.unwrap_or(usual);
         let found = in_a_process(target, options, locks)?;
         check(target, locks, &found, report);
-        let cpu = found.keeper_cpu;
+        let cpu = found.renewer_cpu;
         table.row([
             target.label.as_str().into(),
             locks.into(),
@@ -167,7 +167,7 @@ pub(crate) async fn hold(options: &worker::Options) -> Result<Found, Failure> {
         bytes: grown.map(|bytes| bytes as f64 / guards.len().max(1) as f64),
         renewals,
         all_at_once,
-        keeper_cpu: cpu.map(|(before, after)| seconds(after.saturating_sub(before))),
+        renewer_cpu: cpu.map(|(before, after)| seconds(after.saturating_sub(before))),
         watched_for,
         least_left: seconds(least) / seconds(lease),
     })

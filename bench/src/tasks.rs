@@ -107,7 +107,7 @@ async fn store(common: &Common, target: &Target, report: &mut Report) -> Result<
         ]);
     }
     table.note(
-        "LeaseTimer time 0, and each task wants the lock again at once. Without a client each, the tasks \
+        "Hold time 0, and each task wants the lock again at once. Without a client each, the tasks \
          queue in the process first. Unfair polling looks fast here because one task keeps the \
          lock to itself while the others sleep: see its P99 and its shares.",
     );

@@ -2,9 +2,9 @@
 
 use crate::clock::Clock;
 use crate::invariants::{Fact, Lock, Settled};
-use crate::keeper::{Holding, Leaving};
 use crate::plan::{Bug, LEASES, LONGEST_WORK, Plan, WAIT_LEASES};
 use crate::quorum::End;
+use crate::renewer::{Holding, Leaving};
 use crate::server::{Answer, Request};
 use crate::world::{Event, Letter, World};
 use holdline_kernel::{
@@ -35,7 +35,7 @@ pub(crate) enum Alarm {
     LeaveAgain { id: TicketId },
 }
 
-/// A acquisition, and what the driver knows beside it.
+/// An acquisition, and what the driver knows beside it.
 #[derive(Debug)]
 pub(crate) struct Claiming {
     pub(crate) lock: Lock,
@@ -130,7 +130,7 @@ impl World {
             Alarm::Begin => self.begin(client),
             Alarm::Due { call } => self.timed_out(client, call),
             Alarm::Wake { turn } => self.wake(client, turn),
-            Alarm::Keep { turn } => self.keeper_wakes(client, turn),
+            Alarm::Keep { turn } => self.renewer_wakes(client, turn),
             Alarm::Done { attempt } if self.clients[client].attempt == attempt => {
                 self.release(client);
             }
@@ -350,7 +350,7 @@ impl World {
                     self.step(client, Happened::Reply { sent, standing });
                 }
                 Err(refusal) => {
-                    panic!("a acquisition never changes its weight or capacity: {refusal:?}")
+                    panic!("an acquisition never changes its weight or capacity: {refusal:?}")
                 }
             }
             return;

@@ -1,6 +1,6 @@
 //! A client's end of a quorum: the library's own code, over nodes that are servers of this world.
 //!
-//! What a node is asked becomes a letter, its answer is laid on the desk when it arrives, and the
+//! What a node is asked becomes a letter, its answer is laid on the outbox when it arrives, and the
 //! futures are polled whenever something arrived or a time limit has come, by the client's clock.
 //! So all that happens between two polls may happen: a future may also never be polled again.
 
@@ -27,7 +27,7 @@ type Call = Pin<Box<dyn Future<Output = Answer>>>;
 /// One client's end of the quorum.
 pub(crate) struct End {
     quorum: Quorum,
-    desk: Arc<Desk>,
+    outbox: Arc<Outbox>,
     calls: BTreeMap<u64, Call>,
     /// When it will look at its time limits next.
     look: Time,
@@ -35,10 +35,10 @@ pub(crate) struct End {
 
 /// Letters to the nodes, and their answers.
 #[derive(Debug, Default)]
-struct Desk(Mutex<Papers>);
+struct Outbox(Mutex<Requests>);
 
 #[derive(Debug, Default)]
-struct Papers {
+struct Requests {
     count: u64,
     out: Vec<(u64, usize, Lock, Request)>,
     /// What was asked, and the answer as soon as it is there.
@@ -49,7 +49,7 @@ struct Papers {
 #[derive(Clone, Debug)]
 struct Node {
     server: usize,
-    desk: Arc<Desk>,
+    outbox: Arc<Outbox>,
 }
 
 impl Debug for End {
@@ -58,8 +58,8 @@ impl Debug for End {
     }
 }
 
-impl Desk {
-    fn papers(&self) -> MutexGuard<'_, Papers> {
+impl Outbox {
+    fn requests(&self) -> MutexGuard<'_, Requests> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,19 +67,19 @@ impl Desk {
 impl Node {
     async fn ask(&self, line: &Name, request: Request) -> Answer {
         let number = {
-            let mut papers = self.desk.papers();
-            papers.count += 1;
-            let number = papers.count;
-            papers.asked.insert(number, None);
+            let mut requests = self.outbox.requests();
+            requests.count += 1;
+            let number = requests.count;
+            requests.asked.insert(number, None);
             let lock = line.as_str().parse().expect("locks go by their number");
-            papers.out.push((number, self.server, lock, request));
+            requests.out.push((number, self.server, lock, request));
             number
         };
         poll_fn(|_| {
-            let mut papers = self.desk.papers();
-            match papers.asked.get(&number) {
+            let mut requests = self.outbox.requests();
+            match requests.asked.get(&number) {
                 Some(Some(_)) => {
-                    let answer = papers.asked.remove(&number).flatten();
+                    let answer = requests.asked.remove(&number).flatten();
                     Poll::Ready(answer.unwrap_or(Answer::Failed))
                 }
                 _ => Poll::Pending,
@@ -185,10 +185,11 @@ fn standee(id: TicketId) -> QueueEntry {
 
 impl End {
     pub(crate) fn new(nodes: usize) -> Self {
-        let desk = Arc::new(Desk::default());
-        let node = |server| Arc::new(Node { server, desk: Arc::clone(&desk) }) as Arc<dyn Store>;
+        let outbox = Arc::new(Outbox::default());
+        let node =
+            |server| Arc::new(Node { server, outbox: Arc::clone(&outbox) }) as Arc<dyn Store>;
         let quorum = Quorum::new((0..nodes).map(node)).expect("there are enough nodes");
-        End { quorum, desk, calls: BTreeMap::new(), look: Time(0) }
+        End { quorum, outbox, calls: BTreeMap::new(), look: Time(0) }
     }
 
     /// A call of the store, as the driver, the renewer or an operator makes it.
@@ -250,7 +251,7 @@ impl World {
         let Some(end) = &mut self.clients[client].end else {
             return self.replied(client, call, answer);
         };
-        if let Some(asked) = end.desk.papers().asked.get_mut(&call) {
+        if let Some(asked) = end.outbox.requests().asked.get_mut(&call) {
             *asked = Some(answer);
         }
         self.look(client);
@@ -261,7 +262,7 @@ impl World {
         let now = self.local(client);
         let Some(end) = &mut self.clients[client].end else { return };
         let (done, wake) = end.poll(now);
-        let letters = std::mem::take(&mut end.desk.papers().out);
+        let letters = std::mem::take(&mut end.outbox.requests().out);
         let sooner = end.look <= now || wake < end.look;
         if sooner && wake != Time::NEVER {
             end.look = wake;
@@ -286,7 +287,8 @@ impl World {
         }
     }
 
-    /// A ticket that no acquisition of the client's goes by is the quorum's own, and may be left behind.
+    /// A ticket that no acquisition of the client's goes by is the quorum's own, and may be left
+    /// behind.
     fn disown_stand_in(&mut self, client: usize, request: Request) {
         if let Request::Enter(Ticket { id, .. }, Enter::Queue) = request {
             self.note(format_args!("  {id:?} stands in for one whom client {client} removes"));

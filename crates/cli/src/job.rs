@@ -42,7 +42,8 @@ pub(crate) struct WaitArgs {
 /// How to hold.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HoldArgs {
-    /// How long the lock outlives a crash or a cut connection; it is renewed while the command runs
+    /// How long the lock outlives a crash or a cut connection; it is renewed while the command
+    /// runs
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     lease: Duration,
 

@@ -1,9 +1,9 @@
-//! The driver: the only place where a acquisition, a store, a timer and cancellation meet.
+//! The driver: the only place where an acquisition, a store, a timer and cancellation meet.
 //!
-//! The acquisition decides ([`holdline_kernel::Acquisition`]), the store is asked, and this loop carries
-//! messages between them. Whatever becomes of the future, no place is left behind: from before the
-//! first request until the grant, a small guard stands ready to hand the ticket to the renewer,
-//! which leaves the line in the background.
+//! The acquisition decides ([`holdline_kernel::Acquisition`]), the store is asked, and this loop
+//! carries messages between them. Whatever becomes of the future, no place is left behind: from
+//! before the first request until the grant, a small guard stands ready to hand the ticket to the
+//! renewer, which leaves the line in the background.
 
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind, Result};
@@ -45,9 +45,9 @@ pub(crate) async fn acquire(
     if !handles.undone.room(request.limit).await {
         return no_room(handles, request);
     }
-    let mut acquisition = new_claim(handles, request);
+    let mut acquisition = new_acquisition(handles, request);
     let mut action = acquisition.restart();
-    let mut abandon = CancelGuard { handles, request, id: None };
+    let mut on_cancel = CancelGuard { handles, request, id: None };
     let mut ticket = request.ticket()?;
     // A request about this ticket was not answered: it may come late, and take a place.
     let mut doubtful = false;
@@ -55,7 +55,7 @@ pub(crate) async fn acquire(
     loop {
         let event = match action {
             Action::Send(how) => {
-                abandon.id = Some(ticket.id);
+                on_cancel.id = Some(ticket.id);
                 let sent = clock::now();
                 let call = handles.store.enter(&request.line, &ticket, &request.note, how);
                 let outcome = within(call_limit(request, sent), call).await;
@@ -64,7 +64,7 @@ pub(crate) async fn acquire(
                     Some(Ok(standing)) => {
                         // Nothing is left of it, and nothing can come.
                         if !doubtful && matches!(standing, Standing::Waiting { seq: None, .. }) {
-                            abandon.id = None;
+                            on_cancel.id = None;
                         }
                         Event::Reply { sent, standing }
                     }
@@ -86,18 +86,16 @@ pub(crate) async fn acquire(
                 told.flatten().map_or(Event::Woken, Event::AdmittedByNotice)
             }
             Action::Grant { seq, sent } => {
-                abandon.id = None;
-                let hold = LeaseTimer::new(request.lease, sent, request.renew);
-                return Ok(Some(grant(handles, request, ticket, seq, hold)));
+                let timer = LeaseTimer::new(request.lease, sent, request.renew);
+                return Ok(Some(on_cancel.granted(ticket, seq, timer)));
             }
             Action::GrantOnNotice { seq, until } => {
-                abandon.id = None;
-                let hold = LeaseTimer::trusted(request.lease, clock::now(), until);
-                return Ok(Some(grant(handles, request, ticket, seq, hold)));
+                let timer = LeaseTimer::trusted(request.lease, clock::now(), until);
+                return Ok(Some(on_cancel.granted(ticket, seq, timer)));
             }
             Action::Restart => {
                 if doubtful {
-                    abandon.give_up();
+                    on_cancel.give_up();
                 }
                 (ticket, doubtful) = (request.ticket()?, false);
                 action = acquisition.restart();
@@ -119,7 +117,7 @@ fn no_room(handles: &StoreHandles, request: &AcquireRequest) -> Result<Option<Ar
     }
 }
 
-fn new_claim(handles: &StoreHandles, request: &AcquireRequest) -> Acquisition {
+fn new_acquisition(handles: &StoreHandles, request: &AcquireRequest) -> Acquisition {
     let reached = handles.availability.has_answered();
     let acquisition = Acquisition::new(request.mode, request.lease, request.limit)
         .outlasting(request.outage, reached);
@@ -138,19 +136,6 @@ async fn notice(
         return told;
     }
     pending().await
-}
-
-fn grant(
-    handles: &Arc<StoreHandles>,
-    request: &AcquireRequest,
-    ticket: Ticket,
-    seq: Seq,
-    hold: LeaseTimer,
-) -> Arc<HeldLock> {
-    let (handles, note) = (Arc::clone(handles), Arc::clone(&request.note));
-    let held = Arc::new(HeldLock::new(handles, request.line.clone(), ticket, note, seq, hold));
-    renewer::register(&held);
-    held
 }
 
 impl AcquireRequest {
@@ -201,6 +186,17 @@ struct CancelGuard<'a> {
 }
 
 impl CancelGuard<'_> {
+    /// The end of an acquisition that came to something: the ticket is the held lock's from now on.
+    fn granted(&mut self, ticket: Ticket, seq: Seq, timer: LeaseTimer) -> Arc<HeldLock> {
+        self.id = None;
+        let (handles, note) = (Arc::clone(self.handles), Arc::clone(&self.request.note));
+        let line = self.request.line.clone();
+        let held = Arc::new(HeldLock::new(handles, line, ticket, note, seq, timer));
+        renewer::register(&held);
+        held
+    }
+
+    /// Hands the ticket to the renewer.
     fn give_up(&mut self) {
         if let Some(id) = self.id.take() {
             let longest = self.request.lease.length.max(self.request.wait_lease);

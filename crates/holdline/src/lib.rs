@@ -67,9 +67,9 @@
 //! # Stores
 //!
 //! A store is chosen by the URL given to [`open()`]. What it promises is data
-//! ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear error. A store
-//! of your own implements [`store::Store`]; the suite in `conformance` (a feature) tells whether it
-//! keeps the contract.
+//! ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear error. A
+//! store of your own implements [`store::Store`]; the suite in `conformance` (a feature) tells
+//! whether it keeps the contract.
 
 mod availability;
 pub mod blocking;

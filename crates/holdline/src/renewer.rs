@@ -3,9 +3,9 @@
 //!
 //! It is a thread, and not a task, because a task shares its fate with the program's executor: one
 //! that is blocked for longer than a lease would lose every lock. It uses the store's
-//! [background handle](crate::store::Store::background_handle), so that a jammed connection of the program does not jam
-//! renewals either. All locks of the process share one schedule; a held lock costs an entry there,
-//! and neither a timer nor a task.
+//! [background handle](crate::store::Store::background_handle), so that a jammed connection of the
+//! program does not jam renewals either. All locks of the process share one schedule; a held lock
+//! costs an entry there, and neither a timer nor a task.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -159,8 +159,8 @@ static RENEWER: Renewer = Renewer {
     nudge: Notify::const_new(),
 };
 
-/// Makes sure that the renewer's thread runs. To be called before anything is asked for that it must
-/// renew, or give up.
+/// Makes sure that the renewer's thread runs. To be called before anything is asked for that it
+/// must renew, or give up.
 ///
 /// # Errors
 ///

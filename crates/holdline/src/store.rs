@@ -26,8 +26,8 @@
 //!   the end: an `enter` of that ticket that was dropped, and is still on its way, takes no place
 //!   after it (unless the network holds it back for longer than the store can remember).
 //!
-//! What differs between stores is data: [`Capabilities`]. Recipes refuse what a store cannot do, and
-//! the conformance suite chooses its cases by it.
+//! What differs between stores is data: [`Capabilities`]. Recipes refuse what a store cannot do,
+//! and the conformance suite chooses its cases by it.
 
 use crate::availability::Availability;
 use crate::error::{Error, ErrorKind, Result};

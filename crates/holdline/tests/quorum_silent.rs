@@ -228,7 +228,7 @@ async fn a_node_that_is_given_twice_is_refused() {
 async fn nodes_whose_tokens_nobody_can_raise_are_refused_with_advice() {
     for url in ["etcd://127.0.0.1:1", "zookeeper://127.0.0.1:1"] {
         let url = format!("quorum:memory:advice-a,{url},memory:advice-b");
-        let error = open(&url).await.expect_err("no min_token");
+        let error = open(&url).await.expect_err("no least token");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("this store alone"), "{error}");
     }

@@ -91,7 +91,7 @@ async fn who_waits_is_told_first() {
     let limit = Instant::now() + Duration::from_secs(10);
     while cues.is_empty() {
         assert!(Instant::now() < limit, "it does not listen");
-        cues = server.query(&["PUBSUB", "CHANNELS", "*:cue"]);
+        cues = server.query(&["PUBSUB", "CHANNELS", "*:order"]);
     }
     let waiter = open(server.url()).await.expect("opens");
     let lock = Mutex::new(&waiter, "x");

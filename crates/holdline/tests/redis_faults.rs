@@ -177,7 +177,7 @@ async fn killed_connections_are_made_again() {
     // And notices come again: both listen on new connections.
     until("they listen", async || {
         let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS"]);
-        channels.iter().filter(|channel| !channel.ends_with(":cue")).count() == 2
+        channels.iter().filter(|channel| !channel.ends_with(":order")).count() == 2
     })
     .await;
     let lock = Mutex::new(&one, "x");

@@ -1,8 +1,8 @@
 //! The seven ways to wait for a lock, to retry and to lose it that are described in the three
 //! articles which this library began with, each on a real server:
 //!
-//! - *polling and listening*: LuoZero, "分布式锁：主动轮询型vs监听回调型" (2025), on locks that poll
-//!   and locks that are called back;
+//! - *polling and listening*: LuoZero, "分布式锁：主动轮询型vs监听回调型" (2025), on locks that
+//!   poll and locks that are called back;
 //! - *Redis and etcd*: notes titled "分布式锁 Redis vs etcd", on a spinning and a watching lock;
 //! - *the interview*: "面試官：如何保證分布式鎖的高可用和高性能？", questions and answers on a lock
 //!   in Redis that is available and fast.

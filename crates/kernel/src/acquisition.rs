@@ -7,7 +7,7 @@
 use crate::{Backoff, Enter, Lease, Seq, Standing, Time};
 use core::time::Duration;
 
-/// How a acquisition waits.
+/// How an acquisition waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitMode {
     /// Ask once.
@@ -70,8 +70,8 @@ pub enum Action {
     Restart,
     /// It was not admitted within the time, or not at once. Leave the line.
     GiveUp,
-    /// The store is given up: it failed for longer than the acquisition outlasts, or for all of the time.
-    /// Leave the line, and report the last error.
+    /// The store is given up: it failed for longer than the acquisition outlasts, or for all of the
+    /// time. Leave the line, and report the last error.
     Fail,
 }
 
@@ -92,17 +92,17 @@ pub struct Acquisition {
     away_since: Time,
     /// The last request was answered, so that its ticket is settled.
     settled: bool,
-    /// How long a place is kept from an answer on that says to wait, and when the last of those was
-    /// asked for.
+    /// How long a place is kept from an answer on that says to wait, and when the last of those
+    /// was asked for.
     patient: Option<Lease>,
     asked: Time,
 }
 
-/// Failures in a row after which a acquisition gives up a store that it does not outlast.
+/// Failures in a row after which an acquisition gives up a store that it does not outlast.
 const FAILURES: u32 = 5;
 
 impl Acquisition {
-    /// A acquisition that must be admitted before `limit` (perhaps [`Time::NEVER`]).
+    /// An acquisition that must be admitted before `limit` (perhaps [`Time::NEVER`]).
     pub fn new(mode: WaitMode, lease: Lease, limit: Time) -> Self {
         Acquisition {
             mode,
@@ -127,10 +127,10 @@ impl Acquisition {
         self
     }
 
-    /// Lets a acquisition that waits go on through an outage of up to this long, once the store has
-    /// answered: it asks again with growing pauses until the store is back. `reached` says that
-    /// it has answered this client before. A store that never answered is given up after a few
-    /// tries, and so is any by [`WaitMode::Try`].
+    /// Lets an acquisition that waits go on through an outage of up to this long, once the store
+    /// has answered: it asks again with growing pauses until the store is back. `reached` says
+    /// that it has answered this client before. A store that never answered is given up after a
+    /// few tries, and so is any by [`WaitMode::Try`].
     pub fn outlasting(mut self, outage: Duration, reached: bool) -> Self {
         self.outage = outage;
         self.reached = reached;

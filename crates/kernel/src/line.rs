@@ -34,9 +34,11 @@ pub struct Ticket {
     pub capacity: u32,
     /// How long it may hold without being heard of.
     pub lease: Duration,
-    /// How long it may wait without being heard of; short, so that a dead waiter is soon forgotten.
+    /// How long it may wait without being heard of; short, so that a dead waiter is soon
+    /// forgotten.
     pub wait_lease: Duration,
-    /// How many tokens it reserves: its own, and those of the holders it will hand over to locally.
+    /// How many tokens it reserves: its own, and those of the holders it will hand over to
+    /// locally.
     pub token_count: u32,
     /// A number that its token, and every later one of the line, must not be below. For a store
     /// that is made of stores, whose own counters must not fall behind one another; 0 otherwise.

@@ -303,8 +303,8 @@ fn trusting(mode: WaitMode) -> Acquisition {
     acquisition(mode).trusting(Duration::from_secs(3))
 }
 
-/// The line's own word is worth what its last answer was: a wait lease of 3 s less 32 ms of drift and
-/// the margin, from when that was asked for.
+/// The line's own word is worth what its last answer was: a wait lease of 3 s less 32 ms of drift
+/// and the margin, from when that was asked for.
 #[test]
 fn the_lines_word_is_a_grant_for_what_is_left_of_the_patience() {
     let mut acquisition = trusting(WaitMode::Listen);

@@ -39,7 +39,7 @@ pub(crate) enum Cause {
     Wiped,
 }
 
-/// How a acquisition ended.
+/// How an acquisition ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
     Granted,

@@ -6,7 +6,7 @@ use super::Finding;
 use super::source::{Source, find_word, is_name};
 
 /// Files directly in `stores/` that help several stores, and so may be named by all of them.
-const SHARED_BY_STORES: &[&str] = &["background", "crypto", "mod", "tls", "url", "wakes"];
+const SHARED_BY_STORES: &[&str] = &["mod", "runtime", "tls", "tls_provider", "url", "waiters"];
 
 /// The library's sources.
 const LIBRARY: &str = "crates/holdline/src/";

@@ -57,7 +57,8 @@ impl Break {
         let Some(token) = token else { return Err(self.gone()) };
         let line = if session.printer.json {
             let participant = participant::json(participant);
-            json!({ "event": "broken", "name": self.name, "token": token, "participant": participant })
+            let event = "broken";
+            json!({ "event": event, "name": self.name, "token": token, "participant": participant })
                 .to_string()
         } else {
             format!("{token}")

@@ -106,7 +106,8 @@ fn tell(printer: Printer, name: &str, before: &Seen, now: &Seen) -> Result<bool,
     for (event, participant) in changes {
         let time = timestamp::show(timestamp::now());
         let line = if printer.json {
-            json!({ "time": time, "event": event, "name": name, "participant": participant::json(participant) })
+            let participant = participant::json(participant);
+            json!({ "time": time, "event": event, "name": name, "participant": participant })
                 .to_string()
         } else {
             let id = participant::short_id(participant.id);

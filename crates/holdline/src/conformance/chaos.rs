@@ -52,8 +52,8 @@ pub enum Fault {
     Stutter(u32),
 }
 
-/// A wrapper around a store that makes faults by command, and counts calls. Clones, and background handles, obey
-/// the same commands.
+/// A wrapper around a store that makes faults by command, and counts calls. Clones, and background
+/// handles, obey the same commands.
 #[derive(Clone)]
 pub struct Chaos {
     inner: Arc<dyn Store>,

@@ -26,7 +26,7 @@ group! { "contract":
     a_span_reserves_tokens needs Spans Fences,
     a_notice_is_kept_until_it_is_watched_for needs Queues Wakes,
     a_notice_comes_while_it_is_watched_for needs Queues Wakes,
-    a_twin_is_the_same_store,
+    a_background_handle_is_the_same_store,
     dropped_calls_are_done_or_not_done,
     an_eviction_takes_one_place needs Queues,
     an_eviction_by_a_wrong_id_does_nothing,
@@ -243,7 +243,7 @@ async fn a_span_reserves_tokens(ctx: Ctx) {
     let seq = raw.hold(&wide).await;
     raw.leave(&wide).await;
     let after = raw.hold(&next).await;
-    assert!(after.0 >= seq.0 + 1_000_000_000, "{after:?} is inside of the token_count of {seq:?}");
+    assert!(after.0 >= seq.0 + 1_000_000_000, "{after:?} is inside of the range of {seq:?}");
 }
 
 async fn a_notice_is_kept_until_it_is_watched_for(ctx: Ctx) {
@@ -274,7 +274,7 @@ async fn a_notice_comes_while_it_is_watched_for(ctx: Ctx) {
     soon("the notice", watch).await.expect("the watcher is admitted");
 }
 
-async fn a_twin_is_the_same_store(ctx: Ctx) {
+async fn a_background_handle_is_the_same_store(ctx: Ctx) {
     let raw = Raw::new(&ctx).await;
     let background = Raw { store: raw.store.background_handle(), line: raw.line.clone() };
     let mine = ticket(&ctx, 1, 1);

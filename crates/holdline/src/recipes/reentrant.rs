@@ -134,7 +134,8 @@ impl ReentrantMutex {
     async fn take(&self, owner: &Owner, wait: Wait) -> Result<Option<ReentrantGuard>> {
         let name = Name::new(&self.name)?;
         let entry: Reentry = self.client.reentry(&name, owner.0);
-        // HeldLock while acquiring, so that two tasks of one owner do not wait for each other's lock.
+        // HeldLock while acquiring, so that two tasks of one owner do not wait for each other's
+        // lock.
         let start = clock::now();
         let mut current = match wait {
             Wait::Forever => entry.lock().await,

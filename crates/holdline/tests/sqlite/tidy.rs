@@ -91,7 +91,7 @@ async fn a_store_dropped_with_places_leaves_them_to_be_buried() {
 }
 
 #[tokio::test]
-async fn a_removed_beacon_is_lit_again() {
+async fn a_removed_liveness_lock_is_lit_again() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
@@ -109,7 +109,8 @@ async fn a_removed_beacon_is_lit_again() {
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
 
-/// a liveness lock is a file for an instant before it is locked. Who sweeps then sees a dead process's.
+/// a liveness lock is a file for an instant before it is locked. Who sweeps then sees a dead
+/// process's.
 #[test]
 fn who_comes_while_others_sweep_is_not_buried() {
     let _together = together();

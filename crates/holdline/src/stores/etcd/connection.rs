@@ -195,9 +195,9 @@ impl MemberConnection {
         let mut requests = self.ready().await?;
         let opened = self.shared.say(|| requests.send_request(request, false));
         let (answer, stream) = opened?;
-        let mouth = StreamWriter { stream: Mutex::new(stream), shared: Arc::clone(&self.shared) };
+        let writer = StreamWriter { stream: Mutex::new(stream), shared: Arc::clone(&self.shared) };
         Ok((
-            mouth,
+            writer,
             StreamReader { answer: Answer::Awaited(answer), _open: Arc::clone(&self.streams) },
         ))
     }

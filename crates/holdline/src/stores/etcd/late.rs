@@ -59,7 +59,7 @@ impl Shared {
             (place.key.clone(), place.doubts.clone())
         };
         let (shared, late) = (Arc::downgrade(self), key.clone());
-        let ear = move |news: News<'_>| {
+        let callback = move |news: News<'_>| {
             let came = match news {
                 News::Event(event) => event.kind != proto::DELETED,
                 News::Gap => true,
@@ -75,7 +75,7 @@ impl Shared {
                 });
             }
         };
-        let watching = self.watcher.watch(&key, Vec::new(), from, Box::new(ear));
+        let watching = self.watcher.watch(&key, Vec::new(), from, Box::new(callback));
         self.late.push(Entry { leases, _watching: watching });
     }
 }

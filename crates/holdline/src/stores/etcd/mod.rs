@@ -7,15 +7,16 @@
 //!
 //! ```text
 //! mod.rs --> acquire.rs renew.rs release.rs   what is asked of the line
-//!                 |  predecessors.rs                who is ahead, without walking the line
-//!                 |  transfer.rs                 one leaves and the next enters in one call
-//!                 |  layout.rs ticket_record.rs       how it looks there, and what is known of it here
-//!                 |  flight.rs               writes that are under way
+//!                 |  predecessors.rs          who is ahead, without walking the line
+//!                 |  transfer.rs              one leaves and the next enters in one call
+//!                 |  layout.rs                how it looks in etcd
+//!                 |  ticket_record.rs         what this process knows of a ticket
+//!                 |  flight.rs                writes that are under way
 //!                 v
-//!            shared.rs                    sessions, tickets and watches, and who looks after them
-//!                 |  session.rs watcher.rs       one lease; one stream of watches
+//!            shared.rs                        sessions, tickets, watches, and their upkeep
+//!                 |  session.rs watcher.rs    one lease; one stream of watches
 //!                 v
-//!            cluster.rs errors.rs proto.rs   calls, failover, errors, messages
+//!            cluster.rs errors.rs proto.rs    calls, failover, errors, messages
 //!                 |  connection.rs grpc.rs tls.rs   one connection, and what is said on it
 //!                 v  h2
 //! ```

@@ -167,8 +167,8 @@ impl TicketRecord {
     /// It is wanted, for its lease or its wait lease from then on. Its place, and whether that is
     /// admitted; nothing if it is gone.
     ///
-    /// All in one step, as [`TicketRecord::lapse`] is: a place that is wanted never looks as if it were
-    /// not, and one that was found not to be wanted is never wanted again.
+    /// All in one step, as [`TicketRecord::lapse`] is: a place that is wanted never looks as if it
+    /// were not, and one that was found not to be wanted is never wanted again.
     pub(super) fn stand(&self, ticket: &Ticket, began: Time, new: bool) -> Option<(i64, bool)> {
         let mut place = self.place();
         if place.gone {

@@ -73,7 +73,7 @@ mod with {
     impl Tls {
         fn config(&self) -> Result<ClientConfig> {
             let Tls(address) = self;
-            let mut config = address.papers.config(&**address)?;
+            let mut config = address.tls_options.config(&**address)?;
             config.alpn_protocols = vec![b"h2".to_vec()];
             Ok(config)
         }

@@ -1,9 +1,9 @@
 //! Leaving and entering in one transaction: one task of this process lets go, the next one stands
 //! in the line, and etcd writes once for both.
 //!
-//! Whoever lets go of a lock of capacity 1 says so here before he asks the server. The local queue then
-//! lets the next task through, which finds him here, gives him its own request along, and has its
-//! answer from his. One that comes when he has set out already waits until he is back, because
+//! Whoever lets go of a lock of capacity 1 says so here before he asks the server. The local queue
+//! then lets the next task through, which finds him here, gives him its own request along, and has
+//! its answer from his. One that comes when he has set out already waits until he is back, because
 //! asking in between would mostly find the lock still held. Nobody waits for company: a departure
 //! steps aside once, so that a task that can run does, and goes.
 //!

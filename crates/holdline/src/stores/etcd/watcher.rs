@@ -135,8 +135,8 @@ impl Watcher {
         self.begin(key, range_end, from, callback, false)
     }
 
-    /// Watches for the deletion of a key: by a watch that was kept, or else as [`Watcher::watch`] does.
-    /// Whoever has missed something since a revision is told what, or that.
+    /// Watches for the deletion of a key: by a watch that was kept, or else as [`Watcher::watch`]
+    /// does. Whoever has missed something since a revision is told what, or that.
     pub(super) fn watch_out(
         self: &Arc<Self>,
         key: &[u8],

@@ -10,8 +10,8 @@
 //!
 //! Every node counts for itself, so the highest number of a majority would not rise by itself: a
 //! later majority may leave out the node that was ahead. Before it says "admitted", the quorum
-//! therefore lifts the counters of a majority to the token ([`Ticket::min_token`]). A later majority
-//! shares a node with that one, and gets a higher number there. The proof is in
+//! therefore lifts the counters of a majority to the token ([`Ticket::min_token`]). A later
+//! majority shares a node with that one, and gets a higher number there. The proof is in
 //! `docs/decisions/0007-quorum-tokens.md`. To need no second round, a ticket asks from the start
 //! for a number a little ahead of all nodes' clocks; what "ahead" means is learnt from their
 //! answers.

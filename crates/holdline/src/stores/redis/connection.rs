@@ -1,10 +1,10 @@
 //! The connection that commands go over: one, shared by all calls of a store, made when it is first
 //! needed and again when it breaks.
 //!
-//! It lives on the runtime of whoever made it, which is why the renewer's [background handle] has one of its own.
-//! Every call has a time limit, connecting included. A connection that has given no answer for a
-//! second although it was asked is given up too: it may be cut somewhere without either end
-//! knowing.
+//! It lives on the runtime of whoever made it, which is why the renewer's [background handle] has
+//! one of its own. Every call has a time limit, connecting included. A connection that has given no
+//! answer for a second although it was asked is given up too: it may be cut somewhere without
+//! either end knowing.
 //!
 //! [background handle]: crate::store::Store::background_handle
 

@@ -206,7 +206,7 @@ mod tests {
     fn what_passes_by_itself_may_be_tried_again() {
         for reply in [
             "LOADING Redis is loading the dataset in memory",
-            "MASTERDOWN Connection with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
             "READONLY You can't write against a read only replica.",
             "READONLY You can't write against a read only replica. script: 1, on @user_script:1.",
             "ERR Error running script (call to f_1): @user_script: 1: -READONLY You can't write",

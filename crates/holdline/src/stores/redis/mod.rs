@@ -5,15 +5,17 @@
 //! who wait nor with those who hold. Leases are judged by the server's clock.
 //!
 //! ```text
-//! config.rs  what the URL says          connection.rs    the connection for commands, and the scripts
-//! batcher.rs    calls put together
-//! keys.rs    names to keys              pubsub.rs    the connection for notices
-//! connect.rs    making connections         in_flight.rs requests whose fate is unknown
-//! checks.rs  what a server is asked at opening
-//! scan.rs    keys that fit a pattern
-//! errors.rs   errors                     channels.rs  the channels of locks, pubsub_conn.rs their kinds
-//! encode.rs    what is sent and answered       single_key.rs  others' layouts: string.rs, redisson.rs
-//! probe.rs   what listens at an address, if it is no Redis server
+//! config.rs       what the URL says
+//! checks.rs       what a server is asked at opening; scan.rs: keys that fit a pattern
+//! connect.rs      making connections; probe.rs: what listens there, if it is no Redis server
+//! connection.rs   the connection for commands, and the scripts
+//! batcher.rs      calls that come together, as one
+//! encode.rs       what is sent; decode.rs: what is answered; errors.rs: what went wrong
+//! in_flight.rs    requests whose fate is unknown
+//! keys.rs         names to keys
+//! pubsub.rs       the connection for notices; channels.rs, pubsub_conn.rs: the channels of locks
+//! evictions.rs    notes about places that were removed by force
+//! single_key.rs   the layouts of others: string.rs, redisson.rs
 //! ```
 
 mod batcher;
@@ -92,8 +94,7 @@ impl Redis {
         let channel = format!("{}wake:{:032x}", config.prefix, u128::from_be_bytes(bytes));
         // In a cluster a message goes to every node.
         let cluster = config.kind == Kind::Cluster;
-        let reply_order_channel =
-            if cluster { String::new() } else { format!("{channel}:reply_order_channel") };
+        let reply_order_channel = if cluster { String::new() } else { format!("{channel}:order") };
         let config = Arc::new(config);
         let shared = Shared {
             pubsub: PubSub::new(Arc::clone(&config), Some(channel), |_| false),

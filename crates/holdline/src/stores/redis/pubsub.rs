@@ -1,4 +1,5 @@
-//! The connection that notices come over: one for all of a store's connections and background handles.
+//! The connection that notices come over: one for all of a store's connections and background
+//! handles.
 //!
 //! The process listens to one channel of its own, which is written beside each of its places; so a
 //! release tells only the processes whose tickets it admits, and which. It listens from before the

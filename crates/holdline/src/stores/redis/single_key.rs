@@ -82,7 +82,8 @@ pub(super) struct Found {
 pub(super) struct Plain {
     shared: Arc<Shared>,
     connection: Arc<Connection>,
-    /// The connection over which tickets ask: its own, or that of the store that it is the twin of.
+    /// The connection over which tickets ask: its own, or that of the store that it is the twin
+    /// of.
     asks: Arc<Connection>,
 }
 

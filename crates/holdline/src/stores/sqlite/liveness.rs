@@ -4,8 +4,8 @@
 //! number; whoever waits behind one tries the lock of that file, and if it is free the process is
 //! dead, for good: numbers are random, and no liveness lock is ever taken again.
 //!
-//! A liveness lock that is *missing* says nothing: somebody may have emptied the folder, or the same
-//! database is mounted elsewhere without it. Then only the lease decides.
+//! A liveness lock that is *missing* says nothing: somebody may have emptied the folder, or the
+//! same database is mounted elsewhere without it. Then only the lease decides.
 
 use super::rows::Process;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
@@ -130,8 +130,8 @@ impl LivenessDir {
         }
     }
 
-    /// Removes the files of a process that is dead, and no others: while they go, its liveness lock is
-    /// locked, so that nobody can light it who was about to.
+    /// Removes the files of a process that is dead, and no others: while they go, its liveness lock
+    /// is locked, so that nobody can light it who was about to.
     pub(super) fn clear(&self, process: Process) {
         match self.peer(process) {
             Some(peer) => peer.if_free(|| self.remove(process)),
@@ -139,15 +139,16 @@ impl LivenessDir {
         }
     }
 
-    /// Removes the files of this process, whose liveness lock is still held so that nobody else does.
+    /// Removes the files of this process, whose liveness lock is still held so that nobody else
+    /// does.
     pub(super) fn remove(&self, process: Process) {
         // The socket first: whoever finds a socket without a liveness lock may remove it.
         let _ = rustix::fs::unlinkat(&self.folder, socket_name(process), AtFlags::empty());
         let _ = rustix::fs::unlinkat(&self.folder, lock_name(process), AtFlags::empty());
     }
 
-    /// The processes that are dead and left their liveness locks behind; and those of which there is only
-    /// a socket, which may be alive.
+    /// The processes that are dead and left their liveness locks behind; and those of which there
+    /// is only a socket, which may be alive.
     pub(super) fn stale_locks(&self) -> (Vec<Process>, Vec<Process>) {
         let (mut dead, mut orphan_sockets) = (Vec::new(), Vec::new());
         let Ok(entries) = fs::read_dir(&self.path) else { return (dead, orphan_sockets) };
@@ -158,7 +159,7 @@ impl LivenessDir {
                     dead.push(process);
                 }
                 Some((process, "sock")) if self.peer(process).is_none() => {
-                    orphan_sockets.push(process)
+                    orphan_sockets.push(process);
                 }
                 _ => {}
             }
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beacon_is_seen_until_it_goes_out() {
+    fn a_lock_is_seen_until_it_goes_out() {
         let folder = tempfile::tempdir().unwrap();
         let liveness_dir = LivenessDir::open(&folder.path().join("live")).unwrap();
         let own_lock = liveness_dir.create_own().unwrap();
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_beacon_knows_it() {
+    fn a_removed_lock_knows_it() {
         let folder = tempfile::tempdir().unwrap();
         let liveness_dir = LivenessDir::open(folder.path()).unwrap();
         let own_lock = liveness_dir.create_own().unwrap();

@@ -1,12 +1,12 @@
 //! `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
 //!
-//! - `address` reads the URL, `database` opens the database, `schema` says what is in it, `errors` words
-//!   its errors, `machine` is the clock that it is judged by.
-//! - `rows` keeps the kernel's places in tables, `evictions` who removed some by force, and `operations`
-//!   makes each operation a transaction.
+//! - `address` reads the URL, `database` opens the database, `schema` says what is in it, `errors`
+//!   words its errors, `machine` is the clock that it is judged by.
+//! - `rows` keeps the kernel's places in tables, `evictions` who removed some by force, and
+//!   `operations` makes each operation a transaction.
 //! - `executor` carries transactions out, on the caller's thread or on a worker.
-//! - `liveness` tells the living from the dead, `monitor` waits, watches and wakes, and `shared` is what
-//!   handles and threads share.
+//! - `liveness` tells the living from the dead, `monitor` waits, watches and wakes, and `shared` is
+//!   what handles and threads share.
 //!
 //! A process sends its notices directly to the sockets of those whom it admits. Nothing depends on
 //! their arrival: everything that is decided is decided in the database.
@@ -52,7 +52,8 @@ pub struct File {
     aloof: bool,
 }
 
-/// What the user's clones share. The threads hold only the shared part, so the last clone ends them.
+/// What the user's clones share. The threads hold only the shared part, so the last clone ends
+/// them.
 #[derive(Debug)]
 struct Handle {
     shared: Arc<Shared>,
@@ -177,7 +178,8 @@ impl File {
         match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
             Standing::Admitted(seq) => {
                 if matches!(how, Enter::Keep(_)) {
-                    self.shared().try_start_monitor(); // it holds for long: let it hear of an eviction
+                    // It holds for long: let it hear of an eviction.
+                    self.shared().try_start_monitor();
                 }
                 Ok(Standing::Admitted(seq))
             }

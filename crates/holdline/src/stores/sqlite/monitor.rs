@@ -1,8 +1,8 @@
 //! The watchtower: one thread for each store, from the first time that anybody has to wait.
 //!
 //! It receives the notices that other processes send, and every 50 ms, while somebody here waits,
-//! it looks at the liveness locks of those who stand in the way. A process that died is buried: its places
-//! are removed, which admits and wakes the next.
+//! it looks at the liveness locks of those who stand in the way. A process that died is buried: its
+//! places are removed, which admits and wakes the next.
 
 use super::liveness::{LivenessDir, PeerLock};
 use super::operations::News;

@@ -104,8 +104,8 @@ impl Shared {
         Ok(process)
     }
 
-    /// Lights a liveness lock, perhaps in place of one that somebody removed; then the folder may be gone
-    /// too, and the monitor has to move.
+    /// Lights a liveness lock, perhaps in place of one that somebody removed; then the folder may
+    /// be gone too, and the monitor has to move.
     fn create_own(&self) -> io::Result<Process> {
         let mut process_state = self.process_state();
         if let Some(monitor) = process_state.monitor.take() {
@@ -282,8 +282,8 @@ impl Shared {
         else {
             return;
         };
-        // Looked at again: a liveness lock that is just being lit was dark for an instant. But who has
-        // places has lit it before.
+        // Looked at again: a liveness lock that is just being lit was dark for an instant. But who
+        // has places has lit it before.
         let Ok(dead) = self.dead_of(&dark) else { return };
         for process in dead {
             if !owners.value.contains(&process) || self.remove_places_of(process) {
@@ -340,7 +340,8 @@ impl Shared {
         {
             liveness_dir.remove(own_lock.process);
         }
-        // Otherwise the liveness lock is left there, dark, so that others remove_places_of what is left.
+        // Otherwise the liveness lock is left there, dark, so that others remove_places_of what is
+        // left.
         drop(own_lock);
         drop(process_state);
         self.executor.close();

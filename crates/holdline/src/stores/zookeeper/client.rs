@@ -61,7 +61,8 @@ impl Client {
                 Some((host, outcome)) = tries.next() => match outcome {
                     Ok((transport, ident)) => {
                         let SessionId { id, length, .. } = ident;
-                        let connection = Connection::new(address.clone(), silence, transport, ident);
+                        let address = address.clone();
+                        let connection = Connection::new(address, silence, transport, ident);
                         return Ok(Client { connection, id, length });
                     }
                     Err(Failure::Absent) => {}

@@ -5,7 +5,8 @@
 //! of threads, and a request none.
 //!
 //! What was sent on a connection that breaks may have been done or not: it ends with
-//! [`ZkError::ConnectionLoss`], and is never sent again. What was not sent yet waits for the next one.
+//! [`ZkError::ConnectionLoss`], and is never sent again. What was not sent yet waits for the next
+//! one.
 
 use super::address::Address;
 use super::errors;
@@ -255,7 +256,8 @@ impl Connection {
                 why = poll_fn(|cx| self.poll(cx)) => return why,
                 () = clock::pause(clock::now().until(due)) => {
                     let mut inner = self.inner();
-                    if !inner.transport.as_mut().is_some_and(|transport| transport.tick(self.silence)) {
+                    let alive = |transport: &mut Transport<_>| transport.tick(self.silence);
+                    if !inner.transport.as_mut().is_some_and(alive) {
                         return ZkError::Timeout;
                     }
                 }

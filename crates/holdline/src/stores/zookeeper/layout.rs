@@ -102,8 +102,8 @@ pub(super) fn members(children: &[String]) -> Vec<Member> {
     members
 }
 
-/// Those of `predecessors` who keep a ticket out, as few as may be, the nearest first: as long as all of
-/// them stay, nothing has changed for it. None if it is admitted.
+/// Those of `predecessors` who keep a ticket out, as few as may be, the nearest first: as long as
+/// all of them stay, nothing has changed for it. None if it is admitted.
 pub(super) fn blockers(ahead: &[Member], weight: u32, capacity: u32) -> Vec<Member> {
     let room = u64::from(capacity - weight);
     let total: u64 = ahead.iter().map(|member| u64::from(member.weight(capacity))).sum();

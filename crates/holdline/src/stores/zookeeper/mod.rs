@@ -7,22 +7,23 @@
 //!
 //! ```text
 //! mod.rs --> acquire.rs renew.rs release.rs inspect.rs   what is asked of the line
-//!                 |  evictions.rs                    notes about places that were removed
-//!                 |  predecessors.rs ticket_watch.rs               who is ahead, and when that changes
-//!                 |  others.rs                       who would not see us
-//!                 |  layout.rs dialect.rs path.rs      how it looks there: names, numbers, paths
-//!                 |  ticket_record.rs                       what is known here of a ticket
+//!                 |  evictions.rs               notes about places that were removed
+//!                 |  predecessors.rs            who is ahead; ticket_watch.rs: when that changes
+//!                 |  others.rs                  who would not see us
+//!                 |  layout.rs dialect.rs path.rs   how it looks there: names, numbers, paths
+//!                 |  ticket_record.rs           what this process knows of a ticket
 //!                 v
-//!            shared.rs cleanup.rs                 tickets, and who looks after them
-//!                 |  session.rs                      one session, and until when it lasts
+//!            shared.rs cleanup.rs               tickets, and their upkeep
+//!                 |  session.rs                 one session, and until when it lasts
 //!                 v
-//!            client.rs                       what can be asked of the servers
-//!                 |  connection.rs watch_registry.rs              the connection of the moment, and its task
-//!                 |  handshake.rs sasl.rs tls.rs        making one
-//!                 |  identify.rs                     what else answers there
-//!                 |  transport.rs jute.rs                 how it looks in bytes
+//!            client.rs                          what can be asked of the servers
+//!                 |  connection.rs              the connection of the moment, and its task
+//!                 |  watch_registry.rs          who wants to be told of a change
+//!                 |  handshake.rs sasl.rs tls.rs   making a connection
+//!                 |  identify.rs                what else answers there
+//!                 |  transport.rs jute.rs       how it looks in bytes
 //!                 v
-//!            address.rs zk_error.rs errors.rs    where the servers are, and what they say
+//!            address.rs zk_error.rs errors.rs   where the servers are, and what they say
 //! ```
 
 mod acquire;

@@ -10,10 +10,11 @@
 //!
 //! A sign that was answered shows that the leader of that moment knew our server, and had got from
 //! it all that it sent earlier on. That includes the news of an earlier heartbeat, if that was
-//! answered long enough before this one was sent for the server to have passed it on ([`TOUCH_INTERVAL`]
-//! is more than half a tick). So the leader has heard of us no earlier than that earlier sign was
-//! sent, and keeps the session for its length from then. A new leader begins all sessions anew; a
-//! deposed one cannot get a quorum; and a connection to another server tells the leader at once.
+//! answered long enough before this one was sent for the server to have passed it on
+//! ([`TOUCH_INTERVAL`] is more than half a tick). So the leader has heard of us no earlier than
+//! that earlier sign was sent, and keeps the session for its length from then. A new leader begins
+//! all sessions anew; a deposed one cannot get a quorum; and a connection to another server tells
+//! the leader at once.
 
 use super::address::Address;
 use super::client::Client;

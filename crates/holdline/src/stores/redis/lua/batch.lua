@@ -1,5 +1,5 @@
 -- Deals with all lines in turn: see batch_head.lua. KEYS: the lines. ARGV[1] has a letter for each:
--- e(nter), l(eave), b(ar and leave); ARGV[2] is the cue; then come their arguments, one after the
+-- e(nter), l(eave), b(ar and leave); ARGV[2] is the reply_order_channel; then come their arguments, one after the
 -- other. Answers as they do, in their order; an error is the answer to its own line and stops nobody
 -- else's.
 local answers, at = {}, 3

@@ -1,6 +1,6 @@
 -- What is common to everything that is done to a line of many places, and to one that becomes so.
 -- The names, and every step, are those of the kernel's line.rs. Above were defined: line, call, id,
--- idle, cue, head, now, kind, and the numbers of a line of one place.
+-- idle, reply_order_channel, head, now, kind, and the numbers of a line of one place.
 --
 -- A few places are kept in the line's string, behind its head, in their order (kind 3): handing a
 -- lock over is then one read and one write. They are written when all has been decided, by `save`;
@@ -238,9 +238,9 @@ end
 -- listens to, puts it at the end: those who wait are told before it.
 local function announce()
   if not wakes then return end
-  if cue ~= '' then
-    redis.pcall('PUBLISH', cue, '')
-    cue = ''
+  if reply_order_channel ~= '' then
+    redis.pcall('PUBLISH', reply_order_channel, '')
+    reply_order_channel = ''
   end
   for channel, ids in pairs(wakes) do
     redis.pcall('PUBLISH', channel, 'w' .. table.concat(ids))

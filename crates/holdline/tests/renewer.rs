@@ -127,8 +127,9 @@ fn without_descriptors_a_store_with_sessions_does_not_open_and_later_it_does() {
 }
 
 #[test]
-fn a_panic_of_the_keeper_is_a_loss_for_all_and_the_next_lock_is_renewed() {
-    if !in_its_own_process("a_panic_of_the_keeper_is_a_loss_for_all_and_the_next_lock_is_renewed") {
+fn a_panic_of_the_renewer_is_a_loss_for_all_and_the_next_lock_is_renewed() {
+    if !in_its_own_process("a_panic_of_the_renewer_is_a_loss_for_all_and_the_next_lock_is_renewed")
+    {
         return;
     }
     runtime().block_on(async {
@@ -157,8 +158,8 @@ fn a_panic_of_the_keeper_is_a_loss_for_all_and_the_next_lock_is_renewed() {
 /// What was being given up, or waited for its turn, is given up by the next run of the renewer; and
 /// nobody is told before that it is done.
 #[test]
-fn a_panic_of_the_keeper_forgets_no_place_to_give_up() {
-    if !in_its_own_process("a_panic_of_the_keeper_forgets_no_place_to_give_up") {
+fn a_panic_of_the_renewer_forgets_no_place_to_give_up() {
+    if !in_its_own_process("a_panic_of_the_renewer_forgets_no_place_to_give_up") {
         return;
     }
     runtime().block_on(async {

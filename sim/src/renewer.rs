@@ -1,4 +1,4 @@
-//! What the library's keeper does: it renews what is held, says when it is lost, and leaves.
+//! What the library's renewer does: it renews what is held, says when it is lost, and leaves.
 
 use crate::client::{Alarm, Claiming, State};
 use crate::invariants::{Fact, Lock};
@@ -52,7 +52,7 @@ impl World {
         self.keep(client);
     }
 
-    pub(crate) fn keeper_wakes(&mut self, client: usize, turn: u64) {
+    pub(crate) fn renewer_wakes(&mut self, client: usize, turn: u64) {
         if self.holding(client).is_some_and(|holding| holding.turn == turn) {
             self.keep(client);
         }
