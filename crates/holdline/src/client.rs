@@ -2,17 +2,18 @@
 
 use crate::availability::Availability;
 use crate::clock;
-use crate::driver::AcquireRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
-use crate::local_queue::{Handoff, LocalQueues};
+use crate::handles::StoreHandles;
+use crate::local_queue::LocalQueues;
 use crate::loss::Evicted;
 use crate::metrics::Waiting;
 use crate::names::Name;
-use crate::options::Bounds;
+use crate::options::{Bounds, kept};
 use crate::owner_info::OwnerInfo;
 use crate::renewer;
-use crate::store::{Capabilities, Seq, Store, StoreHandles, TicketId};
+use crate::request::{AcquireRequest, Handoff};
+use crate::store::{Capabilities, Seq, Store, TicketId};
 use crate::sync::Mutex;
 use crate::undone::Undone;
 use std::collections::HashMap;
@@ -176,7 +177,11 @@ impl Client {
         let capacity = view.capacity;
         let (holders, waiters) =
             (view.holders().map(party).collect(), view.waiters().map(party).collect());
-        let evictions = view.evictions.iter().map(Evicted::read).collect();
+        let evictions = view
+            .evictions
+            .iter()
+            .map(|eviction| Evicted::read(eviction.id, &eviction.note))
+            .collect();
         Ok(LockInfo { name, capacity, holders, waiters, evictions })
     }
 
@@ -208,7 +213,7 @@ impl Client {
         reason: &str,
     ) -> Result<Option<u64>> {
         let name = Name::new(name)?;
-        let note = OwnerInfo::eviction(reason).write(&name)?;
+        let note = kept(&OwnerInfo::eviction(reason), &name)?;
         let token = self.answer(self.store().evict(&name, id, &note)).await?;
         if let Some(Seq(token)) = token {
             tracing::warn!(%name, token, reason, "lock broken by force");

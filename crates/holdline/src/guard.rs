@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::held_lock::HeldLock;
 use crate::loss::Loss;
 use crate::names::Name;
+use crate::options::OnLoss;
 use crate::renewer::{self, PendingRelease};
 use crate::store::{Seq, check_lease};
 use holdline_kernel::Lease;
@@ -15,16 +16,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-
-/// What [`Guard::protect`] does with its work when the lock is lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnLoss {
-    /// Stop it, and return an error: the conservative policy.
-    #[default]
-    Stop,
-    /// Let it finish. For work that is harmless when done twice, or that a fencing token protects.
-    Continue,
-}
 
 /// What the local queue gave this guard, and gets back.
 pub(crate) trait Handover: Send + Sync {

@@ -5,11 +5,12 @@
 //! [`HeldLock::is_valid`] has said no, it goes on saying no.
 
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::handles::StoreHandles;
 use crate::loss::{Evicted, Loss};
 use crate::metrics;
 use crate::names::Name;
-use crate::store::{Enter, Seq, Standing, Store, StoreHandles, Ticket};
+use crate::store::{Enter, Seq, Standing, Store, Ticket};
 use crate::sync::Mutex;
 use holdline_kernel::{Lease, LeaseTimer, Next, Time};
 use std::fmt;
@@ -134,7 +135,7 @@ impl HeldLock {
         let id = self.ticket().id;
         let broken = view.evictions.iter().rev().find(|eviction| eviction.id == id);
         let found = broken.map_or(Loss::Gone, |eviction| {
-            let Evicted { by, reason, .. } = Evicted::read(eviction);
+            let Evicted { by, reason, .. } = Evicted::read(id, &eviction.note);
             Loss::Broken { by, reason }
         });
         self.cause.get_or_init(|| found).clone()
@@ -232,7 +233,7 @@ impl HeldLock {
     /// Renews once, for `lease` or as before, and takes in the answer. A fixed lease is asked
     /// about, and gets the weight and the note, but is no longer for it. An error is no loss:
     /// whoever is told of it may try again until the deadline.
-    pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> crate::Result<()> {
+    pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> Result<()> {
         let sent = clock::now();
         let (lease, mut ticket, note) = {
             let changing = self.changing();

@@ -9,10 +9,11 @@
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::metrics;
 use crate::names::Name;
-use crate::store::{StoreHandles, TicketId};
+use crate::store::TicketId;
 use crate::sync::Mutex;
 use crate::thread;
 use futures_util::stream::FuturesUnordered;
