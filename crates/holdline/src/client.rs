@@ -41,7 +41,7 @@ struct Inner {
     reentries: Mutex<HashMap<(Name, u128), Reentry>>,
 }
 
-/// A lock as it is now: who holds it, and who waits.
+/// A lock as it is now: its holders and waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -49,15 +49,15 @@ pub struct LockInfo {
     pub name: Name,
     /// How much weight is admitted at once (1 for a mutex); 0 if nobody uses it.
     pub capacity: u32,
-    /// Who holds it, in the order in which they were admitted.
+    /// Its holders, in the order in which they were admitted.
     pub holders: Vec<Participant>,
-    /// Who waits for it, next first.
+    /// Its waiters, next first.
     pub waiters: Vec<Participant>,
     /// Places that were removed by force in the last minute, oldest first: the last few of them.
     pub evictions: Vec<Evicted>,
 }
 
-/// Somebody who holds a lock or waits for it.
+/// A holder of a lock, or a waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
@@ -159,7 +159,7 @@ impl Client {
         self.store().address()
     }
 
-    /// Who holds a lock, and who waits for it.
+    /// The holders and waiters of a lock.
     ///
     /// # Cancel safety
     ///

@@ -92,7 +92,8 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Too much is still to be given up: the store is away, or slower than those who give up.
+/// The end of an acquisition while too much is still to be given up: the store is away, or slower
+/// than its callers give up.
 fn no_room(handles: &StoreHandles, request: &AcquireRequest) -> Result<Option<Arc<HeldLock>>> {
     if handles.availability.away_for().is_some() {
         Err(silence(handles, request))

@@ -19,14 +19,14 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long a store may take to say whether somebody broke a lock.
+/// The time limit for asking the store whether a lock was broken by force.
 const CAUSE_TIME: Duration = Duration::from_secs(1);
 
 const HELD: u8 = 0;
 const LOST: u8 = 1;
 const RELEASED: u8 = 2;
 
-/// What is left of one acquisition once it is granted.
+/// One acquisition from its grant on.
 pub(crate) struct HeldLock {
     pub(crate) handles: Arc<StoreHandles>,
     pub(crate) line: Name,
@@ -115,8 +115,8 @@ impl HeldLock {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Why it was lost. If the store has no such holder, it is asked whether somebody broke the
-    /// lock; otherwise this answers at once.
+    /// The cause of the loss. If the store has no such holder, it is asked whether somebody broke
+    /// the lock; otherwise this answers at once.
     ///
     /// # Cancel safety
     ///
@@ -232,7 +232,7 @@ impl HeldLock {
 
     /// Renews once, for `lease` or as before, and takes in the answer. A fixed lease is asked
     /// about, and gets the weight and the note, but is no longer for it. An error is no loss:
-    /// whoever is told of it may try again until the deadline.
+    /// the caller may try again until the deadline.
     pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> Result<()> {
         let sent = clock::now();
         let (lease, mut ticket, note) = {
@@ -250,7 +250,7 @@ impl HeldLock {
                 }
             }
             Standing::Lost | Standing::Waiting { .. } => {
-                // The reason comes first, so that whoever sees the loss can say why.
+                // The reason comes first: a task that sees the loss can then say why.
                 self.set_gone();
                 self.lose();
             }
@@ -260,7 +260,7 @@ impl HeldLock {
 
     fn renewed(&self, lease: Lease, sent: Time) {
         let mut changing = self.changing();
-        // Somebody may already have been told that it is no longer valid: too late to renew.
+        // After the deadline the holder may have been told of the loss: too late to renew.
         if clock::now() < changing.hold.until() {
             changing.hold.renewed(lease, sent);
             self.until.store(changing.hold.until().0, Ordering::Release);

@@ -28,7 +28,7 @@ use std::mem;
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The queues of one client, by name. A queue exists while somebody uses it.
+/// The queues of one client, by name. A queue exists while a task uses it.
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues(Mutex<HashMap<Name, Entry>>);
 
@@ -139,7 +139,7 @@ impl LocalQueues {
     }
 }
 
-/// Somebody's use of a local queue, from entering to leaving.
+/// A task's use of a local queue, from entering to leaving.
 #[derive(Debug)]
 struct LocalWaiter {
     local_queues: Arc<LocalQueues>,

@@ -192,13 +192,13 @@ macro_rules! option_methods {
             self
         }
 
-        /// Keep no place in the line while waiting: whoever looks at the right moment enters.
+        /// Keep no place in the line while waiting: the first to ask when the lock is free gets it.
         pub fn unfair(mut self) -> Self {
             self.options.fair = false;
             self
         }
 
-        /// Words for whoever inspects the lock.
+        /// A label, shown to people that inspect the lock.
         pub fn label(mut self, label: impl Into<String>) -> Self {
             self.options.label = Some(label.into());
             self

@@ -85,7 +85,7 @@ impl Drop for PendingRelease {
     }
 }
 
-/// A held lock, and when to see to it. Ordered by time; the address tells apart what is due at
+/// A held lock and its due time. Ordered by time; the address tells apart locks that are due at
 /// once.
 struct Entry {
     due: Time,
@@ -115,13 +115,13 @@ impl Eq for Entry {}
 
 struct Plan {
     entries: BTreeSet<Entry>,
-    /// Tickets of which a store said that they may be gone, not looked for yet. They are looked for
-    /// all at once: a lost session gives a hint about each of its locks.
+    /// Tickets of which a store said that they may be gone, not looked for yet. They are looked
+    /// for all at once: a lost session gives a hint about each of its locks.
     hints: Vec<TicketId>,
     /// Tickets with a hint that were not known here: a store may find out that a place is gone
     /// while the answer that gave it is still on its way to the caller.
     early: VecDeque<TicketId>,
-    /// When the renewer will look next by itself. Whoever adds something earlier wakes it.
+    /// The time at which the renewer wakes by itself. Adding something earlier wakes it.
     planned: Time,
     /// Places to be given up, not begun yet.
     leaves: Vec<PendingRelease>,
@@ -144,7 +144,7 @@ const LEAVE_TIME: Duration = Duration::from_secs(2);
 /// The pause after a panic, so that one that comes back each time does not keep a processor busy.
 const AFTER_PANIC: Duration = Duration::from_millis(100);
 
-/// What the renewer does beside other things.
+/// One piece of the renewer's work.
 enum Job {
     Renew(Arc<HeldLock>),
     Lapse(Arc<HeldLock>),
