@@ -12,6 +12,7 @@ mod doors;
 mod etcd_server;
 mod faults;
 mod foreign;
+mod frozen;
 mod garble;
 mod holes;
 mod interop;
