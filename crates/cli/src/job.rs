@@ -61,6 +61,15 @@ pub(crate) struct HoldArgs {
 }
 
 impl HoldArgs {
+    /// A twentieth of the lease is for the killing itself.
+    fn reserve(&self) -> Duration {
+        self.lease / 20
+    }
+
+    fn policy(&self, grace: Duration) -> Policy {
+        Policy { on_loss: self.on_loss, grace, reserve: self.reserve() }
+    }
+
     fn grace(&self) -> Result<Duration, Failure> {
         let longest = self.lease / 2;
         match self.grace {
@@ -121,7 +130,7 @@ impl Job {
         ];
         let ended = match Running::start(&self.command, &env, &mut signals, session.printer) {
             Ok(running) => {
-                let policy = Policy { on_loss: self.hold.on_loss, grace };
+                let policy = self.hold.policy(grace);
                 running.supervise(&hold, &mut signals, policy, session.printer).await?
             }
             Err(failure) => {
@@ -164,8 +173,7 @@ impl Job {
         let HoldArgs { lease, label, .. } = &self.hold;
         let terms = Terms {
             lease: *lease,
-            // The grace time, and a twentieth of the lease for the killing itself.
-            margin: grace + *lease / 20,
+            margin: grace + self.hold.reserve(),
             label: label.clone(),
             value: self.value.clone(),
         };

@@ -29,7 +29,7 @@ pub(crate) enum When {
     Verbosely,
 }
 
-/// How long the program's end waits for its last words if nothing takes them, and if something does.
+/// How long the program's end waits for its last words: if nothing takes them, and if they go out.
 const UNTAKEN: Duration = Duration::from_millis(400);
 const TAKEN: Duration = Duration::from_secs(5);
 

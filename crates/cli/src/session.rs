@@ -58,6 +58,7 @@ impl Session {
         let opened = timeout_at(until, self.keep_opening(until)).await;
         let client = opened.unwrap_or_else(|_| Err(silent("the store", limit)))?;
         let left = until.saturating_duration_since(Instant::now()).max(ANSWER);
+        let left = Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         Ok(Contact { client: client.response_timeout(left), until, limit })
     }
 

@@ -21,6 +21,8 @@ const NEWS: Duration = Duration::from_secs(1);
 const SETTLING: Duration = Duration::from_secs(2);
 /// The same beyond the end of the wait that was asked for, also for finding out who has the lock.
 const BEYOND: Duration = Duration::from_millis(150);
+/// The same while the store does not answer.
+const AWAY: Duration = Duration::from_millis(20);
 
 /// What is asked for.
 #[derive(Debug)]
@@ -62,7 +64,7 @@ impl Ask<'_> {
         if result.is_err() {
             // A store that is away cannot be told now; the place lapses by itself.
             let away = self.client.unavailable_for().is_some();
-            let limit = if away { BEYOND } else { SETTLING.min(self.rest()) };
+            let limit = if away { AWAY } else { SETTLING.min(self.rest()) };
             let _ = timeout(limit, self.client.settle()).await;
         }
         result

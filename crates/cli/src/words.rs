@@ -143,8 +143,8 @@ impl Words {
         }
     }
 
-    /// Waits until all is written; no longer than `patience` if nothing is taken, and no longer than
-    /// `limit` if it is, but slowly (or this machine is busy).
+    /// Waits until all is written: for `patience` at most if nothing is taken, and for `limit` at
+    /// most if it is, but slowly (or this machine is busy).
     pub(crate) fn flush(&self, patience: Duration, limit: Duration) {
         let began = Instant::now();
         let mut state = self.lock();

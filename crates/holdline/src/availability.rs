@@ -18,21 +18,24 @@ pub(crate) struct Availability {
 }
 
 impl Availability {
-    /// Takes note of how a call ended. An error that no retry helps is an answer, too.
+    /// Takes note of how a call ended. An error that no retry helps is an answer, too, but not one
+    /// that is worth waiting for again: it may be another server than was meant.
     pub(crate) fn note<T>(&self, address: impl FnOnce() -> String, outcome: Option<&Result<T>>) {
         match outcome {
-            Some(Ok(_)) => self.answered(address),
+            Some(Ok(_)) => {
+                // The fast path of every call: two loads.
+                if !self.reached.load(Ordering::Relaxed) {
+                    self.reached.store(true, Ordering::Relaxed);
+                }
+                self.answered(address);
+            }
             Some(Err(error)) if !error.retryable() => self.answered(address),
             Some(Err(error)) => self.failed(address, &format_args!("{error:#}")),
             None => self.failed(address, &format_args!("no answer in time")),
         }
     }
 
-    /// The fast path of every call: two loads.
     fn answered(&self, address: impl FnOnce() -> String) {
-        if !self.reached.load(Ordering::Relaxed) {
-            self.reached.store(true, Ordering::Relaxed);
-        }
         if self.away_since.load(Ordering::Relaxed) != 0 {
             let since = Time(self.away_since.swap(0, Ordering::Relaxed));
             if since != Time(0) && self.reached.load(Ordering::Relaxed) {

@@ -58,7 +58,7 @@ impl Note {
         let text = serde_json::to_string(self).unwrap_or_default();
         if text.len() > MOST {
             let message = format!(
-                "what is said about lock \"{line}\" (label, value, reason) is over {MOST} bytes long"
+                "what is said of lock \"{line}\" (label, value, reason) is over {MOST} bytes long"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }

@@ -121,7 +121,7 @@ async fn a_restart_within_a_few_seconds() {
         let url = format!("{}?scheme={scheme}", server.url());
         let scene = scene(&url, Duration::from_secs(20)).await;
         let before = places(&scene.beside).await;
-        let away = Duration::from_millis(1000);
+        let away = Duration::from_secs(1);
         server = tokio::task::spawn_blocking(move || {
             kill(&mut server, away);
             server
@@ -223,7 +223,7 @@ async fn standbys_and_observers() {
     };
     until("the observer sees the first", async || sees("first").await).await;
     let mut server = tokio::task::spawn_blocking(move || {
-        kill(&mut server, Duration::from_millis(1000));
+        kill(&mut server, Duration::from_secs(1));
         server
     })
     .await
@@ -289,7 +289,7 @@ async fn a_node_of_a_cluster() {
             .position(|node| node.query::<i64>(&["CLUSTER", "COUNTKEYSINSLOT", &slot]) > 0)
             .expect("somebody has the key");
         let mut nodes = tokio::task::spawn_blocking(move || {
-            kill(&mut nodes[owner], Duration::from_millis(1000));
+            kill(&mut nodes[owner], Duration::from_secs(1));
             nodes
         })
         .await

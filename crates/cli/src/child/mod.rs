@@ -45,6 +45,8 @@ pub(crate) enum OnLoss {
 pub(crate) struct Policy {
     pub(crate) on_loss: OnLoss,
     pub(crate) grace: Duration,
+    /// The time that the killing itself may take, after the grace time.
+    pub(crate) reserve: Duration,
 }
 
 /// A running command.
@@ -109,7 +111,7 @@ impl Running {
             if !lost && !hold.is_valid() {
                 lost = true;
                 match policy.on_loss {
-                    OnLoss::Kill => return Ok(self.stop(hold, policy.grace, printer).await),
+                    OnLoss::Kill => return Ok(self.stop(hold, policy, printer).await),
                     OnLoss::Term => self.terminate(),
                     OnLoss::Continue => self.send(Signal::CONT),
                 }
@@ -184,8 +186,10 @@ impl Running {
 
     /// Ends all its processes before a rival can be in: TERM, the grace time or what is left of it,
     /// then KILL.
-    async fn stop(mut self, hold: &Hold, grace: Duration, printer: Printer) -> Ended {
-        let grace = grace.min(hold.time_to_stop());
+    async fn stop(mut self, hold: &Hold, policy: Policy, printer: Printer) -> Ended {
+        // If we hear of it late, that is at the cost of the grace time, not of the killing.
+        let left = hold.time_to_stop().saturating_sub(policy.reserve);
+        let grace = policy.grace.min(left);
         let end = Instant::now() + grace;
         if !grace.is_zero() {
             self.terminate();

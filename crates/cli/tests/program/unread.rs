@@ -1,6 +1,8 @@
 //! Nobody reads what the program says, or nobody can: it does its work all the same.
 
-use super::common::{Place, lives, until};
+#[cfg(feature = "redis")]
+use super::common::lives;
+use super::common::{Place, until};
 use std::io::{PipeReader, PipeWriter, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -91,23 +93,21 @@ fn an_unread_leader_hears_of_its_loss() {
 #[cfg(feature = "redis")]
 #[test]
 fn a_command_is_stopped_before_the_rival_is_in_although_nobody_reads_stderr() {
-    use super::common::Running;
     use std::io::{BufRead, BufReader};
     const TRIALS: usize = 100;
     const FLAGS: [&[&str]; 5] = [&[], &["-v"], &["--json"], &["-q"], &["-vvv", "--json"]];
     let Some(server) = super::server::Server::start() else { return };
     let link = holdline_rig::Link::to(("127.0.0.1", server.port)).unwrap();
     let place = Place::new();
-    let (direct, linked) = (server.url(), format!("redis://{}", link.address()));
+    let linked = format!("redis://{}", link.address());
     let mut victims = Vec::new();
     for trial in 0..TRIALS {
         // Deaf to TERM, so that only KILL ends it.
         let script = "trap '' TERM; echo $$; exec sleep 600";
         let name = format!("x{trial}");
         let flags = FLAGS[trial % FLAGS.len()];
-        let command = ["--", "sh", "-c", script];
-        let mut command =
-            place.command([&["run", "--lease", "10s"], flags, &[&name], &command].concat());
+        let run = ["run", "--lease", "20s", "--connect-timeout", "60s", &name];
+        let mut command = place.command([&run, flags, &["--", "sh", "-c", script]].concat());
         let unread = deafen(&mut command, WAYS[trial % WAYS.len()]);
         command.env("HOLDLINE_STORE", &linked).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -117,24 +117,10 @@ fn a_command_is_stopped_before_the_rival_is_in_although_nobody_reads_stderr() {
         let pid: i32 = line.trim().parse().expect("the command was started");
         victims.push((name, child, pid, unread, out));
     }
-    let mut rivals: Vec<Running> = victims
-        .iter()
-        .map(|(name, _, pid, ..)| {
-            // It looks itself, the moment that it is in: /proc shows no living sleeper.
-            let look = "state=$(cut -d' ' -f3 /proc/$0/stat 2>/dev/null); echo \"in:$state\"";
-            let pid = pid.to_string();
-            let mut command =
-                place.command(["run", "--lease", "10s", name, "--", "sh", "-c", look, &pid]);
-            Running::start(command.env("HOLDLINE_STORE", &direct))
-        })
-        .collect();
-    link.stall(holdline_rig::Way::Both);
-    let seen: Vec<String> = rivals.iter_mut().map(Running::line).collect();
-    let overlaps: Vec<_> =
-        seen.iter().filter(|line| !["in:", "in:Z"].contains(&&***line)).collect();
-    assert!(overlaps.is_empty(), "commands lived on beside their rivals: {seen:?}");
-    for (name, mut child, pid, ..) in victims {
-        assert!(!lives(pid), "{name}");
+    let rivals: Vec<_> = victims.iter().map(|(name, _, pid, ..)| (name.clone(), *pid)).collect();
+    let overlaps = overlaps(&server.url(), &rivals, || link.stall(holdline_rig::Way::Both));
+    assert!(overlaps.is_empty(), "commands lived on beside their rivals: {overlaps:?}");
+    for (name, mut child, ..) in victims {
         let began = Instant::now();
         while child.try_wait().unwrap().is_none() {
             assert!(began.elapsed() < super::common::LONG, "{name}: it does not end");
@@ -142,4 +128,37 @@ fn a_command_is_stopped_before_the_rival_is_in_although_nobody_reads_stderr() {
         }
         assert_eq!(child.wait().unwrap().code(), Some(76), "{name}");
     }
+}
+
+/// Takes all of these locks, and returns those whose process still lived at that moment. `cut` is
+/// called when all rivals wait.
+#[cfg(feature = "redis")]
+fn overlaps(url: &str, rivals: &[(String, i32)], cut: impl FnOnce()) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        let client = holdline::open(url).await.expect("the server is there");
+        let client = client.response_timeout(super::common::LONG);
+        let mut tasks = Vec::new();
+        for (name, pid) in rivals.iter().cloned() {
+            let lock = holdline::Mutex::new(&client, &name);
+            tasks.push(tokio::task::spawn_local(async move {
+                let guard = lock.lock().await.expect("it waits for its turn");
+                let overlap = lives(pid).then_some(name);
+                drop(guard);
+                overlap
+            }));
+        }
+        for (name, _) in rivals {
+            while client.inspect(name).await.expect("it answers").waiters.is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        cut();
+        let mut found = Vec::new();
+        for task in tasks {
+            found.extend(task.await.expect("it does not panic"));
+        }
+        found
+    })
 }

@@ -266,7 +266,7 @@ impl Recipe {
                 let election = Election::new(client, name).lease(lease).margin(margin);
                 let within = |t| election.campaign_within("me", t);
                 // There is no try, but there are short campaigns.
-                let once = election.campaign_within("me", Duration::from_millis(200));
+                let once = election.campaign_within("me", Duration::from_secs(1));
                 by!(how, Grip::Leader, once, within, election.campaign("me"))
             }
             Recipe::Reentrant => {

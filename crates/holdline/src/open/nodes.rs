@@ -6,8 +6,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Promises, Store};
 use crate::stores::quorum::lazy::{Lazy, Opener};
 use crate::stores::quorum::{self, Quorum};
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,32 +65,42 @@ fn opener(url: &str) -> Opener {
 /// when a majority has had its time. An error that no waiting mends is told at once.
 async fn all(openers: &[Opener]) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> = openers.iter().map(|_| Outcome::Silent).collect();
-    let mut opening: FuturesUnordered<_> = openers
-        .iter()
-        .enumerate()
-        .map(|(at, opener)| {
-            let store = opener();
-            async move { (at, store.await) }
-        })
-        .collect();
+    let mut opening = FuturesUnordered::new();
+    let mut open = 0;
+    for (at, opener) in openers.iter().enumerate() {
+        let mut store = opener();
+        match store.as_mut().now_or_never() {
+            // What is said before anybody is asked is about the URL.
+            Some(Err(error)) if !error.retryable() => return Err(error),
+            Some(Err(error)) => outcomes[at] = Outcome::Failed(error),
+            Some(Ok(store)) => {
+                outcomes[at] = Outcome::Opened(store);
+                open += 1;
+            }
+            None => opening.push(async move { (at, store.await) }),
+        }
+    }
     let mut limit = clock::now().after(LIMIT);
-    let (mut open, mut late) = (0, false);
-    while !late {
+    loop {
+        if open > openers.len() / 2 {
+            limit = limit.min(clock::now().after(GRACE));
+        }
         match clock::within(limit, opening.next()).await {
-            None => late = true,
-            Some(None) => break,
-            Some(Some((_, Err(error)))) if !error.retryable() => return Err(error),
+            None | Some(None) => return Ok(outcomes),
+            Some(Some((_, Err(error)))) if lasting(&error) => return Err(error),
             Some(Some((at, Err(error)))) => outcomes[at] = Outcome::Failed(error),
             Some(Some((at, Ok(store)))) => {
                 outcomes[at] = Outcome::Opened(store);
                 open += 1;
-                if open == openers.len() / 2 + 1 {
-                    limit = limit.min(clock::now().after(GRACE));
-                }
             }
         }
     }
-    Ok(outcomes)
+}
+
+/// Whether no waiting mends what a node said. That something else answers at its address is not of
+/// that kind: so does a proxy whose server is away.
+fn lasting(error: &Error) -> bool {
+    !error.retryable() && error.kind() != ErrorKind::Invalid
 }
 
 /// The error of a quorum without a majority: it names each node that is away.

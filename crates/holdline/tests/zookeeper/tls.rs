@@ -83,6 +83,7 @@ async fn over_tls() {
     .await;
     servers.kill(0);
     servers.restart(0);
+    crate::server::until("it is back", async || one.inspect("x").await.is_ok()).await;
     assert!(guard.is_valid());
     guard.unlock().await.expect("held");
     soon("its turn", waiter).await.expect("no panic").unlock().await.expect("held");
@@ -90,12 +91,13 @@ async fn over_tls() {
     let plain = open(&format!("zk://127.0.0.1:{port}")).await.expect("a good URL");
     let lock = Mutex::new(&plain, "x").lease(Duration::from_secs(2));
     let error = soon("no", lock.lock()).await.expect_err("it wants TLS");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:#}");
     let other = tempfile::tempdir().expect("a temporary folder");
     assert!(certificates(other.path()));
     is_refused(&format!("{url}&ca_file={}", file(&other, "ca.pem"))).await;
-    is_refused(&good.replace(&port.to_string(), servers.hosts()[0].rsplit(':').next().expect("")))
-        .await;
+    let plain = servers.hosts()[0].rsplit(':').next().expect("a port").to_owned();
+    let plain = good.replace(&port.to_string(), &plain);
+    crate::strangers::is_named(&plain, "speaks no TLS; write zookeeper://").await;
     works(&one).await;
 }
 

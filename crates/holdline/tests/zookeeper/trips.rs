@@ -38,7 +38,7 @@ async fn a_lock_and_unlock_are_two_round_trips() {
     link.delay(TRIP / 2);
     for (name, reads) in [("x", false), ("rw", true)] {
         let trips = trips(&client, name, reads).await;
-        assert!((2.0..2.6).contains(&trips), "{trips} round trips for a lock and unlock");
+        assert!((2.0..2.9).contains(&trips), "{trips} round trips for a lock and unlock");
     }
     // A try that fails is one: sync and list go out together.
     link.mend();
@@ -52,6 +52,6 @@ async fn a_lock_and_unlock_are_two_round_trips() {
         best = best.min(began.elapsed());
     }
     let trips = best.as_secs_f64() / TRIP.as_secs_f64();
-    assert!((1.0..1.6).contains(&trips), "{trips} round trips for a failed try");
+    assert!((1.0..1.9).contains(&trips), "{trips} round trips for a failed try");
     held.unlock().await.expect("held");
 }

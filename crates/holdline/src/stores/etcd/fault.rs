@@ -33,6 +33,7 @@ pub(super) fn judge(status: &Status) -> Verdict {
         | Code::Cancelled
         | Code::Unknown
         | Code::Foreign
+        | Code::Silent
         | Code::Internal
         | Code::Aborted => Verdict::Elsewhere,
         _ => Verdict::Final,

@@ -32,6 +32,8 @@ pub(super) enum Code {
     Unauthenticated,
     /// Whatever answers there, it is no etcd.
     Foreign,
+    /// It takes a connection, and says nothing to what begins TLS.
+    Silent,
     Other,
 }
 

@@ -90,6 +90,12 @@ impl House {
             // One that deletes whatever is there must not come when the key is another ticket's.
             let blind = place.create == 0 && !place.doubtful;
             place.doubtful |= blind;
+            if place.flights > 0 {
+                // Written by a second try, and the first has no answer yet.
+                place.doubtful = true;
+                let lease = place.session.lease;
+                place.doubts.push(lease);
+            }
             (place.key.clone(), place.create, blind)
         };
         let turn = self.leaving.acquire().await;
@@ -111,7 +117,8 @@ impl House {
     /// What lets the next one come along, if a holder leaves who has the lock for himself.
     fn exit(&self, record: &Record) -> Option<Exit<'_>> {
         let place = record.place();
-        let alone = record.capacity == 1 && place.admitted && !place.gone && !place.doubtful;
+        let known = !place.gone && !place.doubtful && place.flights == 0;
+        let alone = record.capacity == 1 && place.admitted && known;
         alone.then(|| self.exits.open(&record.prefix))
     }
 

@@ -126,7 +126,7 @@ impl Record {
         }
     }
 
-    /// Waits until no write of its key is under way.
+    /// Waits until it is known whether its key is written, or that nobody knows.
     ///
     /// # Cancel safety
     ///
@@ -135,8 +135,11 @@ impl Record {
         loop {
             let mut landed = std::pin::pin!(self.landed.notified());
             landed.as_mut().enable();
-            if self.place().flights == 0 {
-                return;
+            {
+                let place = self.place();
+                if place.flights == 0 || place.create != 0 {
+                    return;
+                }
             }
             landed.await;
         }

@@ -46,10 +46,15 @@ mod without {
 
 #[cfg(feature = "etcd-tls")]
 mod with {
+    use super::super::grpc::Code;
     use super::{Address, Result, Socket, Status, TcpStream};
     use rustls::ClientConfig;
     use rustls::pki_types::ServerName;
     use std::sync::Arc;
+    use std::time::Duration;
+
+    /// How long a server may take to begin TLS: less than any call may take.
+    const HANDSHAKE: Duration = Duration::from_millis(900);
 
     /// Whom to trust, and who we are: as it stands in the files when a connection is made, so that
     /// certificates can be renewed there.
@@ -86,7 +91,13 @@ mod with {
         let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(name).map_err(Status::unsent)?;
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let socket = connector.connect(name, socket).await.map_err(|error| unwelcome(&error))?;
+        // A port without TLS may wait for a line to end that never does.
+        let Ok(socket) = tokio::time::timeout(HANDSHAKE, connector.connect(name, socket)).await
+        else {
+            let what = "it says nothing to TLS; write etcd: if it is to be plain";
+            return Err(Status { unsent: true, ..Status::new(Code::Silent, what) });
+        };
+        let socket = socket.map_err(|error| unwelcome(&error))?;
         Ok(Box::new(socket))
     }
 

@@ -78,6 +78,9 @@ struct Shared {
 /// been carried out, or it never will be.
 const BAR: Duration = Duration::from_secs(60);
 
+/// When opening has taken so long, it is asked what is there.
+const SUSPICIOUS: Duration = Duration::from_millis(700);
+
 impl Redis {
     fn new(config: Config) -> Result<Redis> {
         let mut bytes = [0; 16];
@@ -363,7 +366,7 @@ pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let config = Config::read(scheme, rest)?;
     let limit = clock::now().after(config.timeout);
     let why = async {
-        clock::pause(config.timeout / 2).await;
+        clock::pause(SUSPICIOUS.min(config.timeout / 2)).await;
         probe::why(&config).await
     };
     let error = tokio::select! {

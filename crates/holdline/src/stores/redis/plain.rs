@@ -14,6 +14,7 @@ use super::config::Config;
 use super::ears::Ears;
 use super::evictions::{self, SUFFIX_BESIDE};
 use super::fault::Fault;
+use super::flights::Flights;
 use super::keys::beside;
 use super::link::{Link, Script};
 use super::wire::{describe, text_of};
@@ -80,7 +81,9 @@ pub(super) struct Found {
 
 pub(super) struct Plain {
     shared: Arc<Shared>,
-    link: Link,
+    link: Arc<Link>,
+    /// The connection over which tickets ask: its own, or that of the store that it is the twin of.
+    asks: Arc<Link>,
 }
 
 /// What a store and its twin share.
@@ -88,6 +91,7 @@ struct Shared {
     config: Arc<Config>,
     form: Box<dyn Form>,
     ears: Ears,
+    flights: Flights,
     /// Whether waiters are told.
     wakes: bool,
     address: String,
@@ -102,12 +106,14 @@ impl Plain {
     pub(super) fn new(config: Arc<Config>, link: Link, form: Box<dyn Form>) -> Self {
         let shared = Shared {
             ears: Ears::new(Arc::clone(&config), None, form.tells()),
+            flights: Flights::default(),
             wakes: form.channel("x").is_some(),
             address: config.address(),
             config,
             form,
         };
-        Plain { shared: Arc::new(shared), link }
+        let link = Arc::new(link);
+        Plain { shared: Arc::new(shared), asks: Arc::clone(&link), link }
     }
 
     fn key(&self, line: &Name) -> String {
@@ -182,7 +188,11 @@ impl Plain {
             command.arg(&owner).arg(lease).arg(note).arg(keep);
             form.to_enter(key, command);
         };
-        let (answer, _) = self.run(form.scripts()[0], key, &fill).await?;
+        let flight = (keep == 0).then(|| self.shared.flights.begin(ticket.id));
+        let (answer, repeated) = self.run(form.scripts()[0], key, &fill).await?;
+        if let Some(flight) = flight.filter(|_| !repeated) {
+            flight.landed();
+        }
         match &answer {
             Value::BulkString(whose) if whose == owner.as_bytes() => {
                 return Ok(Standing::Admitted(NO_TOKEN));
@@ -212,11 +222,36 @@ impl Plain {
             command.arg(&owner);
             form.to_leave(&key, command);
         };
-        match self.run(form.scripts()[1], &key, &fill).await? {
+        let answer = if self.shared.flights.in_doubt(id) {
+            self.follow(&key, &fill).await?
+        } else {
+            self.run(form.scripts()[1], &key, &fill).await?
+        };
+        self.shared.flights.forget(id);
+        match answer {
             (Value::Int(0), false) => Ok(false),
             (Value::Int(0), true) => Err(half_known(address, line)),
             (Value::Int(done), _) => Ok(self.told(&key, done)),
             (answer, _) => Err(self.nonsense(&answer)),
+        }
+    }
+
+    /// Leaves behind a request to enter that was given up unanswered: over the connection by which
+    /// it went, so that the server cannot carry it out later. Over another if that one is of no
+    /// use; then it may, and the lock is held for one lease.
+    async fn follow(
+        &self,
+        key: &str,
+        fill: &(dyn Fn(&mut Cmd) + Sync),
+    ) -> Result<(Value, bool), Error> {
+        let script = self.shared.form.scripts()[1];
+        let all = |command: &mut Cmd| {
+            command.arg(1).arg(key);
+            fill(command);
+        };
+        match self.asks.run(script, 2 * key.len() + 512, &all).await {
+            Ok(value) => Ok((value, false)),
+            Err(_) => self.run(script, key, fill).await,
         }
     }
 
@@ -379,8 +414,9 @@ impl Store for Plain {
     }
 
     fn twin(&self) -> Arc<dyn Store> {
-        let link = Link::new(Arc::clone(&self.shared.config), String::new());
-        Arc::new(Plain { shared: Arc::clone(&self.shared), link })
+        let link = Arc::new(Link::new(Arc::clone(&self.shared.config), String::new()));
+        let (shared, asks) = (Arc::clone(&self.shared), Arc::clone(&self.asks));
+        Arc::new(Plain { shared, link, asks })
     }
 
     fn alarm(&self, _alarm: Alarm) {}

@@ -37,8 +37,9 @@ enum Stage {
 
 /// A channel that nobody needs is kept for so long.
 const LINGER: Duration = Duration::from_secs(5);
-/// A ticket that waits is heard of every second; after so long without, it was forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(60);
+/// A ticket that waits is heard of every second; after so long without, it waits no more. (One that
+/// was told to wait and gives up then need not leave, since it has no place.)
+const FORGOTTEN: Duration = Duration::from_secs(5);
 
 impl Topics {
     fn map(&self) -> MutexGuard<'_, HashMap<String, Topic>> {

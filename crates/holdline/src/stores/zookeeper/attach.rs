@@ -118,18 +118,23 @@ pub(super) async fn introduce<T>(
     silence: Duration,
     new: &Ident,
 ) -> Result<(Wire<T>, Ident), Failure> {
+    let found = |stranger| Failure::Over(Zk::Stranger(stranger, host.to_owned()));
     let mut attempt = std::pin::pin!(attach(address, host, silence, new, 0));
-    let early = timeout(SUSPICIOUS, &mut attempt).await;
-    if let Ok(done @ (Ok(_) | Err(Failure::Absent | Failure::Over(_)))) = early {
-        return done;
-    }
-    if let Some(stranger) = identify(address, host).await {
-        return Err(Failure::Over(Zk::Stranger(stranger, host.to_owned())));
-    }
-    match early {
-        Ok(done) => done,
-        Err(_) => attempt.await,
-    }
+    let look = async {
+        tokio::time::sleep(SUSPICIOUS).await;
+        identify(address, host).await
+    };
+    let failed = tokio::select! {
+        done = &mut attempt => match done {
+            Ok(_) | Err(Failure::Absent | Failure::Over(_)) => return done,
+            Err(failed) => failed,
+        },
+        stranger = look => match stranger {
+            Some(stranger) => return Err(found(stranger)),
+            None => return attempt.await,
+        },
+    };
+    Err(identify(address, host).await.map_or(failed, found))
 }
 
 /// After this time without an answer it is asked what it is that listens there.

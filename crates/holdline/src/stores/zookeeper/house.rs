@@ -220,7 +220,11 @@ impl House {
         }
         let records: Vec<_> = self.records().values().cloned().collect();
         let theirs = records.iter().filter(|record| record.session.id == id);
-        theirs.for_each(|record| record.lose(&self.alarm.0));
+        let now = clock::now();
+        for record in theirs {
+            record.lose(&self.alarm.0);
+            record.place().abandon(now);
+        }
     }
 
     /// Takes in how a request failed.

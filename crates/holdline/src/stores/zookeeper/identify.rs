@@ -5,13 +5,14 @@
 
 use super::address::Address;
 use super::codes::Stranger;
+use futures_util::future::Either;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// How long an answer may take.
-const LIMIT: Duration = Duration::from_millis(400);
+const LIMIT: Duration = Duration::from_secs(1);
 
 const HTTP: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 /// One of ZooKeeper's words of four letters: the server answers in any case, if only that this
@@ -26,8 +27,20 @@ const HELLO: &[u8] =
 /// Says what answers there, if that is something else than what the address tells.
 pub(super) async fn identify(address: &Address, host: &str) -> Option<Stranger> {
     let (http, other) = if address.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
-    let (http, other) = futures_util::future::join(says(host, http), says(host, other)).await;
-    match (&http[..], &other[..]) {
+    let http = async { verdict(address, &says(host, http, 5).await, &[]) };
+    let other = async { verdict(address, &[], &says(host, other, 64).await) };
+    let (http, other) = (std::pin::pin!(http), std::pin::pin!(other));
+    // Who answers one question may wait for more of the other.
+    match futures_util::future::select(http, other).await {
+        Either::Left((None, other)) => other.await,
+        Either::Right((None, http)) => http.await,
+        Either::Left((found, _)) | Either::Right((found, _)) => found,
+    }
+}
+
+/// What the answers show.
+fn verdict(address: &Address, http: &[u8], other: &[u8]) -> Option<Stranger> {
+    match (http, other) {
         (_, [0x15 | 0x16, 3, ..]) | ([0x15, 3, ..], _) => (!address.tls).then_some(Stranger::Tls),
         (http, _) if http.starts_with(b"HTTP/") => Some(Stranger::Http),
         (_, other) if address.tls && is_zookeeper(other) => Some(Stranger::Plain),
@@ -43,13 +56,13 @@ fn is_zookeeper(answer: &[u8]) -> bool {
         .any(|words| answer.contains(words))
 }
 
-/// The beginning of what is answered, if anything is.
-async fn says(host: &str, question: &[u8]) -> Vec<u8> {
+/// The first bytes of what is answered, if anything is.
+async fn says(host: &str, question: &[u8], enough: usize) -> Vec<u8> {
     let mut answer = Vec::new();
     let ask = async {
         let mut socket = TcpStream::connect(host).await.ok()?;
         socket.write_all(question).await.ok()?;
-        while answer.len() < 64 && socket.read_buf(&mut answer).await.ok()? > 0 {}
+        while answer.len() < enough && socket.read_buf(&mut answer).await.ok()? > 0 {}
         Some(())
     };
     let _ = timeout(LIMIT, ask).await;

@@ -229,6 +229,14 @@ impl Place {
         Some((self.token(), self.admitted))
     }
 
+    /// Its session is over for us, and it keeps others out for as long as the servers have it: it
+    /// is to be removed. One that is held is not, before its holder is sure to know of the loss.
+    pub(super) fn abandon(&mut self, now: Time) {
+        if !self.admitted {
+            self.due = self.due.min(now);
+        }
+    }
+
     /// If it is wanted no more, it is gone, and being given up: then whether somebody held it who
     /// has not been told.
     fn lapse(&mut self, now: Time) -> Option<bool> {

@@ -88,7 +88,7 @@ fn one(row: &Row, plan: Plan) {
     let pen = Writer::open(&folder.path().join("history.jsonl"), &name, "injector").unwrap();
     let crowd = Crowd::gather(&folder, &name, &subject.url(), LEASE);
     let pulse = pulse::Pulse::start(&folder.path().join("history.jsonl"), &name, None);
-    let mut scene = Scene { row, plan, name, folder, pen, subject, crowd, took: Vec::new() };
+    let mut scene = Scene { row, name, folder, pen, subject, crowd, took: Vec::new() };
     scene.all_served("at the start");
     for turn in 0..plan.rounds.0.max(plan.rounds.1) {
         if turn < plan.rounds.0 {
@@ -109,7 +109,6 @@ fn one(row: &Row, plan: Plan) {
 /// A store, its clients, and what is written down about them.
 struct Scene<'a> {
     row: &'a Row,
-    plan: Plan,
     name: String,
     folder: Folder,
     pen: Writer,
@@ -196,9 +195,7 @@ impl Scene<'_> {
     }
 
     fn expect(&self, queues: bool, fences: bool) -> Expect {
-        // The first freeze finds a holder, and lasts longer than its lease.
-        let min_expiries = usize::from(self.plan.rounds.1 > 0 && self.plan.frozen > LEASE * 2);
-        let mut expect = Expect { fifo: queues, min_expiries, ..self.row.expect() };
+        let mut expect = Expect { fifo: queues, ..self.row.expect() };
         if !fences {
             expect.fences = Fences::None;
         }

@@ -72,6 +72,11 @@ async fn act(part: &Part) {
     }
 }
 
+/// Only a store that was there once is waited for.
+async fn reached(client: &Client) {
+    while client.inspect("anything").await.is_err() {}
+}
+
 /// Somebody who wants the mutex, or to lead, again and again.
 struct Actor {
     pen: Arc<Writer>,
@@ -89,6 +94,7 @@ impl Actor {
         let opened = opened(&part.url).await;
         let witness = Witness::new(Arc::clone(opened.store()), Arc::clone(&pen), false);
         let client = Client::new(Arc::new(witness));
+        reached(&client).await;
         let lock = if leads { election(&part.run) } else { mutex(&part.run) };
         let lease = Duration::from_millis(part.lease_ms);
         let (name, stop) = (name.to_owned(), Arc::clone(stop));
@@ -178,6 +184,7 @@ impl Actor {
 async fn observe(part: Part, name: String, stop: Arc<AtomicBool>) {
     let pen = Writer::open(&part.observed, &part.run, &name).unwrap();
     let client = opened(&part.url).await;
+    reached(&client).await;
     let mut observer = Election::new(&client, election(&part.run)).observe().every(LOOK);
     while !stop.load(Ordering::Acquire) {
         // The last of them may have to wait for a change that does not come any more.

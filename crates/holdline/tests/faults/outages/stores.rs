@@ -56,7 +56,7 @@ const fn secs(seconds: u64) -> Duration {
 pub(crate) fn rows() -> Vec<Row> {
     vec![
         #[cfg(feature = "sqlite")]
-        Row { name: "sqlite", open: sqlite::open, late: secs(1), session: secs(0) },
+        Row { name: "sqlite", open: || Some(sqlite::open()), late: secs(1), session: secs(0) },
         #[cfg(feature = "redis")]
         Row { name: "redis", open: || redis::open("", 1), late: secs(2), session: secs(0) },
         #[cfg(feature = "redis")]
@@ -90,9 +90,9 @@ mod sqlite {
         frozen: Option<Connection>,
     }
 
-    pub(super) fn open() -> Option<Box<dyn Subject>> {
+    pub(super) fn open() -> Box<dyn Subject> {
         let folder = tempfile::tempdir().unwrap();
-        Some(Box::new(File { folder, frozen: None }))
+        Box::new(File { folder, frozen: None })
     }
 
     impl Subject for File {
@@ -152,19 +152,27 @@ mod redis {
         }
 
         fn kill(&mut self, nodes: &[usize]) {
-            nodes.iter().for_each(|at| Process::kill(&mut self.servers[*at]));
+            for at in nodes {
+                Process::kill(&mut self.servers[*at]);
+            }
         }
 
         fn start(&mut self, nodes: &[usize]) {
-            nodes.iter().for_each(|at| Process::restart(&mut self.servers[*at]));
+            for at in nodes {
+                Process::restart(&mut self.servers[*at]);
+            }
         }
 
         fn stop(&mut self, nodes: &[usize]) {
-            nodes.iter().for_each(|at| Process::pause(&self.servers[*at]));
+            for at in nodes {
+                Process::pause(&self.servers[*at]);
+            }
         }
 
         fn go_on(&mut self, nodes: &[usize]) {
-            nodes.iter().for_each(|at| Process::thaw(&self.servers[*at]));
+            for at in nodes {
+                Process::thaw(&self.servers[*at]);
+            }
         }
     }
 }
@@ -198,21 +206,33 @@ macro_rules! cluster {
                 }
 
                 fn kill(&mut self, nodes: &[usize]) {
-                    nodes.iter().for_each(|at| self.0.kill(*at));
+                    for at in nodes {
+                        self.0.kill(*at);
+                    }
                 }
 
                 fn start(&mut self, nodes: &[usize]) {
-                    nodes.iter().for_each(|at| self.0.begin(*at));
-                    nodes.iter().for_each(|at| self.0.wait(*at));
+                    for at in nodes {
+                        self.0.begin(*at);
+                    }
+                    for at in nodes {
+                        self.0.wait(*at);
+                    }
                 }
 
                 fn stop(&mut self, nodes: &[usize]) {
-                    nodes.iter().for_each(|at| self.0.signal(*at, Signal::STOP));
+                    for at in nodes {
+                        self.0.signal(*at, Signal::STOP);
+                    }
                 }
 
                 fn go_on(&mut self, nodes: &[usize]) {
-                    nodes.iter().for_each(|at| self.0.signal(*at, Signal::CONT));
-                    nodes.iter().for_each(|at| self.0.wait(*at));
+                    for at in nodes {
+                        self.0.signal(*at, Signal::CONT);
+                    }
+                    for at in nodes {
+                        self.0.wait(*at);
+                    }
                 }
             }
         }
