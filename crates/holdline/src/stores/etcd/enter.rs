@@ -137,7 +137,7 @@ impl House {
                 }
                 return Ok(record);
             }
-            self.forget(&record); // what it may have written is gone with the lease
+            self.forget(&record); // what it may have written goes with the lease
         }
         // More requests than the server works off would only pile up there.
         let permit = Arc::clone(&self.entering).acquire_owned().await.ok();
@@ -311,18 +311,24 @@ impl House {
             return Ok(Standing::Lost);
         };
         let seq = token(seq);
-        if !self.update(record, request).await? {
-            record.lose(&self.alarm.0);
-            return Ok(Standing::Lost);
+        for _ in 0..TRIES {
+            if !self.update(record, request).await? {
+                record.lose(&self.alarm.0);
+                return Ok(Standing::Lost);
+            }
+            if !admitted {
+                return Ok(request.waiting(Some(seq)));
+            }
+            let session = Arc::clone(&record.place().session);
+            if !session.good_for(began.after(ticket.lease)).await || record.place().gone {
+                return Ok(Standing::Lost);
+            }
+            // The sign of life may have told of an election.
+            if !session.is_outdated(&self.wire) {
+                return Ok(Standing::Admitted(seq));
+            }
         }
-        if !admitted {
-            return Ok(request.waiting(Some(seq)));
-        }
-        let session = Arc::clone(&record.place().session);
-        if !session.good_for(began.after(ticket.lease)).await || record.place().gone {
-            return Ok(Standing::Lost);
-        }
-        Ok(Standing::Admitted(seq))
+        Err(self.elections())
     }
 }
 

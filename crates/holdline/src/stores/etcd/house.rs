@@ -203,7 +203,7 @@ impl House {
             }
         }
         self.hub.tidy();
-        self.sessions.tidy(now);
+        self.sessions.tidy(now, &self.wire);
     }
 
     /// Whether a ticket has lapsed not long ago.

@@ -12,6 +12,7 @@ use super::line;
 use super::proto::{Op, Put, Txn};
 use super::record::{Place, Record};
 use super::session::seconds_for;
+use super::wire::Wire;
 use crate::error::Result;
 use crate::store::{Enter, Refusal, Standing, Ticket, refuse};
 use holdline_kernel::Time;
@@ -69,7 +70,7 @@ impl House {
         let ticket = request.ticket;
         let (lease, key, create, old) = {
             let place = record.place();
-            let lease = fitting(&place, ticket);
+            let lease = fitting(&place, ticket, &self.wire);
             let same = place.weight == ticket.weight && *place.note == **request.note;
             if lease.is_none() && same && place.noted {
                 return Ok(true);
@@ -168,10 +169,11 @@ impl House {
 const MOST: usize = 16;
 
 /// The lease of the session that a place should be on, if not the one that it is on.
-fn fitting(place: &Place, ticket: &Ticket) -> Option<Duration> {
+fn fitting(place: &Place, ticket: &Ticket, wire: &Wire) -> Option<Duration> {
+    let outdated = place.session.is_outdated(wire);
     if place.admitted {
-        return (!place.session.suits(ticket.lease)).then_some(ticket.lease);
+        return (outdated || !place.session.suits(ticket.lease)).then_some(ticket.lease);
     }
     let lease = waiting_lease(ticket);
-    (place.session.seconds > seconds_for(lease)).then_some(lease)
+    (outdated || place.session.seconds > seconds_for(lease)).then_some(lease)
 }

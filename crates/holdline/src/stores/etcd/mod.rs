@@ -42,6 +42,7 @@ mod recent;
 mod record;
 mod session;
 mod sessions;
+mod slot;
 mod swap;
 mod tls;
 mod wire;

@@ -3,7 +3,8 @@
 use super::hub::{News, Watching};
 use super::line::{self, Member};
 use super::proto;
-use super::session::{Session, Slot};
+use super::session::Session;
+use super::slot::Slot;
 use crate::names::Name;
 use crate::store::{Alarm, Ticket, TicketId};
 use holdline_kernel::Time;
