@@ -4,8 +4,8 @@
 //! goroutines that want one name have a session each, as its documentation shows. What a Go program
 //! gains that puts a `sync.Mutex` in front of one session is shown beside it.
 
+use crate::competitor::{Server, cells, check, drained, in_turns, of_theirs, servers};
 use crate::report::{Cell, Report, Table};
-use crate::rival::{Server, cells, check, drained, in_turns, of_theirs, servers};
 use crate::target::fresh;
 use crate::worker::{Worker, args};
 use crate::{Common, Failure, runtime};

@@ -5,7 +5,7 @@ use crate::redis;
 use crate::report::{Cell, Report, Table, ratio, time};
 use crate::stats::{Spread, Waits, seconds};
 use crate::target::{Target, Targets, fresh};
-use crate::worker::{Grant, Worker, args, crew};
+use crate::worker::{Grant, Worker, args, workers};
 use crate::{Common, Failure, runtime};
 use holdline::{Client, Mutex};
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ fn release(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<
     for _ in 0..common.rounds() {
         let name = fresh("handoff");
         trips.extend(round_trip(target)?);
-        rounds.push(latencies(&crew(2, &args("compete", &target.url, &name, &more))?));
+        rounds.push(latencies(&workers(2, &args("compete", &target.url, &name, &more))?));
     }
     let of = |what: &dyn Fn(&Waits) -> f64| Cell::times(rounds.iter().map(what));
     let medians = Spread::of(rounds.iter().map(|round| round.percentile(50.0)));
@@ -97,9 +97,9 @@ fn round_trip(target: &Target) -> Result<Option<f64>, Failure> {
 
 /// The times between a release and the next acquisition, if that was by the other process, and it
 /// waited already. Tokens tell who came next.
-fn latencies(crew: &[Vec<Grant>]) -> Waits {
+fn latencies(workers: &[Vec<Grant>]) -> Waits {
     let mut grants: Vec<(usize, &Grant)> = Vec::new();
-    for (process, of) in crew.iter().enumerate() {
+    for (process, of) in workers.iter().enumerate() {
         grants.extend(of.iter().map(|grant| (process, grant)));
     }
     grants.sort_by_key(|(_, grant)| grant.token);
@@ -115,7 +115,7 @@ fn latencies(crew: &[Vec<Grant>]) -> Waits {
 fn kill(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Cell>, Failure> {
     let runtime = runtime()?;
     let client = runtime.block_on(target.open())?;
-    let promised = client.promises().crash_release;
+    let promised = client.capabilities().crash_release;
     // Where a crash is noticed at once, the lease must not be what ends it.
     let lease = Duration::from_secs(if promised { 10 } else { 1 });
     let kills = if promised && !common.quick { 20 } else { 5 };

@@ -4,8 +4,8 @@ use crate::Common;
 use crate::report::{Cell, Report, Table, ratio};
 use crate::stats::Spread;
 use holdline_kernel::{
-    Claim, Deck, Enter, Event, Head, Hold, Lease, Line, Manner, Place, Schedule, Seq, Standing,
-    Ticket, TicketId, Time,
+    Acquisition, Backoff, Enter, Event, Head, Lease, LeaseTimer, Line, MemoryPlaces, Place, Seq,
+    Standing, Ticket, TicketId, Time, WaitMode,
 };
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -36,7 +36,7 @@ pub(crate) fn run(common: &Common, report: &mut Report) {
 /// A line in memory, at a time that stands still.
 struct Memory {
     head: Head,
-    deck: Deck<()>,
+    deck: MemoryPlaces<()>,
     capacity: u32,
     next: u128,
 }
@@ -44,7 +44,8 @@ struct Memory {
 impl Memory {
     /// With so many in it: readers who hold, or one who holds and the others who wait.
     fn with(places: u32, capacity: u32) -> Self {
-        let mut memory = Memory { head: Head::default(), deck: Deck::default(), capacity, next: 0 };
+        let mut memory =
+            Memory { head: Head::default(), deck: MemoryPlaces::default(), capacity, next: 0 };
         for _ in 0..places + u32::from(capacity == 1) {
             let ticket = memory.ticket();
             memory.enter(&ticket, Enter::Queue);
@@ -62,13 +63,13 @@ impl Memory {
             weight: 1,
             capacity: self.capacity,
             lease: hour,
-            patience: hour,
-            span: 1,
-            floor: 0,
+            wait_lease: hour,
+            token_count: 1,
+            min_token: 0,
         }
     }
 
-    fn line(&mut self) -> Line<'_, Deck<()>, impl FnMut(&Place<()>)> {
+    fn line(&mut self) -> Line<'_, MemoryPlaces<()>, impl FnMut(&Place<()>)> {
         let wake = |place: &Place<()>| {
             black_box(place.id);
         };
@@ -131,32 +132,34 @@ fn lines(common: &Common, who: &str, capacity: u32) -> (Table, f64) {
 }
 
 fn machines(common: &Common) -> Table {
-    let mut table = Table::new("Claim and hold", &["operation", "time"]);
+    let mut table = Table::new("Acquisition and hold", &["operation", "time"]);
     let lease = Lease { length: Duration::from_secs(10), margin: Duration::from_millis(500) };
     let waiting = Event::Reply {
         sent: Time(1),
         standing: Standing::Waiting { seq: Some(Seq(7)), again: Duration::from_secs(1) },
     };
     let steps = || {
-        let mut claim = Claim::new(Manner::Poll(Schedule::fixed(lease.margin)), lease, Time::NEVER);
-        claim.restart();
+        let mut acquisition =
+            Acquisition::new(WaitMode::Poll(Backoff::fixed(lease.margin)), lease, Time::NEVER);
+        acquisition.restart();
         move || {
-            black_box(claim.step(Time(2), 3, black_box(waiting)));
-            black_box(claim.step(Time(3), 4, black_box(Event::Woken)));
+            black_box(acquisition.step(Time(2), 3, black_box(waiting)));
+            black_box(acquisition.step(Time(3), 4, black_box(Event::Woken)));
         }
     };
     let halves: Vec<f64> = measure(common, steps).iter().map(|time| time / 2.0).collect();
-    table.row(["Claim::step".into(), Cell::times(halves)]);
+    table.row(["Acquisition::step".into(), Cell::times(halves)]);
     let next = || {
-        let mut hold = Hold::new(lease, Time(1), true);
+        let mut hold = LeaseTimer::new(lease, Time(1), true);
         let mut now = Time(1);
         move || {
-            now = now.after(lease.beat());
+            now = now.after(lease.renew_interval());
             black_box(hold.next(black_box(now)));
             hold.renewed(lease, now);
         }
     };
-    table.row(["Hold::next + Hold::renewed".into(), Cell::times(measure(common, next))]);
+    table
+        .row(["LeaseTimer::next + LeaseTimer::renewed".into(), Cell::times(measure(common, next))]);
     table
 }
 

@@ -11,7 +11,7 @@ use crate::stats::{Spread, seconds};
 use crate::target::{Target, Targets, fresh};
 use crate::{Common, Failure, runtime};
 use clap::Args;
-use holdline::{Mutex, Schedule};
+use holdline::{Backoff, Mutex};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,19 +37,19 @@ pub(crate) struct Options {
 /// One way to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Model {
-    schedule: Option<Schedule>,
+    schedule: Option<Backoff>,
     fair: bool,
     pub(crate) label: &'static str,
 }
 
-const fn model(label: &'static str, schedule: Schedule, fair: bool) -> Model {
+const fn model(label: &'static str, schedule: Backoff, fair: bool) -> Model {
     Model { schedule: Some(schedule), fair, label }
 }
 
-const FIFTY: Schedule = Schedule::fixed(Duration::from_millis(50));
-const SHRINKING: Schedule = Schedule::shrinking(Duration::from_millis(50));
-const EXPONENTIAL: Schedule =
-    Schedule::exponential(Duration::from_millis(5), Duration::from_millis(100)).jitter(50);
+const FIFTY: Backoff = Backoff::fixed(Duration::from_millis(50));
+const SHRINKING: Backoff = Backoff::shrinking(Duration::from_millis(50));
+const EXPONENTIAL: Backoff =
+    Backoff::exponential(Duration::from_millis(5), Duration::from_millis(100)).jitter(50);
 
 /// The ways to wait that are compared.
 pub(crate) const MODELS: [Model; 7] = [
@@ -124,7 +124,7 @@ async fn table(
 ) -> Result<Table, Failure> {
     let title = format!("{}: polling and listening, held for {hold_ms} ms", target.label);
     let mut table = Table::new(title, &COLUMNS);
-    let queues = target.open().await?.promises().queues;
+    let queues = target.open().await?.capabilities().fair_queue;
     for (at, model) in MODELS.iter().enumerate() {
         if model.fair && model.schedule.is_some() && !queues {
             continue; // without a line, polling is the unfair one

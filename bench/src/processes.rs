@@ -4,7 +4,7 @@
 use crate::report::{Cell, Report, Table, ratio};
 use crate::stats::{Shares, Waits};
 use crate::target::{Target, Targets, fresh};
-use crate::worker::{Grant, args, crew};
+use crate::worker::{Grant, args, workers};
 use crate::{Common, Failure};
 use std::collections::BTreeSet;
 
@@ -55,8 +55,8 @@ fn compete(common: &Common, target: &Target, hold_ms: u64) -> Result<Vec<Cell>, 
     let mut rounds = Vec::new();
     for _ in 0..common.rounds() {
         let name = fresh("processes");
-        let crew = crew(PROCESSES, &args("compete", &target.url, &name, &more))?;
-        rounds.push(Together::of(&crew));
+        let workers = workers(PROCESSES, &args("compete", &target.url, &name, &more))?;
+        rounds.push(Together::of(&workers));
     }
     let waits = |percent| Cell::times(rounds.iter().map(|r| r.waits.percentile(percent)));
     Ok(vec![
@@ -76,14 +76,14 @@ fn crowd(common: &Common, target: &Target, report: &mut Report) -> Result<Vec<Ce
         ("--hold-us", "10000".to_owned()),
         ("--tasks", TASKS.to_string()),
     ];
-    let crew = crew(PROCESSES, &args("compete", &target.url, &fresh("crowd"), &more))?;
+    let workers = workers(PROCESSES, &args("compete", &target.url, &fresh("crowd"), &more))?;
     let of_task = |task| {
         move |of: &Vec<Grant>| -> Vec<Grant> {
             of.iter().filter(|grant| grant.task == task).copied().collect()
         }
     };
-    let tasks: Vec<_> = (0..TASKS).flat_map(|task| crew.iter().map(of_task(task))).collect();
-    let (by_task, by_process) = (Together::of(&tasks), Together::of(&crew));
+    let tasks: Vec<_> = (0..TASKS).flat_map(|task| workers.iter().map(of_task(task))).collect();
+    let (by_task, by_process) = (Together::of(&tasks), Together::of(&workers));
     if target.is_redis() {
         report.check(
             format!(
@@ -110,14 +110,15 @@ struct Together {
 }
 
 impl Together {
-    fn of(crew: &[Vec<Grant>]) -> Self {
-        let start = crew.iter().map(|of| of.first().map_or(0, |grant| grant.asked)).max();
-        let end = crew.iter().map(|of| of.last().map_or(0, |grant| grant.got)).min();
+    fn of(workers: &[Vec<Grant>]) -> Self {
+        let start = workers.iter().map(|of| of.first().map_or(0, |grant| grant.asked)).max();
+        let end = workers.iter().map(|of| of.last().map_or(0, |grant| grant.got)).min();
         let (start, end) = (start.unwrap_or(0), end.unwrap_or(0));
         let inside = |grants: &&Grant| (start..=end).contains(&grants.got);
-        let shares: Vec<usize> = crew.iter().map(|of| of.iter().filter(inside).count()).collect();
+        let shares: Vec<usize> =
+            workers.iter().map(|of| of.iter().filter(inside).count()).collect();
         let seconds = end.saturating_sub(start) as f64 / 1e9;
-        let waits = crew.iter().flatten().map(Grant::wait).collect();
+        let waits = workers.iter().flatten().map(Grant::wait).collect();
         Together {
             rate: shares.iter().sum::<usize>() as f64 / seconds,
             waits: Waits::new(waits),
@@ -131,7 +132,7 @@ fn count(target: &Target, targets: &Targets, report: &mut Report) -> Result<Vec<
     std::fs::write(&file, "0\n")?;
     let path = file.to_str().ok_or("the temporary folder's name is not UTF-8")?.to_owned();
     let more = [("--locks", RAISES.to_string()), ("--counter", path)];
-    let crew = crew(PROCESSES, &args("compete", &target.url, &fresh("counter"), &more))?;
+    let workers = workers(PROCESSES, &args("compete", &target.url, &fresh("counter"), &more))?;
     let counted: usize = std::fs::read_to_string(&file)?.trim().parse()?;
     let expected = PROCESSES * RAISES;
     let label = &target.label;
@@ -140,13 +141,13 @@ fn count(target: &Target, targets: &Targets, report: &mut Report) -> Result<Vec<
         counted.to_string(),
         counted == expected,
     );
-    let rising = rising(&crew);
+    let rising = rising(&workers);
     report.check(
         format!("{label}: tokens rise strictly from holder to holder"),
         if rising { "they do" } else { "they do not" },
         rising,
     );
-    let together = Together::of(&crew);
+    let together = Together::of(&workers);
     report.check(
         format!("{label}: no process starves: largest/smallest share under {FAIR}"),
         ratio(together.shares.ratio()),
@@ -163,8 +164,8 @@ fn count(target: &Target, targets: &Targets, report: &mut Report) -> Result<Vec<
 }
 
 /// Whether whoever counted later had the higher token, and nobody counted twice.
-fn rising(crew: &[Vec<Grant>]) -> bool {
-    let mut grants: Vec<&Grant> = crew.iter().flatten().collect();
+fn rising(workers: &[Vec<Grant>]) -> bool {
+    let mut grants: Vec<&Grant> = workers.iter().flatten().collect();
     grants.sort_by_key(|grant| (grant.count, grant.token));
     let counts: BTreeSet<u64> = grants.iter().map(|grant| grant.count).collect();
     counts.len() == grants.len() && grants.is_sorted_by(|a, b| a.token < b.token)
@@ -180,18 +181,18 @@ mod tests {
 
     #[test]
     fn tokens_that_fall_or_counts_that_repeat_are_seen() {
-        let crew = |third: Grant| vec![vec![grant(1, 1, 0), grant(5, 3, 2)], vec![third]];
-        assert!(rising(&crew(grant(3, 2, 1))));
-        assert!(!rising(&crew(grant(7, 2, 1))));
-        assert!(!rising(&crew(grant(3, 2, 2))));
+        let workers = |third: Grant| vec![vec![grant(1, 1, 0), grant(5, 3, 2)], vec![third]];
+        assert!(rising(&workers(grant(3, 2, 1))));
+        assert!(!rising(&workers(grant(7, 2, 1))));
+        assert!(!rising(&workers(grant(3, 2, 2))));
     }
 
     #[test]
     fn shares_are_counted_while_all_compete() {
-        let crew = [
+        let workers = [
             vec![grant(1, 10, 0), grant(2, 20, 0), grant(3, 90, 0)],
             vec![grant(4, 15, 0), grant(5, 20, 0)],
         ];
-        assert!((Together::of(&crew).shares.ratio() - 1.0).abs() < 1e-9);
+        assert!((Together::of(&workers).shares.ratio() - 1.0).abs() < 1e-9);
     }
 }

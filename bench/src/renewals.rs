@@ -1,7 +1,7 @@
 //! Very many held locks in one process: what keeping them costs, and that none is lost.
 
+use crate::counting_store::{Burst, CountingStore, Counts};
 use crate::machine::{cpu_of_thread, resident};
-use crate::probe::{Burst, Counts, Probe};
 use crate::report::{Cell, Report, Table, time};
 use crate::stats::{Spread, seconds};
 use crate::target::{Target, fresh};
@@ -47,9 +47,9 @@ pub(crate) struct Found {
     valid: usize,
     bytes: Option<f64>,
     renewals: usize,
-    /// How long the keeper took to renew all of them when all were due at once.
+    /// How long the renewer took to renew all of them when all were due at once.
     all_at_once: Vec<f64>,
-    keeper_cpu: Option<f64>,
+    renewer_cpu: Option<f64>,
     watched_for: f64,
     /// The least that was ever left of a lock's time, as a part of its lease.
     least_left: f64,
@@ -64,7 +64,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
         "acquired in",
         "memory per lock",
         "all renewed at once in",
-        "keeper's CPU",
+        "renewer's CPU",
         "CPU per renewal",
         "least time left",
     ];
@@ -80,7 +80,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
         let locks = options.locks.unwrap_or(usual);
         let found = in_a_process(target, options, locks)?;
         check(target, locks, &found, report);
-        let cpu = found.keeper_cpu;
+        let cpu = found.renewer_cpu;
         table.row([
             target.label.as_str().into(),
             locks.into(),
@@ -96,7 +96,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
     table.note(
         "Memory is what the process grew by: the guard, its renewal, and in memory also the line. \
          All are renewed once at the same moment first, so that they fall due together: the worst \
-         case. The keeper's CPU is its thread's, as a part of one core.",
+         case. The renewer's CPU is its thread's, as a part of one core.",
     );
     report.table(table);
     Ok(())
@@ -142,16 +142,16 @@ fn in_a_process(target: &Target, options: &Options, locks: usize) -> Result<Foun
 pub(crate) async fn hold(options: &worker::Options) -> Result<Found, Failure> {
     let lease = Duration::from_millis(options.lease_ms);
     let (probe, counts) =
-        Probe::new(holdline::open(&options.url).await?.store().clone(), options.locks);
+        CountingStore::new(holdline::open(&options.url).await?.store().clone(), options.locks);
     let client = Client::new(probe);
-    // The keeper and the connections are there before memory is measured.
+    // The renewer and the connections are there before memory is measured.
     Mutex::new(&client, &options.name).lock().await?.unlock().await?;
     let (start, before) = (Instant::now(), resident());
     let guards = Arc::new(acquire(&client, options, lease).await?);
     let (acquired_in, after) = (seconds(start.elapsed()), resident());
     let grown = before.zip(after).map(|(before, after)| after.saturating_sub(before));
     align(&guards, lease).await?;
-    let cpu = cpu_of_thread("holdline-keeper");
+    let cpu = cpu_of_thread("holdline-renewer");
     counts.bursts().clear();
     let (start, mut least) = (Instant::now(), lease);
     while seconds(start.elapsed()) < options.seconds {
@@ -159,7 +159,7 @@ pub(crate) async fn hold(options: &worker::Options) -> Result<Found, Failure> {
         least = guards.iter().map(Guard::remaining).min().unwrap_or(lease).min(least);
     }
     let watched_for = seconds(start.elapsed());
-    let cpu = cpu.zip(cpu_of_thread("holdline-keeper"));
+    let cpu = cpu.zip(cpu_of_thread("holdline-renewer"));
     let (renewals, all_at_once) = bursts(&counts, options.locks);
     Ok(Found {
         acquired_in,
@@ -167,7 +167,7 @@ pub(crate) async fn hold(options: &worker::Options) -> Result<Found, Failure> {
         bytes: grown.map(|bytes| bytes as f64 / guards.len().max(1) as f64),
         renewals,
         all_at_once,
-        keeper_cpu: cpu.map(|(before, after)| seconds(after.saturating_sub(before))),
+        renewer_cpu: cpu.map(|(before, after)| seconds(after.saturating_sub(before))),
         watched_for,
         least_left: seconds(least) / seconds(lease),
     })

@@ -1,13 +1,13 @@
 //! 64 tasks of one process: on one name, on 64 names, with local handoff, and polling.
 
 use crate::compete::{Outcome, compete};
-use crate::probe::Probe;
+use crate::counting_store::CountingStore;
 use crate::redis;
 use crate::report::{Cell, Report, Table, ratio};
 use crate::stats::Spread;
 use crate::target::{Target, Targets, fresh};
 use crate::{Common, Failure, runtime};
-use holdline::{Client, Mutex, Schedule};
+use holdline::{Backoff, Client, Mutex};
 use std::time::Duration;
 
 const TASKS: usize = 64;
@@ -15,7 +15,7 @@ const TASKS: usize = 64;
 const AHEAD: f64 = 10.0;
 /// So much of the bare idiom's throughput must be left on Redis, with a name for each task.
 const OF_BARE: f64 = 0.8;
-/// Commands to the store for every lock, through the gate and with local handoff.
+/// Commands to the store for every lock, through the local queue and with local handoff.
 const CALLS: f64 = 2.0;
 const CALLS_HANDED: f64 = 0.1;
 
@@ -23,7 +23,7 @@ const CALLS_HANDED: f64 = 0.1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Names,
-    Gate,
+    LocalQueue,
     Handoff,
     Apart,
     PollFair,
@@ -32,12 +32,12 @@ enum Way {
 
 impl Way {
     const ALL: [Way; 6] =
-        [Way::Names, Way::Gate, Way::Handoff, Way::Apart, Way::PollFair, Way::PollUnfair];
+        [Way::Names, Way::LocalQueue, Way::Handoff, Way::Apart, Way::PollFair, Way::PollUnfair];
 
     fn label(self) -> &'static str {
         match self {
             Way::Names => "64 names",
-            Way::Gate => "one name",
+            Way::LocalQueue => "one name",
             Way::Handoff => "one name, handoff (64, 50 ms)",
             Way::Apart => "one name, a client each",
             Way::PollFair => "one name, a client each, polling 50 ms, fair",
@@ -51,10 +51,10 @@ impl Way {
     }
 
     fn lock(self, client: &Client, name: &str, task: usize) -> Mutex {
-        let fifty = Schedule::fixed(Duration::from_millis(50));
+        let fifty = Backoff::fixed(Duration::from_millis(50));
         match self {
             Way::Names => Mutex::new(client, format!("{name}-{task}")),
-            Way::Gate | Way::Apart => Mutex::new(client, name),
+            Way::LocalQueue | Way::Apart => Mutex::new(client, name),
             Way::Handoff => Mutex::new(client, name).handoff(64, Duration::from_millis(50)),
             Way::PollFair => Mutex::new(client, name).poll(fifty),
             Way::PollUnfair => Mutex::new(client, name).poll(fifty).unfair(),
@@ -83,8 +83,8 @@ async fn store(common: &Common, target: &Target, report: &mut Report) -> Result<
     let mut table = Table::new(format!("{}: 64 tasks of one process", target.label), &columns);
     let mut rates = Vec::new();
     for way in Way::ALL {
-        let promises = target.open().await?.promises();
-        if way == Way::Handoff && !promises.spans {
+        let capabilities = target.open().await?.capabilities();
+        if way == Way::Handoff && !capabilities.token_ranges {
             continue;
         }
         let time = Duration::from_secs_f64(common.seconds(1.0));
@@ -144,7 +144,7 @@ fn check(target: &Target, rates: &[(Way, f64, Option<f64>)], report: &mut Report
     let find = |way| rates.iter().find(|(of, ..)| *of == way);
     // Only those who take turns can be compared: whoever polls unfairly, and wants the lock again
     // at once, has it for himself.
-    if let (Some(listening), Some(polling)) = (find(Way::Gate), find(Way::PollFair)) {
+    if let (Some(listening), Some(polling)) = (find(Way::LocalQueue), find(Way::PollFair)) {
         let ahead = listening.1 / polling.1;
         report.check(
             format!(
@@ -155,7 +155,7 @@ fn check(target: &Target, rates: &[(Way, f64, Option<f64>)], report: &mut Report
             ahead >= AHEAD,
         );
     }
-    for (way, limit) in [(Way::Gate, CALLS), (Way::Handoff, CALLS_HANDED)] {
+    for (way, limit) in [(Way::LocalQueue, CALLS), (Way::Handoff, CALLS_HANDED)] {
         if let Some(&(_, _, Some(calls))) = find(way) {
             let what = format!("{}: {}: at most {limit} calls a lock", target.label, way.label());
             // The last of a run may have been on its way when the others were done.
@@ -177,7 +177,7 @@ async fn round(target: &Target, way: Way, time: Duration) -> Result<Outcome, Fai
 
 /// How often the store is asked for each lock. Counted apart, because counting costs time.
 async fn calls(target: &Target, way: Way, time: Duration) -> Result<f64, Failure> {
-    let (probe, counts) = Probe::new(target.open().await?.store().clone(), TASKS);
+    let (probe, counts) = CountingStore::new(target.open().await?.store().clone(), TASKS);
     let client = Client::new(probe);
     let name = fresh("calls");
     let locks: Vec<Mutex> = (0..TASKS).map(|task| way.lock(&client, &name, task)).collect();

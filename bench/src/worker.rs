@@ -1,4 +1,4 @@
-//! One process of a measurement, and the crew of processes that a measurement starts.
+//! One process of a measurement, and the workers of processes that a measurement starts.
 //!
 //! A worker says `ready`, waits for a line, does its work, and prints what it saw as one line of
 //! JSON. Times are by the library's clock, which all processes of a machine share.
@@ -18,7 +18,7 @@ pub(crate) enum Role {
     /// Locks, holds, releases, again.
     Compete,
     /// Locks, and holds until its input ends.
-    Hold,
+    LeaseTimer,
     /// Holds many locks for several leases.
     Renew,
     /// Locks and unlocks with nobody else there.
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             let grants = runtime.block_on(compete(options))?;
             say(&serde_json::to_string(&grants)?)
         }
-        Role::Hold => runtime.block_on(hold(options)),
+        Role::LeaseTimer => runtime.block_on(hold(options)),
         Role::Renew => say(&serde_json::to_string(&runtime.block_on(renewals::hold(options))?)?),
         Role::Alone => row::alone(options),
         Role::Wait => row::wait(options),
@@ -236,7 +236,7 @@ pub(crate) fn args(role: &str, url: &str, name: &str, more: &[(&str, String)]) -
 }
 
 /// Lets so many workers compete from the same moment on; what each of them got.
-pub(crate) fn crew(size: usize, args: &[String]) -> Result<Vec<Vec<Grant>>, Failure> {
+pub(crate) fn workers(size: usize, args: &[String]) -> Result<Vec<Vec<Grant>>, Failure> {
     let mut workers =
         (0..size).map(|_| Worker::start(args)).collect::<Result<Vec<_>, Failure>>()?;
     workers.iter_mut().try_for_each(Worker::ready)?;

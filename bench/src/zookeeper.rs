@@ -5,8 +5,8 @@
 //! thread that waits in Curator stands in ZooKeeper's line by itself; of ours, one task of each
 //! process.
 
+use crate::competitor::{Server, cells, check, drained, in_turns, of_theirs, servers};
 use crate::report::{Cell, Report, Table};
-use crate::rival::{Server, cells, check, drained, in_turns, of_theirs, servers};
 use crate::target::fresh;
 use crate::worker::{Worker, args};
 use crate::{Common, Failure, runtime};

@@ -141,7 +141,8 @@ pub struct Event {
     /// The process, or the task in it, in the test's words.
     #[serde(rename = "p")]
     pub process: String,
-    /// The operating system's process id, so that a restarted process is not taken for the old one.
+    /// The operating system's process id, so that a restarted process is not taken for the old
+    /// one.
     #[serde(default)]
     pub pid: u32,
     /// What was done.

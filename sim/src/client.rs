@@ -1,14 +1,15 @@
-//! A client: it runs the kernel's claims as the library's driver does.
+//! A client: it runs the kernel's acquisitions as the library's driver does.
 
 use crate::clock::Clock;
 use crate::invariants::{Fact, Lock, Settled};
-use crate::keeper::{Holding, Leaving};
-use crate::plan::{Bug, LEASES, LONGEST_WORK, PATIENCES, Plan};
+use crate::plan::{Bug, LEASES, LONGEST_WORK, Plan, WAIT_LEASES};
 use crate::quorum::End;
+use crate::renewer::{Holding, Leaving};
 use crate::server::{Answer, Request};
 use crate::world::{Event, Letter, World};
 use holdline_kernel::{
-    Action, Claim, Event as Happened, Hold, Lease, Manner, Schedule, Seq, Ticket, TicketId, Time,
+    Acquisition, Action, Backoff, Event as Happened, Lease, LeaseTimer, Seq, Ticket, TicketId,
+    Time, WaitMode,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub(crate) enum Alarm {
     Due { call: u64 },
     /// The wait is over.
     Wake { turn: u64 },
-    /// The keeper has something to do.
+    /// The renewer has something to do.
     Keep { turn: u64 },
     /// The work is done.
     Done { attempt: u64 },
@@ -34,13 +35,13 @@ pub(crate) enum Alarm {
     LeaveAgain { id: TicketId },
 }
 
-/// A claim, and what the driver knows beside it.
+/// An acquisition, and what the driver knows beside it.
 #[derive(Debug)]
 pub(crate) struct Claiming {
     pub(crate) lock: Lock,
     pub(crate) ticket: Ticket,
     pub(crate) lease: Lease,
-    claim: Claim,
+    acquisition: Acquisition,
     /// The request that is out, and when it was sent.
     call: Option<(u64, Time)>,
     /// The timer of the wait, if it waits.
@@ -129,7 +130,7 @@ impl World {
             Alarm::Begin => self.begin(client),
             Alarm::Due { call } => self.timed_out(client, call),
             Alarm::Wake { turn } => self.wake(client, turn),
-            Alarm::Keep { turn } => self.keeper_wakes(client, turn),
+            Alarm::Keep { turn } => self.renewer_wakes(client, turn),
             Alarm::Done { attempt } if self.clients[client].attempt == attempt => {
                 self.release(client);
             }
@@ -142,20 +143,20 @@ impl World {
         }
     }
 
-    fn manner(&mut self) -> Manner {
+    fn mode(&mut self) -> WaitMode {
         let ms = Duration::from_millis;
         let schedule = self.rng.pick(&[
-            Schedule::fixed(ms(50)),
-            Schedule::shrinking(ms(50)),
-            Schedule::exponential(ms(10), ms(200)).jitter(50),
+            Backoff::fixed(ms(50)),
+            Backoff::shrinking(ms(50)),
+            Backoff::exponential(ms(10), ms(200)).jitter(50),
         ]);
         match self.rng.below(10) {
-            0 => Manner::Try,
+            0 => WaitMode::Try,
             // It has no queue.
-            _ if self.plan.class.is_quorum() => Manner::Barge(schedule),
-            1 | 2 => Manner::Poll(schedule),
-            3 => Manner::Barge(schedule),
-            _ => Manner::Listen,
+            _ if self.plan.class.is_quorum() => WaitMode::Barge(schedule),
+            1 | 2 => WaitMode::Poll(schedule),
+            3 => WaitMode::Barge(schedule),
+            _ => WaitMode::Listen,
         }
     }
 
@@ -175,29 +176,29 @@ impl World {
             weight: kind.weight(&mut self.rng),
             capacity: kind.capacity(),
             lease: length,
-            patience: self.rng.pick(&PATIENCES),
-            span: self.rng.pick(&[1, 1, 3]),
-            floor: 0,
+            wait_lease: self.rng.pick(&WAIT_LEASES),
+            token_count: self.rng.pick(&[1, 1, 3]),
+            min_token: 0,
         };
-        let manner = self.manner();
+        let mode = self.mode();
         let limited = self.rng.chance(200);
         let limit = self.rng.millis(20, 3_000);
         let limit = if limited { self.local(client).after(limit) } else { Time::NEVER };
         let lease = Lease { length, margin };
-        let mut claim = Claim::new(manner, lease, limit)
+        let mut acquisition = Acquisition::new(mode, lease, limit)
             .outlasting(Duration::MAX, self.clients[client].reached)
-            .trusting(ticket.patience);
-        let action = claim.restart();
+            .trusting(ticket.wait_lease);
+        let action = acquisition.restart();
         self.clients[client].attempt += 1;
         self.clients[client].began = self.now;
-        self.note(format_args!("client {client} wants line {lock}: {manner:?}"));
-        self.tell(&Fact::Began { client, patient: !limited && manner != Manner::Try });
+        self.note(format_args!("client {client} wants line {lock}: {mode:?}"));
+        self.tell(&Fact::Began { client, patient: !limited && mode != WaitMode::Try });
         self.tell(&Fact::Goes { client, id: ticket.id });
         let claiming = Claiming {
             lock,
             ticket,
             lease,
-            claim,
+            acquisition,
             call: None,
             turn: None,
             noticed: false,
@@ -223,7 +224,7 @@ impl World {
         let (now, random) = (self.local(client), self.rng.next());
         if let Some(claiming) = self.claiming(client) {
             (claiming.call, claiming.turn) = (None, None);
-            let action = claiming.claim.step(now, random, happened);
+            let action = claiming.acquisition.step(now, random, happened);
             self.perform(client, action);
         }
     }
@@ -252,15 +253,15 @@ impl World {
             }
             Action::Grant { seq, sent } => {
                 let renewed = !self.rng.chance(100);
-                self.granted(client, seq, |lease| Hold::new(lease, sent, renewed));
+                self.granted(client, seq, |lease| LeaseTimer::new(lease, sent, renewed));
             }
-            Action::Trust { seq, until } => {
-                self.granted(client, seq, |lease| Hold::trusted(lease, now, until));
+            Action::GrantOnNotice { seq, until } => {
+                self.granted(client, seq, |lease| LeaseTimer::trusted(lease, now, until));
             }
             Action::Restart => {
                 self.new_ticket(client, true);
                 if let Some(claiming) = self.claiming(client) {
-                    let action = claiming.claim.restart();
+                    let action = claiming.acquisition.restart();
                     self.perform(client, action);
                 }
             }
@@ -280,7 +281,7 @@ impl World {
         self.tell(&Fact::Goes { client, id });
     }
 
-    fn granted(&mut self, client: usize, seq: Seq, hold: impl FnOnce(Lease) -> Hold) {
+    fn granted(&mut self, client: usize, seq: Seq, hold: impl FnOnce(Lease) -> LeaseTimer) {
         let state = std::mem::replace(&mut self.clients[client].state, State::Idle);
         let State::Claiming(claiming) = state else { return };
         self.stats.grants += 1;
@@ -309,7 +310,7 @@ impl World {
     fn end_claim(&mut self, client: usize, how: Settled) {
         let state = std::mem::replace(&mut self.clients[client].state, State::Idle);
         let State::Claiming(claiming) = state else { return };
-        self.note(format_args!("client {client} ends its claim: {how:?}"));
+        self.note(format_args!("client {client} ends its acquisition: {how:?}"));
         if let Some((call, _)) = claiming.call {
             self.drop_call(client, call);
         }
@@ -348,7 +349,9 @@ impl World {
                     self.clients[client].reached = true;
                     self.step(client, Happened::Reply { sent, standing });
                 }
-                Err(refusal) => panic!("a claim never changes its weight or capacity: {refusal:?}"),
+                Err(refusal) => {
+                    panic!("an acquisition never changes its weight or capacity: {refusal:?}")
+                }
             }
             return;
         }
@@ -373,7 +376,7 @@ impl World {
         let claiming = self.claiming(client).filter(|claiming| claiming.turn == Some(turn));
         let Some(claiming) = claiming else { return };
         let told = claiming.told.take();
-        self.step(client, told.map_or(Happened::Woken, Happened::Told));
+        self.step(client, told.map_or(Happened::Woken, Happened::AdmittedByNotice));
     }
 
     /// A notice about a place: that it was admitted, or else removed by force.
@@ -386,9 +389,12 @@ impl World {
             return;
         }
         if blind {
-            self.granted(client, seq, |lease| Hold::new(lease, now, true));
+            self.granted(client, seq, |lease| LeaseTimer::new(lease, now, true));
         } else if claiming.turn.is_some() {
-            self.step(client, if admitted { Happened::Told(seq) } else { Happened::Woken });
+            self.step(
+                client,
+                if admitted { Happened::AdmittedByNotice(seq) } else { Happened::Woken },
+            );
         } else {
             (claiming.noticed, claiming.told) = (true, admitted.then_some(seq));
         }

@@ -1,14 +1,14 @@
 //! A seeded, deterministic simulation of holdline's clients, servers, clocks and faults.
 //!
 //! The world is made of the kernel's own parts: every server is a [`holdline_kernel::Line`] per
-//! name, every client runs real [`holdline_kernel::Claim`]s and [`holdline_kernel::Hold`]s, driven
-//! as the library's driver and keeper drive them. Between them is a network that delays, loses,
-//! doubles and reorders; each machine has a clock of its own; and true time, which nobody in the
-//! world can see, is what the invariants are judged by.
+//! name, every client runs real [`holdline_kernel::Acquisition`]s and
+//! [`holdline_kernel::LeaseTimer`]s, driven as the library's driver and renewer drive them. Between
+//! them is a network that delays, loses, doubles and reorders; each machine has a clock of its own;
+//! and true time, which nobody in the world can see, is what the invariants are judged by.
 //!
 //! ```text
 //!   client.rs  (driver)  --+                       +-- server.rs (a Line per name)
-//!   keeper.rs  (keeper)    |-- network.rs, world.rs --|
+//!   renewer.rs  (renewer)    |-- network.rs, world.rs --|
 //!   faults.rs            --+         |             +-- clock.rs
 //!                                    v facts
 //!                     invariants/*.rs: one rule each, with books of its own
@@ -18,10 +18,10 @@ mod client;
 mod clock;
 mod faults;
 mod invariants;
-mod keeper;
 mod network;
 mod plan;
 mod quorum;
+mod renewer;
 mod rng;
 mod server;
 mod trace;
@@ -81,7 +81,7 @@ pub struct Stats {
     pub faults: u64,
     /// Notices sent.
     pub notices: u64,
-    /// The longest that a claim waited after the faults had stopped, in milliseconds.
+    /// The longest that an acquisition waited after the faults had stopped, in milliseconds.
     pub calm_wait: u64,
     /// The shortest bound that was set for it.
     pub calm_bound: u64,

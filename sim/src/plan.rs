@@ -141,8 +141,8 @@ pub(crate) const LONGEST_WORK: Duration = Duration::from_secs(5);
 /// The leases that clients use.
 pub(crate) const LEASES: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
-/// The patience that clients use.
-pub(crate) const PATIENCES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
+/// The wait_lease that clients use.
+pub(crate) const WAIT_LEASES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
 
 /// The world as it begins.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! A client's end of a quorum: the library's own code, over nodes that are servers of this world.
 //!
-//! What a node is asked becomes a letter, its answer is laid on the desk when it arrives, and the
+//! What a node is asked becomes a letter, its answer is laid on the outbox when it arrives, and the
 //! futures are polled whenever something arrived or a time limit has come, by the client's clock.
 //! So all that happens between two polls may happen: a future may also never be polled again.
 
@@ -9,7 +9,7 @@ use crate::invariants::{Fact, Lock};
 use crate::server::{Answer, Request};
 use crate::world::{Event, Letter, World};
 use holdline::clock::simulated;
-use holdline::store::{self, Async, Enter, Promises, Standee, Store, View};
+use holdline::store::{self, Async, Capabilities, Enter, QueueEntry, QueueSnapshot, Store};
 use holdline::stores::quorum::Quorum;
 use holdline::{Error, Name};
 use holdline_kernel::{Seq, Standing, Ticket, TicketId, Time};
@@ -27,7 +27,7 @@ type Call = Pin<Box<dyn Future<Output = Answer>>>;
 /// One client's end of the quorum.
 pub(crate) struct End {
     quorum: Quorum,
-    desk: Arc<Desk>,
+    outbox: Arc<Outbox>,
     calls: BTreeMap<u64, Call>,
     /// When it will look at its time limits next.
     look: Time,
@@ -35,10 +35,10 @@ pub(crate) struct End {
 
 /// Letters to the nodes, and their answers.
 #[derive(Debug, Default)]
-struct Desk(Mutex<Papers>);
+struct Outbox(Mutex<Requests>);
 
 #[derive(Debug, Default)]
-struct Papers {
+struct Requests {
     count: u64,
     out: Vec<(u64, usize, Lock, Request)>,
     /// What was asked, and the answer as soon as it is there.
@@ -49,7 +49,7 @@ struct Papers {
 #[derive(Clone, Debug)]
 struct Node {
     server: usize,
-    desk: Arc<Desk>,
+    outbox: Arc<Outbox>,
 }
 
 impl Debug for End {
@@ -58,8 +58,8 @@ impl Debug for End {
     }
 }
 
-impl Desk {
-    fn papers(&self) -> MutexGuard<'_, Papers> {
+impl Outbox {
+    fn requests(&self) -> MutexGuard<'_, Requests> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,19 +67,19 @@ impl Desk {
 impl Node {
     async fn ask(&self, line: &Name, request: Request) -> Answer {
         let number = {
-            let mut papers = self.desk.papers();
-            papers.count += 1;
-            let number = papers.count;
-            papers.asked.insert(number, None);
+            let mut requests = self.outbox.requests();
+            requests.count += 1;
+            let number = requests.count;
+            requests.asked.insert(number, None);
             let lock = line.as_str().parse().expect("locks go by their number");
-            papers.out.push((number, self.server, lock, request));
+            requests.out.push((number, self.server, lock, request));
             number
         };
         poll_fn(|_| {
-            let mut papers = self.desk.papers();
-            match papers.asked.get(&number) {
+            let mut requests = self.outbox.requests();
+            match requests.asked.get(&number) {
                 Some(Some(_)) => {
-                    let answer = papers.asked.remove(&number).flatten();
+                    let answer = requests.asked.remove(&number).flatten();
                     Poll::Ready(answer.unwrap_or(Answer::Failed))
                 }
                 _ => Poll::Pending,
@@ -119,10 +119,10 @@ impl Store for Node {
         Box::pin(std::future::pending())
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
         Box::pin(async move {
             match self.ask(line, Request::Look).await {
-                Answer::Holder(id) => Ok(View {
+                Answer::Holder(id) => Ok(QueueSnapshot {
                     capacity: 1,
                     places: id.map(standee).into_iter().collect(),
                     evictions: Vec::new(),
@@ -150,13 +150,13 @@ impl Store for Node {
         })
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: true,
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: true,
             swaps: false,
             crash_release: false,
             survives_failover: false,
@@ -166,11 +166,11 @@ impl Store for Node {
         }
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         Arc::new(self.clone())
     }
 
-    fn alarm(&self, _alarm: store::Alarm) {}
+    fn on_loss_hint(&self, _: store::LossHint) {}
 
     fn address(&self) -> String {
         format!("node:{}", self.server)
@@ -178,20 +178,21 @@ impl Store for Node {
 }
 
 /// A holder, as far as anybody here cares.
-fn standee(id: TicketId) -> Standee {
+fn standee(id: TicketId) -> QueueEntry {
     let (seq, expires_in, note) = (Seq(0), Duration::ZERO, Arc::from(""));
-    Standee { id, seq, weight: 1, admitted: true, expires_in, note }
+    QueueEntry { id, seq, weight: 1, admitted: true, expires_in, note }
 }
 
 impl End {
     pub(crate) fn new(nodes: usize) -> Self {
-        let desk = Arc::new(Desk::default());
-        let node = |server| Arc::new(Node { server, desk: Arc::clone(&desk) }) as Arc<dyn Store>;
+        let outbox = Arc::new(Outbox::default());
+        let node =
+            |server| Arc::new(Node { server, outbox: Arc::clone(&outbox) }) as Arc<dyn Store>;
         let quorum = Quorum::new((0..nodes).map(node)).expect("there are enough nodes");
-        End { quorum, desk, calls: BTreeMap::new(), look: Time(0) }
+        End { quorum, outbox, calls: BTreeMap::new(), look: Time(0) }
     }
 
-    /// A call of the store, as the driver, the keeper or an operator makes it.
+    /// A call of the store, as the driver, the renewer or an operator makes it.
     fn begin(&self, lock: Lock, request: Request) -> Call {
         let quorum = self.quorum.clone();
         let line = Name::new(lock.to_string()).expect("a number is a name");
@@ -250,7 +251,7 @@ impl World {
         let Some(end) = &mut self.clients[client].end else {
             return self.replied(client, call, answer);
         };
-        if let Some(asked) = end.desk.papers().asked.get_mut(&call) {
+        if let Some(asked) = end.outbox.requests().asked.get_mut(&call) {
             *asked = Some(answer);
         }
         self.look(client);
@@ -261,7 +262,7 @@ impl World {
         let now = self.local(client);
         let Some(end) = &mut self.clients[client].end else { return };
         let (done, wake) = end.poll(now);
-        let letters = std::mem::take(&mut end.desk.papers().out);
+        let letters = std::mem::take(&mut end.outbox.requests().out);
         let sooner = end.look <= now || wake < end.look;
         if sooner && wake != Time::NEVER {
             end.look = wake;
@@ -286,7 +287,8 @@ impl World {
         }
     }
 
-    /// A ticket that no claim of the client's goes by is the quorum's own, and may be left behind.
+    /// A ticket that no acquisition of the client's goes by is the quorum's own, and may be left
+    /// behind.
     fn disown_stand_in(&mut self, client: usize, request: Request) {
         if let Request::Enter(Ticket { id, .. }, Enter::Queue) = request {
             self.note(format_args!("  {id:?} stands in for one whom client {client} removes"));

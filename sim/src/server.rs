@@ -5,7 +5,7 @@ use crate::invariants::{Cause, Fact, Line as At, Lock, Spot};
 use crate::plan::Bug;
 use crate::world::{Event, Letter, World};
 use holdline_kernel::{
-    Deck, Enter, Head, Line, Place, Refusal, Seq, Standing, Ticket, TicketId, Time,
+    Enter, Head, Line, MemoryPlaces, Place, Refusal, Seq, Standing, Ticket, TicketId, Time,
 };
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -27,8 +27,8 @@ impl Display for Request {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Request::Enter(ticket, how) => {
-                let Ticket { id, weight, capacity, lease, patience, .. } = ticket;
-                write!(f, "{how:?} {id:?} weight {weight}/{capacity} for {lease:?}/{patience:?}")
+                let Ticket { id, weight, capacity, lease, wait_lease, .. } = ticket;
+                write!(f, "{how:?} {id:?} weight {weight}/{capacity} for {lease:?}/{wait_lease:?}")
             }
             Request::Leave(id) => write!(f, "Leave {id:?}"),
             Request::Evict(id) => write!(f, "Evict {id:?}"),
@@ -68,7 +68,7 @@ pub(crate) struct Server {
     pub(crate) clock: Clock,
     /// Until when it is down.
     pub(crate) down: u64,
-    pub(crate) lines: BTreeMap<Lock, (Head, Deck<usize>)>,
+    pub(crate) lines: BTreeMap<Lock, (Head, MemoryPlaces<usize>)>,
 }
 
 /// A line's places before or after an operation, and what there is to know about them.
@@ -135,7 +135,7 @@ impl Server {
         let answer = match request {
             Request::Enter(mut ticket, mut how) => {
                 if bug == Some(Bug::FloorIgnored) && matches!(how, Enter::Keep(_)) {
-                    ticket.floor = 0;
+                    ticket.min_token = 0;
                 }
                 if bug == Some(Bug::TryOvertakes) && how == Enter::Try {
                     line.head.front = Seq::END;

@@ -7,7 +7,7 @@
 use crate::client::{Alarm, Client};
 use crate::faults::Fault;
 use crate::invariants::{self, Fact, Invariant, Line, Lock};
-use crate::plan::{LEASES, LONGEST_WORK, PATIENCES, Plan, SLOWEST, class_of};
+use crate::plan::{LEASES, LONGEST_WORK, Plan, SLOWEST, WAIT_LEASES, class_of};
 use crate::rng::Rng;
 use crate::server::{Answer, Request, Server};
 use crate::trace::Trace;
@@ -178,9 +178,9 @@ impl World {
         let most = |of: &[Duration]| of.iter().copied().max().unwrap_or_default();
         // What may still be under way: a slow message, a lease or a wait that it renews, work that
         // was begun, a clock that was set back; then a look by each who waits, and a turn for each.
-        let under_way = SLOWEST + most(&LEASES).max(most(&PATIENCES)) + LONGEST_WORK;
+        let under_way = SLOWEST + most(&LEASES).max(most(&WAIT_LEASES)) + LONGEST_WORK;
         let turns = Duration::from_millis(500) * self.clients.len() as u32;
-        let bound = under_way + self.set_back + most(&PATIENCES) / 3 + turns;
+        let bound = under_way + self.set_back + most(&WAIT_LEASES) / 3 + turns;
         self.note(format_args!("the faults stop; everybody is admitted within {bound:?}"));
         self.stats.calm_bound = bound.as_millis() as u64;
         self.tell(&Fact::Calm { bound: bound.as_nanos() as u64 });

@@ -1,15 +1,15 @@
 //! A command under a lock, from the first look at the flags to the exit code: what `run` and
 //! `elect` have in common.
 
+use crate::acquire::{Ask, unless_signalled};
 use crate::child::{self, Ended, OnLoss, Policy, Running};
+use crate::context::{Contact, Session, check_name};
 use crate::exit::{Exit, Failure};
-use crate::hold::Hold;
-use crate::inherit::Around;
+use crate::held::Hold;
+use crate::lock_kind::{LockKind, Terms};
+use crate::nested::Around;
 use crate::printer::{Printer, When};
-use crate::session::{Contact, Session, check_name};
-use crate::shape::{Shape, Terms};
 use crate::signals::{self, Signals};
-use crate::wait::{Ask, unless_signalled};
 use crate::{duration, env};
 use clap::Args;
 use holdline::Client;
@@ -42,7 +42,8 @@ pub(crate) struct WaitArgs {
 /// How to hold.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HoldArgs {
-    /// How long the lock outlives a crash or a cut connection; it is renewed while the command runs
+    /// How long the lock outlives a crash or a cut connection; it is renewed while the command
+    /// runs
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     lease: Duration,
 
@@ -89,7 +90,7 @@ impl HoldArgs {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) name: String,
-    pub(crate) shape: Shape,
+    pub(crate) lock_kind: LockKind,
     pub(crate) value: Option<String>,
     pub(crate) wait: WaitArgs,
     pub(crate) hold: HoldArgs,
@@ -111,7 +112,7 @@ impl Job {
         let mut signals = Signals::new()?;
         let contact = unless_signalled(&mut signals, self.open(session)).await?;
         let around = Around::read();
-        let inherited = around.find(&contact.client, &self.name, &self.shape);
+        let inherited = around.find(&contact.client, &self.name, &self.lock_kind);
         let hold = match unless_signalled(&mut signals, inherited).await? {
             Some(hold) => hold,
             None => self.acquire(session, &contact, grace, &mut signals).await?,
@@ -182,7 +183,7 @@ impl Job {
             contact,
             client: if self.wait.no_wait { &contact.client } else { &steady },
             name: &self.name,
-            shape: &self.shape,
+            lock_kind: &self.lock_kind,
             terms: &terms,
             deadline: self.wait.wait.map(|limit| session.began + limit),
             no_wait: self.wait.no_wait,

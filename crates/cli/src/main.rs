@@ -3,28 +3,28 @@
 //! It uses the library's public API and nothing else. Each verb is a file in `commands/`; `printer`
 //! prints, `exit` lists the exit codes, `env` the environment variables.
 
+mod acquire;
 mod child;
 mod cli;
 mod commands;
+mod context;
 mod duration;
 mod env;
 mod exit;
-mod hold;
-mod inherit;
+mod held;
 mod job;
+mod lock_kind;
 mod log;
-mod party;
+mod nested;
+mod participant;
 mod printer;
-mod session;
-mod shape;
 mod signals;
-mod stamp;
-mod wait;
+mod timestamp;
 mod words;
 
+use crate::context::Session;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
-use crate::session::Session;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio::time::Instant;

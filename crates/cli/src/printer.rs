@@ -2,7 +2,7 @@
 //! says about its own doings goes to stderr, as sentences or as JSON lines.
 
 use crate::exit::{Exit, Failure};
-use crate::stamp;
+use crate::timestamp;
 use crate::words::{Output, STDERR, STDOUT};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value, json};
@@ -143,7 +143,7 @@ fn sentence(message: &str) -> String {
 fn event_line(event: &str, message: &str, fields: Value) -> String {
     let mut line = Map::new();
     line.insert("event".to_owned(), event.into());
-    line.insert("time".to_owned(), stamp::show(stamp::now()).into());
+    line.insert("time".to_owned(), timestamp::show(timestamp::now()).into());
     line.insert("message".to_owned(), message.into());
     if let Value::Object(fields) = fields {
         line.extend(fields);

@@ -143,14 +143,14 @@ impl Words {
         }
     }
 
-    /// Waits until all is written: for `patience` at most if nothing is taken, and for `limit` at
+    /// Waits until all is written: for `wait_limit` at most if nothing is taken, and for `limit` at
     /// most if it is, but slowly (or this machine is busy).
-    pub(crate) fn flush(&self, patience: Duration, limit: Duration) {
+    pub(crate) fn flush(&self, wait_limit: Duration, limit: Duration) {
         let began = Instant::now();
         let mut state = self.lock();
         while state.started && (!state.queue.is_empty() || state.dropped > 0 || state.writing) {
             let waited = began.elapsed();
-            if waited >= limit || waited >= patience && !self.output.takes_now() {
+            if waited >= limit || waited >= wait_limit && !self.output.takes_now() {
                 return;
             }
             let woken = self.changed.wait_timeout(state, PAUSE);

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::recipes::{self, Owner, WriteGuard};
 use crate::store::TicketId;
 use crate::thread;
-use crate::{Guard, Info, Leadership, Loss, MultiGuard, Name, ReentrantGuard};
+use crate::{Guard, Leadership, LockInfo, Loss, MultiGuard, Name, ReentrantGuard};
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -97,7 +97,7 @@ impl Client {
     }
 
     /// Who holds a lock, and who waits for it.
-    pub fn inspect(&self, name: impl AsRef<str>) -> Result<Info> {
+    pub fn inspect(&self, name: impl AsRef<str>) -> Result<LockInfo> {
         wait(self.0.inspect(name))
     }
 

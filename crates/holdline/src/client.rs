@@ -2,21 +2,22 @@
 
 use crate::availability::Availability;
 use crate::clock;
-use crate::driver::Want;
+use crate::driver::AcquireRequest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gate::{Gates, Handoff};
 use crate::guard::Guard;
-use crate::keeper;
+use crate::local_queue::{Handoff, LocalQueues};
 use crate::loss::Evicted;
+use crate::metrics::Waiting;
 use crate::names::Name;
-use crate::note::Note;
-use crate::observe::Waiting;
-use crate::settings::Bounds;
-use crate::store::{Pair, Promises, Seq, Store, TicketId};
+use crate::options::Bounds;
+use crate::owner_info::OwnerInfo;
+use crate::renewer;
+use crate::store::{Capabilities, Seq, Store, StoreHandles, TicketId};
+use crate::sync::Mutex;
 use crate::undone::Undone;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tracing::Instrument;
 
@@ -34,23 +35,23 @@ pub struct Client {
 pub(crate) type Reentry = Arc<tokio::sync::Mutex<Weak<Guard>>>;
 
 struct Inner {
-    pair: Arc<Pair>,
-    gates: Arc<Gates>,
+    handles: Arc<StoreHandles>,
+    local_queues: Arc<LocalQueues>,
     reentries: Mutex<HashMap<(Name, u128), Reentry>>,
 }
 
 /// A lock as it is now: who holds it, and who waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Info {
+pub struct LockInfo {
     /// Its name.
     pub name: Name,
     /// How much weight is admitted at once (1 for a mutex); 0 if nobody uses it.
     pub capacity: u32,
     /// Who holds it, in the order in which they were admitted.
-    pub holders: Vec<Party>,
+    pub holders: Vec<Participant>,
     /// Who waits for it, next first.
-    pub waiters: Vec<Party>,
+    pub waiters: Vec<Participant>,
     /// Places that were removed by force in the last minute, oldest first: the last few of them.
     pub evictions: Vec<Evicted>,
 }
@@ -58,7 +59,7 @@ pub struct Info {
 /// Somebody who holds a lock or waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Party {
+pub struct Participant {
     /// What to call it when breaking its lock.
     pub id: TicketId,
     /// Its fencing token, if it holds; the token that it will get, if it waits.
@@ -68,20 +69,20 @@ pub struct Party {
     /// How long until it lapses, unless it is heard of.
     pub expires_in: Duration,
     /// What it says about itself.
-    pub note: Note,
+    pub note: OwnerInfo,
 }
 
 impl Client {
     /// A client of this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        store.alarm(Arc::new(keeper::doubt));
-        let pair = Arc::new(Pair {
-            twin: store.twin(),
+        store.on_loss_hint(Arc::new(renewer::verify));
+        let handles = Arc::new(StoreHandles {
+            background: store.background_handle(),
             store,
             undone: Undone::default(),
             availability: Availability::default(),
         });
-        let inner = Inner { pair, gates: Arc::default(), reentries: Mutex::default() };
+        let inner = Inner { handles, local_queues: Arc::default(), reentries: Mutex::default() };
         Client { inner: Arc::new(inner), bounds: Bounds::default() }
     }
 
@@ -108,13 +109,13 @@ impl Client {
 
     /// How long the store has not answered; `None` while it does.
     pub fn unavailable_for(&self) -> Option<Duration> {
-        self.inner.pair.availability.away_for()
+        self.inner.handles.availability.away_for()
     }
 
     /// Whether the store has ever answered this client, or a clone of it. One that never did may
     /// not exist, or not be a store: acquisitions give it up after a few tries.
     pub fn has_answered(&self) -> bool {
-        self.inner.pair.availability.has_answered()
+        self.inner.handles.availability.has_answered()
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
@@ -123,7 +124,7 @@ impl Client {
 
     /// Whether what is waiting goes on in spite of a failed call.
     pub(crate) fn outlasts(&self) -> bool {
-        let availability = &self.inner.pair.availability;
+        let availability = &self.inner.handles.availability;
         let away = availability.away_for().unwrap_or_default();
         availability.has_answered() && away < self.bounds.outage
     }
@@ -132,7 +133,7 @@ impl Client {
     async fn answer<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let timeout = self.bounds.response_timeout;
         let outcome = clock::within(clock::now().after(timeout), call).await;
-        self.inner.pair.availability.note(|| self.address(), outcome.as_ref());
+        self.inner.handles.availability.note(|| self.address(), outcome.as_ref());
         outcome.unwrap_or_else(|| {
             let message = format!(
                 "{} did not answer within {timeout:?}; check that it runs and can be reached",
@@ -144,12 +145,12 @@ impl Client {
 
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.inner.pair.store
+        &self.inner.handles.store
     }
 
     /// What the store promises.
-    pub fn promises(&self) -> Promises {
-        self.store().promises()
+    pub fn capabilities(&self) -> Capabilities {
+        self.store().capabilities()
     }
 
     /// The store's address, without secrets.
@@ -162,21 +163,21 @@ impl Client {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
-    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Info> {
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockInfo> {
         let name = Name::new(name)?;
-        let view = self.answer(self.store().look(&name)).await?;
-        let party = |place: &crate::store::Standee| Party {
+        let view = self.answer(self.store().snapshot(&name)).await?;
+        let party = |place: &crate::store::QueueEntry| Participant {
             id: place.id,
             token: place.seq.0,
             weight: place.weight,
             expires_in: place.expires_in,
-            note: Note::read(&place.note),
+            note: OwnerInfo::read(&place.note),
         };
         let capacity = view.capacity;
         let (holders, waiters) =
             (view.holders().map(party).collect(), view.waiters().map(party).collect());
         let evictions = view.evictions.iter().map(Evicted::read).collect();
-        Ok(Info { name, capacity, holders, waiters, evictions })
+        Ok(LockInfo { name, capacity, holders, waiters, evictions })
     }
 
     /// The names, beginning with `prefix`, of locks that somebody holds or waits for.
@@ -207,7 +208,7 @@ impl Client {
         reason: &str,
     ) -> Result<Option<u64>> {
         let name = Name::new(name)?;
-        let note = Note::eviction(reason).write(&name)?;
+        let note = OwnerInfo::eviction(reason).write(&name)?;
         let token = self.answer(self.store().evict(&name, id, &note)).await?;
         if let Some(Seq(token)) = token {
             tracing::warn!(%name, token, reason, "lock broken by force");
@@ -223,28 +224,29 @@ impl Client {
     ///
     /// Dropping the future changes nothing.
     pub async fn settle(&self) {
-        self.inner.pair.undone.none_left().await;
+        self.inner.handles.undone.none_left().await;
     }
 
     /// The number of places that are still to be given up.
     #[cfg(feature = "conformance")]
     pub(crate) fn undone(&self) -> usize {
-        self.inner.pair.undone.places()
+        self.inner.handles.undone.places()
     }
 
     /// The one way to acquire, which every recipe takes.
     pub(crate) async fn acquire(
         &self,
-        want: Want,
+        request: AcquireRequest,
         handoff: Option<Handoff>,
     ) -> Result<Option<Guard>> {
         // Nobody gets a lock that could not be renewed, or given up.
-        keeper::start()?;
+        renewer::start()?;
         let waiting = Waiting::new(clock::now());
         let span =
-            tracing::debug_span!("acquire", name = %want.line, token = tracing::field::Empty);
+            tracing::debug_span!("acquire", name = %request.line, token = tracing::field::Empty);
         let guard = async {
-            let guard = self.inner.gates.acquire(&self.inner.pair, &want, handoff).await?;
+            let guard =
+                self.inner.local_queues.acquire(&self.inner.handles, &request, handoff).await?;
             if let Some(guard) = &guard {
                 tracing::Span::current().record("token", guard.token());
                 waiting.granted(clock::now());
@@ -256,8 +258,7 @@ impl Client {
 
     /// The entry of this owner and name, and nobody else's.
     pub(crate) fn reentry(&self, name: &Name, owner: u128) -> Reentry {
-        let mut map =
-            self.inner.reentries.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut map = self.inner.reentries.lock();
         // Entries that nobody uses any more go before new ones come.
         if map.len() >= 64 && map.len().is_power_of_two() {
             map.retain(|_, entry| Arc::strong_count(entry) > 1 || in_use(entry));

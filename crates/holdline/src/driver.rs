@@ -1,33 +1,33 @@
-//! The driver: the only place where a claim, a store, a timer and cancellation meet.
+//! The driver: the only place where an acquisition, a store, a timer and cancellation meet.
 //!
-//! The claim decides ([`holdline_kernel::Claim`]), the store is asked, and this loop carries
-//! messages between them. Whatever becomes of the future, no place is left behind: from before the
-//! first request until the grant, a small guard stands ready to hand the ticket to the keeper,
-//! which leaves the line in the background.
+//! The acquisition decides ([`holdline_kernel::Acquisition`]), the store is asked, and this loop
+//! carries messages between them. Whatever becomes of the future, no place is left behind: from
+//! before the first request until the grant, a small guard stands ready to hand the ticket to the
+//! renewer, which leaves the line in the background.
 
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind, Result};
-use crate::held::Held;
-use crate::keeper::{self, Leave};
+use crate::held_lock::HeldLock;
 use crate::names::Name;
-use crate::store::{Pair, Seq, Standing, Ticket, TicketId};
-use holdline_kernel::{Action, Claim, Event, Hold, Lease, Manner, Time};
+use crate::renewer::{self, PendingRelease};
+use crate::store::{Seq, Standing, StoreHandles, Ticket, TicketId};
+use holdline_kernel::{Acquisition, Action, Event, Lease, LeaseTimer, Time, WaitMode};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Everything about an acquisition but the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Want {
+pub(crate) struct AcquireRequest {
     pub(crate) line: Name,
     pub(crate) weight: u32,
     pub(crate) capacity: u32,
     pub(crate) lease: Lease,
-    pub(crate) patience: Duration,
+    pub(crate) wait_lease: Duration,
     pub(crate) renew: bool,
-    pub(crate) span: u32,
+    pub(crate) token_count: u32,
     pub(crate) note: Arc<str>,
-    pub(crate) manner: Manner,
+    pub(crate) mode: WaitMode,
     pub(crate) limit: Time,
     /// How long an outage of a store that has answered before may last.
     pub(crate) outage: Duration,
@@ -38,30 +38,33 @@ pub(crate) struct Want {
 /// # Cancel safety
 ///
 /// Dropping the future at any point leaves no lasting place in the line.
-pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<Held>>> {
-    if !pair.undone.room(want.limit).await {
-        return no_room(pair, want);
+pub(crate) async fn acquire(
+    handles: &Arc<StoreHandles>,
+    request: &AcquireRequest,
+) -> Result<Option<Arc<HeldLock>>> {
+    if !handles.undone.room(request.limit).await {
+        return no_room(handles, request);
     }
-    let mut claim = new_claim(pair, want);
-    let mut action = claim.restart();
-    let mut abandon = Abandon { pair, want, id: None };
-    let mut ticket = want.ticket()?;
+    let mut acquisition = new_acquisition(handles, request);
+    let mut action = acquisition.restart();
+    let mut on_cancel = CancelGuard { handles, request, id: None };
+    let mut ticket = request.ticket()?;
     // A request about this ticket was not answered: it may come late, and take a place.
     let mut doubtful = false;
     let mut last_error = None;
     loop {
         let event = match action {
             Action::Send(how) => {
-                abandon.id = Some(ticket.id);
+                on_cancel.id = Some(ticket.id);
                 let sent = clock::now();
-                let call = pair.store.enter(&want.line, &ticket, &want.note, how);
-                let outcome = within(call_limit(want, sent), call).await;
-                pair.availability.note(|| pair.store.address(), outcome.as_ref());
+                let call = handles.store.enter(&request.line, &ticket, &request.note, how);
+                let outcome = within(call_limit(request, sent), call).await;
+                handles.availability.note(|| handles.store.address(), outcome.as_ref());
                 match outcome {
                     Some(Ok(standing)) => {
                         // Nothing is left of it, and nothing can come.
                         if !doubtful && matches!(standing, Standing::Waiting { seq: None, .. }) {
-                            abandon.id = None;
+                            on_cancel.id = None;
                         }
                         Event::Reply { sent, standing }
                     }
@@ -69,7 +72,7 @@ pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<
                     failed => {
                         // What the store itself said says more than that there was no time left.
                         let error = failed.and_then(Result::err).or(last_error);
-                        last_error = Some(error.unwrap_or_else(|| silence(pair, want)));
+                        last_error = Some(error.unwrap_or_else(|| silence(handles, request)));
                         doubtful = true;
                         Event::Failed
                     }
@@ -77,64 +80,65 @@ pub(crate) async fn acquire(pair: &Arc<Pair>, want: &Want) -> Result<Option<Arc<
             }
             Action::Wait { until, seq } => {
                 // Where nobody keeps a place, the notice is that the lock may be free.
-                let about = seq.is_some() || !pair.store.promises().queues;
-                let listen = want.manner == Manner::Listen && about;
-                let told = within(until, notice(pair, want, &ticket, listen)).await;
-                told.flatten().map_or(Event::Woken, Event::Told)
+                let about = seq.is_some() || !handles.store.capabilities().fair_queue;
+                let listen = request.mode == WaitMode::Listen && about;
+                let told = within(until, notice(handles, request, &ticket, listen)).await;
+                told.flatten().map_or(Event::Woken, Event::AdmittedByNotice)
             }
             Action::Grant { seq, sent } => {
-                abandon.id = None;
-                let hold = Hold::new(want.lease, sent, want.renew);
-                return Ok(Some(grant(pair, want, ticket, seq, hold)));
+                let timer = LeaseTimer::new(request.lease, sent, request.renew);
+                return Ok(Some(on_cancel.granted(ticket, seq, timer)));
             }
-            Action::Trust { seq, until } => {
-                abandon.id = None;
-                let hold = Hold::trusted(want.lease, clock::now(), until);
-                return Ok(Some(grant(pair, want, ticket, seq, hold)));
+            Action::GrantOnNotice { seq, until } => {
+                let timer = LeaseTimer::trusted(request.lease, clock::now(), until);
+                return Ok(Some(on_cancel.granted(ticket, seq, timer)));
             }
             Action::Restart => {
                 if doubtful {
-                    abandon.give_up();
+                    on_cancel.give_up();
                 }
-                (ticket, doubtful) = (want.ticket()?, false);
-                action = claim.restart();
+                (ticket, doubtful) = (request.ticket()?, false);
+                action = acquisition.restart();
                 continue;
             }
             Action::GiveUp => return Ok(None),
-            Action::Fail => return Err(last_error.unwrap_or_else(|| silence(pair, want))),
+            Action::Fail => return Err(last_error.unwrap_or_else(|| silence(handles, request))),
         };
-        action = claim.step(clock::now(), fastrand::u64(..), event);
+        action = acquisition.step(clock::now(), fastrand::u64(..), event);
     }
 }
 
 /// Too much is still to be given up: the store is away, or slower than those who give up.
-fn no_room(pair: &Pair, want: &Want) -> Result<Option<Arc<Held>>> {
-    if pair.availability.away_for().is_some() { Err(silence(pair, want)) } else { Ok(None) }
+fn no_room(handles: &StoreHandles, request: &AcquireRequest) -> Result<Option<Arc<HeldLock>>> {
+    if handles.availability.away_for().is_some() {
+        Err(silence(handles, request))
+    } else {
+        Ok(None)
+    }
 }
 
-fn new_claim(pair: &Pair, want: &Want) -> Claim {
-    let reached = pair.availability.has_answered();
-    let claim = Claim::new(want.manner, want.lease, want.limit).outlasting(want.outage, reached);
-    if want.renew { claim.trusting(want.patience) } else { claim }
+fn new_acquisition(handles: &StoreHandles, request: &AcquireRequest) -> Acquisition {
+    let reached = handles.availability.has_answered();
+    let acquisition = Acquisition::new(request.mode, request.lease, request.limit)
+        .outlasting(request.outage, reached);
+    if request.renew { acquisition.trusting(request.wait_lease) } else { acquisition }
 }
 
 /// Waits for a notice, for ever if none will come; and says by which place we were admitted, if it
 /// is that.
-async fn notice(pair: &Pair, want: &Want, ticket: &Ticket, listen: bool) -> Option<Seq> {
-    if listen && let Ok(told) = pair.store.watch(&want.line, ticket.id).await {
+async fn notice(
+    handles: &StoreHandles,
+    request: &AcquireRequest,
+    ticket: &Ticket,
+    listen: bool,
+) -> Option<Seq> {
+    if listen && let Ok(told) = handles.store.watch(&request.line, ticket.id).await {
         return told;
     }
     pending().await
 }
 
-fn grant(pair: &Arc<Pair>, want: &Want, ticket: Ticket, seq: Seq, hold: Hold) -> Arc<Held> {
-    let (pair, note) = (Arc::clone(pair), Arc::clone(&want.note));
-    let held = Arc::new(Held::new(pair, want.line.clone(), ticket, note, seq, hold));
-    keeper::keep(&held);
-    held
-}
-
-impl Want {
+impl AcquireRequest {
     /// A new ticket for it.
     pub(crate) fn ticket(&self) -> Result<Ticket> {
         Ok(Ticket {
@@ -142,9 +146,9 @@ impl Want {
             weight: self.weight,
             capacity: self.capacity,
             lease: self.lease.length,
-            patience: self.patience,
-            span: self.span,
-            floor: 0,
+            wait_lease: self.wait_lease,
+            token_count: self.token_count,
+            min_token: 0,
         })
     }
 }
@@ -160,37 +164,53 @@ fn new_id() -> Result<TicketId> {
 }
 
 /// When to stop waiting for one answer. Tied to the lease: a later answer would be of little use.
-fn call_limit(want: &Want, sent: Time) -> Time {
-    let one = (want.lease.length / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
-    sent.after(one).min(want.limit.max(sent.after(Duration::from_millis(50))))
+fn call_limit(request: &AcquireRequest, sent: Time) -> Time {
+    let one = (request.lease.length / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
+    sent.after(one).min(request.limit.max(sent.after(Duration::from_millis(50))))
 }
 
-fn silence(pair: &Pair, want: &Want) -> Error {
+fn silence(handles: &StoreHandles, request: &AcquireRequest) -> Error {
     let message = format!(
         "{} did not answer in time about lock \"{}\"; check that it runs and can be reached",
-        pair.store.address(),
-        want.line
+        handles.store.address(),
+        request.line
     );
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// Hands a ticket whose acquisition came to nothing to the keeper.
-struct Abandon<'a> {
-    pair: &'a Arc<Pair>,
-    want: &'a Want,
+/// Hands a ticket whose acquisition came to nothing to the renewer.
+struct CancelGuard<'a> {
+    handles: &'a Arc<StoreHandles>,
+    request: &'a AcquireRequest,
     id: Option<TicketId>,
 }
 
-impl Abandon<'_> {
+impl CancelGuard<'_> {
+    /// The end of an acquisition that came to something: the ticket is the held lock's from now on.
+    fn granted(&mut self, ticket: Ticket, seq: Seq, timer: LeaseTimer) -> Arc<HeldLock> {
+        self.id = None;
+        let (handles, note) = (Arc::clone(self.handles), Arc::clone(&self.request.note));
+        let line = self.request.line.clone();
+        let held = Arc::new(HeldLock::new(handles, line, ticket, note, seq, timer));
+        renewer::register(&held);
+        held
+    }
+
+    /// Hands the ticket to the renewer.
     fn give_up(&mut self) {
         if let Some(id) = self.id.take() {
-            let longest = self.want.lease.length.max(self.want.patience);
-            keeper::leave(Leave::new(self.pair, &self.want.line, id, longest));
+            let longest = self.request.lease.length.max(self.request.wait_lease);
+            renewer::release_later(PendingRelease::new(
+                self.handles,
+                &self.request.line,
+                id,
+                longest,
+            ));
         }
     }
 }
 
-impl Drop for Abandon<'_> {
+impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         self.give_up();
     }

@@ -2,10 +2,10 @@
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::held::Held;
-use crate::keeper::{self, Leave};
+use crate::held_lock::HeldLock;
 use crate::loss::Loss;
 use crate::names::Name;
+use crate::renewer::{self, PendingRelease};
 use crate::store::{Seq, check_lease};
 use holdline_kernel::Lease;
 use std::future::Future;
@@ -26,12 +26,12 @@ pub enum OnLoss {
     Continue,
 }
 
-/// What the gate gave this guard, and gets back.
-pub(crate) trait Pass: Send + Sync {
+/// What the local queue gave this guard, and gets back.
+pub(crate) trait Handover: Send + Sync {
     /// Offers the lock, still held, to somebody who waits in this process.
-    fn hand_over(&mut self, held: &Arc<Held>, token: Seq) -> bool;
+    fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool;
     /// Gives back what is no longer needed after a downgrade to this weight.
-    fn lighten(&mut self, weight: u32);
+    fn downgrade(&mut self, weight: u32);
 }
 
 /// A held lock. Dropping it releases the lock in the background; [`unlock`](Guard::unlock) releases
@@ -43,16 +43,16 @@ pub(crate) trait Pass: Send + Sync {
 /// or be written with the fencing [token](Guard::token) to something that checks it.
 #[must_use = "dropping the guard at once releases the lock at once"]
 pub struct Guard {
-    held: Arc<Held>,
+    held: Arc<HeldLock>,
     token: Seq,
-    pass: Option<Box<dyn Pass>>,
+    pass: Option<Box<dyn Handover>>,
     on_loss: OnLoss,
     /// Set when the lock has left this guard.
     empty: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(held: Arc<Held>, token: Seq, pass: Option<Box<dyn Pass>>) -> Self {
+    pub(crate) fn new(held: Arc<HeldLock>, token: Seq, pass: Option<Box<dyn Handover>>) -> Self {
         Guard { held, token, pass, on_loss: OnLoss::Stop, empty: false }
     }
 
@@ -62,7 +62,7 @@ impl Guard {
     }
 
     /// Takes the lock out, for somebody else in this process.
-    pub(crate) fn into_parts(mut self) -> (Arc<Held>, Seq) {
+    pub(crate) fn into_parts(mut self) -> (Arc<HeldLock>, Seq) {
         self.empty = true;
         (Arc::clone(&self.held), self.token)
     }
@@ -175,8 +175,8 @@ impl Guard {
         // The drift allowance is a part of the lease, and what is added for it needs one too.
         let drift = lease.drift() + lease.drift() / 50;
         let lease = Lease { length: lease.length.saturating_add(drift), ..lease };
-        check_lease(&*self.held.pair.store, lease.length)?;
-        self.held.renew(&*self.held.pair.store, Some(lease)).await?;
+        check_lease(&*self.held.handles.store, lease.length)?;
+        self.held.renew(&*self.held.handles.store, Some(lease)).await?;
         if self.is_valid() { Ok(()) } else { Err(self.lost_error().await) }
     }
 
@@ -195,13 +195,13 @@ impl Guard {
             return Ok(());
         }
         let held = Arc::clone(&self.held);
-        keeper::forget(&held);
+        renewer::unregister(&held);
         let was_valid = held.release();
         let limit =
             (held.ticket().lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
         let limit = clock::now().after(limit);
-        let mut call = held.pair.store.leave(&held.line, held.ticket().id);
-        let swaps = held.ticket().capacity == 1 && held.pair.store.promises().swaps;
+        let mut call = held.handles.store.leave(&held.line, held.ticket().id);
+        let swaps = held.ticket().capacity == 1 && held.handles.store.capabilities().swaps;
         let call = poll_fn(|cx| {
             let polled = call.as_mut().poll(cx);
             if swaps {
@@ -211,7 +211,7 @@ impl Guard {
             polled
         });
         let left = clock::within(limit, call).await;
-        held.pair.availability.note(|| held.pair.store.address(), left.as_ref());
+        held.handles.availability.note(|| held.handles.store.address(), left.as_ref());
         match left {
             Some(Ok(there)) => {
                 self.empty = true;
@@ -237,14 +237,14 @@ impl Guard {
     }
 
     /// Lowers the weight, and tells the store.
-    pub(crate) async fn lighten(&mut self, weight: u32) -> Result<()> {
+    pub(crate) async fn downgrade(&mut self, weight: u32) -> Result<()> {
         self.held.change(Some(weight), None);
-        self.held.renew(&*self.held.pair.store, None).await?;
+        self.held.renew(&*self.held.handles.store, None).await?;
         if !self.is_valid() {
             return Err(self.lost_error().await);
         }
         if let Some(pass) = &mut self.pass {
-            pass.lighten(weight);
+            pass.downgrade(weight);
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl Guard {
     /// Replaces what others see about this holder.
     pub(crate) async fn annotate(&self, note: Arc<str>) -> Result<()> {
         self.held.change(None, Some(note));
-        self.held.renew(&*self.held.pair.store, None).await?;
+        self.held.renew(&*self.held.handles.store, None).await?;
         if self.is_valid() { Ok(()) } else { Err(self.lost_error().await) }
     }
 
@@ -265,7 +265,7 @@ impl Guard {
         let message = format!(
             "{} did not confirm the release of lock \"{}\"; it is being retried in the background, \
              and ends with its lease in any case",
-            self.held.pair.store.address(),
+            self.held.handles.store.address(),
             self.name()
         );
         match cause {
@@ -300,12 +300,12 @@ impl Drop for Guard {
         if self.empty || self.hand_over() {
             return;
         }
-        keeper::forget(&self.held);
+        renewer::unregister(&self.held);
         self.held.release();
         let (held, ticket) = (&self.held, self.held.ticket());
-        let mut leave = Leave::new(&held.pair, &held.line, ticket.id, ticket.lease);
+        let mut leave = PendingRelease::new(&held.handles, &held.line, ticket.id, ticket.lease);
         leave.then = mem::take(&mut self.pass).map(|pass| Box::new(pass) as _);
-        keeper::leave(leave);
+        renewer::release_later(leave);
     }
 }
 

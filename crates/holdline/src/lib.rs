@@ -67,9 +67,9 @@
 //! # Stores
 //!
 //! A store is chosen by the URL given to [`open()`]. What it promises is data
-//! ([`store::Promises`]); a recipe or option that needs more is refused with a clear error. A store
-//! of your own implements [`store::Store`]; the suite in `conformance` (a feature) tells whether it
-//! keeps the contract.
+//! ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear error. A
+//! store of your own implements [`store::Store`]; the suite in `conformance` (a feature) tells
+//! whether it keeps the contract.
 
 mod availability;
 pub mod blocking;
@@ -80,31 +80,32 @@ pub mod conformance;
 mod driver;
 mod error;
 mod fence;
-mod gate;
 mod guard;
-mod held;
-mod keeper;
+mod held_lock;
+mod local_queue;
 mod loss;
+mod metrics;
 mod names;
-mod note;
-mod observe;
 mod open;
+mod options;
+mod owner_info;
 mod recipes;
-mod settings;
+mod renewer;
 pub mod store;
 pub mod stores;
+mod sync;
 mod thread;
 mod undone;
 
-pub use client::{Client, Info, Party};
+pub use client::{Client, LockInfo, Participant};
 pub use error::{Error, ErrorKind, Result};
 pub use fence::{Fence, Stale};
 pub use guard::{Guard, OnLoss};
-pub use holdline_kernel::Schedule;
+pub use holdline_kernel::Backoff;
 pub use loss::{Evicted, Loss};
 pub use names::Name;
-pub use note::Note;
 pub use open::open;
+pub use owner_info::OwnerInfo;
 pub use recipes::{
     Election, Leader, Leadership, Multi, MultiGuard, Mutex, Observer, Owner, ReentrantGuard,
     ReentrantMutex, RwLock, Semaphore, WriteGuard,

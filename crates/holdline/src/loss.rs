@@ -1,6 +1,6 @@
 //! The cause of a loss, as data.
 
-use crate::note::Note;
+use crate::owner_info::OwnerInfo;
 use crate::store::{Eviction, TicketId};
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub enum Loss {
     /// Somebody broke it by force, as [`force_unlock`](crate::Client::force_unlock) does.
     Broken {
         /// By whom, in their own words.
-        by: Note,
+        by: OwnerInfo,
         /// Why, in their own words.
         reason: Option<String>,
     },
@@ -32,7 +32,7 @@ pub struct Evicted {
     /// The id that the place had.
     pub id: TicketId,
     /// By whom, in their own words.
-    pub by: Note,
+    pub by: OwnerInfo,
     /// Why, in their own words.
     pub reason: Option<String>,
 }
@@ -40,7 +40,7 @@ pub struct Evicted {
 impl Evicted {
     /// Reads what a store keeps.
     pub(crate) fn read(eviction: &Eviction) -> Self {
-        let mut by = Note::read(&eviction.note);
+        let mut by = OwnerInfo::read(&eviction.note);
         Evicted { id: eviction.id, reason: by.reason.take(), by }
     }
 }
@@ -85,8 +85,13 @@ mod tests {
 
     #[test]
     fn a_broken_lock_says_by_whom_and_why() {
-        let note = Note { host: "h".into(), pid: 7, label: Some("ops".into()), ..Note::default() };
-        let shown = |by: &Note, reason: Option<&str>| {
+        let note = OwnerInfo {
+            host: "h".into(),
+            pid: 7,
+            label: Some("ops".into()),
+            ..OwnerInfo::default()
+        };
+        let shown = |by: &OwnerInfo, reason: Option<&str>| {
             Loss::Broken { by: by.clone(), reason: reason.map(str::to_owned) }.to_string()
         };
         assert_eq!(
@@ -94,7 +99,7 @@ mod tests {
             "it was broken by force by process 7 on host \"h\" (\"ops\"), \
              for this reason: \"stuck\\u{202e}\\n\""
         );
-        assert_eq!(shown(&Note::default(), None), "it was broken by force");
-        assert_eq!(shown(&Note::default(), Some("")), "it was broken by force");
+        assert_eq!(shown(&OwnerInfo::default(), None), "it was broken by force");
+        assert_eq!(shown(&OwnerInfo::default(), Some("")), "it was broken by force");
     }
 }

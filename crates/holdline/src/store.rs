@@ -26,8 +26,8 @@
 //!   the end: an `enter` of that ticket that was dropped, and is still on its way, takes no place
 //!   after it (unless the network holds it back for longer than the store can remember).
 //!
-//! What differs between stores is data: [`Promises`]. Recipes refuse what a store cannot do, and
-//! the conformance suite chooses its cases by it.
+//! What differs between stores is data: [`Capabilities`]. Recipes refuse what a store cannot do,
+//! and the conformance suite chooses its cases by it.
 
 use crate::availability::Availability;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,7 +46,7 @@ pub type Async<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// Called by a store that has a hint that a ticket is gone, from any thread. It is only a hint: the
 /// ticket is renewed at once to find out.
-pub type Alarm = Arc<dyn Fn(TicketId) + Send + Sync>;
+pub type LossHint = Arc<dyn Fn(TicketId) + Send + Sync>;
 
 /// Somewhere that keeps lines of tickets. See the [module](self) for what is owed.
 pub trait Store: Debug + Send + Sync + 'static {
@@ -68,16 +68,16 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Returns when the standing of a waiting ticket may have changed: of one that asked by
     /// [`Enter::Queue`], also if the store keeps no places. May return early; never returns if the
-    /// store promises no [`wakes`](Promises::wakes).
+    /// store promises no [`notifications`](Capabilities::notifications).
     ///
     /// Returns a place if the notice itself says that it was admitted. Only a notice that the
     /// line sent when it admitted that very place does: whoever stands there need not ask.
-    /// A place that was admitted is kept for what is left of the ticket's patience, from the last
+    /// A place that was admitted is kept for what is left of the ticket's wait lease, from the last
     /// answer about it, until it is renewed.
     fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>>;
 
     /// The whole line, front first: for people, and for following a leader.
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View>;
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot>;
 
     /// The names, beginning with `prefix`, of lines that somebody stands in, in order.
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>>;
@@ -85,18 +85,18 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Removes somebody else's place. Returns a token that is higher than any of that place's, and
     /// no higher than that of anybody behind it (the next place's; a new one if it was the last),
     /// or nothing if there is no such place. `note` says by whom and why, for the one that was
-    /// removed: it stands in [`View::evictions`] from then on.
+    /// removed: it stands in [`QueueSnapshot::evictions`] from then on.
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>>;
 
     /// What this store can promise.
-    fn promises(&self) -> Promises;
+    fn capabilities(&self) -> Capabilities;
 
     /// The same store for use on another thread: with connections of its own, if it has
     /// connections.
-    fn twin(&self) -> Arc<dyn Store>;
+    fn background_handle(&self) -> Arc<dyn Store>;
 
     /// Whom to tell of hints that a held ticket is gone. Set once, before the first `enter`.
-    fn alarm(&self, alarm: Alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint);
 
     /// The store's address for messages, as a URL without its password.
     fn address(&self) -> String;
@@ -105,18 +105,18 @@ pub trait Store: Debug + Send + Sync + 'static {
 /// What a store promises beyond the contract, as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "a table of yes and no, read as a table")]
-pub struct Promises {
+pub struct Capabilities {
     /// Waiters keep their places, first come, first served.
-    pub queues: bool,
+    pub fair_queue: bool,
     /// Tokens rise strictly from holder to holder.
-    pub fences: bool,
+    pub fencing_tokens: bool,
     /// Waiters are told when they are admitted, and need not poll; if they keep no places, when it
     /// is worth trying again.
-    pub wakes: bool,
+    pub notifications: bool,
     /// Weights and capacities other than 1: semaphores and read-write locks.
-    pub weights: bool,
+    pub weighted: bool,
     /// A ticket may reserve several tokens, so that a lock can be handed over inside a process.
-    pub spans: bool,
+    pub token_ranges: bool,
     /// A departure and an entry of one process, which come together, are one call: the next task
     /// may enter while the one before it leaves.
     pub swaps: bool,
@@ -134,11 +134,11 @@ pub struct Promises {
 
 /// One line, as somebody looking at it sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
+pub struct QueueSnapshot {
     /// How much weight it admits; 0 if nobody stands in it.
     pub capacity: u32,
     /// Who stands in it, front first.
-    pub places: Vec<Standee>,
+    pub places: Vec<QueueEntry>,
     /// Places that were removed by force lately, oldest first. A store keeps the last
     /// [`EVICTIONS_KEPT`] of a line for [`EVICTION_TIME`], also when nobody stands in it any more.
     pub evictions: Vec<Eviction>,
@@ -158,21 +158,21 @@ pub const EVICTIONS_KEPT: usize = 8;
 /// The time for which a store keeps an eviction at least, unless it is crowded out by later ones.
 pub const EVICTION_TIME: Duration = Duration::from_secs(60);
 
-impl View {
+impl QueueSnapshot {
     /// Those who hold.
-    pub fn holders(&self) -> impl Iterator<Item = &Standee> {
+    pub fn holders(&self) -> impl Iterator<Item = &QueueEntry> {
         self.places.iter().filter(|place| place.admitted)
     }
 
     /// Those who wait, next first.
-    pub fn waiters(&self) -> impl Iterator<Item = &Standee> {
+    pub fn waiters(&self) -> impl Iterator<Item = &QueueEntry> {
         self.places.iter().filter(|place| !place.admitted)
     }
 }
 
 /// Somebody who stands in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standee {
+pub struct QueueEntry {
     /// The ticket.
     pub id: TicketId,
     /// The place in the line: for a holder, the fencing token.
@@ -219,7 +219,7 @@ pub fn refuse(line: &Name, ticket: &Ticket, refusal: Refusal) -> Error {
 
 /// Refuses a lease that the store does not take.
 pub(crate) fn check_lease(store: &dyn Store, lease: Duration) -> Result<()> {
-    let Promises { lease_min, lease_max, .. } = store.promises();
+    let Capabilities { lease_min, lease_max, .. } = store.capabilities();
     if (lease_min..=lease_max).contains(&lease) {
         return Ok(());
     }
@@ -230,11 +230,11 @@ pub(crate) fn check_lease(store: &dyn Store, lease: Duration) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// A store, and the same store for the keeper.
+/// A store, and the same store for the renewer.
 #[derive(Debug)]
-pub(crate) struct Pair {
+pub(crate) struct StoreHandles {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) twin: Arc<dyn Store>,
+    pub(crate) background: Arc<dyn Store>,
     /// The places that are being given up in the background.
     pub(crate) undone: Undone,
     /// Whether the store answers.

@@ -1,10 +1,11 @@
 //! A thread with a runtime of its own, for what must go on while the program's executor is busy.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Starts a thread of this name that drives `work` on a runtime of its own. Everything that can be
@@ -36,7 +37,7 @@ pub(crate) fn made_once<T>(
     if let Some(value) = cell.get() {
         return Ok(value);
     }
-    let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = MAKING.lock();
     if let Some(value) = cell.get() {
         return Ok(value);
     }

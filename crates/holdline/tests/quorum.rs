@@ -24,11 +24,11 @@ fn client(nodes: &[Arc<Chaos>]) -> Client {
 
 fn ticket(id: u128) -> Ticket {
     let (id, lease) = (TicketId(id), Duration::from_secs(60));
-    Ticket { id, weight: 1, capacity: 1, lease, patience: lease, span: 1, floor: 0 }
+    Ticket { id, weight: 1, capacity: 1, lease, wait_lease: lease, token_count: 1, min_token: 0 }
 }
 
 fn break_down(node: &Chaos) {
-    for op in [Op::Enter, Op::Leave, Op::Look, Op::Evict] {
+    for op in [Op::Enter, Op::Leave, Op::Snapshot, Op::Evict] {
         node.always(op, Fault::FailBefore);
     }
 }
@@ -78,7 +78,7 @@ async fn an_unlock_reaches_the_slow_nodes_too() {
     let left = async || {
         let mut left = 0;
         for node in &nodes {
-            left += node.look(&name).await.expect("works").places.len();
+            left += node.snapshot(&name).await.expect("works").places.len();
         }
         left
     };
@@ -110,7 +110,8 @@ async fn tokens_rise_through_majorities_that_lag() {
         }
         // What the absent ones were not told ends with its lease; do not wait for it here.
         for node in &nodes {
-            let view = node.look(&holdline::Name::new("x").expect("fine")).await.expect("healed");
+            let view =
+                node.snapshot(&holdline::Name::new("x").expect("fine")).await.expect("healed");
             for place in view.places {
                 let name = holdline::Name::new("x").expect("fine");
                 node.leave(&name, place.id).await.expect("healed");
@@ -128,7 +129,7 @@ async fn nodes_that_forget_are_repaired_and_a_majority_that_forgets_is_a_loss() 
     let id = guard.ticket();
     let holds = |node: Arc<Chaos>| {
         let name = name.clone();
-        async move { node.look(&name).await.expect("works").holders().count() == 1 }
+        async move { node.snapshot(&name).await.expect("works").holders().count() == 1 }
     };
 
     nodes[1].leave(&name, id).await.expect("works"); // it restarts without its data
@@ -189,7 +190,7 @@ async fn a_force_unlock_fences_a_victim_that_was_still_coming_in() {
         tokio::task::yield_now().await;
     }
     // The clock of node 1 is ahead.
-    let ahead = Ticket { floor: holdline::clock::wall_micros() + 60_000_000, ..victim };
+    let ahead = Ticket { min_token: holdline::clock::wall_micros() + 60_000_000, ..victim };
     spaces[1].enter(&name, &ahead, &note, Enter::Try).await.expect("works");
     let standing = quorum.enter(&name, &victim, &note, Enter::Try).await.expect("works");
     let Standing::Admitted(token) = standing else { panic!("two of three are enough") };
@@ -207,7 +208,7 @@ async fn a_force_unlock_fences_a_victim_that_was_still_coming_in() {
 #[tokio::test]
 async fn a_force_unlock_fences_also_with_a_silent_node_and_an_eager_rival() {
     let (nodes, client) = nodes(3);
-    for op in [Op::Enter, Op::Leave, Op::Look, Op::Evict] {
+    for op in [Op::Enter, Op::Leave, Op::Snapshot, Op::Evict] {
         nodes[1].always(op, Fault::HangBefore);
     }
     let guard = Mutex::new(&client, "x").lock().await.expect("two of three are enough");

@@ -2,20 +2,20 @@
 //! are back. And what a quorum refuses, and what it tells of evictions.
 #![cfg(feature = "conformance")]
 
-#[path = "support/patience.rs"]
-mod patience;
+#[path = "support/eventually.rs"]
+mod eventually;
 
+use eventually::{soon, until};
 use holdline::conformance::{Chaos, Fault, Op};
 use holdline::store::{Enter, Store, Ticket, TicketId};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, ErrorKind, Mutex, Name, open};
-use patience::{soon, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-const OPS: [Op; 5] = [Op::Enter, Op::Leave, Op::Look, Op::List, Op::Evict];
+const OPS: [Op; 5] = [Op::Enter, Op::Leave, Op::Snapshot, Op::List, Op::Evict];
 
 fn nodes() -> Vec<Arc<Chaos>> {
     (0..5).map(|_| Arc::new(Chaos::new(Arc::new(Memory::new())))).collect()
@@ -139,14 +139,14 @@ async fn a_place_on_a_node_that_was_away_is_given_up_later() {
         let name = Name::new("x").expect("fine");
         let guard = Mutex::new(&client, "x").lock().await.expect("works");
         until("everywhere", async || {
-            nodes[4].look(&name).await.is_ok_and(|view| view.places.len() == 1)
+            nodes[4].snapshot(&name).await.is_ok_and(|view| view.places.len() == 1)
         })
         .await;
         nodes[4].always(Op::Leave, fault);
         guard.unlock().await.expect("held");
         nodes[4].heal();
         until("given up", async || {
-            nodes[4].look(&name).await.is_ok_and(|view| view.places.is_empty())
+            nodes[4].snapshot(&name).await.is_ok_and(|view| view.places.is_empty())
         })
         .await;
     }
@@ -154,7 +154,7 @@ async fn a_place_on_a_node_that_was_away_is_given_up_later() {
 
 fn ticket(id: u128, capacity: u32) -> Ticket {
     let (id, lease) = (TicketId(id), Duration::from_secs(60));
-    Ticket { id, weight: 1, capacity, lease, patience: lease, span: 1, floor: 0 }
+    Ticket { id, weight: 1, capacity, lease, wait_lease: lease, token_count: 1, min_token: 0 }
 }
 
 /// What no retry helps is not waited for: as with one store.
@@ -187,7 +187,7 @@ async fn the_evictions_of_the_nodes_are_told_once_each() {
         number.expect("it was there");
         away.heal();
     }
-    let evictions = quorum.look(&name).await.expect("works").evictions;
+    let evictions = quorum.snapshot(&name).await.expect("works").evictions;
     let mut told: Vec<_> = evictions.iter().map(|it| (it.id.0, it.note.to_string())).collect();
     told.sort();
     let words = [1, 2, 3].map(|number: u128| (number, format!("reason {number}")));
@@ -228,7 +228,7 @@ async fn a_node_that_is_given_twice_is_refused() {
 async fn nodes_whose_tokens_nobody_can_raise_are_refused_with_advice() {
     for url in ["etcd://127.0.0.1:1", "zookeeper://127.0.0.1:1"] {
         let url = format!("quorum:memory:advice-a,{url},memory:advice-b");
-        let error = open(&url).await.expect_err("no floor");
+        let error = open(&url).await.expect_err("no least token");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("this store alone"), "{error}");
     }

@@ -31,9 +31,9 @@ fn ticket(id: u128) -> Ticket {
         weight: 1,
         capacity: 1,
         lease: Duration::from_secs(10),
-        patience: Duration::from_secs(3),
-        span: 1,
-        floor: 0,
+        wait_lease: Duration::from_secs(3),
+        token_count: 1,
+        min_token: 0,
     }
 }
 
@@ -93,12 +93,12 @@ async fn what_was_abandoned_in_flight_cannot_enter_later() {
     let two = ticket(2);
     let enter = store.enter(&line, &two, &note, Enter::Queue);
     assert!(tokio::time::timeout(Duration::from_millis(50), enter).await.is_err());
-    // The keeper gives it up over another connection, which the server happens to serve first or
+    // The renewer gives it up over another connection, which the server happens to serve first or
     // last. Either way nothing may be left behind.
-    let twin = store.twin();
+    let background = store.background_handle();
     let leave = tokio::spawn({
         let line = line.clone();
-        async move { twin.leave(&line, TicketId(2)).await }
+        async move { background.leave(&line, TicketId(2)).await }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
     server.thaw();
@@ -106,7 +106,7 @@ async fn what_was_abandoned_in_flight_cannot_enter_later() {
     // A question over the first connection is answered after what was sent before it.
     let three = store.enter(&line, &ticket(3), &note, Enter::Try).await.expect("works");
     assert!(matches!(three, Standing::Admitted(_)), "{three:?}");
-    assert_eq!(store.look(&line).await.expect("works").places.len(), 1);
+    assert_eq!(store.snapshot(&line).await.expect("works").places.len(), 1);
     // The same ticket again, over any connection, as a late message would.
     let late = store.enter(&line, &two, &note, Enter::Queue).await.expect("works");
     assert_eq!(late, Standing::Lost);

@@ -118,7 +118,7 @@ async fn a_user_who_may_not_ask_is_served() {
                 opened(&format!("redis://app:apples@{host}?scheme={scheme}")).await;
             assert_eq!(warnings.len(), usize::from(asked), "{rights}, {scheme}: {warnings:?}");
             // It cannot be known whether the server tells of its keys: so it is not believed to.
-            assert_eq!(client.promises().wakes, scheme != "string", "{rights}");
+            assert_eq!(client.capabilities().notifications, scheme != "string", "{rights}");
             serves(&client).await;
         }
     }

@@ -91,7 +91,7 @@ async fn who_waits_is_told_first() {
     let limit = Instant::now() + Duration::from_secs(10);
     while cues.is_empty() {
         assert!(Instant::now() < limit, "it does not listen");
-        cues = server.query(&["PUBSUB", "CHANNELS", "*:cue"]);
+        cues = server.query(&["PUBSUB", "CHANNELS", "*:order"]);
     }
     let waiter = open(server.url()).await.expect("opens");
     let lock = Mutex::new(&waiter, "x");
@@ -118,9 +118,9 @@ fn ticket(weight: u32, capacity: u32) -> Ticket {
         weight,
         capacity,
         lease: Duration::from_secs(600),
-        patience: Duration::from_secs(600),
-        span: 1,
-        floor: 0,
+        wait_lease: Duration::from_secs(600),
+        token_count: 1,
+        min_token: 0,
     }
 }
 

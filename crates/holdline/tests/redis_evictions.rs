@@ -4,12 +4,12 @@
 
 mod redis_server;
 
-use holdline::store::{EVICTIONS_KEPT, View};
+use holdline::store::{EVICTIONS_KEPT, QueueSnapshot};
 use holdline::{Client, Mutex, Name, open};
 use redis_server::{Server, cluster, private};
 
-async fn look(client: &Client, name: &str) -> View {
-    client.store().look(&Name::new(name).expect("good")).await.expect("works")
+async fn look(client: &Client, name: &str) -> QueueSnapshot {
+    client.store().snapshot(&Name::new(name).expect("good")).await.expect("works")
 }
 
 /// Breaks the lock so often; says which tickets were removed.
@@ -27,7 +27,7 @@ async fn break_it(client: &Client, name: &str, times: usize) -> Vec<(u128, Strin
 }
 
 async fn are_kept(client: &Client, name: &str) {
-    assert_eq!(look(client, name).await, View::default());
+    assert_eq!(look(client, name).await, QueueSnapshot::default());
     for (times, kept) in [(1, 1), (2, 3), (EVICTIONS_KEPT + 1, EVICTIONS_KEPT)] {
         let broken = break_it(client, name, times).await;
         let view = look(client, name).await;

@@ -177,7 +177,7 @@ async fn killed_connections_are_made_again() {
     // And notices come again: both listen on new connections.
     until("they listen", async || {
         let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS"]);
-        channels.iter().filter(|channel| !channel.ends_with(":cue")).count() == 2
+        channels.iter().filter(|channel| !channel.ends_with(":order")).count() == 2
     })
     .await;
     let lock = Mutex::new(&one, "x");
@@ -324,9 +324,9 @@ async fn half_removed_lines_admit_nobody_twice() {
         weight: 1,
         capacity: 1,
         lease: Duration::from_secs(10),
-        patience: Duration::from_secs(3),
-        span: 1,
-        floor: 0,
+        wait_lease: Duration::from_secs(3),
+        token_count: 1,
+        min_token: 0,
     };
     let mut seqs = Vec::new();
     // More than are kept in one string.

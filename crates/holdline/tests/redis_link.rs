@@ -141,7 +141,7 @@ async fn a_lost_reply_to_a_release() {
         })
         .await;
         link.lose_next_reply();
-        // Asked again, or the caller hears that nobody can know, and the keeper asks again.
+        // Asked again, or the caller hears that nobody can know, and the renewer asks again.
         if let Err(error) = held.unlock().await {
             assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
         }

@@ -80,7 +80,7 @@ async fn scene(url: &str, lease: Duration) -> Scene {
             let guard = lock.lock().await.expect("whoever waits rides it out");
             record.enter(number, guard).await;
         }));
-        if beside.promises().queues {
+        if beside.capabilities().fair_queue {
             until("it waits", async || places(&beside).await.len() == number + 1).await;
         }
     }
@@ -101,7 +101,7 @@ impl Scene {
         }
         let admitted = self.record.admitted();
         assert_eq!(admitted.len(), WAITERS);
-        if self.beside.promises().fences {
+        if self.beside.capabilities().fencing_tokens {
             assert!(admitted.is_sorted_by(|one, next| one.1 < next.1), "{admitted:?}");
         }
         admitted.into_iter().map(|(number, _)| number).collect()

@@ -4,7 +4,7 @@
 mod redis_server;
 
 use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline::{Client, ErrorKind, Mutex, Name, RwLock, Schedule, Semaphore, open};
+use holdline::{Backoff, Client, ErrorKind, Mutex, Name, RwLock, Semaphore, open};
 use redis_server::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -136,9 +136,9 @@ async fn asked_for_twice_it_is_held_once() {
         weight: 1,
         capacity: 1,
         lease: Duration::from_secs(10),
-        patience: Duration::from_secs(3),
-        span: 1,
-        floor: 0,
+        wait_lease: Duration::from_secs(3),
+        token_count: 1,
+        min_token: 0,
     };
     let enter = async |id, how| store.enter(&line, &ticket(id), &note, how).await.expect("works");
     for how in [Enter::Try, Enter::Try, Enter::Queue] {
@@ -190,7 +190,7 @@ async fn polling_can_be_chosen_and_listens_to_nothing() {
     let Some(server) = private("redisson_polls", &[]) else { return };
     let client = client(&server).await;
     assert!(take(&server, "jobs"));
-    let lock = Mutex::new(&client, "jobs").poll(Schedule::fixed(Duration::from_millis(20)));
+    let lock = Mutex::new(&client, "jobs").poll(Backoff::fixed(Duration::from_millis(20)));
     let waiting = tokio::spawn(async move { lock.lock().await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(give(&server, "jobs", CHANNEL), 0, "nobody listens");
@@ -289,7 +289,7 @@ async fn the_least_that_an_acl_must_allow() {
         let url = format!("redis://{scheme}:word@127.0.0.1:{}", server.port());
         let url = format!("{url}?scheme={scheme}&prefix=app:");
         let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
-        assert!(one.promises().wakes);
+        assert!(one.capabilities().notifications);
         let guard = Mutex::new(&one, "x").label("me").lock().await.expect("works");
         let lock = Mutex::new(&two, "x");
         let waiting = tokio::spawn(async move { lock.lock().await });

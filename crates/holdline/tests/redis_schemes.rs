@@ -1,8 +1,8 @@
 //! The seven ways to wait for a lock, to retry and to lose it that are described in the three
 //! articles which this library began with, each on a real server:
 //!
-//! - *polling and listening*: LuoZero, "分布式锁：主动轮询型vs监听回调型" (2025), on locks that poll
-//!   and locks that are called back;
+//! - *polling and listening*: LuoZero, "分布式锁：主动轮询型vs监听回调型" (2025), on locks that
+//!   poll and locks that are called back;
 //! - *Redis and etcd*: notes titled "分布式锁 Redis vs etcd", on a spinning and a watching lock;
 //! - *the interview*: "面試官：如何保證分布式鎖的高可用和高性能？", questions and answers on a lock
 //!   in Redis that is available and fast.
@@ -10,7 +10,7 @@
 
 mod redis_server;
 
-use holdline::{Client, ErrorKind, Mutex, OnLoss, Schedule, open};
+use holdline::{Backoff, Client, ErrorKind, Mutex, OnLoss, open};
 use holdline_rig::{Link, Way};
 use redis_server::{Server, private};
 use std::io::{BufRead, BufReader, Write};
@@ -71,7 +71,7 @@ impl Watcher {
 async fn polling_every_50_ms_within_a_total_time() {
     let Some(server) = private("scheme_polling", &[]) else { return };
     let client = client(&server, "scheme=string").await;
-    let lock = Mutex::new(&client, "jobs").poll(Schedule::fixed(ms(50)));
+    let lock = Mutex::new(&client, "jobs").poll(Backoff::fixed(ms(50)));
     assert!(take(&server, "jobs"));
     let (watcher, start) = (Watcher::of(&server), Instant::now());
     assert!(lock.lock_within(ms(500)).await.expect("works").is_none());
@@ -97,7 +97,7 @@ async fn a_spin_that_shrinks_by_a_millisecond_down_to_ten() {
     let client = client(&server, "scheme=string").await;
     assert!(take(&server, "jobs"));
     let watcher = Watcher::of(&server);
-    let lock = Mutex::new(&client, "jobs").poll(Schedule::shrinking(ms(50)));
+    let lock = Mutex::new(&client, "jobs").poll(Backoff::shrinking(ms(50)));
     assert!(lock.lock_within(ms(3000)).await.expect("works").is_none());
     let gaps = watcher.gaps();
     assert!(gaps.len() > 45, "it came down: {gaps:?}");

@@ -18,13 +18,13 @@ const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
 const ENTER: &str = concat!(
     include_str!("../src/stores/redis/lua/enter_head.lua"),
     include_str!("../src/stores/redis/lua/enter_one.lua"),
-    include_str!("../src/stores/redis/lua/many.lua"),
+    include_str!("../src/stores/redis/lua/queue.lua"),
     include_str!("../src/stores/redis/lua/enter.lua")
 );
 const LEAVE: &str = concat!(
     include_str!("../src/stores/redis/lua/leave_head.lua"),
     include_str!("../src/stores/redis/lua/leave_one.lua"),
-    include_str!("../src/stores/redis/lua/many.lua"),
+    include_str!("../src/stores/redis/lua/queue.lua"),
     include_str!("../src/stores/redis/lua/leave.lua")
 );
 
@@ -203,9 +203,9 @@ async fn ten_thousand_renewals() {
                 weight: 1,
                 capacity: 1,
                 lease: std::time::Duration::from_secs(60),
-                patience: std::time::Duration::from_secs(3),
-                span: 1,
-                floor: 0,
+                wait_lease: std::time::Duration::from_secs(3),
+                token_count: 1,
+                min_token: 0,
             };
             (holdline::Name::new(format!("lock {n}")).expect("good"), ticket)
         })

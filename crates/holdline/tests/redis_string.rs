@@ -4,7 +4,7 @@
 mod redis_server;
 
 use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline::{Client, ErrorKind, Mutex, Name, Schedule, Semaphore, open};
+use holdline::{Backoff, Client, ErrorKind, Mutex, Name, Semaphore, open};
 use redis_server::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ async fn they_hold_while_we_wait() {
     assert!(Mutex::new(&client, "jobs").try_lock().await.expect("works").is_none());
     let info = client.inspect("jobs").await.expect("works");
     assert_eq!(info.holders[0].note.label.as_deref(), Some("their value"));
-    let lock = Mutex::new(&client, "jobs").poll(Schedule::fixed(Duration::from_millis(20)));
+    let lock = Mutex::new(&client, "jobs").poll(Backoff::fixed(Duration::from_millis(20)));
     let waiting = tokio::spawn(async move { lock.lock().await });
     assert_eq!(server.query::<i64>(&["EVAL", EXTEND, "1", "jobs", "their value", "20000"]), 1);
     assert_eq!(server.query::<i64>(&["EVAL", DELETE, "1", "jobs", "their value"]), 1);
@@ -81,9 +81,9 @@ async fn an_unknown_outcome_is_settled_by_asking_again() {
         weight: 1,
         capacity: 1,
         lease: Duration::from_secs(10),
-        patience: Duration::from_secs(3),
-        span: 1,
-        floor: 0,
+        wait_lease: Duration::from_secs(3),
+        token_count: 1,
+        min_token: 0,
     };
     let enter = async |id| store.enter(&line, &ticket(id), &note, Enter::Try).await.expect("works");
     assert!(matches!(enter(1).await, Standing::Admitted(_)));
@@ -109,7 +109,7 @@ async fn a_server_that_tells_of_its_keys_wakes_us() {
         let args = ["--notify-keyspace-events", flags];
         let Some(server) = private("string_events", &args) else { return };
         let client = open(&url(&server)).await.expect("opens");
-        assert!(client.promises().wakes);
+        assert!(client.capabilities().notifications);
         assert!(take(&server, "jobs", "theirs"));
         let lock = Mutex::new(&client, "jobs");
         let waiting = tokio::spawn(async move { lock.lock().await });
@@ -141,7 +141,7 @@ async fn a_server_that_does_not_tell_is_polled() {
         let args = ["--notify-keyspace-events", flags];
         let Some(server) = private("string_silent", &args) else { return };
         let client = open(&url(&server)).await.expect("opens");
-        assert!(!client.promises().wakes, "{flags}");
+        assert!(!client.capabilities().notifications, "{flags}");
         assert!(take(&server, "jobs", "theirs"));
         let lock = Mutex::new(&client, "jobs");
         let waiting = tokio::spawn(async move { lock.lock().await });
@@ -175,7 +175,7 @@ async fn a_quorum_has_tokens_on_all_nodes_or_on_none() {
 
     let client = open(&format!("quorum:{},{},{}", node("a"), node("b"), node("c"))).await;
     let client = client.expect("none has tokens");
-    assert!(!client.promises().fences && !client.promises().spans);
+    assert!(!client.capabilities().fencing_tokens && !client.capabilities().token_ranges);
     assert!(take(&server, "a:jobs", "theirs"));
     let guard = Mutex::new(&client, "jobs").lock().await.expect("two of three are free");
     assert_eq!(guard.token(), 0);
@@ -189,7 +189,7 @@ async fn a_quorum_has_tokens_on_all_nodes_or_on_none() {
         let guard = Mutex::new(&client, "jobs").lock().await.expect("two of three are free");
         let rivals = (0..16).map(|_| {
             let other = Client::new(client.store().clone());
-            let lock = Mutex::new(&other, "jobs").poll(Schedule::fixed(Duration::from_millis(1)));
+            let lock = Mutex::new(&other, "jobs").poll(Backoff::fixed(Duration::from_millis(1)));
             tokio::spawn(async move { lock.lock().await?.unlock().await })
         });
         let rivals: Vec<_> = rivals.collect();

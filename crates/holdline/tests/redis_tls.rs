@@ -1,12 +1,12 @@
 //! The line store over TLS, with a certificate authority of the test's own.
 #![cfg(feature = "redis-tls")]
 
-#[path = "support/papers.rs"]
-mod papers;
+#[path = "support/certs.rs"]
+mod certs;
 mod redis_server;
 
+use certs::certificates;
 use holdline::{ErrorKind, Mutex, open};
-use papers::certificates;
 use std::process::Command;
 
 /// A server over TLS, and where its files are; nothing if it was not run.

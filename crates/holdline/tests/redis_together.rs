@@ -23,9 +23,9 @@ fn ticket(n: u128) -> Ticket {
         weight: 1,
         capacity: 1,
         lease: Duration::from_secs(30),
-        patience: Duration::from_secs(3),
-        span: 1,
-        floor: 0,
+        wait_lease: Duration::from_secs(3),
+        token_count: 1,
+        min_token: 0,
     }
 }
 
@@ -152,7 +152,7 @@ fn a_runtime_may_end_with_the_queue_in_its_hands() {
 }
 
 /// Taken by the server's notice: three requests in all, no fourth to ask; and renewed soon, for the
-/// notice is worth what is left of a waiter's patience.
+/// notice is worth what is left of a waiter's wait lease.
 #[tokio::test]
 async fn a_notice_is_as_good_as_an_answer() {
     let Some(server) = private("notice", &[]) else { return };

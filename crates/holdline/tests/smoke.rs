@@ -57,7 +57,7 @@ async fn handoff_spares_the_store_and_tokens_rise() {
 async fn a_try_fails_at_once_and_a_wait_in_time() {
     let (one, two) = (client().await, client().await);
     drop(two);
-    let other = Client::new(one.store().clone()); // another gate, as another process would be
+    let other = Client::new(one.store().clone()); // as another process would be
     let guard = Mutex::new(&one, "x").lock().await.expect("works");
     assert!(Mutex::new(&other, "x").try_lock().await.expect("works").is_none());
     let start = Instant::now();

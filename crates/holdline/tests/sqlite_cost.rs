@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn ticket(id: u128, weight: u32, capacity: u32) -> Ticket {
-    let (lease, patience) = (Duration::from_secs(600), Duration::from_secs(600));
-    Ticket { id: TicketId(id), weight, capacity, lease, patience, span: 1, floor: 0 }
+    let (lease, wait_lease) = (Duration::from_secs(600), Duration::from_secs(600));
+    Ticket { id: TicketId(id), weight, capacity, lease, wait_lease, token_count: 1, min_token: 0 }
 }
 
 fn note() -> Arc<str> {

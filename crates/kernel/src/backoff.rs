@@ -8,7 +8,7 @@ use core::time::Duration;
 /// Redis locks), a pause that shrinks by 1 ms with every failure so that whoever has waited longest
 /// looks most often, and the exponential back-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Schedule {
+pub struct Backoff {
     shape: Shape,
     jitter: u8,
 }
@@ -29,20 +29,20 @@ const SHORTEST: Duration = Duration::from_micros(100);
 /// Nor does its arithmetic overflow: this is the longest, in nanoseconds (some 146 years).
 const LONGEST: u64 = u64::MAX / 4;
 
-impl Schedule {
+impl Backoff {
     /// The same pause each time.
     pub const fn fixed(pause: Duration) -> Self {
-        Schedule { shape: Shape::Fixed(pause), jitter: 0 }
+        Backoff { shape: Shape::Fixed(pause), jitter: 0 }
     }
 
     /// A pause that begins with `from` and is 1 ms shorter each time, down to 10 ms.
     pub const fn shrinking(from: Duration) -> Self {
-        Schedule { shape: Shape::Shrinking { from }, jitter: 0 }
+        Backoff { shape: Shape::Shrinking { from }, jitter: 0 }
     }
 
     /// A pause that begins with `from` and doubles each time, up to `most`.
     pub const fn exponential(from: Duration, most: Duration) -> Self {
-        Schedule { shape: Shape::Exponential { from, most }, jitter: 0 }
+        Backoff { shape: Shape::Exponential { from, most }, jitter: 0 }
     }
 
     /// Spreads every pause evenly over ± `percent` (at most 100) of itself, so that callers who

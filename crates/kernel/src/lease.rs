@@ -42,7 +42,7 @@ impl Lease {
     }
 
     /// The time between two renewals, and the time that one of them may take.
-    pub fn beat(&self) -> Duration {
+    pub fn renew_interval(&self) -> Duration {
         self.usable() / (TRIES + 1)
     }
 }
@@ -60,7 +60,7 @@ pub enum Next {
 
 /// One held lock: until when it is good, and when it is to be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct LeaseTimer {
     lease: Lease,
     until: Time,
     renew: Time,
@@ -68,17 +68,17 @@ pub struct Hold {
     doubted: Time,
 }
 
-impl Hold {
+impl LeaseTimer {
     /// A lock given in reply to a request sent at `sent`. Without `renewed` it is a fixed lease.
     pub fn new(lease: Lease, sent: Time, renewed: bool) -> Self {
-        let renew = if renewed { sent.after(lease.beat()) } else { Time::NEVER };
-        Hold { lease, until: lease.good_until(sent), renew, renewed, doubted: Time(0) }
+        let renew = if renewed { sent.after(lease.renew_interval()) } else { Time::NEVER };
+        LeaseTimer { lease, until: lease.good_until(sent), renew, renewed, doubted: Time(0) }
     }
 
     /// A lock that is good until then, whatever its lease, and to be renewed long before.
     pub fn trusted(lease: Lease, now: Time, until: Time) -> Self {
         let renew = now.after(now.until(until) / (TRIES + 1));
-        Hold { lease, until, renew, renewed: true, doubted: Time(0) }
+        LeaseTimer { lease, until, renew, renewed: true, doubted: Time(0) }
     }
 
     /// Until when the holder may be sure of it.
@@ -102,12 +102,12 @@ impl Hold {
         self.until = self.until.max(lease.good_until(sent));
         // What was asked before a hint came does not settle it.
         if self.renewed && sent >= self.doubted {
-            let beat = lease.beat().min(self.lease.beat());
-            self.renew = self.renew.max(sent.after(beat));
+            let interval = lease.renew_interval().min(self.lease.renew_interval());
+            self.renew = self.renew.max(sent.after(interval));
         }
     }
 
-    /// What to do at `now`. After [`Next::Renew`] it asks again one beat later, whatever comes
+    /// What to do at `now`. After [`Next::Renew`] it asks again one interval later, whatever comes
     /// back.
     pub fn next(&mut self, now: Time) -> Next {
         if now >= self.until {
@@ -116,13 +116,14 @@ impl Hold {
         if now < self.renew {
             return Next::Sleep(self.until.min(self.renew));
         }
-        self.renew = if self.renewed { now.after(self.lease.beat()) } else { Time::NEVER };
+        self.renew =
+            if self.renewed { now.after(self.lease.renew_interval()) } else { Time::NEVER };
         Next::Renew
     }
 
     /// Asks for a renewal at once, because there is a hint that the lock may be gone. A fixed lease
     /// is asked about once, and stays fixed.
-    pub fn doubt(&mut self, now: Time) {
+    pub fn verify(&mut self, now: Time) {
         self.renew = self.renew.min(now);
         self.doubted = now;
     }

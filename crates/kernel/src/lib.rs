@@ -11,7 +11,7 @@
 //! token.
 //!
 //! ```text
-//!              claim.rs: one ticket's life            line.rs: the rule
+//!              acquisition.rs: one ticket's life            line.rs: the rule
 //!   events --> step(now, Event) -> Action             enter, leave, expire
 //!                   |  uses lease.rs, backoff.rs          |  over places.rs, or a database's rows
 //!                   v                                     v
@@ -25,8 +25,8 @@
 
 extern crate alloc;
 
+mod acquisition;
 mod backoff;
-mod claim;
 mod id;
 mod lease;
 mod line;
@@ -35,11 +35,11 @@ mod quorum;
 pub mod rule;
 mod time;
 
-pub use backoff::Schedule;
-pub use claim::{Action, Claim, Event, Manner};
+pub use acquisition::{Acquisition, Action, Event, WaitMode};
+pub use backoff::Backoff;
 pub use id::{BadTicketId, TicketId};
-pub use lease::{Hold, Lease, Next};
+pub use lease::{Lease, LeaseTimer, Next};
 pub use line::{Enter, Head, Line, Place, Places, Refusal, Seq, Standing, Ticket};
-pub use places::Deck;
+pub use places::MemoryPlaces;
 pub use quorum::{Tally, Verdict, Vote};
 pub use time::Time;

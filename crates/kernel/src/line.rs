@@ -34,13 +34,15 @@ pub struct Ticket {
     pub capacity: u32,
     /// How long it may hold without being heard of.
     pub lease: Duration,
-    /// How long it may wait without being heard of; short, so that a dead waiter is soon forgotten.
-    pub patience: Duration,
-    /// How many tokens it reserves: its own, and those of the holders it will hand over to locally.
-    pub span: u32,
+    /// How long it may wait without being heard of; short, so that a dead waiter is soon
+    /// forgotten.
+    pub wait_lease: Duration,
+    /// How many tokens it reserves: its own, and those of the holders it will hand over to
+    /// locally.
+    pub token_count: u32,
     /// A number that its token, and every later one of the line, must not be below. For a store
     /// that is made of stores, whose own counters must not fall behind one another; 0 otherwise.
-    pub floor: u64,
+    pub min_token: u64,
 }
 
 /// How to enter.
@@ -253,8 +255,8 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         ticket: &Ticket,
         data: P::Data,
     ) -> Result<Result<Standing, Refusal>, P::Error> {
-        let seq = self.head.last.saturating_add(1).max(self.stamp).max(ticket.floor);
-        let Some(last) = seq.checked_add(u64::from(ticket.span.max(1)) - 1) else {
+        let seq = self.head.last.saturating_add(1).max(self.stamp).max(ticket.min_token);
+        let Some(last) = seq.checked_add(u64::from(ticket.token_count.max(1)) - 1) else {
             return Ok(Err(Refusal::Exhausted));
         };
         if last > LAST {
@@ -285,9 +287,10 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         if ticket.weight > place.weight {
             return Ok(Err(Refusal::Weight)); // raising a weight could evict those behind
         }
-        if ticket.floor > 0 {
-            let reserved = u64::from(ticket.span.max(1)) - 1;
-            let Some(last) = ticket.floor.checked_add(reserved).filter(|last| *last <= LAST) else {
+        if ticket.min_token > 0 {
+            let reserved = u64::from(ticket.token_count.max(1)) - 1;
+            let Some(last) = ticket.min_token.checked_add(reserved).filter(|last| *last <= LAST)
+            else {
                 return Ok(Err(Refusal::Exhausted));
             };
             self.head.last = self.head.last.max(last);
@@ -339,7 +342,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
     }
 
     fn expiry(&self, ticket: &Ticket, admitted: bool) -> Time {
-        self.now.after(if admitted { ticket.lease } else { ticket.patience })
+        self.now.after(if admitted { ticket.lease } else { ticket.wait_lease })
     }
 
     fn standing(&self, ticket: &Ticket, seq: Seq) -> Standing {
@@ -353,7 +356,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
     /// The first in the line looks again when a holder may have lapsed; the others only often
     /// enough to keep their places, so that a lapse does not raise the whole line.
     fn again(&self, ticket: &Ticket, seq: Seq) -> Duration {
-        let keep = ticket.patience / 3;
+        let keep = ticket.wait_lease / 3;
         let wait =
             if seq == self.head.front { keep.min(self.now.until(self.head.due)) } else { keep };
         wait.max(Duration::from_millis(2))

@@ -17,7 +17,7 @@ const SCAN: usize = 16;
 
 /// The places of one line, in memory.
 #[derive(Clone, Debug)]
-pub struct Deck<D> {
+pub struct MemoryPlaces<D> {
     places: VecDeque<Slot<D>>,
     gaps: usize,
     #[allow(clippy::box_collection, reason = "a short line must not pay for the map's header")]
@@ -37,13 +37,13 @@ impl<D> Slot<D> {
     }
 }
 
-impl<D> Default for Deck<D> {
+impl<D> Default for MemoryPlaces<D> {
     fn default() -> Self {
-        Deck { places: VecDeque::new(), gaps: 0, index: None }
+        MemoryPlaces { places: VecDeque::new(), gaps: 0, index: None }
     }
 }
 
-impl<D> Deck<D> {
+impl<D> MemoryPlaces<D> {
     /// All places, front first.
     pub fn iter(&self) -> impl Iterator<Item = &Place<D>> {
         self.places.iter().filter_map(Slot::place)
@@ -83,7 +83,7 @@ impl<D> Deck<D> {
     }
 }
 
-impl<D: Clone> Places for Deck<D> {
+impl<D: Clone> Places for MemoryPlaces<D> {
     type Data = D;
     type Error = Infallible;
 

@@ -7,12 +7,12 @@ mod common;
 use common::{Op, run};
 use core::convert::Infallible;
 use core::time::Duration;
-use holdline_kernel::{Deck, Enter, Head, Place, Places, Seq, Ticket, TicketId, Time};
+use holdline_kernel::{Enter, Head, MemoryPlaces, Place, Places, Seq, Ticket, TicketId, Time};
 
 /// Places that count how often they are asked.
 #[derive(Default)]
 struct Counting {
-    deck: Deck<()>,
+    deck: MemoryPlaces<()>,
     calls: usize,
 }
 
@@ -60,8 +60,8 @@ const ALL: u32 = 1 << 30;
 const SIZES: [u128; 4] = [10, 100, 1_000, 10_000];
 
 fn ticket(id: u128, weight: u32, capacity: u32) -> Ticket {
-    let (lease, patience) = (Duration::from_secs(30), Duration::from_secs(3));
-    Ticket { id: TicketId(id), weight, capacity, lease, patience, span: 1, floor: 0 }
+    let (lease, wait_lease) = (Duration::from_secs(30), Duration::from_secs(3));
+    Ticket { id: TicketId(id), weight, capacity, lease, wait_lease, token_count: 1, min_token: 0 }
 }
 
 struct World {

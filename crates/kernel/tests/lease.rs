@@ -2,7 +2,7 @@
 //! and a hold that never outlives what the store gave.
 
 use core::time::Duration;
-use holdline_kernel::{Hold, Lease, Next, Time};
+use holdline_kernel::{Lease, LeaseTimer, Next, Time};
 use proptest::prelude::*;
 
 fn lease() -> impl Strategy<Value = Lease> {
@@ -18,7 +18,7 @@ fn seconds(length: u64) -> Lease {
 }
 
 /// Lets every renewal fail, and returns when each was asked for, and when the lock was lost.
-fn deaf(hold: &mut Hold, mut now: Time) -> (Vec<Time>, Time) {
+fn deaf(hold: &mut LeaseTimer, mut now: Time) -> (Vec<Time>, Time) {
     let mut asked = Vec::new();
     loop {
         match hold.next(now) {
@@ -52,16 +52,16 @@ proptest! {
         prop_assert!(left.is_some_and(|left| left > 0 && left + 1 >= lease.margin.as_nanos()));
     }
 
-    /// If nothing answers, there are three tries, each with a beat's time to be answered in.
+    /// If nothing answers, there are three tries, each with a interval's time to be answered in.
     #[test]
     fn three_tries_per_lease(lease in lease(), sent in 0..u64::MAX / 4) {
         let sent = Time(sent);
-        let mut hold = Hold::new(lease, sent, true);
+        let mut hold = LeaseTimer::new(lease, sent, true);
         let (asked, lost) = deaf(&mut hold, sent);
         prop_assert!(asked.len() >= 3);
         for (at, time) in asked.iter().take(3).enumerate() {
-            prop_assert_eq!(*time, sent.after(lease.beat() * (at as u32 + 1)));
-            prop_assert!(time.after(lease.beat()) <= lost);
+            prop_assert_eq!(*time, sent.after(lease.renew_interval() * (at as u32 + 1)));
+            prop_assert!(time.after(lease.renew_interval()) <= lost);
         }
         prop_assert_eq!(lost, lease.good_until(sent));
         prop_assert_eq!(hold.until(), lost);
@@ -70,7 +70,7 @@ proptest! {
     /// Any one of the three is enough, and the next three follow from it.
     #[test]
     fn one_success_is_enough(lease in lease(), which in 0..3_usize) {
-        let mut hold = Hold::new(lease, Time(0), true);
+        let mut hold = LeaseTimer::new(lease, Time(0), true);
         let (mut now, mut asked) = (Time(0), 0);
         let sent = loop {
             match hold.next(now) {
@@ -95,22 +95,22 @@ proptest! {
         renewals in prop::collection::vec((1..=100_u32, 1..390_u64), 0..6),
         now in 0..100_u64,
     ) {
-        let beat = lease.beat().as_nanos() as u64;
-        let mut hold = Hold::new(lease, Time(0), true);
+        let interval = lease.renew_interval().as_nanos() as u64;
+        let mut hold = LeaseTimer::new(lease, Time(0), true);
         let mut best = lease.good_until(Time(0));
-        let (mut last, mut beats) = (0, lease.beat());
+        let (mut last, mut intervals) = (0, lease.renew_interval());
         for (percent, at) in renewals {
             let shorter = Lease { length: lease.length * percent / 100, ..lease };
-            let sent = Time(at * beat / 100);
+            let sent = Time(at * interval / 100);
             hold.renewed(shorter, sent);
             best = best.max(shorter.good_until(sent));
             last = last.max(sent.0);
-            beats = beats.min(shorter.beat());
+            intervals = intervals.min(shorter.renew_interval());
         }
         prop_assert_eq!(hold.until(), best);
         let now = Time(last + now);
         if let Next::Sleep(until) = hold.next(now) {
-            prop_assert!(until.after(beats) <= best, "too late to try before the end");
+            prop_assert!(until.after(intervals) <= best, "too late to try before the end");
         }
     }
 }
@@ -118,7 +118,7 @@ proptest! {
 #[test]
 fn a_fixed_lease_is_not_renewed() {
     let lease = seconds(10);
-    let mut hold = Hold::new(lease, Time(5), false);
+    let mut hold = LeaseTimer::new(lease, Time(5), false);
     assert_eq!(deaf(&mut hold, Time(5)), (vec![], lease.good_until(Time(5))));
 }
 
@@ -126,36 +126,36 @@ fn a_fixed_lease_is_not_renewed() {
 #[test]
 fn a_hint_about_a_fixed_lease_asks_once() {
     let lease = seconds(10);
-    let mut hold = Hold::new(lease, Time(0), false);
+    let mut hold = LeaseTimer::new(lease, Time(0), false);
     let hint = Time(1_000_000_000);
-    hold.doubt(hint);
+    hold.verify(hint);
     assert_eq!(deaf(&mut hold, hint), (vec![hint], lease.good_until(Time(0))));
 }
 
 #[test]
 fn a_hint_asks_at_once_and_then_as_before() {
     let lease = seconds(10);
-    let mut hold = Hold::new(lease, Time(0), true);
+    let mut hold = LeaseTimer::new(lease, Time(0), true);
     let hint = Time(1_000_000_000);
-    hold.doubt(hint);
+    hold.verify(hint);
     assert_eq!(hold.next(hint), Next::Renew);
-    assert_eq!(hold.next(hint), Next::Sleep(hint.after(lease.beat())));
+    assert_eq!(hold.next(hint), Next::Sleep(hint.after(lease.renew_interval())));
 }
 
 /// The reply to a renewal from before the hint says nothing about what the hint is about.
 #[test]
 fn an_older_reply_does_not_settle_a_hint() {
     let lease = seconds(10);
-    let mut hold = Hold::new(lease, Time(0), true);
+    let mut hold = LeaseTimer::new(lease, Time(0), true);
     let (before, hint) = (Time(900_000_000), Time(1_000_000_000));
-    hold.doubt(hint);
+    hold.verify(hint);
     hold.renewed(lease, before);
     assert_eq!(hold.next(hint), Next::Renew);
     // A reply from after it does.
-    let mut hold = Hold::new(lease, Time(0), true);
-    hold.doubt(hint);
+    let mut hold = LeaseTimer::new(lease, Time(0), true);
+    hold.verify(hint);
     hold.renewed(lease, hint);
-    assert_eq!(hold.next(hint), Next::Sleep(hint.after(lease.beat())));
+    assert_eq!(hold.next(hint), Next::Sleep(hint.after(lease.renew_interval())));
 }
 
 /// A lease that leaves nothing after the allowances is never good: it is lost at once.
@@ -164,14 +164,14 @@ fn a_lease_without_time_is_lost_at_once() {
     let second = Duration::from_secs(1);
     let lease = Lease { length: second, margin: second };
     assert_eq!(lease.usable(), Duration::ZERO);
-    assert_eq!(Hold::new(lease, Time(7), true).next(Time(7)), Next::Lose);
+    assert_eq!(LeaseTimer::new(lease, Time(7), true).next(Time(7)), Next::Lose);
 }
 
 /// A holder that slept through everything is told that it lost, not asked to renew.
 #[test]
 fn waking_up_late_is_a_loss() {
     let lease = seconds(1);
-    let mut hold = Hold::new(lease, Time(0), true);
+    let mut hold = LeaseTimer::new(lease, Time(0), true);
     assert_eq!(hold.next(Time(0).after(Duration::from_secs(60))), Next::Lose);
     assert_eq!(hold.next(lease.good_until(Time(0))), Next::Lose);
 }

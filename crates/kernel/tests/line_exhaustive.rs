@@ -24,8 +24,16 @@ struct Small {
 
 impl Small {
     fn ticket(&self, id: usize, weight: u32, capacity: u32) -> Ticket {
-        let (patience, lease) = (TICK * self.lives.0, TICK * self.lives.1);
-        Ticket { id: TicketId(id as u128), weight, capacity, lease, patience, span: 1, floor: 0 }
+        let (wait_lease, lease) = (TICK * self.lives.0, TICK * self.lives.1);
+        Ticket {
+            id: TicketId(id as u128),
+            weight,
+            capacity,
+            lease,
+            wait_lease,
+            token_count: 1,
+            min_token: 0,
+        }
     }
 
     /// The weights that a ticket may come down to.

@@ -16,8 +16,8 @@ enum Step {
         weight: u32,
         how: u8,
         lease: u64,
-        patience: u64,
-        span: u32,
+        wait_lease: u64,
+        token_count: u32,
         lift: u64,
         other: bool,
     },
@@ -31,10 +31,10 @@ enum Step {
 
 fn step(ids: u128, heaviest: u32) -> impl Strategy<Value = Step> {
     let enter = (0..ids, 1..=heaviest, 0..6_u8, 1..60_u64, 1..30_u64, 0..4_u32, 0..40_u8).prop_map(
-        |(id, weight, how, lease, patience, span, other)| {
+        |(id, weight, how, lease, wait_lease, token_count, other)| {
             let lift = if other > 35 { u64::from(other) } else { 0 };
             let other = other == 0;
-            Step::Enter { id, weight, how, lease, patience, span, lift, other }
+            Step::Enter { id, weight, how, lease, wait_lease, token_count, lift, other }
         },
     );
     prop_oneof![
@@ -60,7 +60,14 @@ impl Run {
         Run { pair: Pair { stamp: 1, ..Pair::default() }, capacity, read_write, reserved: vec![] }
     }
 
-    fn ticket(&self, id: u128, weight: u32, lives: (u64, u64), span: u32, other: bool) -> Ticket {
+    fn ticket(
+        &self,
+        id: u128,
+        weight: u32,
+        lives: (u64, u64),
+        token_count: u32,
+        other: bool,
+    ) -> Ticket {
         let heavy = if weight == 1 { 1 } else { self.capacity };
         let weight = if self.read_write { heavy } else { weight.min(self.capacity) };
         Ticket {
@@ -68,9 +75,9 @@ impl Run {
             weight,
             capacity: self.capacity + u32::from(other),
             lease: Duration::from_millis(lives.0),
-            patience: Duration::from_millis(lives.1),
-            span,
-            floor: 0,
+            wait_lease: Duration::from_millis(lives.1),
+            token_count,
+            min_token: 0,
         }
     }
 
@@ -101,7 +108,7 @@ impl Run {
                     self.reserve(token.0, 1);
                 }
             }
-            Step::Enter { id, weight, how, lease, patience, span, lift, other } => {
+            Step::Enter { id, weight, how, lease, wait_lease, token_count, lift, other } => {
                 let known = self.seq_of(id);
                 let how = match (how, known) {
                     (0, _) => Enter::Try,
@@ -109,15 +116,15 @@ impl Run {
                     (3 | 4, Some(seq)) => Enter::Keep(seq),
                     _ => Enter::Keep(Seq(1)),
                 };
-                let ticket = self.ticket(id, weight, (lease, patience), span, other);
+                let ticket = self.ticket(id, weight, (lease, wait_lease), token_count, other);
                 // Sometimes the numbers are lifted, as a quorum does.
-                let floor = if lift > 0 { self.pair.naive.last + lift } else { 0 };
-                let ticket = Ticket { floor, ..ticket };
+                let min_token = if lift > 0 { self.pair.naive.last + lift } else { 0 };
+                let ticket = Ticket { min_token, ..ticket };
                 self.pair.step(Op::Enter(ticket, how));
                 if let Some(seq) = self.seq_of(id)
                     && known != Some(seq)
                 {
-                    self.reserve(seq.0, u64::from(span.max(1)));
+                    self.reserve(seq.0, u64::from(token_count.max(1)));
                 }
             }
         }
@@ -178,9 +185,9 @@ fn one(id: u128) -> Ticket {
         weight: 1,
         capacity: 1,
         lease: second,
-        patience: second,
-        span: 1,
-        floor: 0,
+        wait_lease: second,
+        token_count: 1,
+        min_token: 0,
     }
 }
 
@@ -218,7 +225,7 @@ fn tokens_end_rather_than_wrap() {
         let mut gone = pair.clone();
         gone.step(Op::Leave(TicketId(1)));
         assert_eq!(run(&gone, one(2)), Answer::Stands(Err(Refusal::Exhausted)));
-        let huge = Ticket { span: u32::MAX, ..one(2) };
+        let huge = Ticket { token_count: u32::MAX, ..one(2) };
         assert_eq!(run(&gone, huge), Answer::Stands(Err(Refusal::Exhausted)));
     }
 }

@@ -1,34 +1,34 @@
 //! The polling schedules: their exact pauses, and the bounds of their jitter.
 
 use core::time::Duration;
-use holdline_kernel::Schedule;
+use holdline_kernel::Backoff;
 use proptest::prelude::*;
 
 fn millis(pauses: impl IntoIterator<Item = u64>) -> Vec<Duration> {
     pauses.into_iter().map(Duration::from_millis).collect()
 }
 
-fn first(schedule: Schedule, count: u32) -> Vec<Duration> {
+fn first(schedule: Backoff, count: u32) -> Vec<Duration> {
     (0..count).map(|attempt| schedule.pause(attempt, 12_345)).collect()
 }
 
 #[test]
 fn fixed_stays() {
-    assert_eq!(first(Schedule::fixed(Duration::from_millis(50)), 4), millis([50; 4]));
+    assert_eq!(first(Backoff::fixed(Duration::from_millis(50)), 4), millis([50; 4]));
 }
 
 #[test]
 fn shrinking_loses_a_millisecond_each_time_down_to_ten() {
-    let schedule = Schedule::shrinking(Duration::from_millis(50));
+    let schedule = Backoff::shrinking(Duration::from_millis(50));
     assert_eq!(first(schedule, 43), millis((10..=50).rev().chain([10, 10])));
     assert_eq!(schedule.pause(u32::MAX, 0), Duration::from_millis(10));
     // One that begins below ten milliseconds has nothing to lose.
-    assert_eq!(first(Schedule::shrinking(Duration::from_millis(4)), 3), millis([4; 3]));
+    assert_eq!(first(Backoff::shrinking(Duration::from_millis(4)), 3), millis([4; 3]));
 }
 
 #[test]
 fn exponential_doubles_up_to_its_most() {
-    let schedule = Schedule::exponential(Duration::from_millis(10), Duration::from_millis(100));
+    let schedule = Backoff::exponential(Duration::from_millis(10), Duration::from_millis(100));
     assert_eq!(first(schedule, 6), millis([10, 20, 40, 80, 100, 100]));
     assert_eq!(schedule.pause(u32::MAX, 0), Duration::from_millis(100));
 }
@@ -37,10 +37,10 @@ fn exponential_doubles_up_to_its_most() {
 fn nothing_spins() {
     let shortest = Duration::from_micros(100);
     for schedule in [
-        Schedule::fixed(Duration::ZERO),
-        Schedule::shrinking(Duration::ZERO),
-        Schedule::exponential(Duration::ZERO, Duration::ZERO),
-        Schedule::fixed(Duration::from_micros(150)).jitter(100),
+        Backoff::fixed(Duration::ZERO),
+        Backoff::shrinking(Duration::ZERO),
+        Backoff::exponential(Duration::ZERO, Duration::ZERO),
+        Backoff::fixed(Duration::from_micros(150)).jitter(100),
     ] {
         for random in [0, 1, u64::MAX] {
             assert!(schedule.pause(3, random) >= shortest, "{schedule:?} spins");
@@ -48,7 +48,7 @@ fn nothing_spins() {
     }
 }
 
-fn shape() -> impl Strategy<Value = Schedule> {
+fn shape() -> impl Strategy<Value = Backoff> {
     let pause = || {
         prop_oneof![
             (0..5_000_000_000_u64).prop_map(Duration::from_nanos),
@@ -57,9 +57,9 @@ fn shape() -> impl Strategy<Value = Schedule> {
         ]
     };
     prop_oneof![
-        pause().prop_map(Schedule::fixed),
-        pause().prop_map(Schedule::shrinking),
-        (pause(), pause()).prop_map(|(from, most)| Schedule::exponential(from, most)),
+        pause().prop_map(Backoff::fixed),
+        pause().prop_map(Backoff::shrinking),
+        (pause(), pause()).prop_map(|(from, most)| Backoff::exponential(from, most)),
     ]
 }
 
@@ -85,12 +85,12 @@ proptest! {
     /// Without jitter, chance does not matter, and longer waits are never turned into short ones.
     #[test]
     fn plain_pauses_are_what_they_say(from: u64, attempt: u32, random: u64) {
-        let fixed = Schedule::fixed(Duration::from_nanos(from));
+        let fixed = Backoff::fixed(Duration::from_nanos(from));
         let least = Duration::from_micros(100);
         let century = Duration::from_secs(100 * 365 * 86_400);
         let pause = fixed.pause(attempt, random);
         prop_assert!(pause == Duration::from_nanos(from).max(least) || pause > century);
-        let long = Schedule::fixed(Duration::from_secs(from).max(century));
+        let long = Backoff::fixed(Duration::from_secs(from).max(century));
         prop_assert!(long.pause(attempt, random) >= century);
     }
 }
@@ -98,7 +98,7 @@ proptest! {
 /// Both ends of the range are reached, so that jitter really spreads.
 #[test]
 fn jitter_reaches_both_ends() {
-    let schedule = Schedule::fixed(Duration::from_millis(100)).jitter(50);
+    let schedule = Backoff::fixed(Duration::from_millis(100)).jitter(50);
     let spread = 50_000_000;
     assert_eq!(schedule.pause(0, 0), Duration::from_millis(50));
     assert_eq!(schedule.pause(0, 2 * spread), Duration::from_millis(150));

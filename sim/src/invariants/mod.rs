@@ -39,7 +39,7 @@ pub(crate) enum Cause {
     Wiped,
 }
 
-/// How a claim ended.
+/// How an acquisition ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
     Granted,
@@ -78,7 +78,7 @@ pub(crate) enum Fact<'a> {
     Removed { line: Line, id: TicketId, seq: Seq, cause: Cause },
     /// Somebody was given this number to fence the one that he broke by force.
     Broken { lock: Lock, id: TicketId, seq: Seq },
-    /// No more faults. From now on each patient claim is to be admitted within this time.
+    /// No more faults. From now on each patient acquisition is to be admitted within this time.
     Calm { bound: u64 },
     /// All is over and all leases have lapsed: so many places are left in a line.
     Over { line: Line, left: usize },

@@ -8,6 +8,7 @@ mod promises;
 mod shape;
 mod source;
 mod walls;
+mod words;
 
 use crate::{Outcome, workspace};
 use source::Source;
@@ -78,6 +79,7 @@ fn check(sources: &[Source], guarantees: Option<&str>) -> Vec<Finding> {
         shape::check(source, &mut findings);
         walls.check(source, &mut findings);
         promises::check(source, &mut findings);
+        words::check(source, &mut findings);
     }
     if let Some(text) = guarantees {
         guarantees::check(text, sources, &mut findings);

@@ -6,7 +6,7 @@ use super::Finding;
 use super::source::{Source, find_word, is_name};
 
 /// Files directly in `stores/` that help several stores, and so may be named by all of them.
-const SHARED_BY_STORES: &[&str] = &["background", "crypto", "mod", "tls", "url", "wakes"];
+const SHARED_BY_STORES: &[&str] = &["mod", "runtime", "tls", "tls_provider", "url", "waiters"];
 
 /// The library's sources.
 const LIBRARY: &str = "crates/holdline/src/";
@@ -39,7 +39,7 @@ const WALLS: &[Wall] = &[
     Wall {
         around: |source| is_recipe(source) || is_guard(source),
         words: &["tokio::spawn", "thread::spawn", "sleep("],
-        why: "Recipes and guards neither spawn nor sleep; the driver and the keeper do",
+        why: "Recipes and guards neither spawn nor sleep; the driver and the renewer do",
     },
     Wall {
         around: |source| source.below(LIBRARY).is_some_and(|file| file.starts_with("stores/")),

@@ -7,7 +7,7 @@ mod tree;
 pub(crate) use launcher::launch_if_told;
 
 use crate::exit::{Exit, Failure};
-use crate::hold::Hold;
+use crate::held::Hold;
 use crate::printer::{Printer, When};
 use crate::signals::Signals;
 use clap::ValueEnum;

@@ -1,11 +1,11 @@
 //! `holdline break`: takes a lock away from one holder.
 
+use crate::context::{Session, check_name};
 use crate::exit::{Exit, Failure};
-use crate::party;
+use crate::participant;
 use crate::printer::{Printer, clean};
-use crate::session::{Session, check_name};
 use clap::Args;
-use holdline::{Info, Party};
+use holdline::{LockInfo, Participant};
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
@@ -48,16 +48,17 @@ impl Break {
         check_name(&self.name)?;
         let client = session.ask().await?;
         let info = client.inspect(&self.name).await?;
-        let party = self.find(&info)?;
-        if !self.yes && stdin().is_terminal() && !self.confirm(party) {
+        let participant = self.find(&info)?;
+        if !self.yes && stdin().is_terminal() && !self.confirm(participant) {
             return Err(Failure::new(Exit::NOTHING, "unbroken", "nothing was broken"));
         }
         let client = session.steady(client);
-        let token = client.force_unlock(&self.name, party.id, &self.reason).await?;
+        let token = client.force_unlock(&self.name, participant.id, &self.reason).await?;
         let Some(token) = token else { return Err(self.gone()) };
         let line = if session.printer.json {
-            let party = party::json(party);
-            json!({ "event": "broken", "name": self.name, "token": token, "party": party })
+            let participant = participant::json(participant);
+            let event = "broken";
+            json!({ "event": event, "name": self.name, "token": token, "participant": participant })
                 .to_string()
         } else {
             format!("{token}")
@@ -70,25 +71,26 @@ impl Break {
         Ok(Exit::DONE)
     }
 
-    fn find<'a>(&self, info: &'a Info) -> Result<&'a Party, Failure> {
+    fn find<'a>(&self, info: &'a LockInfo) -> Result<&'a Participant, Failure> {
         let parties = info.holders.iter().chain(&info.waiters);
-        let mut found = parties.filter(|party| party.id.to_string().starts_with(&self.id));
-        let party = found.next().ok_or_else(|| self.gone())?;
+        let mut found =
+            parties.filter(|participant| participant.id.to_string().starts_with(&self.id));
+        let participant = found.next().ok_or_else(|| self.gone())?;
         if found.next().is_some() {
             return Err(Failure::usage(format!(
                 "several ids at lock \"{}\" begin with {}; give more digits",
                 self.name, self.id
             )));
         }
-        Ok(party)
+        Ok(participant)
     }
 
-    fn confirm(&self, party: &Party) -> bool {
+    fn confirm(&self, participant: &Participant) -> bool {
         let _ = write!(
             stderr(),
             "Take lock \"{}\" away from {}? What it runs may go on for a while. [y/N] ",
             clean(&self.name),
-            party::who(party)
+            participant::who(participant)
         );
         let _ = stderr().flush();
         let mut answer = String::new();

@@ -1,11 +1,11 @@
 //! `holdline elect`: lead, or see who leads.
 
+use crate::context::{Session, check_name};
 use crate::exit::{Exit, Failure};
 use crate::job::{HoldArgs, Job, WaitArgs};
-use crate::party;
+use crate::lock_kind::LockKind;
+use crate::participant;
 use crate::printer::Printer;
-use crate::session::{Session, check_name};
-use crate::shape::Shape;
 use clap::Args;
 use holdline::{Election, Leadership};
 use serde_json::json;
@@ -49,8 +49,16 @@ impl Elect {
         let value = value.or_else(|| Some(String::new()));
         // A service goes on standing by, however long the store is away.
         let outage = Duration::MAX;
-        let job =
-            Job { name, shape: Shape::MUTEX, value, wait, hold, min_hold: None, outage, command };
+        let job = Job {
+            name,
+            lock_kind: LockKind::MUTEX,
+            value,
+            wait,
+            hold,
+            min_hold: None,
+            outage,
+            command,
+        };
         job.run(session).await
     }
 }
@@ -71,12 +79,12 @@ async fn observe(session: &Session, name: &str, outage: Option<Duration>) -> Res
 fn show(session: &Session, leader: Option<&Leadership>) -> String {
     match leader {
         _ if session.printer.json => json!({
-            "leader": leader.map(|leader| party::json(&leader.party)),
+            "leader": leader.map(|leader| participant::json(&leader.participant)),
         })
         .to_string(),
         Some(leader) => {
             let value = crate::printer::clean(&leader.value);
-            format!("{value}\ttoken {}\t{}", leader.token, party::place(&leader.party))
+            format!("{value}\ttoken {}\t{}", leader.token, participant::place(&leader.participant))
         }
         None => "nobody leads".to_owned(),
     }

@@ -10,8 +10,8 @@ pub(crate) mod try_;
 pub(crate) mod watch;
 
 use crate::cli::Verb;
+use crate::context::{Session, block_on};
 use crate::exit::{Exit, Failure};
-use crate::session::{Session, block_on};
 
 /// Does what was asked for.
 pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {

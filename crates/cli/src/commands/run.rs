@@ -1,9 +1,9 @@
 //! `holdline run`: a command under a lock.
 
+use crate::context::Session;
 use crate::exit::{Exit, Failure};
 use crate::job::{HoldArgs, Job, WaitArgs};
-use crate::session::Session;
-use crate::{duration, shape::Shape};
+use crate::{duration, lock_kind::LockKind};
 use clap::Args;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct Run {
     name: String,
 
     #[command(flatten)]
-    shape: Shape,
+    lock_kind: LockKind,
 
     #[command(flatten)]
     wait: WaitArgs,
@@ -53,8 +53,9 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
-        let Run { name, shape, wait, hold, min_hold, command } = self;
-        let job = Job { name, shape, value: None, wait, hold, min_hold, outage: OUTAGE, command };
+        let Run { name, lock_kind, wait, hold, min_hold, command } = self;
+        let job =
+            Job { name, lock_kind, value: None, wait, hold, min_hold, outage: OUTAGE, command };
         job.run(session).await
     }
 }

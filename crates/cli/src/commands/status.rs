@@ -1,12 +1,12 @@
 //! `holdline status`: who holds what, and who waits for it.
 
+use crate::context::{Session, check_name};
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::party;
+use crate::participant;
 use crate::printer::{Printer, clean};
-use crate::session::{Session, check_name};
 use clap::Args;
-use holdline::{Info, Party};
+use holdline::{LockInfo, Participant};
 use serde_json::Value;
 
 /// Show who holds and who waits
@@ -38,9 +38,9 @@ impl Status {
             }
         }
         let text = match name {
-            Some(_) if session.printer.json => party::info_json(&infos[0]).to_string(),
+            Some(_) if session.printer.json => participant::info_json(&infos[0]).to_string(),
             None if session.printer.json => {
-                Value::Array(infos.iter().map(party::info_json).collect()).to_string()
+                Value::Array(infos.iter().map(participant::info_json).collect()).to_string()
             }
             _ => table(&infos).unwrap_or_else(|| match name {
                 Some(name) => format!("nobody holds \"{}\" or waits for it", clean(name)),
@@ -55,11 +55,11 @@ impl Status {
 const HEAD: [&str; 8] = ["NAME", "STATE", "ID", "TOKEN", "SINCE", "UNTIL", "WHERE", "LABEL"];
 
 /// The table; none if there is nobody.
-fn table(infos: &[Info]) -> Option<String> {
+fn table(infos: &[LockInfo]) -> Option<String> {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for info in infos {
-        rows.extend(info.holders.iter().map(|party| row(info, "holds", party)));
-        rows.extend(info.waiters.iter().map(|party| row(info, "waits", party)));
+        rows.extend(info.holders.iter().map(|participant| row(info, "holds", participant)));
+        rows.extend(info.waiters.iter().map(|participant| row(info, "waits", participant)));
     }
     if rows.len() == 1 {
         return None;
@@ -73,20 +73,21 @@ fn table(infos: &[Info]) -> Option<String> {
     Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
-fn row(info: &Info, state: &str, party: &Party) -> [String; 8] {
-    let state = match party.weight {
+fn row(info: &LockInfo, state: &str, participant: &Participant) -> [String; 8] {
+    let state = match participant.weight {
         weight if weight == info.capacity || weight == 1 => state.to_owned(),
         weight => format!("{state} {weight}/{}", info.capacity),
     };
-    let age = party::age(party).map_or_else(|| "?".to_owned(), |age| format!("{age} ago"));
+    let age =
+        participant::age(participant).map_or_else(|| "?".to_owned(), |age| format!("{age} ago"));
     [
         clean(info.name.as_str()),
         state,
-        party::short_id(party.id),
-        party.token.to_string(),
+        participant::short_id(participant.id),
+        participant.token.to_string(),
         age,
-        format!("in {}", duration::show(party.expires_in)),
-        party::place(party),
-        party::words(party).unwrap_or_default(),
+        format!("in {}", duration::show(participant.expires_in)),
+        participant::place(participant),
+        participant::words(participant).unwrap_or_default(),
     ]
 }

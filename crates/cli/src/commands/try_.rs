@@ -1,10 +1,10 @@
 //! `holdline try`: is it free?
 
+use crate::context::{Session, check_name};
 use crate::exit::{Exit, Failure};
-use crate::party;
+use crate::lock_kind::LockKind;
+use crate::participant;
 use crate::printer::Printer;
-use crate::session::{Session, check_name};
-use crate::shape::Shape;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(crate) struct Try {
     name: String,
 
     #[command(flatten)]
-    shape: Shape,
+    lock_kind: LockKind,
 
     /// Exit code when it is not free
     #[arg(long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
@@ -29,10 +29,10 @@ impl Try {
         check_name(&self.name)?;
         let name = self.name.as_str();
         let info = session.ask().await?.inspect(name).await?;
-        let free = self.shape.is_free(&info)?;
+        let free = self.lock_kind.is_free(&info)?;
         let printer = session.printer;
         if printer.json {
-            let mut line = party::info_json(&info);
+            let mut line = participant::info_json(&info);
             if let Value::Object(fields) = &mut line {
                 fields.insert("free".to_owned(), json!(free));
             }
@@ -40,7 +40,9 @@ impl Try {
         } else if !printer.quiet {
             let first = info.holders.first().or(info.waiters.first());
             let line = match first.filter(|_| !free) {
-                Some(party) => format!("\"{name}\" is taken by {}", party::who(party)),
+                Some(participant) => {
+                    format!("\"{name}\" is taken by {}", participant::who(participant))
+                }
                 None => format!("\"{name}\" is free"),
             };
             Printer::remark(&line)?;

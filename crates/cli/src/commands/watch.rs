@@ -1,13 +1,13 @@
 //! `holdline watch`: a line for every change of a lock.
 
+use crate::context::{Session, check_name};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
-use crate::session::{Session, check_name};
-use crate::{party, stamp};
+use crate::{participant, timestamp};
 use clap::Args;
 use holdline::store::TicketId;
-use holdline::{Info, Party};
+use holdline::{LockInfo, Participant};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ enum State {
     Holds,
 }
 
-type Seen = BTreeMap<TicketId, (State, Party)>;
+type Seen = BTreeMap<TicketId, (State, Participant)>;
 
 impl Watch {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
@@ -79,36 +79,43 @@ impl Watch {
     }
 }
 
-fn seen(info: Info) -> Seen {
-    let holders = info.holders.into_iter().map(|party| (party.id, (State::Holds, party)));
-    let waiters = info.waiters.into_iter().map(|party| (party.id, (State::Waits, party)));
+fn seen(info: LockInfo) -> Seen {
+    let holders =
+        info.holders.into_iter().map(|participant| (participant.id, (State::Holds, participant)));
+    let waiters =
+        info.waiters.into_iter().map(|participant| (participant.id, (State::Waits, participant)));
     holders.chain(waiters).collect()
 }
 
 /// Tells the differences: departures first, then arrivals by token. False if nobody reads on.
 fn tell(printer: Printer, name: &str, before: &Seen, now: &Seen) -> Result<bool, Failure> {
     let mut changes = Vec::new();
-    for (id, (state, party)) in before {
+    for (id, (state, participant)) in before {
         if !now.contains_key(id) {
-            changes.push((if *state == State::Holds { "released" } else { "left" }, party));
+            changes.push((if *state == State::Holds { "released" } else { "left" }, participant));
         }
     }
     let mut arrivals: Vec<_> = now
         .iter()
         .filter(|(id, (state, _))| before.get(id).is_none_or(|was| was.0 != *state))
         .collect();
-    arrivals.sort_by_key(|(_, (_, party))| party.token);
-    for (_, (state, party)) in arrivals {
-        changes.push((if *state == State::Holds { "acquired" } else { "waiting" }, party));
+    arrivals.sort_by_key(|(_, (_, participant))| participant.token);
+    for (_, (state, participant)) in arrivals {
+        changes.push((if *state == State::Holds { "acquired" } else { "waiting" }, participant));
     }
-    for (event, party) in changes {
-        let time = stamp::show(stamp::now());
+    for (event, participant) in changes {
+        let time = timestamp::show(timestamp::now());
         let line = if printer.json {
-            json!({ "time": time, "event": event, "name": name, "party": party::json(party) })
+            let participant = participant::json(participant);
+            json!({ "time": time, "event": event, "name": name, "participant": participant })
                 .to_string()
         } else {
-            let id = party::short_id(party.id);
-            format!("{time}  {event:<8}  token {}  id {id}  {}", party.token, party::who(party))
+            let id = participant::short_id(participant.id);
+            format!(
+                "{time}  {event:<8}  token {}  id {id}  {}",
+                participant.token,
+                participant::who(participant)
+            )
         };
         if !Printer::answer(&line)? {
             return Ok(false);

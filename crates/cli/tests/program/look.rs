@@ -55,7 +55,7 @@ fn watch_tells_each_change() {
     let mut watch = place.start(["watch", "--json", "--every", "20ms", "x"]);
     let mut next = || {
         let line: serde_json::Value = serde_json::from_str(&watch.line()).expect("JSON");
-        (line["event"].as_str().unwrap().to_owned(), line["party"]["label"].clone())
+        (line["event"].as_str().unwrap().to_owned(), line["participant"]["label"].clone())
     };
     let mut holder = place.hold(&["--label", "one"], "x");
     assert_eq!(next(), ("acquired".to_owned(), "one".into()));

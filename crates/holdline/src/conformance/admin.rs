@@ -66,7 +66,7 @@ async fn waiters_are_shown_in_order(ctx: Ctx) {
     let labels: Vec<_> = info.waiters.iter().filter_map(|who| who.note.label.clone()).collect();
     assert_eq!(labels, ["waiter 1", "waiter 2", "waiter 3"]);
     assert!(info.waiters.is_sorted_by_key(|who| who.token));
-    assert!(!ctx.promises.fences || info.holders[0].token < info.waiters[0].token);
+    assert!(!ctx.capabilities.fencing_tokens || info.holders[0].token < info.waiters[0].token);
     held.unlock().await.expect("it was held");
     for (task, promised) in tasks.into_iter().zip(info.waiters) {
         let guard = soon("the waiters", task).await.expect("no task fails");
@@ -250,7 +250,10 @@ async fn a_removal_is_shown_and_only_the_last_few(ctx: Ctx) {
     assert!(shown.iter().all(|one| ids.contains(one)), "{ids:?} were removed, {shown:?} are shown");
     assert!(shown.contains(&ids[most + 1]), "the last one is not among {shown:?}");
     // A store that is made of stores, of which each may lack some, knows no order of its own.
-    assert!(!ctx.promises.queues || ids.ends_with(&shown) && shown.len() == most, "{shown:?}");
+    assert!(
+        !ctx.capabilities.fair_queue || ids.ends_with(&shown) && shown.len() == most,
+        "{shown:?}"
+    );
     assert_eq!(info.capacity, 0);
     assert_eq!(client.list(&name).await.expect("the store is there"), []);
 }
@@ -269,14 +272,14 @@ async fn a_loss_without_a_breaker_has_none(ctx: Ctx) {
     // A store that does not say does not hold anybody up.
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::kept(ctx.lease)).await;
     two.store().leave(&line_name, held.guard().ticket()).await.expect("the store is there");
-    chaos.always(Op::Look, Fault::HangBefore);
+    chaos.always(Op::Snapshot, Fault::HangBefore);
     let error = soon("the error", held.unlock()).await.expect_err("it was gone");
     assert_eq!(error.loss(), Some(&Loss::Gone), "{error}");
     chaos.heal();
     // Silence is a cause of its own, and nobody is asked about it.
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::of(ctx.lease)).await;
     chaos.always(Op::Enter, Fault::FailBefore);
-    chaos.always(Op::Look, Fault::HangBefore);
+    chaos.always(Op::Snapshot, Fault::HangBefore);
     soon("the loss", held.guard().lost()).await;
     assert_eq!(soon("the cause", held.guard().loss()).await, Some(Loss::Expired));
 }

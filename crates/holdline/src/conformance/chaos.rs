@@ -4,7 +4,9 @@ use crate::client::Client;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
+use crate::store::{
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+};
 use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -22,7 +24,7 @@ pub enum Op {
     /// [`Store::watch`].
     Watch,
     /// [`Store::look`].
-    Look,
+    Snapshot,
     /// [`Store::list`].
     List,
     /// [`Store::evict`].
@@ -50,8 +52,8 @@ pub enum Fault {
     Stutter(u32),
 }
 
-/// A wrapper around a store that makes faults by command, and counts calls. Clones, and twins, obey
-/// the same commands.
+/// A wrapper around a store that makes faults by command, and counts calls. Clones, and background
+/// handles, obey the same commands.
 #[derive(Clone)]
 pub struct Chaos {
     inner: Arc<dyn Store>,
@@ -63,7 +65,7 @@ struct Plan {
     rules: Mutex<Vec<Rule>>,
     loads: [Load; 6],
     late: Mutex<Vec<Late>>,
-    alarm: OnceLock<Alarm>,
+    loss_hint: OnceLock<LossHint>,
 }
 
 /// The calls of one operation.
@@ -162,8 +164,8 @@ impl Chaos {
 
     /// Gives the process a hint that this ticket may be gone.
     pub fn hint(&self, id: TicketId) {
-        if let Some(alarm) = self.plan.alarm.get() {
-            alarm(id);
+        if let Some(loss_hint) = self.plan.loss_hint.get() {
+            loss_hint(id);
         }
     }
 
@@ -276,8 +278,8 @@ impl Store for Chaos {
         Box::pin(self.call(Op::Watch, self.inner.watch(line, id), nothing))
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(self.call(Op::Look, self.inner.look(line), nothing))
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(self.call(Op::Snapshot, self.inner.snapshot(line), nothing))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
@@ -299,17 +301,17 @@ impl Store for Chaos {
         }))
     }
 
-    fn promises(&self) -> Promises {
-        self.inner.promises()
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
-        Arc::new(Chaos { inner: self.inner.twin(), plan: Arc::clone(&self.plan) })
+    fn background_handle(&self) -> Arc<dyn Store> {
+        Arc::new(Chaos { inner: self.inner.background_handle(), plan: Arc::clone(&self.plan) })
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        let _ = self.plan.alarm.set(Arc::clone(&alarm));
-        self.inner.alarm(alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.plan.loss_hint.set(Arc::clone(&loss_hint));
+        self.inner.on_loss_hint(loss_hint);
     }
 
     fn address(&self) -> String {

@@ -26,7 +26,7 @@ group! { "contract":
     a_span_reserves_tokens needs Spans Fences,
     a_notice_is_kept_until_it_is_watched_for needs Queues Wakes,
     a_notice_comes_while_it_is_watched_for needs Queues Wakes,
-    a_twin_is_the_same_store,
+    a_background_handle_is_the_same_store,
     dropped_calls_are_done_or_not_done,
     an_eviction_takes_one_place needs Queues,
     an_eviction_by_a_wrong_id_does_nothing,
@@ -117,7 +117,7 @@ async fn bad_weights_are_refused(ctx: Ctx) {
     let error = raw.try_enter(&heavier, Enter::Keep(seq)).await.expect_err("no raising");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert_eq!(raw.keep(&mine, seq).await, Standing::Admitted(seq));
-    let view = raw.store.look(&raw.line).await.expect("works");
+    let view = raw.store.snapshot(&raw.line).await.expect("works");
     assert_eq!((view.places.len(), view.places[0].weight), (1, 1));
 }
 
@@ -131,7 +131,7 @@ async fn another_capacity_is_refused_and_changes_nothing(ctx: Ctx) {
         assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
         assert!(!error.retryable());
     }
-    assert_eq!(raw.store.look(&raw.line).await.expect("works").capacity, 3);
+    assert_eq!(raw.store.snapshot(&raw.line).await.expect("works").capacity, 3);
     assert_eq!(raw.seen().await, [(mine.id, true)]);
     raw.hold(&ticket(&ctx, 1, 3)).await;
 }
@@ -141,10 +141,10 @@ async fn an_empty_line_takes_another_capacity(ctx: Ctx) {
     for capacity in [3, 1, 1 << 30, 2] {
         let mine = ticket(&ctx, 1, capacity);
         raw.hold(&mine).await;
-        assert_eq!(raw.store.look(&raw.line).await.expect("works").capacity, capacity);
+        assert_eq!(raw.store.snapshot(&raw.line).await.expect("works").capacity, capacity);
         assert!(raw.leave(&mine).await);
     }
-    assert_eq!(raw.store.look(&raw.line).await.expect("works").capacity, 0, "nobody is there");
+    assert_eq!(raw.store.snapshot(&raw.line).await.expect("works").capacity, 0, "nobody is there");
 }
 
 async fn a_departure_admits_the_next(ctx: Ctx) {
@@ -194,7 +194,7 @@ async fn a_waiter_follows_a_holder_that_lapsed(ctx: Ctx) {
 async fn a_dead_waiter_blocks_nobody(ctx: Ctx) {
     let raw = Raw::new(&ctx).await;
     let holder = ticket(&ctx, 1, 1);
-    let dead = Ticket { patience: ctx.lease, ..ticket(&ctx, 1, 1) };
+    let dead = Ticket { wait_lease: ctx.lease, ..ticket(&ctx, 1, 1) };
     let live = ticket(&ctx, 1, 1);
     raw.hold(&holder).await;
     let dead_seq = raw.queue(&dead).await;
@@ -210,7 +210,8 @@ async fn a_renewal_lengthens_and_never_shortens(ctx: Ctx) {
     let raw = Raw::new(&ctx).await;
     let short = Ticket { lease: ctx.lease, ..ticket(&ctx, 1, 1) };
     let long = Ticket { lease: ctx.lease * 10, ..short };
-    let left = || async { raw.store.look(&raw.line).await.expect("works").places[0].expires_in };
+    let left =
+        || async { raw.store.snapshot(&raw.line).await.expect("works").places[0].expires_in };
     let seq = raw.hold(&short).await;
     assert!(left().await <= ctx.lease * 2, "stores may round up, but not so much");
     assert_eq!(raw.keep(&long, seq).await, Standing::Admitted(seq));
@@ -237,12 +238,12 @@ async fn a_lower_weight_admits_the_next(ctx: Ctx) {
 
 async fn a_span_reserves_tokens(ctx: Ctx) {
     let raw = Raw::new(&ctx).await;
-    let wide = Ticket { span: 1_000_000_000, ..ticket(&ctx, 1, 1) };
+    let wide = Ticket { token_count: 1_000_000_000, ..ticket(&ctx, 1, 1) };
     let next = ticket(&ctx, 1, 1);
     let seq = raw.hold(&wide).await;
     raw.leave(&wide).await;
     let after = raw.hold(&next).await;
-    assert!(after.0 >= seq.0 + 1_000_000_000, "{after:?} is inside of the span of {seq:?}");
+    assert!(after.0 >= seq.0 + 1_000_000_000, "{after:?} is inside of the range of {seq:?}");
 }
 
 async fn a_notice_is_kept_until_it_is_watched_for(ctx: Ctx) {
@@ -273,15 +274,15 @@ async fn a_notice_comes_while_it_is_watched_for(ctx: Ctx) {
     soon("the notice", watch).await.expect("the watcher is admitted");
 }
 
-async fn a_twin_is_the_same_store(ctx: Ctx) {
+async fn a_background_handle_is_the_same_store(ctx: Ctx) {
     let raw = Raw::new(&ctx).await;
-    let twin = Raw { store: raw.store.twin(), line: raw.line.clone() };
+    let background = Raw { store: raw.store.background_handle(), line: raw.line.clone() };
     let mine = ticket(&ctx, 1, 1);
     let seq = raw.hold(&mine).await;
-    assert_eq!(twin.keep(&mine, seq).await, Standing::Admitted(seq));
-    assert_eq!(twin.store.promises(), raw.store.promises());
-    assert_eq!(twin.store.address(), raw.store.address());
-    assert!(twin.leave(&mine).await);
+    assert_eq!(background.keep(&mine, seq).await, Standing::Admitted(seq));
+    assert_eq!(background.store.capabilities(), raw.store.capabilities());
+    assert_eq!(background.store.address(), raw.store.address());
+    assert!(background.leave(&mine).await);
     assert_eq!(raw.keep(&mine, seq).await, Standing::Lost);
 }
 

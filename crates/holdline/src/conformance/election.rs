@@ -23,7 +23,7 @@ async fn the_leader_is_seen_with_its_value(ctx: Ctx) {
     let leader = here.campaign(value).await.expect("the store is there");
     let seen = there.leader().await.expect("the store is there").expect("there is one");
     assert_eq!((seen.value.as_str(), seen.token), (value, leader.token()));
-    assert_eq!(seen.party.note.pid, std::process::id());
+    assert_eq!(seen.participant.note.pid, std::process::id());
     let none = there.campaign_within("late", Duration::from_millis(200)).await;
     assert!(none.expect("the store is there").is_none());
     line(&two, &name, 1, 0).await; // the candidature is withdrawn in the background
@@ -39,7 +39,7 @@ async fn a_proclamation_is_seen_and_outlives_renewals(ctx: Ctx) {
     let value = || async {
         let seen = Election::new(&two, &name).leader().await.expect("the store is there");
         let seen = seen.expect("there is one");
-        assert_eq!(seen.party.note.label.as_deref(), Some("mine"));
+        assert_eq!(seen.participant.note.label.as_deref(), Some("mine"));
         seen.value
     };
     assert_eq!(value().await, "second");
@@ -88,13 +88,13 @@ async fn a_cut_off_leader_is_followed_by_a_candidate(ctx: Ctx) {
         let election = Election::new(&two, &name);
         tokio::spawn(async move { election.campaign("new").await.expect("the store is there") })
     };
-    if ctx.promises.queues {
+    if ctx.capabilities.fair_queue {
         line(&two, &name, 1, 1).await;
     }
     chaos.always(Op::Enter, Fault::HangBefore);
     let new = soon("the candidate", candidate).await.expect("no task fails");
     assert!(!old.is_valid(), "two lead");
-    assert!(!ctx.promises.fences || old.token() < new.token());
+    assert!(!ctx.capabilities.fencing_tokens || old.token() < new.token());
     let seen = Election::new(&two, &name).leader().await.expect("the store is there");
     assert_eq!(seen.expect("there is one").value, "new");
     new.resign().await.expect("it led");

@@ -23,7 +23,7 @@ async fn first_come_first_served(ctx: Ctx) {
 }
 
 async fn pollers_keep_their_places(ctx: Ctx) {
-    let schedule = holdline_kernel::Schedule::shrinking(Duration::from_millis(15));
+    let schedule = holdline_kernel::Backoff::shrinking(Duration::from_millis(15));
     in_order(ctx, Recipe::Poll(schedule)).await;
 }
 

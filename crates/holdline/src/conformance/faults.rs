@@ -5,7 +5,7 @@ use super::kit::{How, Raw, Recipe, Terms, line, soon, ticket};
 use super::{Chaos, Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::store::{Enter, Standing, Ticket};
-use holdline_kernel::Schedule;
+use holdline_kernel::Backoff;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -232,7 +232,7 @@ async fn a_time_limit_is_no_failure_of_the_store(ctx: Ctx) {
     let held = Recipe::Mutex.lock(&one, &name).await;
     chaos.calls(Op::Enter, 1, u32::MAX, Fault::HangBefore);
     let how = How::Within(Duration::from_millis(500));
-    for recipe in [Recipe::Poll(Schedule::fixed(Duration::from_millis(450))), Recipe::Mutex] {
+    for recipe in [Recipe::Poll(Backoff::fixed(Duration::from_millis(450))), Recipe::Mutex] {
         let result = soon("the end", recipe.take(&two, &name, how, Terms::LONG)).await;
         assert!(result.expect("the store is there").is_none(), "it is held");
         chaos.heal();

@@ -1,7 +1,7 @@
-//! What the cases are made of: patience, raw tickets, and every recipe as a mutex.
+//! What the cases are made of: bounded waits, raw tickets, and every recipe as a mutex.
 
 use super::Ctx;
-use crate::client::{Client, Info};
+use crate::client::{Client, LockInfo};
 use crate::clock;
 use crate::error::Result;
 use crate::guard::Guard;
@@ -11,7 +11,7 @@ use crate::recipes::{
     Semaphore, WriteGuard,
 };
 use crate::store::{Enter, Seq, Standing, Store, Ticket, TicketId};
-use holdline_kernel::Schedule;
+use holdline_kernel::Backoff;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) async fn step<F: Future + Unpin>(future: &mut F) -> bool {
 }
 
 /// Waits until the line has so many holders and waiters, and says who they are.
-pub(super) async fn line(client: &Client, name: &str, holders: usize, waiters: usize) -> Info {
+pub(super) async fn line(client: &Client, name: &str, holders: usize, waiters: usize) -> LockInfo {
     let limit = clock::now().after(PATIENT);
     loop {
         let info = client.inspect(name).await.expect("the store is there");
@@ -73,9 +73,9 @@ pub(super) fn panic_message(error: tokio::task::JoinError) -> String {
 
 /// A new ticket that keeps its place for long.
 pub(super) fn ticket(ctx: &Ctx, weight: u32, capacity: u32) -> Ticket {
-    let long = Duration::from_secs(60).min(ctx.promises.lease_max);
+    let long = Duration::from_secs(60).min(ctx.capabilities.lease_max);
     let id = TicketId(fastrand::u128(..));
-    Ticket { id, weight, capacity, lease: long, patience: long, span: 1, floor: 0 }
+    Ticket { id, weight, capacity, lease: long, wait_lease: long, token_count: 1, min_token: 0 }
 }
 
 /// A raw store and one of its lines: what the contract is about.
@@ -125,7 +125,7 @@ impl Raw {
 
     /// Who stands in the line, and whether admitted.
     pub(super) async fn seen(&self) -> Vec<(TicketId, bool)> {
-        let view = self.store.look(&self.line).await.expect("the store can be looked at");
+        let view = self.store.snapshot(&self.line).await.expect("the store can be looked at");
         view.places.iter().map(|place| (place.id, place.admitted)).collect()
     }
 }
@@ -142,7 +142,7 @@ pub(super) enum Recipe {
     Election,
     Reentrant,
     Unfair,
-    Poll(Schedule),
+    Poll(Backoff),
     Handoff,
 }
 

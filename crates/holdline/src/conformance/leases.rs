@@ -144,7 +144,7 @@ async fn extending_holds_without_renewal(ctx: Ctx) {
 
 async fn extending_never_shortens(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
-    let long = (ctx.lease * 20).min(ctx.promises.lease_max);
+    let long = (ctx.lease * 20).min(ctx.capabilities.lease_max);
     let guard = Mutex::new(&client, &name).lease(long).lock().await.expect("works");
     let before = guard.deadline();
     guard.extend(ctx.lease).await.expect("it is held");
@@ -188,7 +188,7 @@ async fn an_extension_that_comes_too_late_is_none(ctx: Ctx) {
 
 async fn leases_outside_the_limits_are_refused(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
-    let (least, most) = (ctx.promises.lease_min, ctx.promises.lease_max);
+    let (least, most) = (ctx.capabilities.lease_min, ctx.capabilities.lease_max);
     let tiny = Duration::from_nanos(1);
     for lease in [Duration::ZERO, least.saturating_sub(tiny), most + tiny, Duration::MAX] {
         let error = Mutex::new(&client, &name).lease(lease).lock().await.expect_err("refused");

@@ -1,5 +1,5 @@
 //! The suite that every store passes: one list of cases, run against real servers, chosen by what
-//! the store [promises](crate::store::Promises).
+//! the store [promises](crate::store::Capabilities).
 //!
 //! A store's author says how to get clients of one shared space ([`Subject`]) and calls [`run`]:
 //!
@@ -48,7 +48,7 @@ pub use process::taker;
 use crate::client::Client;
 use crate::clock;
 use crate::error::Result;
-use crate::store::{Async, Promises};
+use crate::store::{Async, Capabilities};
 use futures_util::StreamExt;
 use std::fmt;
 use std::future::Future;
@@ -141,31 +141,31 @@ impl Subject for At {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {
-    /// [`Promises::queues`].
+    /// [`Capabilities::fair_queue`].
     Queues,
-    /// [`Promises::fences`].
+    /// [`Capabilities::fencing_tokens`].
     Fences,
-    /// [`Promises::wakes`].
+    /// [`Capabilities::notifications`].
     Wakes,
-    /// [`Promises::weights`].
+    /// [`Capabilities::weighted`].
     Weights,
-    /// [`Promises::spans`].
+    /// [`Capabilities::token_ranges`].
     Spans,
-    /// [`Promises::crash_release`].
+    /// [`Capabilities::crash_release`].
     CrashRelease,
     /// A URL that other processes can open.
     Processes,
 }
 
 impl Need {
-    fn is_met(self, promises: &Promises, subject: &dyn Subject) -> bool {
+    fn is_met(self, capabilities: &Capabilities, subject: &dyn Subject) -> bool {
         match self {
-            Need::Queues => promises.queues,
-            Need::Fences => promises.fences,
-            Need::Wakes => promises.wakes,
-            Need::Weights => promises.weights,
-            Need::Spans => promises.spans,
-            Need::CrashRelease => promises.crash_release,
+            Need::Queues => capabilities.fair_queue,
+            Need::Fences => capabilities.fencing_tokens,
+            Need::Wakes => capabilities.notifications,
+            Need::Weights => capabilities.weighted,
+            Need::Spans => capabilities.token_ranges,
+            Need::CrashRelease => capabilities.crash_release,
             Need::Processes => subject.url().is_some(),
         }
     }
@@ -232,7 +232,7 @@ impl Case {
     }
 
     async fn judge(&self, ctx: Ctx) -> Verdict {
-        let unmet = |need: &&Need| !need.is_met(&ctx.promises, &*ctx.subject);
+        let unmet = |need: &&Need| !need.is_met(&ctx.capabilities, &*ctx.subject);
         if let Some(need) = self.needs.iter().find(unmet) {
             return Verdict::NotPromised(*need);
         }
@@ -318,7 +318,7 @@ pub fn cases() -> Vec<Case> {
 /// Makes the thread of this process that renews locks panic, as a defect in it would: all locks of
 /// the process are lost.
 pub fn break_renewals() {
-    crate::keeper::doom();
+    crate::renewer::doom();
 }
 
 /// Runs all cases whose name contains `filter`, some at a time, and returns how they ended, in
@@ -343,7 +343,7 @@ pub const AT_ONCE: usize = 8;
 #[derive(Clone)]
 pub(crate) struct Ctx {
     subject: Arc<dyn Subject>,
-    promises: Promises,
+    capabilities: Capabilities,
     prefix: String,
     /// A lease to let run out.
     lease: Duration,
@@ -351,11 +351,11 @@ pub(crate) struct Ctx {
 
 impl Ctx {
     async fn new(subject: Arc<dyn Subject>, case: &str) -> Result<Self> {
-        let promises = subject.client().await?.promises();
-        let lease = subject.lease().clamp(promises.lease_min, promises.lease_max);
+        let capabilities = subject.client().await?.capabilities();
+        let lease = subject.lease().clamp(capabilities.lease_min, capabilities.lease_max);
         // Runs that share a server must not meet.
         let prefix = format!("conformance {:08x} {case} ", fastrand::u32(..));
-        Ok(Ctx { subject, promises, prefix, lease })
+        Ok(Ctx { subject, capabilities, prefix, lease })
     }
 
     /// A fresh client, as another process would have.

@@ -4,7 +4,7 @@
 use super::kit::{Raw, ticket};
 use super::{Ctx, group};
 use crate::store::{Enter, Seq, Standing, Ticket, TicketId};
-use holdline_kernel::{Deck, Head, Line, Time};
+use holdline_kernel::{Head, Line, MemoryPlaces, Time};
 use std::collections::HashMap;
 use std::convert::Infallible;
 
@@ -34,7 +34,7 @@ const TICKETS: usize = 8;
 /// The kernel's line, and which of its places is which of the store's.
 struct Model {
     head: Head,
-    deck: Deck<()>,
+    deck: MemoryPlaces<()>,
     /// By ticket: its place in the store.
     places: HashMap<TicketId, Seq>,
 }
@@ -70,13 +70,14 @@ impl Model {
     }
 }
 
-type ModelLine<'a> = Line<'a, Deck<()>, fn(&holdline_kernel::Place<()>)>;
+type ModelLine<'a> = Line<'a, MemoryPlaces<()>, fn(&holdline_kernel::Place<()>)>;
 
 async fn agree(ctx: &Ctx, capacity: u32, weights: &[u32]) {
     let raw = Raw::new(ctx).await;
     let seed = fastrand::u64(..);
     let mut dice = fastrand::Rng::with_seed(seed);
-    let mut model = Model { head: Head::default(), deck: Deck::default(), places: HashMap::new() };
+    let mut model =
+        Model { head: Head::default(), deck: MemoryPlaces::default(), places: HashMap::new() };
     let mut tickets: Vec<Ticket> = Vec::new();
     for step in 0..STEPS {
         if tickets.len() < TICKETS {

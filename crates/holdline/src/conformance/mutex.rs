@@ -4,7 +4,7 @@ use super::kit::{Grip, How, Recipe, Terms, line, soon, until};
 use super::{Case, Ctx, Fault, Need, Op};
 use crate::clock;
 use crate::error::ErrorKind;
-use holdline_kernel::Schedule;
+use holdline_kernel::Backoff;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Every recipe, what to call it, and what it needs.
 fn recipes() -> Vec<(&'static str, Recipe, &'static [Need])> {
-    let exponential = Schedule::exponential(MS, MS * 20);
+    let exponential = Backoff::exponential(MS, MS * 20);
     vec![
         ("mutex", Recipe::Mutex, &[]),
         ("write_lock", Recipe::Write, &[Need::Weights]),
@@ -25,8 +25,8 @@ fn recipes() -> Vec<(&'static str, Recipe, &'static [Need])> {
         ("election", Recipe::Election, &[]),
         ("reentrant", Recipe::Reentrant, &[]),
         ("unfair", Recipe::Unfair, &[]),
-        ("poll_fixed", Recipe::Poll(Schedule::fixed(MS * 5)), &[]),
-        ("poll_shrinking", Recipe::Poll(Schedule::shrinking(MS * 15)), &[]),
+        ("poll_fixed", Recipe::Poll(Backoff::fixed(MS * 5)), &[]),
+        ("poll_shrinking", Recipe::Poll(Backoff::shrinking(MS * 15)), &[]),
         ("poll_exponential", Recipe::Poll(exponential), &[]),
         ("poll_jittered", Recipe::Poll(exponential.jitter(50)), &[]),
         ("handoff", Recipe::Handoff, &[Need::Spans]),
@@ -72,7 +72,7 @@ async fn locks_and_unlocks(ctx: Ctx, recipe: Recipe) {
     let token = first.guard().token();
     first.unlock().await.expect("it was held");
     let second = recipe.lock(&two, &name).await;
-    if ctx.promises.fences {
+    if ctx.capabilities.fencing_tokens {
         assert!(token < second.guard().token(), "tokens rise");
     }
     second.unlock().await.expect("it was held");
@@ -115,7 +115,7 @@ async fn waits_until_unlocked(ctx: Ctx, recipe: Recipe) {
     assert!(!waiter.is_finished(), "it is held");
     held.unlock().await.expect("it was held");
     let got = soon("the waiter", waiter).await.expect("it does not fail");
-    if ctx.promises.fences {
+    if ctx.capabilities.fencing_tokens {
         assert!(token < got.guard().token(), "tokens rise");
     }
     got.unlock().await.expect("it was held");
@@ -150,7 +150,7 @@ async fn one_at_a_time(ctx: Ctx, recipe: Recipe) {
     const CLIENTS: u64 = 3;
     const TASKS: u64 = 3;
     const ROUNDS: u64 = 5;
-    let (shared, fences) = (Arc::new(Shared::default()), ctx.promises.fences);
+    let (shared, fences) = (Arc::new(Shared::default()), ctx.capabilities.fencing_tokens);
     let mut tasks = Vec::new();
     for _ in 0..CLIENTS {
         let client = ctx.client().await;
@@ -183,7 +183,7 @@ async fn a_dropped_guard_releases(ctx: Ctx, recipe: Recipe) {
 async fn a_dropped_wait_is_over(ctx: Ctx, recipe: Recipe) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let held = recipe.lock(&one, &name).await;
-    let queues = ctx.promises.queues && recipe != Recipe::Unfair;
+    let queues = ctx.capabilities.fair_queue && recipe != Recipe::Unfair;
     for (client, waiters) in [(&one, 0), (&two, usize::from(queues))] {
         let (client, own) = (client.clone(), name.clone());
         let waiter = tokio::spawn(async move { recipe.lock(&client, &own).await });
@@ -236,7 +236,7 @@ async fn loss_comes_before_a_rival(ctx: Ctx, recipe: Recipe) {
     assert_eq!(held.guard().time_to_stop(), Duration::ZERO, "the rival came too early");
     let told = soon("the holder is told", told).await.expect("no panic");
     assert!(told < granted, "the holder was told {:?} after the rival came", granted.until(told));
-    if ctx.promises.fences {
+    if ctx.capabilities.fencing_tokens {
         assert!(token < rival.guard().token(), "tokens rise");
     }
     chaos.heal();
@@ -254,13 +254,13 @@ async fn a_broken_lock_is_lost(ctx: Ctx, recipe: Recipe) {
     assert_eq!(id, held.guard().ticket());
     let token = two.force_unlock(&name, id, "a test").await.expect("the store is there");
     let token = token.expect("it was there");
-    assert!(!ctx.promises.fences || held.guard().token() < token);
+    assert!(!ctx.capabilities.fencing_tokens || held.guard().token() < token);
     soon("the holder is told", held.guard().lost()).await;
     assert!(!held.guard().is_valid());
     assert_eq!(held.guard().time_to_stop(), Duration::ZERO, "somebody else may be in");
     let error = held.unlock().await.expect_err("it was lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     let next = recipe.lock(&two, &name).await;
-    assert!(!ctx.promises.fences || token <= next.guard().token(), "it is fenced, too");
+    assert!(!ctx.capabilities.fencing_tokens || token <= next.guard().token(), "it is fenced, too");
     next.unlock().await.expect("it was held");
 }

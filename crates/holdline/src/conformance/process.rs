@@ -106,7 +106,7 @@ async fn count() -> Result<()> {
     for _ in 0..ROUNDS {
         let guard = lock.lock().await?;
         let (number, token) = read(Path::new(&file));
-        if client.promises().fences && token >= guard.token() {
+        if client.capabilities().fencing_tokens && token >= guard.token() {
             say(&format!("error: token {} came after {token}", guard.token()));
         }
         std::thread::yield_now();
@@ -188,7 +188,7 @@ async fn holder(ctx: &Ctx, lease: Duration) -> (Taker, u64) {
 
 /// The longest lease that the store takes, within reason: so long that no case waits for its end.
 fn long(ctx: &Ctx) -> Duration {
-    (PATIENT * 20).min(ctx.promises.lease_max)
+    (PATIENT * 20).min(ctx.capabilities.lease_max)
 }
 
 async fn another_process_holds_it(ctx: Ctx) {
@@ -203,7 +203,7 @@ async fn another_process_holds_it(ctx: Ctx) {
     taker.order("unlock");
     assert_eq!(taker.answer().await, "unlocked");
     let held = Recipe::Mutex.lock(&client, &name).await;
-    assert!(!ctx.promises.fences || token < held.guard().token());
+    assert!(!ctx.capabilities.fencing_tokens || token < held.guard().token());
     held.unlock().await.expect("it was held");
 }
 
@@ -222,8 +222,8 @@ async fn another_process_is_woken(ctx: Ctx) {
                 now
             })
         };
-        line(&client, &name, 1, usize::from(ctx.promises.queues)).await;
-        if !ctx.promises.queues {
+        line(&client, &name, 1, usize::from(ctx.capabilities.fair_queue)).await;
+        if !ctx.capabilities.fair_queue {
             // Nobody sees who waits. By itself it would look only in a second.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
@@ -240,7 +240,7 @@ async fn a_killed_holder_frees_it_after_its_lease(ctx: Ctx) {
     let (mut taker, token) = holder(&ctx, ctx.lease).await;
     taker.kill();
     let held = Recipe::Mutex.lock(&client, &name).await;
-    assert!(!ctx.promises.fences || token < held.guard().token());
+    assert!(!ctx.capabilities.fencing_tokens || token < held.guard().token());
     held.unlock().await.expect("it was held");
 }
 
@@ -252,10 +252,10 @@ async fn a_killed_holder_frees_it_at_once(ctx: Ctx) {
         let (client, name) = (client.clone(), name.clone());
         tokio::spawn(async move { Recipe::Mutex.lock(&client, &name).await })
     };
-    line(&client, &name, 1, usize::from(ctx.promises.queues)).await;
+    line(&client, &name, 1, usize::from(ctx.capabilities.fair_queue)).await;
     taker.kill();
     let held = soon("the waiter", waiter).await.expect("no task fails");
-    assert!(!ctx.promises.fences || token < held.guard().token());
+    assert!(!ctx.capabilities.fencing_tokens || token < held.guard().token());
     held.unlock().await.expect("it was held");
     // and once for somebody who comes later.
     let (mut taker, _) = holder(&ctx, long(&ctx)).await;
@@ -284,7 +284,7 @@ async fn a_stopped_holder_knows_when_it_wakes(ctx: Ctx) {
     let (mut taker, token) = holder(&ctx, ctx.lease).await;
     taker.signal(Signal::STOP);
     let held = Recipe::Mutex.lock(&client, &name).await; // when the lease has run out
-    assert!(!ctx.promises.fences || token < held.guard().token());
+    assert!(!ctx.capabilities.fencing_tokens || token < held.guard().token());
     taker.order("valid"); // these are there already when it wakes
     taker.order("act");
     taker.signal(Signal::CONT);

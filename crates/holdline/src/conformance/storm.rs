@@ -18,13 +18,13 @@ group! { "storm":
 
 const TASKS: usize = 64;
 const NAMES: usize = 16;
-const PATIENCE: Duration = Duration::from_millis(1);
+const WAIT_LEASE: Duration = Duration::from_millis(1);
 const TIME: Duration = Duration::from_secs(2);
 
 async fn acquisitions_that_give_up_leave_nothing(ctx: Ctx) {
     storm(ctx, None, |lock| async move {
         // A store that is busy may say so.
-        let _ = lock.lock_within(PATIENCE).await;
+        let _ = lock.lock_within(WAIT_LEASE).await;
     })
     .await;
 }
@@ -40,7 +40,7 @@ async fn a_storm_over_a_slow_store_is_bounded(ctx: Ctx) {
 
 async fn dropped(lock: Mutex) {
     // A guard, if there is one, is dropped as well.
-    let _ = clock::within(clock::now().after(PATIENCE), lock.lock()).await;
+    let _ = clock::within(clock::now().after(WAIT_LEASE), lock.lock()).await;
 }
 
 async fn storm<F: Future<Output = ()> + Send + 'static>(

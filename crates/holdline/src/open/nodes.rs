@@ -3,7 +3,7 @@
 use super::{single, site};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Promises, Store};
+use crate::store::{Capabilities, Store};
 use crate::stores::quorum::lazy::{Lazy, Opener};
 use crate::stores::quorum::{self, Quorum};
 use futures_util::stream::FuturesUnordered;
@@ -32,20 +32,22 @@ pub(super) async fn open(urls: Vec<String>) -> Result<Arc<dyn Store>> {
     let openers: Vec<Opener> = urls.iter().map(|url| opener(url)).collect();
     let outcomes = all(&openers).await?;
     let opened = |outcome: &Outcome| match outcome {
-        Outcome::Opened(store) => Some(store.promises()),
+        Outcome::Opened(store) => Some(store.capabilities()),
         Outcome::Failed(_) | Outcome::Silent => None,
     };
-    let promises: Vec<Promises> = outcomes.iter().filter_map(opened).collect();
-    if promises.len() <= urls.len() / 2 {
+    let capabilities: Vec<Capabilities> = outcomes.iter().filter_map(opened).collect();
+    if capabilities.len() <= urls.len() / 2 {
         return Err(away(&urls, &outcomes));
     }
     // What is not open is taken to promise what the others do, until it is.
-    let promises = promises[0];
+    let capabilities = capabilities[0];
     let nodes = urls.iter().zip(openers).zip(outcomes);
     let nodes = nodes.map(|((url, opener), outcome)| {
         let store = match outcome {
             Outcome::Opened(store) => return (store, false),
-            Outcome::Failed(_) | Outcome::Silent => Lazy::new(site::address(url), promises, opener),
+            Outcome::Failed(_) | Outcome::Silent => {
+                Lazy::new(site::address(url), capabilities, opener)
+            }
         };
         tracing::warn!(node = store.address(), "a node of the quorum cannot be reached");
         (Arc::new(store) as Arc<dyn Store>, true)

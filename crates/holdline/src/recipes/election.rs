@@ -1,13 +1,13 @@
 //! Leader election: a mutex whose holder says something.
 
-use super::{acquire, surely};
-use crate::client::{Client, Party};
+use super::{acquire, expect_acquired};
+use crate::client::{Client, Participant};
 use crate::clock;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::names::Name;
-use crate::note::Note;
-use crate::settings::{Settings, Wait, setting_methods};
+use crate::options::{Options, Wait, option_methods};
+use crate::owner_info::OwnerInfo;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use std::time::Duration;
 pub struct Election {
     client: Client,
     name: String,
-    settings: Settings,
+    options: Options,
 }
 
 /// Being the leader: a [`Guard`] with a value that others see.
@@ -50,7 +50,7 @@ pub struct Leadership {
     /// Its fencing token: a higher one is a later leader.
     pub token: u64,
     /// The leader itself.
-    pub party: Party,
+    pub participant: Participant,
 }
 
 /// Follows an election. Made by [`Election::observe`].
@@ -71,10 +71,10 @@ impl Election {
     /// The election of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
-        Election { client: client.clone(), name, settings: Settings::default() }
+        Election { client: client.clone(), name, options: Options::default() }
     }
 
-    setting_methods!();
+    option_methods!();
 
     /// Stands for election, and waits until elected. Errors as [`Mutex::lock`](crate::Mutex::lock).
     ///
@@ -82,7 +82,7 @@ impl Election {
     ///
     /// Dropping the future withdraws the candidature, in the background.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leader> {
-        self.stand(value.into(), Wait::Forever).await.map(surely)
+        self.stand(value.into(), Wait::Forever).await.map(expect_acquired)
     }
 
     /// Stands for election for up to `time`. `None` if not elected by then.
@@ -105,10 +105,10 @@ impl Election {
     /// Dropping the future changes nothing.
     pub async fn leader(&self) -> Result<Option<Leadership>> {
         let info = self.client.inspect(&self.name).await?;
-        Ok(info.holders.into_iter().next().map(|party| Leadership {
-            value: party.note.value.clone().unwrap_or_default(),
-            token: party.token,
-            party,
+        Ok(info.holders.into_iter().next().map(|participant| Leadership {
+            value: participant.note.value.clone().unwrap_or_default(),
+            token: participant.token,
+            participant,
         }))
     }
 
@@ -118,10 +118,10 @@ impl Election {
     }
 
     async fn stand(&self, value: String, wait: Wait) -> Result<Option<Leader>> {
-        let settings = Settings { value: Some(value), ..self.settings.clone() };
+        let options = Options { value: Some(value), ..self.options.clone() };
         let name = Name::new(&self.name)?;
-        let guard = acquire(&self.client, &settings, name, (1, 1), wait).await?;
-        Ok(guard.map(|guard| Leader { guard, label: self.settings.label.clone() }))
+        let guard = acquire(&self.client, &options, name, (1, 1), wait).await?;
+        Ok(guard.map(|guard| Leader { guard, label: self.options.label.clone() }))
     }
 }
 
@@ -138,7 +138,7 @@ impl Leader {
     ///
     /// Dropping the future leaves the leadership, with the old value or the new.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
-        let note = Note::here(self.label.clone(), Some(value.into()));
+        let note = OwnerInfo::here(self.label.clone(), Some(value.into()));
         self.guard.annotate(note.write(self.guard.name())?).await
     }
 

@@ -25,22 +25,22 @@ use crate::client::Client;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::names::Name;
-use crate::settings::{Settings, Wait};
+use crate::options::{Options, Wait};
 
 /// Acquires a weight of a capacity: what every recipe comes down to.
 async fn acquire(
     client: &Client,
-    settings: &Settings,
+    options: &Options,
     name: Name,
     numbers: (u32, u32),
     wait: Wait,
 ) -> Result<Option<Guard>> {
-    let want = settings.want(client, name, numbers, wait)?;
-    let guard = client.acquire(want, settings.handoff).await?;
-    Ok(guard.map(|guard| guard.on_loss(settings.on_loss)))
+    let request = options.request(client, name, numbers, wait)?;
+    let guard = client.acquire(request, options.handoff).await?;
+    Ok(guard.map(|guard| guard.on_loss(options.on_loss)))
 }
 
 /// The answer to [`Wait::Forever`], which never comes back empty-handed.
-fn surely<T>(found: Option<T>) -> T {
+fn expect_acquired<T>(found: Option<T>) -> T {
     found.expect("waiting for ever ends with the lock or an error")
 }

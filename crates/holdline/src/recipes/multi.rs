@@ -1,13 +1,13 @@
 //! Several locks as one: all or none.
 
-use super::{acquire, surely};
+use super::{acquire, expect_acquired};
 use crate::client::Client;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, OnLoss, protect};
 use crate::loss::Loss;
 use crate::names::Name;
-use crate::settings::{Settings, Wait, setting_methods};
+use crate::options::{Options, Wait, option_methods};
 use futures_util::future::select_all;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -32,7 +32,7 @@ use std::time::Duration;
 pub struct Multi {
     client: Client,
     names: BTreeSet<String>,
-    settings: Settings,
+    options: Options,
 }
 
 /// Several held locks. Dropping it releases them all in the background.
@@ -47,10 +47,10 @@ impl Multi {
     /// The locks of these names; a name given twice counts once.
     pub fn new<N: AsRef<str>>(client: &Client, names: impl IntoIterator<Item = N>) -> Self {
         let names = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
-        Multi { client: client.clone(), names, settings: Settings::default() }
+        Multi { client: client.clone(), names, options: Options::default() }
     }
 
-    setting_methods!();
+    option_methods!();
 
     /// Locks all, waiting as long as it takes. Errors as [`Mutex::lock`](crate::Mutex::lock); none
     /// is held then.
@@ -59,7 +59,7 @@ impl Multi {
     ///
     /// Dropping the future releases, in the background, what was locked so far.
     pub async fn lock(&self) -> Result<MultiGuard> {
-        self.take(Wait::Forever).await.map(surely)
+        self.take(Wait::Forever).await.map(expect_acquired)
     }
 
     /// Locks all if that needs no wait; otherwise none.
@@ -93,12 +93,12 @@ impl Multi {
                 Wait::Within(time) => Wait::Within(clock::now().until(start.after(time))),
                 other => other,
             };
-            match acquire(&self.client, &self.settings, name, (1, 1), wait).await? {
+            match acquire(&self.client, &self.options, name, (1, 1), wait).await? {
                 Some(guard) => guards.push(guard),
                 None => return Ok(None), // dropping the guards releases them
             }
         }
-        let guard = MultiGuard { guards, on_loss: self.settings.on_loss };
+        let guard = MultiGuard { guards, on_loss: self.options.on_loss };
         // The first may have been lost while the last was waited for.
         if let Some(lost) = guard.guards.iter().find(|guard| !guard.is_valid()) {
             return Err(lost.lost_error().await);

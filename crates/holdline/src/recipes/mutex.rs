@@ -1,12 +1,12 @@
 //! One holder at a time.
 
-use super::{acquire, surely};
+use super::{acquire, expect_acquired};
 use crate::client::Client;
 use crate::error::Result;
-use crate::gate::Handoff;
 use crate::guard::Guard;
+use crate::local_queue::Handoff;
 use crate::names::Name;
-use crate::settings::{Settings, Wait, setting_methods};
+use crate::options::{Options, Wait, option_methods};
 use std::time::Duration;
 
 /// A lock that one holder has at a time, over all processes that use the store.
@@ -31,23 +31,23 @@ use std::time::Duration;
 pub struct Mutex {
     client: Client,
     name: String,
-    settings: Settings,
+    options: Options,
 }
 
 impl Mutex {
     /// The lock of this name. A bad name is reported when it is locked.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
-        Mutex { client: client.clone(), name, settings: Settings::default() }
+        Mutex { client: client.clone(), name, options: Options::default() }
     }
 
-    setting_methods!();
+    option_methods!();
 
     /// Let a release hand the lock, still held, to the next task of this process that waits for it,
     /// without the store seeing it: up to `most` holders in a row, for up to `time`. Other
     /// processes wait meanwhile, and `status` shows the first of the holders.
     pub fn handoff(mut self, most: u32, time: Duration) -> Self {
-        self.settings.handoff = Some(Handoff { most, time });
+        self.options.handoff = Some(Handoff { most, time });
         self
     }
 
@@ -62,7 +62,7 @@ impl Mutex {
     ///
     /// Dropping the future gives up the place in the line, in the background.
     pub async fn lock(&self) -> Result<Guard> {
-        self.acquire(Wait::Forever).await.map(surely)
+        self.acquire(Wait::Forever).await.map(expect_acquired)
     }
 
     /// Locks if nobody else has it or waits for it. `None` if somebody does; nothing is written
@@ -85,6 +85,6 @@ impl Mutex {
     }
 
     async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
-        acquire(&self.client, &self.settings, Name::new(&self.name)?, (1, 1), wait).await
+        acquire(&self.client, &self.options, Name::new(&self.name)?, (1, 1), wait).await
     }
 }

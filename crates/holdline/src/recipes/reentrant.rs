@@ -1,12 +1,12 @@
 //! A mutex that its owner may lock again.
 
-use super::{acquire, surely};
+use super::{acquire, expect_acquired};
 use crate::client::{Client, Reentry};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::names::Name;
-use crate::settings::{Settings, Wait, setting_methods};
+use crate::options::{Options, Wait, option_methods};
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Owner {
 pub struct ReentrantMutex {
     client: Client,
     name: String,
-    settings: Settings,
+    options: Options,
 }
 
 /// One of its owner's guards of a re-entrant mutex. Clones count as well.
@@ -93,10 +93,10 @@ impl ReentrantMutex {
     /// The lock of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
-        ReentrantMutex { client: client.clone(), name, settings: Settings::default() }
+        ReentrantMutex { client: client.clone(), name, options: Options::default() }
     }
 
-    setting_methods!();
+    option_methods!();
 
     /// Locks, waiting as long as it takes; at once if `owner` holds it. Errors as
     /// [`Mutex::lock`](crate::Mutex::lock), and [`Lost`](ErrorKind::Lost) if `owner` held it and
@@ -106,7 +106,7 @@ impl ReentrantMutex {
     ///
     /// Dropping the future gives up the place in the line, in the background.
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantGuard> {
-        self.take(owner, Wait::Forever).await.map(surely)
+        self.take(owner, Wait::Forever).await.map(expect_acquired)
     }
 
     /// Locks if that needs no wait.
@@ -134,7 +134,8 @@ impl ReentrantMutex {
     async fn take(&self, owner: &Owner, wait: Wait) -> Result<Option<ReentrantGuard>> {
         let name = Name::new(&self.name)?;
         let entry: Reentry = self.client.reentry(&name, owner.0);
-        // Held while acquiring, so that two tasks of one owner do not wait for each other's lock.
+        // HeldLock while acquiring, so that two tasks of one owner do not wait for each other's
+        // lock.
         let start = clock::now();
         let mut current = match wait {
             Wait::Forever => entry.lock().await,
@@ -158,7 +159,7 @@ impl ReentrantMutex {
             Wait::Within(time) => Wait::Within(clock::now().until(start.after(time))),
             other => other,
         };
-        let guard = acquire(&self.client, &self.settings, name, (1, 1), wait).await?;
+        let guard = acquire(&self.client, &self.options, name, (1, 1), wait).await?;
         Ok(guard.map(|guard| {
             let guard = Arc::new(guard);
             *current = Arc::downgrade(&guard);

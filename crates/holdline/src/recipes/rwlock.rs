@@ -1,11 +1,11 @@
 //! Many readers or one writer.
 
-use super::{acquire, surely};
+use super::{acquire, expect_acquired};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::names::Name;
-use crate::settings::{Settings, Wait, setting_methods};
+use crate::options::{Options, Wait, option_methods};
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ const ALL: u32 = 1 << 30;
 pub struct RwLock {
     client: Client,
     name: String,
-    settings: Settings,
+    options: Options,
 }
 
 /// A held write lock: a [`Guard`] that can become a read lock.
@@ -45,10 +45,10 @@ impl RwLock {
     /// The lock of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
-        RwLock { client: client.clone(), name, settings: Settings::default() }
+        RwLock { client: client.clone(), name, options: Options::default() }
     }
 
-    setting_methods!();
+    option_methods!();
 
     /// Locks for reading, waiting as long as it takes. Errors as
     /// [`Mutex::lock`](crate::Mutex::lock).
@@ -57,7 +57,7 @@ impl RwLock {
     ///
     /// Dropping the future gives up the place in the line, in the background.
     pub async fn read(&self) -> Result<Guard> {
-        self.take(1, Wait::Forever).await.map(surely)
+        self.take(1, Wait::Forever).await.map(expect_acquired)
     }
 
     /// Locks for reading if that needs no wait.
@@ -85,7 +85,7 @@ impl RwLock {
     ///
     /// Dropping the future gives up the place in the line, in the background.
     pub async fn write(&self) -> Result<WriteGuard> {
-        self.take(ALL, Wait::Forever).await.map(surely).map(WriteGuard)
+        self.take(ALL, Wait::Forever).await.map(expect_acquired).map(WriteGuard)
     }
 
     /// Locks for writing if that needs no wait.
@@ -108,7 +108,7 @@ impl RwLock {
 
     async fn take(&self, weight: u32, wait: Wait) -> Result<Option<Guard>> {
         let name = Name::new(&self.name)?;
-        acquire(&self.client, &self.settings, name, (weight, ALL), wait).await
+        acquire(&self.client, &self.options, name, (weight, ALL), wait).await
     }
 }
 
@@ -125,7 +125,7 @@ impl WriteGuard {
     /// Dropping the future releases the lock in the background.
     #[allow(clippy::result_large_err, reason = "the guard must come back")]
     pub async fn downgrade(mut self) -> Result<Guard, (Self, Error)> {
-        match self.0.lighten(1).await {
+        match self.0.downgrade(1).await {
             Ok(()) => Ok(self.0),
             Err(error) => Err((self, error)),
         }

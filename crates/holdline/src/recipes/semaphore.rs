@@ -1,11 +1,11 @@
 //! A number of holders at a time.
 
-use super::{acquire, surely};
+use super::{acquire, expect_acquired};
 use crate::client::Client;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::names::Name;
-use crate::settings::{Settings, Wait, setting_methods};
+use crate::options::{Options, Wait, option_methods};
 use std::time::Duration;
 
 /// A number of permits that holders share, over all processes that use the store. All must use the
@@ -27,17 +27,17 @@ pub struct Semaphore {
     client: Client,
     name: String,
     permits: u32,
-    settings: Settings,
+    options: Options,
 }
 
 impl Semaphore {
     /// The semaphore of this name, with so many permits in all.
     pub fn new(client: &Client, name: impl AsRef<str>, permits: u32) -> Self {
         let name = name.as_ref().to_owned();
-        Semaphore { client: client.clone(), name, permits, settings: Settings::default() }
+        Semaphore { client: client.clone(), name, permits, options: Options::default() }
     }
 
-    setting_methods!();
+    option_methods!();
 
     /// Takes `n` permits, waiting as long as it takes.
     ///
@@ -51,7 +51,7 @@ impl Semaphore {
     ///
     /// Dropping the future gives up the place in the line, in the background.
     pub async fn acquire(&self, n: u32) -> Result<Guard> {
-        self.take(n, Wait::Forever).await.map(surely)
+        self.take(n, Wait::Forever).await.map(expect_acquired)
     }
 
     /// Takes `n` permits if they are free and nobody waits. `None` otherwise.
@@ -74,6 +74,6 @@ impl Semaphore {
 
     async fn take(&self, n: u32, wait: Wait) -> Result<Option<Guard>> {
         let name = Name::new(&self.name)?;
-        acquire(&self.client, &self.settings, name, (n, self.permits), wait).await
+        acquire(&self.client, &self.options, name, (n, self.permits), wait).await
     }
 }

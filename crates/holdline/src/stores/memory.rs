@@ -5,14 +5,15 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, EVICTION_TIME, EVICTIONS_KEPT, Enter, Eviction, Promises, Seq, Standee, Standing,
-    Store, Ticket, TicketId, View, refuse,
+    Async, Capabilities, EVICTION_TIME, EVICTIONS_KEPT, Enter, Eviction, LossHint, QueueEntry,
+    QueueSnapshot, Seq, Standing, Store, Ticket, TicketId, refuse,
 };
-use crate::stores::wakes::Wakes;
-use holdline_kernel::{Deck, Head, Line, Place, Time};
+use crate::stores::waiters::Waiters;
+use crate::sync::Mutex;
+use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 /// A store in this process's memory.
@@ -24,8 +25,8 @@ pub struct Memory {
 struct Space {
     name: String,
     lines: Mutex<HashMap<Name, Room>>,
-    wakes: Wakes,
-    alarm: OnceLock<Alarm>,
+    wakes: Waiters,
+    loss_hint: OnceLock<LossHint>,
     /// The highest token of any line that is gone, so that tokens rise even if the clock does not.
     last: Mutex<u64>,
     evictions: Mutex<Evictions>,
@@ -64,7 +65,7 @@ impl Evictions {
 #[derive(Default)]
 struct Room {
     head: Head,
-    deck: Deck<Arc<str>>,
+    deck: MemoryPlaces<Arc<str>>,
 }
 
 impl Memory {
@@ -77,8 +78,8 @@ impl Memory {
         let space = Space {
             name,
             lines: Mutex::default(),
-            wakes: Wakes::default(),
-            alarm: OnceLock::new(),
+            wakes: Waiters::default(),
+            loss_hint: OnceLock::new(),
             last: Mutex::new(0),
             evictions: Mutex::default(),
         };
@@ -88,7 +89,7 @@ impl Memory {
     /// The store of this name, which all of the process share while anybody uses it.
     pub fn shared(name: &str) -> Self {
         static SPACES: Mutex<Option<HashMap<String, Weak<Space>>>> = Mutex::new(None);
-        let mut spaces = SPACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spaces = SPACES.lock();
         let spaces = spaces.get_or_insert_default();
         if let Some(space) = spaces.get(name).and_then(Weak::upgrade) {
             return Memory { space };
@@ -99,11 +100,11 @@ impl Memory {
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Name, Room>> {
-        self.space.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.space.lines.lock()
     }
 
     fn evictions(&self) -> MutexGuard<'_, Evictions> {
-        self.space.evictions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.space.evictions.lock()
     }
 
     /// Does one operation on a line, and forgets the line if it is then empty.
@@ -115,7 +116,7 @@ impl Memory {
         }
         let room = lines.get_mut(name).expect("it was put there just now");
         if room.head.count == 0 {
-            room.head.last = *space.last.lock().unwrap_or_else(PoisonError::into_inner);
+            room.head.last = *space.last.lock();
         }
         let mut wake = |place: &Place<Arc<str>>| space.wakes.wake(place.id);
         let mut line = Line {
@@ -127,7 +128,7 @@ impl Memory {
         };
         let Ok(done) = work(&mut line);
         if room.head.count == 0 {
-            let mut last = space.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = space.last.lock();
             *last = (*last).max(room.head.last);
             lines.remove(name);
         }
@@ -135,7 +136,7 @@ impl Memory {
     }
 }
 
-type LineOf<'a> = Line<'a, Deck<Arc<str>>, &'a mut dyn FnMut(&Place<Arc<str>>)>;
+type LineOf<'a> = Line<'a, MemoryPlaces<Arc<str>>, &'a mut dyn FnMut(&Place<Arc<str>>)>;
 
 impl Default for Memory {
     fn default() -> Self {
@@ -169,10 +170,10 @@ impl Store for Memory {
         })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
         Box::pin(async move {
             let view = self.on(line, |on| on.expire().map(|()| view(on)));
-            Ok(View { evictions: self.evictions().of(clock::now(), line), ..view })
+            Ok(QueueSnapshot { evictions: self.evictions().of(clock::now(), line), ..view })
         })
     }
 
@@ -205,21 +206,21 @@ impl Store for Memory {
             });
             if token.is_some() {
                 self.space.wakes.wake(id);
-                if let Some(alarm) = self.space.alarm.get() {
-                    alarm(id);
+                if let Some(loss_hint) = self.space.loss_hint.get() {
+                    loss_hint(id);
                 }
             }
             Ok(token)
         })
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: true,
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: true,
             swaps: false,
             crash_release: true, // a crash takes the store along
             survives_failover: false,
@@ -229,12 +230,12 @@ impl Store for Memory {
         }
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         Arc::new(self.clone())
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        let _ = self.space.alarm.set(alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.space.loss_hint.set(loss_hint);
     }
 
     fn address(&self) -> String {
@@ -242,9 +243,9 @@ impl Store for Memory {
     }
 }
 
-fn view(line: &mut LineOf<'_>) -> View {
+fn view(line: &mut LineOf<'_>) -> QueueSnapshot {
     let (now, front) = (line.now, line.head.front);
-    let places = line.places.iter().map(|place| Standee {
+    let places = line.places.iter().map(|place| QueueEntry {
         id: place.id,
         seq: place.seq,
         weight: place.weight,
@@ -254,7 +255,7 @@ fn view(line: &mut LineOf<'_>) -> View {
     });
     let places: Vec<_> = places.collect();
     let capacity = if places.is_empty() { 0 } else { line.head.capacity };
-    View { capacity, places, evictions: Vec::new() }
+    QueueSnapshot { capacity, places, evictions: Vec::new() }
 }
 
 impl std::fmt::Debug for Space {

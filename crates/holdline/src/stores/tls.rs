@@ -11,7 +11,7 @@ pub(crate) enum Pem {
 
 /// Whom to trust, and who we are, as a URL says it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Papers {
+pub(crate) struct TlsOptions {
     /// The certificates to trust, instead of the system's.
     pub(crate) ca: Option<Pem>,
     /// A certificate of our own, and its key.
@@ -19,7 +19,7 @@ pub(crate) struct Papers {
     pub(crate) key: Option<Pem>,
 }
 
-impl Papers {
+impl TlsOptions {
     /// Takes an option of a URL. False if it is about something else.
     pub(crate) fn set(&mut self, option: &str, value: &str) -> Result<bool, String> {
         let (slot, from) = match option.split_once('_') {
@@ -44,7 +44,7 @@ impl Papers {
         if self.cert.is_some() != self.key.is_some() {
             return Err("needs a certificate (cert_file) and its key (key_file) together");
         }
-        if !tls && *self != Papers::default() {
+        if !tls && *self != TlsOptions::default() {
             return Err("has certificates, but no TLS; say tls=true");
         }
         Ok(())
@@ -62,7 +62,7 @@ pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
 
 #[cfg(any(feature = "etcd-tls", feature = "zookeeper-tls"))]
 mod read {
-    use super::{Papers, Pem};
+    use super::{Pem, TlsOptions};
     use crate::error::{Error, ErrorKind, Result};
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -73,7 +73,7 @@ mod read {
     /// Certificates, read.
     type Certs = Vec<CertificateDer<'static>>;
 
-    impl Papers {
+    impl TlsOptions {
         /// All of it, if it can be used. `store` is for messages.
         pub(crate) fn config(&self, store: &impl Display) -> Result<ClientConfig> {
             let unusable = |error: rustls::Error| {

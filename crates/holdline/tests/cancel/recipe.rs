@@ -2,8 +2,8 @@
 
 use crate::scene::PATIENT;
 use holdline::{
-    Client, Election, Guard, Leader, Multi, MultiGuard, Mutex, Owner, ReentrantGuard,
-    ReentrantMutex, Result, RwLock, Schedule, Semaphore, WriteGuard,
+    Backoff, Client, Election, Guard, Leader, Multi, MultiGuard, Mutex, Owner, ReentrantGuard,
+    ReentrantMutex, Result, RwLock, Semaphore, WriteGuard,
 };
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Recipe {
     /// Acquires; nothing if it is only a try.
     pub(crate) async fn take(self, client: &Client, name: &str) -> Result<Option<Grip>> {
         let mutex = Mutex::new(client, name);
-        let often = Schedule::fixed(Duration::from_millis(1));
+        let often = Backoff::fixed(Duration::from_millis(1));
         Ok(Some(match self {
             Recipe::Try => return Ok(mutex.try_lock().await?.map(Grip::Plain)),
             Recipe::Lock => Grip::Plain(mutex.lock().await?),

@@ -126,13 +126,13 @@ async fn an_eviction_is_told_and_forgotten() {
         let token = two.force_unlock("x", guard.ticket(), &reason).await.expect("it is there");
         assert!(token.expect("it was there") > guard.token());
         soon("the loss", guard.lost()).await;
-        let view = store.look(&name).await.expect("it is there");
+        let view = store.snapshot(&name).await.expect("it is there");
         let eviction = view.evictions.last().expect("it is told");
         assert!(eviction.id == guard.ticket() && eviction.note.contains(&reason), "{eviction:?}");
         assert_eq!(view.evictions.len(), 8.min(round + 1));
         last = Some(guard.ticket());
     }
-    let view = store.look(&name).await.expect("it is there");
+    let view = store.snapshot(&name).await.expect("it is there");
     assert!(view.places.is_empty() && view.evictions[7].id == last.expect("some"));
     assert!(view.evictions[0].note.contains("round 2"), "oldest first, and few: {view:?}");
     assert!(two.list("").await.expect("it is there").is_empty(), "no lock is held");

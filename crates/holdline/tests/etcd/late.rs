@@ -1,7 +1,7 @@
 //! Requests that arrive late, or again.
 
-use crate::doors::{Cut, Doors};
 use crate::etcd_server::{soon, start, until};
+use crate::flaky_links::{Cut, FlakyLinks};
 use holdline::Name;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use std::time::Duration;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ticket_that_has_lapsed_is_not_entered_again() {
     let Some(servers) = start(1) else { return };
-    let doors = Doors::to("etcd", &servers.hosts(), "");
-    let client = doors.client().await;
+    let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
+    let client = flaky.client().await;
     let (store, line) = (client.store(), Name::new("x").expect("good"));
     let lease = Duration::from_secs(1);
     let ticket = |id| Ticket {
@@ -22,21 +22,21 @@ async fn a_ticket_that_has_lapsed_is_not_entered_again() {
         weight: 1,
         capacity: 1,
         lease,
-        patience: lease,
-        span: 1,
-        floor: 0,
+        wait_lease: lease,
+        token_count: 1,
+        min_token: 0,
     };
     let note: Arc<str> = Arc::from("");
     let warm = soon("warm", store.enter(&line, &ticket(1), &note, Enter::Try)).await;
     assert!(matches!(warm, Ok(Standing::Admitted(_))));
     assert!(store.leave(&line, TicketId(1)).await.expect("it is there"));
     // Written, but nobody knows.
-    doors.cut(Cut::Replies);
+    flaky.cut(Cut::Replies);
     let second = ticket(2);
     let entering = store.enter(&line, &second, &note, Enter::Try);
     assert!(tokio::time::timeout(Duration::from_millis(150), entering).await.is_err());
     until("the key", async || servers.keys().len() == 1).await;
-    doors.mend();
+    flaky.mend();
     until("the lapse", async || servers.keys().is_empty()).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     for _ in 0..5 {

@@ -4,28 +4,28 @@
 #![cfg(feature = "etcd")]
 
 mod cost;
-#[path = "../support/cutoff.rs"]
-mod cutoff;
-#[path = "../support/doors.rs"]
-mod doors;
 #[path = "../etcd_server/mod.rs"]
 mod etcd_server;
+#[path = "../support/eventually.rs"]
+mod eventually;
 mod faults;
+#[path = "../support/flaky_links.rs"]
+mod flaky_links;
 mod foreign;
 mod frozen;
 mod garble;
-mod holes;
 mod interop;
 #[path = "../support/killed.rs"]
 mod killed;
 mod late;
 mod loss;
+mod other_clients;
 mod outage;
-mod past;
-#[path = "../support/patience.rs"]
-mod patience;
+#[path = "../support/partition.rs"]
+mod partition;
+mod stale_leader;
 mod storm;
-mod swap;
+mod transfer;
 mod trials;
 mod users;
 mod wrong;

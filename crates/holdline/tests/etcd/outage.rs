@@ -1,7 +1,7 @@
 //! Outages: whoever waits rides them out, in order; and whoever does not wait is told in time.
 
-use crate::doors::{Cut, Doors};
 use crate::etcd_server::{Servers, soon, start, until};
+use crate::flaky_links::{Cut, FlakyLinks};
 use futures_util::future::join_all;
 use holdline::{Client, Election, Guard, Mutex};
 use rustix::process::Signal;
@@ -147,10 +147,10 @@ async fn waiters_ride_out_three_servers_that_are_away() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_does_not_wait_is_told_in_time() {
     let Some(servers) = start(1) else { return };
-    let doors = Doors::to("etcd", &servers.hosts(), "");
-    let (fresh, used) = (doors.client().await, doors.client().await);
+    let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
+    let (fresh, used) = (flaky.client().await, flaky.client().await);
     Mutex::new(&used, "x").lock().await.expect("there").unlock().await.expect("held");
-    doors.cut(Cut::Silence);
+    flaky.cut(Cut::Silence);
     for client in [fresh, used] {
         let lock = Mutex::new(&client, "x");
         // With the default of 1.8 s. What is on top of that is the machine's.
@@ -166,7 +166,7 @@ async fn whoever_does_not_wait_is_told_in_time() {
         assert!(!within.is_ok_and(|guard| guard.is_some()));
         assert!(began.elapsed() < limit, "{:?}", began.elapsed());
     }
-    doors.mend();
+    flaky.mend();
 }
 
 /// A member of three that says nothing costs those who do not wait less than their bound.
@@ -174,9 +174,9 @@ async fn whoever_does_not_wait_is_told_in_time() {
 async fn a_silent_member_of_three_is_passed_over_in_time() {
     let Some(servers) = start(3) else { return };
     let tries = (0..3).map(async |silent: usize| {
-        let doors = Doors::to("etcd", &servers.hosts(), "");
-        let client = doors.client().await;
-        doors.links[silent].stall(holdline_rig::Way::Both);
+        let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
+        let client = flaky.client().await;
+        flaky.links[silent].stall(holdline_rig::Way::Both);
         client.inspect("x").await.expect("the others answer");
     });
     join_all(tries).await;

@@ -7,7 +7,7 @@ pub(crate) mod peers;
 #[path = "../support/ports.rs"]
 mod ports;
 
-pub(crate) use crate::patience::{soon, until};
+pub(crate) use crate::eventually::{soon, until};
 use holdline::{Client, open};
 use peers::Peers;
 use ports::free_port;

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) struct Deed<T> {
     pub(crate) kind: FaultKind,
     /// For how long, in leases.
-    pub(crate) span: (f64, f64),
+    pub(crate) token_count: (f64, f64),
     pub(crate) thing: Arc<T>,
     pub(crate) does: fn(&T),
     pub(crate) undoes: fn(&T),
@@ -37,7 +37,7 @@ impl<T: Send + Sync + 'static> Breakage for Deed<T> {
     }
 
     fn span(&self) -> (f64, f64) {
-        self.span
+        self.token_count
     }
 
     fn start(&self) -> Box<dyn Any> {
@@ -113,7 +113,7 @@ pub(crate) fn lock<P>(process: &Mutex<P>) -> MutexGuard<'_, P> {
 pub(crate) fn restarts<P: Process>(process: &Shared<P>) -> Arc<dyn Breakage> {
     Arc::new(Deed {
         kind: FaultKind::StoreRestart,
-        span: (0.0, 0.5),
+        token_count: (0.0, 0.5),
         thing: Arc::clone(process),
         does: |process| lock(process).kill(),
         undoes: |process| lock(process).restart(),
@@ -121,10 +121,13 @@ pub(crate) fn restarts<P: Process>(process: &Shared<P>) -> Arc<dyn Breakage> {
 }
 
 /// It crashes, and comes back without its data after a while.
-pub(crate) fn forgets<P: Process>(process: &Shared<P>, span: (f64, f64)) -> Arc<dyn Breakage> {
+pub(crate) fn forgets<P: Process>(
+    process: &Shared<P>,
+    token_count: (f64, f64),
+) -> Arc<dyn Breakage> {
     Arc::new(Deed {
         kind: kind("restart_empty"),
-        span,
+        token_count,
         thing: Arc::clone(process),
         does: |process| lock(process).kill(),
         undoes: |process| {
@@ -137,10 +140,10 @@ pub(crate) fn forgets<P: Process>(process: &Shared<P>, span: (f64, f64)) -> Arc<
 
 /// It is stopped for less than a lease, and for more than one.
 pub(crate) fn stops<P: Process>(process: &Shared<P>) -> Vec<Arc<dyn Breakage>> {
-    let stops = |word: &str, span| -> Arc<dyn Breakage> {
+    let stops = |word: &str, token_count| -> Arc<dyn Breakage> {
         Arc::new(Deed {
             kind: kind(word),
-            span,
+            token_count,
             thing: Arc::clone(process),
             does: |process| lock(process).pause(),
             undoes: |process| lock(process).thaw(),
@@ -152,8 +155,8 @@ pub(crate) fn stops<P: Process>(process: &Shared<P>) -> Vec<Arc<dyn Breakage>> {
 /// All that can happen to a link: cut, stalled either way, slow, and replies that are lost after
 /// the server has acted.
 pub(crate) fn links(link: &Arc<Link>) -> Vec<Arc<dyn Breakage>> {
-    let deed = |kind, span, does| -> Arc<dyn Breakage> {
-        Arc::new(Deed { kind, span, thing: Arc::clone(link), does, undoes: Link::mend })
+    let deed = |kind, token_count, does| -> Arc<dyn Breakage> {
+        Arc::new(Deed { kind, token_count, thing: Arc::clone(link), does, undoes: Link::mend })
     };
     vec![
         deed(FaultKind::Partition, (0.1, 1.5), Link::cut),

@@ -1,8 +1,8 @@
 //! The role of a client process: it runs errands until its input ends, and writes down all of it.
 
-use crate::errand::{Asker, Errand, Grip, Temper, Times, Way};
-use crate::pulse::Pulse;
-use crate::witness::{ATTEMPT, Witness};
+use crate::recording_store::{ATTEMPT, RecordingStore};
+use crate::stall_detector::StallDetector;
+use crate::workload::{Asker, Grip, Temper, Times, Way, Workload};
 use fastrand::Rng;
 use holdline::{Client, clock};
 use holdline_checker::resource::{self, Reply};
@@ -51,11 +51,11 @@ fn client() {
 
 async fn act(role: Role) {
     let pen = Arc::new(Writer::open(&role.history, &role.run, &role.process).unwrap());
-    let _pulse = Pulse::start(&role.history, &role.run, Some(&role.process));
+    let _pulse = StallDetector::start(&role.history, &role.run, Some(&role.process));
     let opened = opened(&role.url).await;
     let lies = role.temper == Temper::Deceived;
-    let witness = Witness::new(Arc::clone(opened.store()), Arc::clone(&pen), lies);
-    let client = Client::new(Arc::new(witness));
+    let recorder = RecordingStore::new(Arc::clone(opened.store()), Arc::clone(&pen), lies);
+    let client = Client::new(Arc::new(recorder));
     let resource = resource::Client::connect(&role.resource).unwrap();
     let stop = until_input_ends();
     let actor = Actor { role, pen, client, resource, stop, uids: AtomicU64::new(0) };
@@ -130,34 +130,34 @@ impl Actor {
 
     async fn work_through(&self, task: u64) {
         let mut dice = Rng::with_seed(self.role.seed.wrapping_mul(TASKS).wrapping_add(task));
-        let weights = self.client.promises().weights;
+        let weights = self.client.capabilities().weighted;
         let [work, lease] = [self.role.work_ms, self.role.lease_ms].map(Duration::from_millis);
         let times = Times { work, lease };
         while !self.stop.load(Ordering::Acquire) {
-            let errand = Errand::roll(&mut dice, self.role.temper, weights, &times);
-            self.attempt(&errand).await;
-            sleep(errand.rest).await;
+            let workload = Workload::roll(&mut dice, self.role.temper, weights, &times);
+            self.attempt(&workload).await;
+            sleep(workload.rest).await;
         }
     }
 
-    async fn attempt(&self, errand: &Errand) {
-        let op = if matches!(errand.way, Way::Try) { Op::TryAcquire } else { Op::Acquire };
-        let name = errand.kind.name(&self.role.run);
+    async fn attempt(&self, workload: &Workload) {
+        let op = if matches!(workload.way, Way::Try) { Op::TryAcquire } else { Op::Acquire };
+        let name = workload.kind.name(&self.role.run);
         let (n, ttl) = (self.pen.next_n(), self.role.lease_ms);
-        let attempt = Attempt { n, op, name, weight: errand.kind.weight().into(), ttl };
+        let attempt = Attempt { n, op, name, weight: workload.kind.weight().into(), ttl };
         self.write(attempt.event(Phase::Invoke));
         let label = &self.role.process;
         let unfair = self.role.temper == Temper::Deaf;
         let lease = Duration::from_millis(ttl);
         let asker = Asker { client: &self.client, label, lease, unfair };
-        let asked = ATTEMPT.scope(n, asker.take(errand.kind, &attempt.name, errand.way));
-        let answer = match errand.way {
+        let asked = ATTEMPT.scope(n, asker.take(workload.kind, &attempt.name, workload.way));
+        let answer = match workload.way {
             Way::Cancel(after) => timeout(after, asked).await,
             _ => Ok(asked.await),
         };
         let open = |why| attempt.event(Phase::Info).reason(why);
         self.write(match answer {
-            Ok(Ok(Some(grip))) => return self.hold(&attempt, errand, grip).await,
+            Ok(Ok(Some(grip))) => return self.hold(&attempt, workload, grip).await,
             Ok(Ok(None)) if op == Op::TryAcquire => attempt.event(Phase::Fail).reason(Reason::Busy),
             Ok(Ok(None)) => open(Reason::Timeout),
             Ok(Err(error)) => {
@@ -170,16 +170,16 @@ impl Actor {
         });
     }
 
-    async fn hold(&self, attempt: &Attempt, errand: &Errand, grip: Grip) {
+    async fn hold(&self, attempt: &Attempt, workload: &Workload, grip: Grip) {
         let until = deadline(&grip).unwrap_or(clock::now().0);
         let owner = grip.ticket().0.to_string();
         let granted = attempt.event(Phase::Ok).owner(&owner).deadline(until);
-        self.write(if self.client.promises().fences {
+        self.write(if self.client.capabilities().fencing_tokens {
             granted.fence(grip.token())
         } else {
             granted
         });
-        let work = self.section(&attempt.name, errand, grip.token());
+        let work = self.section(&attempt.name, workload, grip.token());
         let samples = self.samples(attempt, &grip);
         let told = || self.write(attempt.about(Op::Lost, Phase::Ok));
         if self.role.temper == Temper::Deaf {
@@ -197,7 +197,7 @@ impl Actor {
             };
             first(work, samples).await;
         }
-        self.release(attempt, errand, grip).await;
+        self.release(attempt, workload, grip).await;
     }
 
     /// Writes down until when the lock is held, again and again.
@@ -214,12 +214,12 @@ impl Actor {
         }
     }
 
-    async fn release(&self, attempt: &Attempt, errand: &Errand, grip: Grip) {
+    async fn release(&self, attempt: &Attempt, workload: &Workload, grip: Grip) {
         let mut asked = attempt.about(Op::Release, Phase::Invoke);
         asked.deadline = deadline(&grip);
         self.write(asked);
         let answer = |ph| attempt.about(Op::Release, ph);
-        if errand.drop {
+        if workload.drop {
             drop(grip);
             return self.write(answer(Phase::Info).reason(Reason::Other("dropped".to_owned())));
         }
@@ -231,12 +231,12 @@ impl Actor {
     }
 
     /// Reads all registers, works a little, and writes them back with one id more each.
-    async fn section(&self, lock: &str, errand: &Errand, token: u64) {
-        if !errand.kind.alone() {
-            return sleep(errand.work).await;
+    async fn section(&self, lock: &str, workload: &Workload, token: u64) {
+        if !workload.kind.alone() {
+            return sleep(workload.work).await;
         }
         let bases = self.read_all(lock, token);
-        sleep(errand.work).await;
+        sleep(workload.work).await;
         for (reg, base) in bases {
             let uid = self.role.serial << 32 | self.uids.fetch_add(1, Ordering::Relaxed);
             // A refusal is as good as an answer: the resource writes both into the history.
@@ -246,7 +246,7 @@ impl Actor {
 
     /// The last id of each register that lets itself be read.
     fn read_all(&self, lock: &str, token: u64) -> Vec<(Register, Option<u64>)> {
-        if !self.client.promises().fences {
+        if !self.client.capabilities().fencing_tokens {
             return self.read(lock, Register::Plain, token).into_iter().collect();
         }
         let fenced = Register::FencedReadWrite;

@@ -4,8 +4,8 @@
 //! The nodes reach each other over links as well. Whatever happens, nobody may be let in beside a
 //! holder that has not been told, and tokens must rise.
 
-use crate::doors::Doors;
 use crate::etcd_server::{Servers, start_apart};
+use crate::flaky_links::FlakyLinks;
 use crate::inject::{Breakage, Fault};
 use crate::nodes::{Bad, Cluster, Nodes, badly, cut_off};
 use crate::run::{Run, WOKEN};
@@ -50,21 +50,21 @@ impl Cluster for Servers {
 /// Three nodes, and the links of half of the clients.
 struct Place {
     nodes: Arc<Mutex<Nodes<Servers>>>,
-    doors: Arc<Doors>,
+    routes: Arc<FlakyLinks>,
     urls: [String; 2],
 }
 
 fn place() -> Option<Place> {
     let servers = start_apart(3)?;
-    let doors = Arc::new(Doors::to("etcd", &servers.hosts(), ""));
-    let urls = [servers.url(), doors.url()];
-    Some(Place { nodes: Nodes::new(servers), doors, urls })
+    let routes = Arc::new(FlakyLinks::to("etcd", &servers.hosts(), ""));
+    let urls = [servers.url(), routes.url()];
+    Some(Place { nodes: Nodes::new(servers), routes, urls })
 }
 
 impl Place {
     fn run(&self, title: &'static str, expect: Expect) -> Run {
-        let doors = self.urls.to_vec();
-        Run { doors, lease: LEASE, pace: 5, ..Run::new(title, self.urls[0].clone(), expect) }
+        let routes = self.urls.to_vec();
+        Run { routes, lease: LEASE, pace: 5, ..Run::new(title, self.urls[0].clone(), expect) }
     }
 
     fn nodes(&self) -> Vec<Arc<dyn Breakage>> {
@@ -129,7 +129,7 @@ fn etcd_nodes() {
 #[test]
 fn etcd_links() {
     let Some(place) = place() else { return };
-    let ways = cut_off(&place.doors);
+    let ways = cut_off(&place.routes);
     let run = place.run("etcd_links", shaken(&ways));
     Run { faults: vec![Fault::Store(ways)], pace: 3, ..run }.rounds(20);
 }
@@ -138,7 +138,7 @@ fn etcd_links() {
 #[test]
 fn etcd_mixed() {
     let Some(place) = place() else { return };
-    let (nodes, links) = (place.nodes(), cut_off(&place.doors));
+    let (nodes, links) = (place.nodes(), cut_off(&place.routes));
     let expect = Expect { min_share_percent: 0, ..shaken(&[&nodes[..], &links[..]].concat()) };
     let run = place.run("etcd_mixed", expect);
     let faults = [Fault::Kill, Fault::Pause, Fault::Pause, Fault::Force];

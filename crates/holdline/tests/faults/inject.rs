@@ -4,12 +4,12 @@
 //! that it did can be later in the history, and nothing that others do because of its death
 //! earlier.
 
-use crate::crew::Member;
-use crate::errand::{Temper, locks};
 use crate::judge;
 use crate::run::Run;
+use crate::workers::Member;
+use crate::workload::{Temper, locks};
 use fastrand::Rng;
-use holdline::{Client, Info, Party};
+use holdline::{Client, LockInfo, Participant};
 use holdline_checker::{Event, FaultKind, Op, Phase, Writer};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,7 +65,7 @@ pub(crate) struct Arena {
     pub(crate) pen: Writer,
     pub(crate) client: Client,
     pub(crate) runtime: Runtime,
-    pub(crate) crew: Vec<Mutex<Member>>,
+    pub(crate) workers: Vec<Mutex<Member>>,
     pub(crate) serial: AtomicU64,
     /// When no more faults begin; until `latest`, if there were not enough of them.
     pub(crate) over: Instant,
@@ -135,7 +135,7 @@ impl Arena {
             let member = member.lock().unwrap_or_else(PoisonError::into_inner);
             shares.get(member.name()).copied().unwrap_or(0) * 100 < all * percent
         };
-        all < self.run.fewest_grants() || self.crew.iter().any(short)
+        all < self.run.fewest_grants() || self.workers.iter().any(short)
     }
 
     fn fault(n: u64, ph: Phase, kind: &FaultKind, target: &str) -> Event {
@@ -145,7 +145,7 @@ impl Arena {
     fn pause(&self, dice: &mut Rng) -> bool {
         let time = self.share_of_lease(dice, self.run.pause.0, self.run.pause.1);
         let at = self.victim(dice);
-        let Ok(member) = self.crew[at].try_lock() else { return false };
+        let Ok(member) = self.workers[at].try_lock() else { return false };
         let (n, kind) = (self.pen.next_n(), FaultKind::Pause);
         self.write(Self::fault(n, Phase::Invoke, &kind, member.name()));
         member.stop();
@@ -159,7 +159,7 @@ impl Arena {
     fn kill(&self, dice: &mut Rng) -> bool {
         let time = Duration::from_millis(dice.u64(..500));
         let at = self.victim(dice);
-        let Ok(mut member) = self.crew[at].try_lock() else { return false };
+        let Ok(mut member) = self.workers[at].try_lock() else { return false };
         let (n, kind) = (self.pen.next_n(), FaultKind::Kill);
         self.write(Self::fault(n, Phase::Invoke, &kind, member.name()));
         member.stop();
@@ -212,7 +212,7 @@ impl Arena {
     /// A client to be hit: as often one that holds something as any other; of the deaf, who are
     /// there to do harm, always a holder.
     fn victim(&self, dice: &mut Rng) -> usize {
-        let any = dice.usize(..self.crew.len());
+        let any = dice.usize(..self.workers.len());
         if self.run.temper != Temper::Deaf && dice.bool() {
             return any;
         }
@@ -223,8 +223,8 @@ impl Arena {
     }
 
     /// Somebody who holds a lock now.
-    fn holder(&self, dice: &mut Rng) -> Option<(String, Party)> {
-        let mut all = locks(&self.name, self.client.promises().weights);
+    fn holder(&self, dice: &mut Rng) -> Option<(String, Participant)> {
+        let mut all = locks(&self.name, self.client.capabilities().weighted);
         dice.shuffle(&mut all);
         for (lock, _) in all {
             let mut holders = self.look(&lock)?.holders;
@@ -236,7 +236,7 @@ impl Arena {
     }
 
     /// Looks who is in the store, and writes it down.
-    pub(crate) fn look(&self, lock: &str) -> Option<Info> {
+    pub(crate) fn look(&self, lock: &str) -> Option<LockInfo> {
         let event = |n, ph| Event::new(Op::StoreDump, ph, n).lock(lock);
         let n = self.pen.next_n();
         self.write(event(n, Phase::Invoke));

@@ -5,9 +5,9 @@
 //! judged without any excuse; what the victim said afterwards is looked at here.
 
 use crate::inject::{FORCE, Fault};
-use crate::pulse;
 use crate::run::{Run, seconds};
-use crate::tally::Tally;
+use crate::stall_detector;
+use crate::stats::Tally;
 use holdline_checker::{
     Event, Expect, FaultKind, History, Op, Phase, Reason, Report, Rule, Verdict, check,
 };
@@ -101,7 +101,7 @@ pub(crate) fn judge(run: &Run, folder: Folder, expect: &Expect) -> Outcome {
     let late = told_late(&raw.events, u64::try_from(run.lease.as_nanos()).unwrap() / 2);
     let late = late.map(ToString::to_string);
     let mut history = excuse_neighbours(settle_forced(raw));
-    pulse::settle(&mut history);
+    stall_detector::settle(&mut history);
     keep(&folder.path().join("judged.jsonl"), &history, expect);
     let report = check(&history, expect);
     let (title, seed, time) = (run.title, run.seed, run.time.as_secs());

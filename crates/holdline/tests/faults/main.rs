@@ -11,26 +11,24 @@
 
 mod breakages;
 mod client;
-mod crew;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-#[path = "../support/doors.rs"]
-mod doors;
-mod errand;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "etcd")]
 #[path = "../etcd_server/mod.rs"]
 mod etcd_server;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[allow(dead_code, reason = "the tests of the stores use the rest")]
+#[path = "../support/eventually.rs"]
+mod eventually;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[path = "../support/flaky_links.rs"]
+mod flaky_links;
 mod inject;
 mod judge;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod nodes;
 mod outages;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-#[allow(dead_code, reason = "the tests of the stores use the rest")]
-#[path = "../support/patience.rs"]
-mod patience;
-mod pulse;
+mod recording_store;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
@@ -43,9 +41,11 @@ mod redis_server;
 mod run;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod stall_detector;
+mod stats;
 mod storms;
-mod tally;
-mod witness;
+mod workers;
+mod workload;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 #[cfg(feature = "zookeeper")]

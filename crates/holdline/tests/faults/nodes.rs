@@ -2,7 +2,7 @@
 //! be had; and what cuts clients off from it.
 
 use crate::breakages::{Deed, kind};
-use crate::doors::{Cut, Doors};
+use crate::flaky_links::{Cut, FlakyLinks};
 use crate::inject::Breakage;
 use holdline_checker::FaultKind;
 use holdline_rig::Link;
@@ -57,7 +57,7 @@ impl Bad {
 
     /// What it is called in the history, and for how many leases it is done.
     fn what(self) -> (FaultKind, (f64, f64)) {
-        let (word, span) = match self {
+        let (word, token_count) = match self {
             Bad::LeaderKilled => ("leader_killed", (0.2, 1.5)),
             Bad::NodeKilled => ("node_killed", (0.0, 1.0)),
             Bad::LeaderStopped => ("leader_stopped", (0.7, 1.2)),
@@ -65,7 +65,7 @@ impl Bad {
             Bad::NodeCutOff => ("node_cut_off", (0.2, 1.5)),
             Bad::NodesSlow => ("nodes_slow", (0.5, 1.5)),
         };
-        (kind(word), span)
+        (kind(word), token_count)
     }
 
     fn begin<C: Cluster>(self, nodes: &mut Nodes<C>) {
@@ -105,10 +105,10 @@ pub(crate) fn badly<C: Cluster>(
         act(&mut badly.nodes.lock().unwrap_or_else(PoisonError::into_inner));
     }
     let deed = |bad: &Bad| -> Arc<dyn Breakage> {
-        let (kind, span) = bad.what();
+        let (kind, token_count) = bad.what();
         Arc::new(Deed {
             kind,
-            span,
+            token_count,
             thing: Arc::new(Badly { nodes: Arc::clone(nodes), bad: *bad }),
             does: |badly| with(badly, |nodes| badly.bad.begin(nodes)),
             undoes: |badly| with(badly, |nodes| badly.bad.end(nodes)),
@@ -117,20 +117,20 @@ pub(crate) fn badly<C: Cluster>(
     ways.iter().map(deed).collect()
 }
 
-/// Those who come through these doors are cut off, in every way.
-pub(crate) fn cut_off(doors: &Arc<Doors>) -> Vec<Arc<dyn Breakage>> {
+/// Those who come through these routes are cut off, in every way.
+pub(crate) fn cut_off(routes: &Arc<FlakyLinks>) -> Vec<Arc<dyn Breakage>> {
     let deed = |kind, does| -> Arc<dyn Breakage> {
-        let thing = Arc::clone(doors);
-        Arc::new(Deed { kind, span: (0.1, 2.0), thing, does, undoes: Doors::mend })
+        let thing = Arc::clone(routes);
+        Arc::new(Deed { kind, token_count: (0.1, 2.0), thing, does, undoes: FlakyLinks::mend })
     };
     vec![
-        deed(FaultKind::Partition, |doors| doors.cut(Cut::Closed)),
-        deed(kind("silence"), |doors| doors.cut(Cut::Silence)),
-        deed(kind("requests_stalled"), |doors| doors.cut(Cut::Requests)),
-        deed(kind("replies_stalled"), |doors| doors.cut(Cut::Replies)),
-        deed(FaultKind::Slow, |doors| {
-            doors.links.iter().for_each(|link| link.delay(Duration::from_millis(40)));
+        deed(FaultKind::Partition, |routes| routes.cut(Cut::Closed)),
+        deed(kind("silence"), |routes| routes.cut(Cut::Silence)),
+        deed(kind("requests_stalled"), |routes| routes.cut(Cut::Requests)),
+        deed(kind("replies_stalled"), |routes| routes.cut(Cut::Replies)),
+        deed(FaultKind::Slow, |routes| {
+            routes.links.iter().for_each(|link| link.delay(Duration::from_millis(40)));
         }),
-        deed(kind("replies_lost"), |doors| doors.links.iter().for_each(Link::lose_next_reply)),
+        deed(kind("replies_lost"), |routes| routes.links.iter().for_each(Link::lose_next_reply)),
     ]
 }

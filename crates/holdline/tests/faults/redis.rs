@@ -77,18 +77,18 @@ pub(crate) fn place(test: &str, args: &[&str]) -> Option<Place> {
 impl Place {
     /// A run over it; `options` goes behind the URLs.
     fn run(&self, title: &'static str, options: &str, expect: Expect) -> Run {
-        let doors = self.doors().map(|door| format!("{door}{options}"));
-        Run { doors: doors.to_vec(), pace: 5, ..Run::new(title, doors[0].clone(), expect) }
+        let routes = self.routes().map(|route| format!("{route}{options}"));
+        Run { routes: routes.to_vec(), pace: 5, ..Run::new(title, routes[0].clone(), expect) }
     }
 
     /// Directly, and over the link.
-    pub(crate) fn doors(&self) -> [String; 2] {
+    pub(crate) fn routes(&self) -> [String; 2] {
         [self.url.clone(), format!("redis://{}", self.link.address())]
     }
 
     fn ask(&self, kind: FaultKind, does: fn(&Mutex<Server>)) -> Arc<dyn Breakage> {
         let thing = Arc::clone(&self.server);
-        Arc::new(Deed { kind, span: INSTANT, thing, does, undoes: |_| {} })
+        Arc::new(Deed { kind, token_count: INSTANT, thing, does, undoes: |_| {} })
     }
 
     /// All that can happen without any place being forgotten.

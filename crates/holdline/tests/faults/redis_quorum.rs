@@ -15,10 +15,10 @@ use std::time::Duration;
 const AWAY: (f64, f64) = (1.1, 1.6);
 
 /// Directly, and over links.
-fn doors(nodes: &[Place]) -> Vec<String> {
+fn routes(nodes: &[Place]) -> Vec<String> {
     let url = |at: usize| {
-        let doors: Vec<String> = nodes.iter().map(|node| node.doors()[at].clone()).collect();
-        format!("quorum:{}", doors.join(","))
+        let routes: Vec<String> = nodes.iter().map(|node| node.routes()[at].clone()).collect();
+        format!("quorum:{}", routes.join(","))
     };
     vec![url(0), url(1)]
 }
@@ -39,10 +39,10 @@ fn faults(nodes: &[Place]) -> Vec<Arc<dyn Breakage>> {
 fn quorum_mixed() {
     let nodes: Option<Vec<_>> = (0..5).map(|_| place("quorum_mixed", &KEEPS)).collect();
     let Some(nodes) = nodes else { return };
-    let doors = doors(&nodes);
+    let routes = routes(&nodes);
     // Who only tries seldom meets a majority that is free.
     let expect = Expect { fifo: false, min_share_percent: 0, ..strict() };
-    let run = Run { doors: doors.clone(), ..Run::new("quorum_mixed", doors[0].clone(), expect) };
+    let run = Run { routes: routes.clone(), ..Run::new("quorum_mixed", routes[0].clone(), expect) };
     let store = Fault::Store(faults(&nodes));
     let faults = vec![Fault::Kill, Fault::Pause, Fault::Pause, Fault::Force, store];
     let (lease, work) = (Duration::from_millis(800), Duration::from_millis(60));

@@ -1,12 +1,12 @@
 //! One fault run, from its plan to the verdict. It knows no store: a URL says which.
 
 use crate::client::{Role, TASKS};
-use crate::crew::{Member, soon};
-use crate::errand::{Temper, locks, longest};
 use crate::inject::{Arena, Fault};
 use crate::judge::{Folder, Outcome, judge};
-use crate::pulse::{self, Pulse};
-use holdline::store::Promises;
+use crate::stall_detector::{self, StallDetector};
+use crate::workers::{Member, soon};
+use crate::workload::{Temper, locks, longest};
+use holdline::store::Capabilities;
 use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
 use holdline_checker::resource::{Client as ResourceClient, Server};
 use holdline_checker::{Event, Expect, Fences, Handoff, Op, Phase, Rule, Unpromised, Writer};
@@ -22,7 +22,7 @@ pub(crate) struct Run {
     pub(crate) title: &'static str,
     pub(crate) url: String,
     /// Where the clients find the store, in turn, if some have a way of their own to it.
-    pub(crate) doors: Vec<String>,
+    pub(crate) routes: Vec<String>,
     pub(crate) lease: Duration,
     pub(crate) clients: usize,
     /// How long a section takes, on average.
@@ -48,7 +48,7 @@ impl Run {
         Run {
             title,
             url,
-            doors: Vec::new(),
+            routes: Vec::new(),
             lease: Duration::from_secs(2),
             clients: 8,
             work: Duration::from_millis(10),
@@ -89,21 +89,22 @@ impl Run {
     }
 
     /// What follows for the checker from the lease and the faults; the rest is up to the store.
-    fn fitted(&self, run: &str, promises: &Promises) -> Expect {
+    fn fitted(&self, run: &str, capabilities: &Capabilities) -> Expect {
         let mut expect = self.expect.clone();
-        for (lock, capacity) in locks(run, promises.weights) {
+        for (lock, capacity) in locks(run, capabilities.weighted) {
             expect.capacities.insert(lock, capacity.into());
         }
         expect.calm = self.faults.is_empty();
         expect.resource = true;
-        if !promises.fences {
+        if !capabilities.fencing_tokens {
             expect.fences = Fences::None;
         }
         expect.min_acquires = self.fewest_grants();
         // Who gets no time, or no answer of the resource, writes down late that it was told.
-        expect
-            .unpromised
-            .push(Unpromised { fault: pulse::kind(), rules: vec![Rule::R5, Rule::R9, Rule::R12] });
+        expect.unpromised.push(Unpromised {
+            fault: stall_detector::kind(),
+            rules: vec![Rule::R5, Rule::R9, Rule::R12],
+        });
         // A deadline is written down a little after each renewal, and clients share two cores.
         expect.loss_slack_ns = self.lease_ns() / 2;
         expect
@@ -128,13 +129,13 @@ impl Run {
         let history = folder.path().join("history.jsonl");
         let socket = folder.path().join("resource");
         let server = Server::bind(&socket).unwrap();
-        let witness = Writer::open(&history, &name, "resource").unwrap();
-        let serving = std::thread::spawn(move || server.run(&witness).unwrap());
+        let writer = Writer::open(&history, &name, "resource").unwrap();
+        let serving = std::thread::spawn(move || server.run(&writer).unwrap());
         let arena = self.prepare(name, &folder, &socket);
         arena.play();
         ResourceClient::connect(&socket).unwrap().stop().unwrap();
         serving.join().unwrap();
-        let expect = arena.run.fitted(&arena.name, &arena.client.promises());
+        let expect = arena.run.fitted(&arena.name, &arena.client.capabilities());
         judge(&arena.run, folder, &expect)
     }
 
@@ -152,7 +153,7 @@ impl Run {
             temper => temper,
         };
         let role = |at: usize| Role {
-            url: self.doors.get(at % self.doors.len().max(1)).unwrap_or(&self.url).clone(),
+            url: self.routes.get(at % self.routes.len().max(1)).unwrap_or(&self.url).clone(),
             run: name.clone(),
             process: format!("c{at}"),
             serial: at as u64,
@@ -163,20 +164,20 @@ impl Run {
             history: history.clone(),
             resource: socket.to_owned(),
         };
-        let crew = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
+        let workers = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
         let serial = AtomicU64::new(self.clients as u64);
         let over = Instant::now() + self.time.saturating_sub(self.quiet());
         // On a busy machine everything takes longer, the faults too: it goes on until there was
         // enough of everything.
         let latest = over + ENOUGH;
-        Arena { run: self, name, pen, client, runtime, crew, serial, over, latest }
+        Arena { run: self, name, pen, client, runtime, workers, serial, over, latest }
     }
 }
 
 impl Arena {
     /// Lets clients and faults loose, and looks after the last of them whether all is well.
     fn play(&self) {
-        let pulse = Pulse::start(&self.history(), &self.name, None);
+        let pulse = StallDetector::start(&self.history(), &self.name, None);
         let end = Instant::now() + self.run.time;
         std::thread::scope(|scope| {
             for (seed, fault) in (self.run.seed << 8..).zip(&self.run.faults) {
@@ -197,36 +198,37 @@ impl Arena {
 
     /// Lets the clients finish. If one cannot, the lines show whom it waits for.
     fn wind_up(&self) {
-        let members = || self.crew.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
+        let members =
+            || self.workers.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
         members().for_each(|mut member| member.dismiss());
         // At worst they have all just begun their longest sections, one behind the other.
-        let tasks = self.crew.len() as u32 * TASKS as u32;
+        let tasks = self.workers.len() as u32 * TASKS as u32;
         let work = longest(self.run.work, self.run.lease) * tasks;
         let stuck = members()
             .find_map(|mut member| (!member.ended(work)).then(|| member.name().to_owned()));
         if let Some(stuck) = stuck {
-            let names = locks(&self.name, self.client.promises().weights);
+            let names = locks(&self.name, self.client.capabilities().weighted);
             let lines: Vec<_> = names.iter().map(|(lock, _)| self.look(lock)).collect();
             panic!("{stuck} does not end: {lines:#?}");
         }
     }
 
     pub(crate) fn history(&self) -> std::path::PathBuf {
-        let role = self.crew[0].lock().unwrap_or_else(PoisonError::into_inner);
+        let role = self.workers[0].lock().unwrap_or_else(PoisonError::into_inner);
         role.history().to_owned()
     }
 
     /// A fresh client takes every lock.
     async fn probe(&self, pen: &Writer) {
         let client = holdline::open(&self.run.url).await.unwrap();
-        for (lock, capacity) in locks(&self.name, client.promises().weights) {
+        for (lock, capacity) in locks(&self.name, client.capabilities().weighted) {
             let event = Event::new(Op::Probe, Phase::Invoke, pen.next_n()).lock(&lock);
             let n = event.n;
             pen.write(event.weight(capacity.into())).unwrap();
             match self.whole(&client, &lock, capacity).await.unwrap() {
                 Some(guard) => {
                     let granted = Event::new(Op::Probe, Phase::Ok, n).lock(&lock);
-                    let fenced = client.promises().fences;
+                    let fenced = client.capabilities().fencing_tokens;
                     let granted = if fenced { granted.fence(guard.token()) } else { granted };
                     pen.write(granted).unwrap();
                     pen.write(Event::new(Op::Release, Phase::Invoke, n).lock(&lock)).unwrap();
@@ -249,7 +251,7 @@ impl Arena {
         let (lease, wait) = (self.run.lease.max(Duration::from_secs(1)), Duration::from_secs(20));
         match capacity {
             1 => HoldMutex::new(client, lock).lease(lease).lock_within(wait).await,
-            crate::errand::ALL => {
+            crate::workload::ALL => {
                 let Some(writer) =
                     RwLock::new(client, lock).lease(lease).write_within(wait).await?
                 else {
@@ -266,7 +268,7 @@ impl Arena {
         let expect = &self.run.expect;
         let late = Duration::from_nanos(expect.late_ns + expect.grace_ns + expect.lock_delay_ns);
         std::thread::sleep(self.run.lease + late + Duration::from_millis(100));
-        for (lock, _) in locks(&self.name, self.client.promises().weights) {
+        for (lock, _) in locks(&self.name, self.client.capabilities().weighted) {
             assert!(soon(|| self.look(&lock).is_some()), "the store is well again");
         }
     }

@@ -1,8 +1,8 @@
 //! Fault runs over the file store.
 
-use crate::errand::Temper;
 use crate::inject::{Breakage, Fault};
 use crate::run::{Run, WOKEN};
+use crate::workload::Temper;
 use holdline_checker::{
     Event, Expect, FaultKind, History, Op, Phase, Register, Rule, Unpromised, check,
 };

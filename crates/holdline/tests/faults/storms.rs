@@ -3,9 +3,9 @@
 //! (ZooKeeper: a session), nothing may be left in the store, and the memory must be given back.
 
 use crate::client::opened;
-use crate::crew::process;
 use crate::outages::stores::{Row, rows};
 use crate::run::{number, turn};
+use crate::workers::process;
 use holdline::{Client, Mutex};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 //! Half of the clients reach the nodes over links of their own, which break, the others directly.
 //! The nodes reach each other over links as well.
 
-use crate::doors::Doors;
+use crate::flaky_links::FlakyLinks;
 use crate::inject::{Breakage, Fault};
 use crate::nodes::{Bad, Cluster, Nodes, badly, cut_off};
 use crate::run::Run;
@@ -50,21 +50,21 @@ impl Cluster for Servers {
 /// Three nodes, and the links of half of the clients.
 struct Place {
     nodes: Arc<Mutex<Nodes<Servers>>>,
-    doors: Arc<Doors>,
+    routes: Arc<FlakyLinks>,
     urls: [String; 2],
 }
 
 fn place() -> Option<Place> {
     let servers = start_apart(3)?;
-    let doors = Arc::new(Doors::to("zookeeper", &servers.hosts(), SESSION));
-    let urls = [format!("{}{SESSION}", servers.url()), doors.url()];
-    Some(Place { nodes: Nodes::new(servers), doors, urls })
+    let routes = Arc::new(FlakyLinks::to("zookeeper", &servers.hosts(), SESSION));
+    let urls = [format!("{}{SESSION}", servers.url()), routes.url()];
+    Some(Place { nodes: Nodes::new(servers), routes, urls })
 }
 
 impl Place {
     fn run(&self, title: &'static str, expect: Expect) -> Run {
-        let doors = self.urls.to_vec();
-        Run { doors, lease: LEASE, pace: 5, ..Run::new(title, self.urls[0].clone(), expect) }
+        let routes = self.urls.to_vec();
+        Run { routes, lease: LEASE, pace: 5, ..Run::new(title, self.urls[0].clone(), expect) }
     }
 
     fn nodes(&self) -> Vec<Arc<dyn Breakage>> {
@@ -132,7 +132,7 @@ fn zookeeper_nodes() {
 #[test]
 fn zookeeper_mixed() {
     let Some(place) = place() else { return };
-    let (nodes, links) = (place.nodes(), cut_off(&place.doors));
+    let (nodes, links) = (place.nodes(), cut_off(&place.routes));
     let run = place.run("zookeeper_mixed", fewer(shaken(&[&nodes[..], &links[..]].concat())));
     let faults = [Fault::Kill, Fault::Pause, Fault::Pause, Fault::Force];
     let faults = faults.into_iter().chain([Fault::Store(nodes), Fault::Store(links)]).collect();

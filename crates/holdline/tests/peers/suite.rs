@@ -2,7 +2,7 @@
 
 use crate::peer::{LONG, Peer, token};
 use crate::toolchain::Language;
-use holdline::{Client, Guard, Mutex, RwLock, Schedule, WriteGuard};
+use holdline::{Backoff, Client, Guard, Mutex, RwLock, WriteGuard};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -70,12 +70,12 @@ impl Ours {
         if self.lapses {
             mutex = mutex.fixed_lease(LAPSE);
         }
-        if self.client.promises().queues {
+        if self.client.capabilities().fair_queue {
             return mutex;
         }
         // About as often as they look, or neither side would meet the other; but not in step with
         // them, for on several servers that is a tie.
-        mutex.poll(Schedule::fixed(Duration::from_millis(20)).jitter(50))
+        mutex.poll(Backoff::fixed(Duration::from_millis(20)).jitter(50))
     }
 
     fn rwlock(&self) -> RwLock {
@@ -200,7 +200,7 @@ impl Row {
             let ours = self.ours(&name);
             for _ in 0..ROUNDS {
                 let held = ours.lock().await;
-                inside.visit('w', Some(held.token()).filter(|token| *token > 0)).await;
+                inside.enter_section('w', Some(held.token()).filter(|token| *token > 0)).await;
                 held.unlock().await;
                 pause().await;
             }
@@ -208,7 +208,7 @@ impl Row {
         let they = async {
             for _ in 0..ROUNDS {
                 let token = peer.lock(self.theirs, &name).await;
-                inside.visit('t', token).await;
+                inside.enter_section('t', token).await;
                 peer.unlock().await;
                 pause().await;
             }
@@ -250,7 +250,7 @@ struct Inside {
 }
 
 impl Inside {
-    async fn visit(&self, who: char, token: Option<u64>) {
+    async fn enter_section(&self, who: char, token: Option<u64>) {
         let _alone = self.busy.try_lock().expect("nobody else is inside");
         let count = self.count.load(Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -128,7 +128,7 @@ async fn curators_latch() {
     assert_eq!(peer.answer().await, "held -");
     assert_eq!(observer.ask(&leader).await, "leader java");
     let seen = election.leader().await.expect("works").expect("Curator leads");
-    assert_eq!(seen.party.note.label.as_deref(), Some("java"));
+    assert_eq!(seen.participant.note.label.as_deref(), Some("java"));
 
     let candidate = election.clone();
     let candidate = tokio::spawn(async move { candidate.campaign("rust").await });

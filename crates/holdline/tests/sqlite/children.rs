@@ -37,8 +37,16 @@ pub(crate) fn note() -> Arc<str> {
 }
 
 pub(crate) fn ticket(id: u128) -> Ticket {
-    let (lease, patience) = (Duration::from_secs(60), Duration::from_secs(30));
-    Ticket { id: TicketId(id), weight: 1, capacity: 1, lease, patience, span: 1, floor: 0 }
+    let (lease, wait_lease) = (Duration::from_secs(60), Duration::from_secs(30));
+    Ticket {
+        id: TicketId(id),
+        weight: 1,
+        capacity: 1,
+        lease,
+        wait_lease,
+        token_count: 1,
+        min_token: 0,
+    }
 }
 
 /// A ticket that nobody else has.
@@ -222,7 +230,7 @@ fn puppet() {
         Ok(store) => store,
         Err(error) => return say(&format!("error {:?} {error}", error.kind())),
     };
-    store.alarm(Arc::new(|id| say(&format!("alarm {} {}", id.0, clock::now().0))));
+    store.on_loss_hint(Arc::new(|id| say(&format!("loss_hint {} {}", id.0, clock::now().0))));
     say("open");
     for line in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split(' ').collect();
@@ -311,7 +319,7 @@ async fn starve(spare: usize, file: &str) {
         Ok(starved) => {
             let (line, ticket) = (name("job"), fresh());
             let tried = starved.enter(&line, &ticket, &note(), Enter::Queue).await;
-            let looked = starved.look(&line).await;
+            let looked = starved.snapshot(&line).await;
             drop(full);
             // With more of them the same store works.
             enter(&starved, &line, &ticket, Enter::Queue).await;
@@ -328,7 +336,7 @@ async fn starve(spare: usize, file: &str) {
         Err(error) => say(&format!("{:?} {error}", error.kind())),
     }
     let store = File::open(file).unwrap();
-    assert!(store.look(&name("job")).await.unwrap().places.is_empty());
+    assert!(store.snapshot(&name("job")).await.unwrap().places.is_empty());
     say("worked");
     say("fed");
 }

@@ -63,7 +63,7 @@ fn share(file: &Path, mut one: impl FnMut() -> Puppet, mut two: impl FnMut() -> 
     rival.tell("lock job 3");
     let store = File::open(file).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let seen = |line: &str| runtime.block_on(store.look(&name(line))).unwrap().places;
+    let seen = |line: &str| runtime.block_on(store.snapshot(&name(line))).unwrap().places;
     while seen("job").len() < 2 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

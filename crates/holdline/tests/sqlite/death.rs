@@ -36,7 +36,7 @@ fn wait_for(file: &std::path::Path, places: usize) {
     let store = File::open(file).unwrap();
     let line = name("job");
     let look = async {
-        while store.look(&line).await.unwrap().places.len() != places {
+        while store.snapshot(&line).await.unwrap().places.len() != places {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // Long enough for the last one to begin to watch.
@@ -123,7 +123,7 @@ fn the_dead_are_not_shown() {
     // Behind the dead stands somebody who lives, and does not watch yet.
     holder.ask("enter job 4 60000 queue", "waiting");
     let standing = |line: &str| -> Vec<(u128, bool)> {
-        let view = runtime().block_on(store.look(&name(line))).unwrap();
+        let view = runtime().block_on(store.snapshot(&name(line))).unwrap();
         view.places.iter().map(|place| (place.id.0, place.admitted)).collect()
     };
     let lines = || runtime().block_on(store.list("")).unwrap();
@@ -197,7 +197,7 @@ fn kills_at_any_instant_leave_the_database_whole() {
             let lock = lock(&store, &line, &ticket);
             tokio::time::timeout(Duration::from_secs(20), lock).await.expect("they are dead");
             assert!(store.leave(&line, ticket.id).await.unwrap());
-            assert!(store.look(&line).await.unwrap().places.is_empty());
+            assert!(store.snapshot(&line).await.unwrap().places.is_empty());
         }
     });
 }
@@ -242,7 +242,7 @@ fn a_process_stopped_in_a_write_gives_a_clear_error_in_time() {
         println!("stuck for {took:?}");
         assert!(took >= Duration::from_millis(300), "{took:?}");
         // Looking needs no write lock.
-        assert!(store.look(&line).await.unwrap().places.is_empty());
+        assert!(store.snapshot(&line).await.unwrap().places.is_empty());
         // An abandoned attempt is over before the departure that follows it.
         let (late, two) = (ticket, Ticket { id: holdline::store::TicketId(2), ..ticket });
         let attempt = store.enter(&line, &two, &note, Enter::Queue);
@@ -251,6 +251,6 @@ fn a_process_stopped_in_a_write_gives_a_clear_error_in_time() {
         stuck.kill();
         let _ = leave.await;
         assert!(matches!(enter(&store, &line, &late, Enter::Try).await, Standing::Admitted(_)));
-        assert_eq!(store.look(&line).await.unwrap().places.len(), 1);
+        assert_eq!(store.snapshot(&line).await.unwrap().places.len(), 1);
     });
 }

@@ -30,18 +30,18 @@ async fn the_last_few_of_a_line_are_kept_for_a_while() {
         victims.push((ticket.id, note));
     }
     // Nobody stands in the line, and it is not listed.
-    let view = store.look(&line).await.unwrap();
+    let view = store.snapshot(&line).await.unwrap();
     assert!(view.places.is_empty());
     assert_eq!(store.list("").await.unwrap(), [name("other")]);
     let seen: Vec<_> = view.evictions.iter().map(|one| (one.id, one.note.to_string())).collect();
     assert_eq!(seen, victims[3..]);
-    assert!(store.look(&name("other")).await.unwrap().evictions.is_empty());
+    assert!(store.snapshot(&name("other")).await.unwrap().evictions.is_empty());
     // After a minute they are not shown, and the next eviction forgets them.
     let conn = Connection::open(&file).unwrap();
     let least: i64 = conn.query_row("SELECT min(until) FROM eviction", [], |r| r.get(0)).unwrap();
     assert!(least.unsigned_abs() > clock::now().0, "it is kept for a minute");
     conn.execute("UPDATE eviction SET until = until - 60000000000", []).unwrap();
-    assert!(store.look(&line).await.unwrap().evictions.is_empty());
+    assert!(store.snapshot(&line).await.unwrap().evictions.is_empty());
     assert_eq!(stored(&conn), u32::try_from(EVICTIONS_KEPT).unwrap());
     other.evict(&name("other"), bystander.id, "{}").await.unwrap().unwrap();
     assert_eq!(stored(&conn), 1);
@@ -59,5 +59,5 @@ async fn all_lines_together_keep_a_bounded_number() {
         store.evict(&line, ticket.id, "{}").await.unwrap().unwrap();
     }
     assert_eq!(stored(&Connection::open(&file).unwrap()), 1024);
-    assert_eq!(store.look(&name("line-1099")).await.unwrap().evictions.len(), 1);
+    assert_eq!(store.snapshot(&name("line-1099")).await.unwrap().evictions.len(), 1);
 }

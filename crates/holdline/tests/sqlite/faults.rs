@@ -86,12 +86,12 @@ async fn an_older_version_is_brought_up_to_date() {
     older.execute_batch("DROP TABLE eviction; PRAGMA user_version = 1").unwrap();
     // Somebody of that version has it open and holds a lock, and goes on.
     let two = File::open(&file).unwrap();
-    assert_eq!(two.look(&line).await.unwrap().places.len(), 1);
+    assert_eq!(two.snapshot(&line).await.unwrap().places.len(), 1);
     assert_eq!(enter(&one, &line, &ticket, Enter::Keep(seq)).await, Standing::Admitted(seq));
     let version = |pragma| older.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     assert_eq!(version("user_version").unwrap(), 2);
     two.evict(&line, ticket.id, "{}").await.unwrap().unwrap();
-    assert_eq!(two.look(&line).await.unwrap().evictions.len(), 1);
+    assert_eq!(two.snapshot(&line).await.unwrap().evictions.len(), 1);
 }
 
 #[test]

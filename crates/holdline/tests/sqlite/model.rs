@@ -3,22 +3,22 @@
 use crate::children::{name, note, together};
 use holdline::store::{Enter, Refusal, Seq, Standing, Store, Ticket, TicketId};
 use holdline::stores::sqlite::File;
-use holdline_kernel::{Deck, Head, Line, Place, Time};
+use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
 const RW: u32 = 1 << 30;
 
-type LineOf<'a> = Line<'a, Deck<()>, &'a mut dyn FnMut(&Place<()>)>;
+type LineOf<'a> = Line<'a, MemoryPlaces<()>, &'a mut dyn FnMut(&Place<()>)>;
 
 /// The same line twice.
-struct Twins {
+struct Mirror {
     stores: Vec<File>,
     line: holdline::Name,
     capacity: u32,
     head: Head,
-    deck: Deck<()>,
+    deck: MemoryPlaces<()>,
     /// The places of all tickets ever: in the model, and in the store.
     seqs: HashMap<TicketId, (Seq, Seq)>,
     tickets: Vec<Ticket>,
@@ -26,7 +26,7 @@ struct Twins {
     deepest: u64,
 }
 
-impl Twins {
+impl Mirror {
     fn model<T>(&mut self, work: impl FnOnce(&mut LineOf<'_>) -> Result<T, Infallible>) -> T {
         let mut wake = |_: &Place<()>| {};
         let mut line = Line {
@@ -65,9 +65,9 @@ impl Twins {
             weight: self.weight(),
             capacity: self.capacity,
             lease,
-            patience: lease,
-            span: fastrand::u32(1..4),
-            floor: 0,
+            wait_lease: lease,
+            token_count: fastrand::u32(1..4),
+            min_token: 0,
         };
         self.tickets.push(ticket);
         if self.tickets.len() > 80 {
@@ -149,7 +149,7 @@ impl Twins {
 
     /// Compares the whole lines.
     async fn compare(&self) {
-        let view = self.store().look(&self.line).await.unwrap();
+        let view = self.store().snapshot(&self.line).await.unwrap();
         let expected: Vec<_> = self
             .deck
             .iter()
@@ -171,12 +171,12 @@ async fn the_store_does_what_the_kernel_does_in_memory() {
     let file = folder.path().join("locks.db");
     let stores: Vec<File> = (0..2).map(|_| File::open(&file).unwrap()).collect();
     for capacity in [1, 2, 3, RW] {
-        let mut twins = Twins {
+        let mut mirror = Mirror {
             stores: stores.clone(),
             line: name(&format!("of-{capacity}")),
             capacity,
             head: Head::default(),
-            deck: Deck::default(),
+            deck: MemoryPlaces::default(),
             seqs: HashMap::new(),
             tickets: Vec::new(),
             next: u128::from(capacity) << 64,
@@ -184,10 +184,10 @@ async fn the_store_does_what_the_kernel_does_in_memory() {
         };
         for round in 0..2000 {
             // Long lines and short ones, in turn.
-            twins.step(round % 400 < 200).await;
-            twins.compare().await;
+            mirror.step(round % 400 < 200).await;
+            mirror.compare().await;
         }
-        assert!(twins.deepest > 20, "the line was never long: {}", twins.deepest);
+        assert!(mirror.deepest > 20, "the line was never long: {}", mirror.deepest);
     }
 }
 
@@ -197,18 +197,18 @@ async fn lapsed_places_make_room_wherever_they_stand() {
     let folder = tempfile::tempdir().unwrap();
     let store = File::open(folder.path().join("locks.db")).unwrap();
     let (line, note) = (name("job"), note());
-    let ticket = |id: u128, patience| Ticket {
+    let ticket = |id: u128, wait_lease| Ticket {
         id: TicketId(id),
         weight: 1,
         capacity: 1,
         lease: Duration::from_millis(150),
-        patience: Duration::from_millis(patience),
-        span: 1,
-        floor: 0,
+        wait_lease: Duration::from_millis(wait_lease),
+        token_count: 1,
+        min_token: 0,
     };
     for id in 1..=60 {
-        let patience = if id == 50 { 30_000 } else { 120 };
-        store.enter(&line, &ticket(id, patience), &note, Enter::Queue).await.unwrap();
+        let wait_lease = if id == 50 { 30_000 } else { 120 };
+        store.enter(&line, &ticket(id, wait_lease), &note, Enter::Queue).await.unwrap();
     }
     let last = async {
         loop {
@@ -216,12 +216,12 @@ async fn lapsed_places_make_room_wherever_they_stand() {
             match store.enter(&line, &again, &note, Enter::Queue).await.unwrap() {
                 Standing::Admitted(_) => break,
                 Standing::Waiting { .. } => tokio::time::sleep(Duration::from_millis(20)).await,
-                Standing::Lost => panic!("its patience is long"),
+                Standing::Lost => panic!("its wait lease is long"),
             }
         }
     };
     tokio::time::timeout(Duration::from_secs(20), last).await.expect("the others lapse");
-    let view = store.look(&line).await.unwrap();
+    let view = store.snapshot(&line).await.unwrap();
     assert_eq!(view.places.len(), 1);
     assert_eq!(view.places[0].id, TicketId(50));
     assert!(view.places[0].admitted);

@@ -18,8 +18,8 @@ const LINES: [(&str, u32, u128); 4] =
 
 fn ticket(id: u128, capacity: u32) -> Ticket {
     let weight = if capacity == RW && id.is_multiple_of(2) { RW } else { 1 };
-    let (lease, patience) = (Duration::from_secs(60), Duration::from_secs(60));
-    Ticket { id: TicketId(id), weight, capacity, lease, patience, span: 1, floor: 0 }
+    let (lease, wait_lease) = (Duration::from_secs(60), Duration::from_secs(60));
+    Ticket { id: TicketId(id), weight, capacity, lease, wait_lease, token_count: 1, min_token: 0 }
 }
 
 /// A database with lines of several lengths, all in one file, that nobody has open.
@@ -79,7 +79,7 @@ fn exercise(file: &Path, dice: &mut Rng, mut failed: impl FnMut(&holdline::Error
     for _ in 0..40 {
         let (line, capacity, places) = LINES[dice.usize(..LINES.len())];
         let (line, ticket) = (name(line), ticket(dice.u128(1..=places + 2), capacity));
-        let seq = store.look(&line).await_in(&runtime).ok().and_then(|view| {
+        let seq = store.snapshot(&line).await_in(&runtime).ok().and_then(|view| {
             view.places.iter().find(|place| place.id == ticket.id).map(|place| place.seq)
         });
         let how = match dice.u8(..3) {
@@ -90,7 +90,7 @@ fn exercise(file: &Path, dice: &mut Rng, mut failed: impl FnMut(&holdline::Error
         let outcome = match dice.u8(..7) {
             0 => store.leave(&line, ticket.id).await_in(&runtime).map(|_| ()),
             1 => store.evict(&line, ticket.id, "{}").await_in(&runtime).map(|_| ()),
-            2 => store.look(&line).await_in(&runtime).map(|_| ()),
+            2 => store.snapshot(&line).await_in(&runtime).map(|_| ()),
             3 => {
                 let watch = store.watch(&line, ticket.id);
                 let brief = Duration::from_millis(1);
@@ -213,7 +213,7 @@ fn what_makes_no_sense_is_left_as_it_is() {
         let error = match File::open(&file) {
             Err(error) => error,
             Ok(store) => {
-                let looked = store.look(&name("job")).await_in(&runtime);
+                let looked = store.snapshot(&name("job")).await_in(&runtime);
                 let left = looked.is_ok().then(|| {
                     store.leave(&name("job"), TicketId(1)).await_in(&runtime).expect_err(sql)
                 });

@@ -88,7 +88,7 @@ async fn a_full_disk_is_an_outage() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
     assert!(error.to_string().contains("is full"), "{error}");
     // Looking needs no room.
-    assert!(store.look(&line).await.unwrap().places[0].id == first.id);
+    assert!(store.snapshot(&line).await.unwrap().places[0].id == first.id);
     // With room again it goes on where it was.
     disk.empty();
     assert!(store.leave(&line, first.id).await.unwrap());
@@ -221,7 +221,7 @@ fn a_disk_that_hangs_keeps_nobody_from_renewing_other_locks() {
         assert!(run(Command::new("fsfreeze").arg("-f").arg(frozen.0.path())));
         tokio::time::timeout(LIMIT, lost.lost()).await.expect("it cannot be renewed");
         tokio::time::sleep(3 * lease).await;
-        assert!(kept.is_valid(), "the keeper hangs");
+        assert!(kept.is_valid(), "the renewer hangs");
         assert!(frozen.thaw());
         kept.unlock().await.unwrap();
         drop(lost);

@@ -103,7 +103,7 @@ fn storm(command: &str, held: bool, stuck: Option<Duration>) {
         stormy.ask(&format!("lock line-{line} {}", 800 + line), "held");
         stormy.ask(&format!("leave line-{line} {}", 800 + line), "left");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let view = runtime.block_on(store.look(&name(&format!("line-{line}")))).unwrap();
+        let view = runtime.block_on(store.snapshot(&name(&format!("line-{line}")))).unwrap();
         assert!(view.places.is_empty());
     }
     assert!(after < before + MORE, "{} KiB more", after - before);

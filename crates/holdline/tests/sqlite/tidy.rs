@@ -16,7 +16,7 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
-fn beacons(folder: &Path) -> Vec<String> {
+fn liveness_locks(folder: &Path) -> Vec<String> {
     files(folder)
         .into_iter()
         .filter(|name| Path::new(name).extension().is_some_and(|end| end == "lock"))
@@ -66,7 +66,7 @@ fn what_the_dead_left_is_swept() {
     let mut waiter = Puppet::new(&file);
     waiter.tell("lock job 12"); // its machinery starts
     let limit = clock::now().after(Duration::from_secs(10));
-    while beacons(&live).len() > 2 || live.join("00000000000000aa.sock").exists() {
+    while liveness_locks(&live).len() > 2 || live.join("00000000000000aa.sock").exists() {
         assert!(clock::now() < limit, "left: {:?}", files(&live));
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -91,7 +91,7 @@ async fn a_store_dropped_with_places_leaves_them_to_be_buried() {
 }
 
 #[tokio::test]
-async fn a_removed_beacon_is_lit_again() {
+async fn a_removed_liveness_lock_is_lit_again() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
@@ -99,17 +99,18 @@ async fn a_removed_beacon_is_lit_again() {
     let (line, ticket) = (name("job"), fresh());
     let Standing::Admitted(seq) = enter(&one, &line, &ticket, Enter::Queue).await else { panic!() };
     std::fs::remove_dir_all(folder.path().join("locks.db.live")).unwrap();
-    // It is not taken for dead because its beacon is missing.
+    // It is not taken for dead because its liveness lock is missing.
     let standing = enter(&two, &line, &fresh(), Enter::Try).await;
     assert!(matches!(standing, Standing::Waiting { .. }), "{standing:?}");
     assert_eq!(enter(&one, &line, &ticket, Enter::Keep(seq)).await, Standing::Admitted(seq));
-    assert_eq!(beacons(&folder.path().join("locks.db.live")).len(), 2);
+    assert_eq!(liveness_locks(&folder.path().join("locks.db.live")).len(), 2);
     drop(one);
     let standing = enter(&two, &line, &fresh(), Enter::Try).await;
     assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
 }
 
-/// A beacon is a file for an instant before it is locked. Who sweeps then sees a dead process's.
+/// a liveness lock is a file for an instant before it is locked. Who sweeps then sees a dead
+/// process's.
 #[test]
 fn who_comes_while_others_sweep_is_not_buried() {
     let _together = together();
@@ -194,11 +195,11 @@ async fn a_restart_of_the_machine_frees_all_and_keeps_the_tokens() {
     conn.execute_batch("UPDATE meta SET boot = 'another run'").unwrap();
     conn.execute("UPDATE line SET last = ?1", [ahead]).unwrap();
     let store = File::open(&file).unwrap();
-    assert!(store.look(&line).await.unwrap().places.is_empty());
+    assert!(store.snapshot(&line).await.unwrap().places.is_empty());
     assert_eq!(enter(&store, &line, &ticket, Enter::Keep(old)).await, Standing::Lost);
     let standing = enter(&store, &line, &fresh(), Enter::Queue).await;
     let Standing::Admitted(new) = standing else { panic!("{standing:?}") };
     assert!(new.0 > ahead.unsigned_abs());
     let other = File::open(&file).unwrap();
-    assert_eq!(other.look(&line).await.unwrap().places.len(), 1, "it is done only once");
+    assert_eq!(other.snapshot(&line).await.unwrap().places.len(), 1, "it is done only once");
 }

@@ -13,7 +13,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn wait_for(store: &File, line: &Name, places: usize) {
     let limit = clock::now().after(Duration::from_secs(10));
-    while runtime().block_on(store.look(line)).unwrap().places.len() != places {
+    while runtime().block_on(store.snapshot(line)).unwrap().places.len() != places {
         assert!(clock::now() < limit, "nobody came");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -71,9 +71,9 @@ fn an_eviction_alarms_the_victims_process() {
     let token = runtime().block_on(store.evict(&line, TicketId(7), "a test")).unwrap();
     let after = clock::now();
     assert!(token.unwrap().0 > seq.parse().unwrap());
-    let alarm = numbers(&victim.expect("alarm"));
-    assert_eq!(alarm[0], 7);
-    println!("evicted and told after {:?}", after.until(Time(alarm[1])));
+    let loss_hint = numbers(&victim.expect("loss_hint"));
+    assert_eq!(loss_hint[0], 7);
+    println!("evicted and told after {:?}", after.until(Time(loss_hint[1])));
     victim.ask(&format!("keep job 7 {seq}"), "lost");
     assert_eq!(runtime().block_on(store.evict(&line, TicketId(7), "again")).unwrap(), None);
 }

@@ -1,7 +1,7 @@
 //! Each of three members is killed in turn, among them the leader and those that we talk to, while
 //! one client holds a lock and another waits for it.
 
-use crate::patience::{soon, until};
+use crate::eventually::{soon, until};
 use holdline::{Client, Mutex};
 use std::time::Duration;
 

@@ -70,9 +70,9 @@ impl Pace {
         pace
     }
 
-    fn note(&self, span: Span) -> usize {
+    fn note(&self, token_count: Span) -> usize {
         let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
-        spans.push(span);
+        spans.push(token_count);
         spans.len() - 1
     }
 

@@ -4,26 +4,26 @@
 #![cfg(feature = "zookeeper")]
 
 mod absent;
+#[cfg(feature = "zookeeper-tls")]
+#[path = "../support/certs.rs"]
+mod certs;
 mod cost;
-#[path = "../support/cutoff.rs"]
-mod cutoff;
 mod dialects;
-#[path = "../support/doors.rs"]
-mod doors;
+mod divergent_replica;
+#[path = "../support/eventually.rs"]
+mod eventually;
 mod evictions;
 mod faults;
+#[path = "../support/flaky_links.rs"]
+mod flaky_links;
 mod garbled;
-mod holes;
 #[path = "../support/killed.rs"]
 mod killed;
 mod loss;
+mod other_clients;
 mod outages;
-#[cfg(feature = "zookeeper-tls")]
-#[path = "../support/papers.rs"]
-mod papers;
-#[path = "../support/patience.rs"]
-mod patience;
-mod phantom;
+#[path = "../support/partition.rs"]
+mod partition;
 mod recipes;
 mod rollback;
 mod server;

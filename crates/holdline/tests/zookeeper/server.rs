@@ -5,7 +5,7 @@ mod between;
 #[path = "../support/ports.rs"]
 mod ports;
 
-pub(crate) use crate::patience::{soon, until};
+pub(crate) use crate::eventually::{soon, until};
 use between::Between;
 use holdline::{Client, Guard, Mutex, open};
 use holdline_rig::Link;

@@ -1,6 +1,6 @@
 //! TLS, with a certificate authority of the test's own.
 
-use crate::papers::certificates;
+use crate::certs::certificates;
 use crate::server::{Servers, free_port, persist, soon, start_each, until};
 use holdline::{Client, ErrorKind, Mutex, open};
 use std::process::Command;
@@ -108,8 +108,8 @@ async fn an_ensemble_over_tls_loses_a_member() {
     let Some((mut servers, ports, folder)) = ensemble(3, "need") else { return };
     let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     let [ca, cert, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| file(&folder, name));
-    let papers = format!("ca_file={ca}&cert_file={cert}&key_file={key}");
-    let url = format!("zks://{}?session=60&{papers}", hosts.join(","));
+    let options = format!("ca_file={ca}&cert_file={cert}&key_file={key}");
+    let url = format!("zks://{}?session=60&{options}", hosts.join(","));
     let (one, two) = (open(&url).await.expect("good"), open(&url).await.expect("good"));
     let lease = Duration::from_secs(50);
     let mut guard = soon("the lock", persist(Mutex::new(&one, "x").lease(lease))).await;

@@ -1,6 +1,6 @@
 //! A hundred holders that are cut off.
 
-use crate::cutoff::{Plan, hundred};
+use crate::partition::{Plan, hundred};
 use crate::server::start;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 use core::convert::Infallible;
 use core::time::Duration;
 use holdline_kernel::{
-    Deck, Enter, Head, Line, Place, Places, Refusal, Seq, Standing, Ticket, TicketId, Time,
+    Enter, Head, Line, MemoryPlaces, Place, Places, Refusal, Seq, Standing, Ticket, TicketId, Time,
 };
 
 /// The shortest wait that a line ever asks for.
@@ -141,20 +141,20 @@ impl Naive {
                 if !self.admitted(at) {
                     // It asked as a waiter, even if its lower weight lets it in.
                     let spot = &mut self.spots[at];
-                    spot.expires = spot.expires.max(now.after(ticket.patience));
+                    spot.expires = spot.expires.max(now.after(ticket.wait_lease));
                 }
                 self.spots[at].weight = ticket.weight;
-                if ticket.floor > 0 {
-                    let reserved = u64::from(ticket.span.max(1)) - 1;
-                    self.last = self.last.max(ticket.floor + reserved);
+                if ticket.min_token > 0 {
+                    let reserved = u64::from(ticket.token_count.max(1)) - 1;
+                    self.last = self.last.max(ticket.min_token + reserved);
                 }
                 Ok(self.stands(at, ticket, now))
             }
             (None, _) => {
                 let before = self.clone();
                 self.capacity = ticket.capacity;
-                let seq = Seq((self.last + 1).max(stamp).max(ticket.floor));
-                self.last = seq.0 + u64::from(ticket.span.max(1)) - 1;
+                let seq = Seq((self.last + 1).max(stamp).max(ticket.min_token));
+                self.last = seq.0 + u64::from(ticket.token_count.max(1)) - 1;
                 let fresh = Spot { id: ticket.id, seq, weight: ticket.weight, expires: now };
                 self.spots.push(fresh);
                 let at = self.spots.len() - 1;
@@ -170,7 +170,7 @@ impl Naive {
     fn stands(&mut self, at: usize, ticket: Ticket, now: Time) -> Standing {
         let admitted = self.admitted(at);
         let spot = &mut self.spots[at];
-        let lasts = if admitted { ticket.lease } else { ticket.patience };
+        let lasts = if admitted { ticket.lease } else { ticket.wait_lease };
         spot.expires = spot.expires.max(now.after(lasts));
         if admitted {
             Standing::Admitted(spot.seq)
@@ -185,7 +185,7 @@ impl Naive {
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) head: Head,
-    pub(crate) deck: Deck<()>,
+    pub(crate) deck: MemoryPlaces<()>,
     pub(crate) naive: Naive,
     pub(crate) now: Time,
     pub(crate) stamp: u64,
@@ -195,7 +195,7 @@ impl Default for Pair {
     fn default() -> Self {
         Pair {
             head: Head::default(),
-            deck: Deck::default(),
+            deck: MemoryPlaces::default(),
             naive: Naive::default(),
             now: Time(0),
             stamp: 0,
@@ -270,7 +270,7 @@ impl Pair {
         let same = Standing::Waiting { seq, again: Duration::ZERO };
         assert_eq!(Answer::Stands(Ok(same)), expected, "answer to {op:?} in {:?}", self.naive);
         let Op::Enter(ticket, _) = op else { unreachable!("only entering gives a standing") };
-        let longest = (ticket.patience / 3).max(SOONEST);
+        let longest = (ticket.wait_lease / 3).max(SOONEST);
         assert!((SOONEST..=longest).contains(&again), "{again:?} is not a wait: {op:?}");
         let first_waiter = (0..self.naive.spots.len()).find(|&at| !self.naive.admitted(at));
         if seq.is_some() && first_waiter.map(|at| self.naive.spots[at].seq) == seq {

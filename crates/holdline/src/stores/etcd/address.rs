@@ -7,7 +7,7 @@
 //! The password is kept in a type that does not show it.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::stores::tls::{self, Papers};
+use crate::stores::tls::{self, TlsOptions};
 use crate::stores::url::{self, some};
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub(super) struct Address {
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
     pub(super) tls: bool,
-    pub(super) papers: Papers,
+    pub(super) tls_options: TlsOptions,
 }
 
 const KNOWN: &str = "prefix, tls, password_file, password_env, ca_file, ca_env, cert_file, \
@@ -50,7 +50,7 @@ impl Address {
             user: some(decode(user)?),
             password: some(decode(password)?).map(Secret),
             tls: scheme == "etcds",
-            papers: Papers::default(),
+            tls_options: TlsOptions::default(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -61,7 +61,7 @@ impl Address {
     }
 
     fn set(&mut self, key: &str, value: String) -> Result<()> {
-        if self.papers.set(key, &value).map_err(|why| invalid(&why))? {
+        if self.tls_options.set(key, &value).map_err(|why| invalid(&why))? {
             return Ok(());
         }
         match key {
@@ -85,7 +85,7 @@ impl Address {
         if self.user.is_some() && self.password.is_none() {
             return Err(invalid("has a user, but no password; see password_file"));
         }
-        self.papers.check(self.tls).map_err(invalid)?;
+        self.tls_options.check(self.tls).map_err(invalid)?;
         if self.prefix.chars().any(char::is_control) {
             return Err(invalid("has a control character in its prefix"));
         }

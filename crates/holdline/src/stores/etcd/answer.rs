@@ -4,9 +4,9 @@
 //! is an error which says so, and never a lock.
 
 use super::address::Address;
-use super::house::House;
+use super::cluster::Answer;
 use super::proto::{self, Done, Op, Range, RangeAnswer, RequestOp, Txn, TxnAnswer};
-use super::wire::Answer;
+use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use std::time::Duration;
 
@@ -97,24 +97,24 @@ fn check(address: &Address, asked: &Range, answer: &RangeAnswer) -> Result<()> {
     Ok(())
 }
 
-impl House {
+impl Shared {
     /// A transaction that writes no place, or whose repetition changes nothing.
     pub(super) async fn txn(&self, txn: &Txn, limit: Duration) -> Result<Found> {
-        let answer = self.wire.call(proto::TXN, txn, limit).await?;
-        read(&self.wire.address, txn, answer)
+        let answer = self.cluster.call(proto::TXN, txn, limit).await?;
+        read(&self.cluster.address, txn, answer)
     }
 
     /// Keys, and the revision at which they were so.
     pub(super) async fn range(&self, range: &Range, limit: Duration) -> Result<(i64, RangeAnswer)> {
-        let answer: Answer<RangeAnswer> = self.wire.call(proto::RANGE, range, limit).await?;
-        check(&self.wire.address, range, &answer.body)?;
+        let answer: Answer<RangeAnswer> = self.cluster.call(proto::RANGE, range, limit).await?;
+        check(&self.cluster.address, range, &answer.body)?;
         Ok((answer.body.header.unwrap_or_default().revision, answer.body))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::line;
+    use super::super::layout;
     use super::*;
 
     fn address() -> Address {
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_does_not_fit_is_named() {
-        let read_only = vec![Op::Range(line::all(b"x/")).into()];
+        let read_only = vec![Op::Range(layout::all(b"x/")).into()];
         let txn = Txn { success: read_only.clone(), failure: read_only, ..Txn::default() };
         let read = |parts| read(&address(), &txn, answer(false, parts));
         assert_eq!(read(vec![found("x/1", 1)]).expect("it fits").ranges.len(), 1);

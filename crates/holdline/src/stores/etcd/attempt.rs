@@ -1,30 +1,31 @@
 //! Trying: a place at once, or nothing written.
 
-use super::ahead::{self, Sight};
+use super::acquire::{Entered, Request, TRIES, put};
 use super::beside;
-use super::enter::{Entered, Request, TRIES, put};
-use super::house::House;
-use super::line;
+use super::layout;
+use super::predecessors::{self, Predecessors};
 use super::proto::{Op, RangeAnswer, RequestOp, Txn};
-use super::record::Record;
 use super::session::seconds_for;
+use super::shared::Shared;
+use super::ticket_record::TicketRecord;
 use crate::error::Result;
 use std::sync::Arc;
 
-impl House {
+impl Shared {
     /// Whether a try may succeed, if it would need a new lease: one that fails leaves nothing.
     pub(super) async fn is_worth_a_lease(&self, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
-        let has_lease = || self.sessions.living(seconds_for(ticket.lease), &self.wire).is_some();
+        let has_lease = || self.sessions.living(seconds_for(ticket.lease), &self.cluster).is_some();
         if self.find(ticket.id).is_some() || has_lease() {
             return Ok(true);
         }
-        let prefix = line::prefix(&self.wire.address.prefix, request.line);
-        let asked = ahead::ranges(&prefix, ticket.capacity, ticket.weight, 0);
+        let prefix = layout::prefix(&self.cluster.address.prefix, request.line);
+        let asked = predecessors::ranges(&prefix, ticket.capacity, ticket.weight, 0);
         let success = asked.iter().map(|range| Op::Range(range.clone()).into()).collect();
         let found = self.txn(&Txn { success, ..Txn::default() }, request.limit()).await?;
-        let sight = Sight::new(&prefix, ticket.capacity, found.revision, &asked, &found.ranges);
-        self.has_room(request, &prefix, sight).await
+        let predecessors =
+            Predecessors::new(&prefix, ticket.capacity, found.revision, &asked, &found.ranges);
+        self.has_room(request, &prefix, predecessors).await
     }
 
     /// At once or not at all. Writes nothing unless it is admitted: if nobody is there, in one
@@ -32,18 +33,18 @@ impl House {
     pub(super) async fn try_now(
         self: &Arc<Self>,
         request: &Request<'_>,
-        record: &Arc<Record>,
+        record: &Arc<TicketRecord>,
     ) -> Result<Entered> {
         let (key, put) = put(request, record);
         let (prefix, capacity) = (&record.prefix, record.capacity);
-        let asked = ahead::ranges(prefix, capacity, request.ticket.weight, 0);
-        let own: RequestOp = Op::Range(line::one(&key)).into();
+        let asked = predecessors::ranges(prefix, capacity, request.ticket.weight, 0);
+        let own: RequestOp = Op::Range(layout::one(&key)).into();
         let looks = asked.iter().map(|range| Op::Range(range.clone()).into());
         let failure: Vec<_> = [own.clone()].into_iter().chain(looks).collect();
-        let mut compare = line::absent(prefix, line::end(prefix));
+        let mut compare = layout::absent(prefix, layout::end(prefix));
         for _ in 0..TRIES {
             let mut txn = Txn {
-                compare: vec![compare, line::absent(&key, Vec::new())],
+                compare: vec![compare, layout::absent(&key, Vec::new())],
                 success: vec![put.clone(), own.clone()],
                 failure: failure.clone(),
             };
@@ -67,11 +68,11 @@ impl House {
                 self.drop_unwritten(record);
                 return Err(error);
             }
-            let sight = Sight::new(prefix, capacity, found.revision, &asked, looked);
-            if !self.has_room(request, prefix, sight).await? {
+            let predecessors = Predecessors::new(prefix, capacity, found.revision, &asked, looked);
+            if !self.has_room(request, prefix, predecessors).await? {
                 return Ok(Entered::Not);
             }
-            compare = line::unchanged_since(prefix, found.revision);
+            compare = layout::unchanged_since(prefix, found.revision);
         }
         Ok(Entered::Again)
     }

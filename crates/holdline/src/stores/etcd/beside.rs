@@ -8,9 +8,9 @@
 //!
 //! A user whose role allows only `NAME/` may see neither: then both are left out.
 
-use super::house::House;
-use super::line;
+use super::layout;
 use super::proto::{self, Against, Compare, Delete, KeyValue, Op, Put, Range, RangeAnswer};
+use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{EVICTIONS_KEPT, Eviction, TicketId};
@@ -38,7 +38,7 @@ pub(super) fn no_other(prefix: &[u8]) -> Compare {
 
 /// The question for that key.
 pub(super) fn other(prefix: &[u8]) -> Range {
-    line::one(bare(prefix))
+    layout::one(bare(prefix))
 }
 
 /// The error if there is one.
@@ -56,7 +56,7 @@ pub(super) fn refuse_other(line: &Name, found: &RangeAnswer) -> Result<()> {
 
 /// The notes of places of this line that were removed by force.
 pub(super) fn notes(prefix: &[u8]) -> Range {
-    line::all(&[bare(prefix), &[MARK]].concat())
+    layout::all(&[bare(prefix), &[MARK]].concat())
 }
 
 fn note_key(prefix: &[u8], id: TicketId) -> Vec<u8> {
@@ -95,7 +95,7 @@ pub(super) fn evictions(prefix: &[u8], found: &[KeyValue]) -> Vec<Eviction> {
     all.into_iter().skip(surplus).collect()
 }
 
-impl House {
+impl Shared {
     /// Whether our user is taken to be allowed to see what stands beside a line.
     pub(super) fn sees_beside(&self) -> bool {
         !self.narrow.load(Ordering::Relaxed)

@@ -4,15 +4,15 @@
 //! awaited all the same, in the background: once it is here nothing can come any more, so that the
 //! key can be deleted for good. Only a request that is never answered leaves a doubt behind.
 
-use super::record::Record;
 use super::session::Session;
+use super::ticket_record::TicketRecord;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One write under way; shared by the caller and by whatever awaits its answers.
 #[derive(Debug)]
 pub(super) struct Flight {
-    record: Arc<Record>,
+    record: Arc<TicketRecord>,
     /// The leases that it names.
     sessions: Vec<Arc<Session>>,
     /// Tries that went out and have no answer: they may still be carried out.
@@ -21,7 +21,7 @@ pub(super) struct Flight {
 
 impl Flight {
     /// A write of a key with the lease of its record, or with the other one.
-    pub(super) fn new(record: &Arc<Record>, other: Option<&Arc<Session>>) -> Arc<Self> {
+    pub(super) fn new(record: &Arc<TicketRecord>, other: Option<&Arc<Session>>) -> Arc<Self> {
         let mut sessions: Vec<_> = other.cloned().into_iter().collect();
         {
             let mut place = record.place();

@@ -2,13 +2,14 @@
 //! answered (a member that was stopped has it, say). Each key is watched, and deleted if it comes,
 //! until the leases that the request named are gone.
 
-use super::house::{House, background};
-use super::hub::{News, Watching};
-use super::line;
+use super::layout;
 use super::proto::{self, TxnAnswer};
-use super::record::Record;
+use super::shared::{Shared, background};
+use super::ticket_record::TicketRecord;
+use super::watcher::{News, Watching};
+use crate::sync::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// The keys that are watched.
@@ -28,7 +29,7 @@ const MOST: usize = 4096;
 
 impl Late {
     fn entries(&self) -> MutexGuard<'_, VecDeque<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn push(&self, entry: Entry) {
@@ -50,31 +51,31 @@ impl Late {
     }
 }
 
-impl House {
+impl Shared {
     /// Watches a ticket's key from this revision on.
-    pub(super) fn watch_late(self: &Arc<Self>, record: &Record, from: i64) {
+    pub(super) fn watch_late(self: &Arc<Self>, record: &TicketRecord, from: i64) {
         let (key, leases) = {
             let place = record.place();
             (place.key.clone(), place.doubts.clone())
         };
-        let (house, late) = (Arc::downgrade(self), key.clone());
-        let ear = move |news: News<'_>| {
+        let (shared, late) = (Arc::downgrade(self), key.clone());
+        let callback = move |news: News<'_>| {
             let came = match news {
                 News::Event(event) => event.kind != proto::DELETED,
                 News::Gap => true,
                 News::From(_) => false,
             };
-            if let Some(house) = house.upgrade().filter(|_| came) {
-                let delete = line::delete(&late, 0);
+            if let Some(shared) = shared.upgrade().filter(|_| came) {
+                let delete = layout::delete(&late, 0);
                 background().spawn(async move {
                     tracing::warn!("a request arrived after its lock was given up; undone");
-                    let wire = Arc::clone(&house.wire);
+                    let cluster = Arc::clone(&shared.cluster);
                     let limit = Duration::from_secs(1);
-                    let _ = wire.call::<_, TxnAnswer>(proto::TXN, &delete, limit).await;
+                    let _ = cluster.call::<_, TxnAnswer>(proto::TXN, &delete, limit).await;
                 });
             }
         };
-        let watching = self.hub.watch(&key, Vec::new(), from, Box::new(ear));
+        let watching = self.watcher.watch(&key, Vec::new(), from, Box::new(callback));
         self.late.push(Entry { leases, _watching: watching });
     }
 }

@@ -6,58 +6,61 @@
 //! leaving is one deletion, renewing costs nothing per lock.
 //!
 //! ```text
-//! mod.rs --> enter.rs keep.rs leave.rs   what is asked of the line
-//!                 |  ahead.rs                who is ahead, without walking the line
-//!                 |  swap.rs                 one leaves and the next enters in one call
-//!                 |  line.rs record.rs       how it looks there, and what is known of it here
-//!                 |  flight.rs               writes that are under way
+//! mod.rs --> acquire.rs renew.rs release.rs   what is asked of the line
+//!                 |  predecessors.rs          who is ahead, without walking the line
+//!                 |  transfer.rs              one leaves and the next enters in one call
+//!                 |  layout.rs                how it looks in etcd
+//!                 |  ticket_record.rs         what this process knows of a ticket
+//!                 |  flight.rs                writes that are under way
 //!                 v
-//!            house.rs                    sessions, tickets and watches, and who looks after them
-//!                 |  session.rs hub.rs       one lease; one stream of watches
+//!            shared.rs                        sessions, tickets, watches, and their upkeep
+//!                 |  session.rs watcher.rs    one lease; one stream of watches
 //!                 v
-//!            wire.rs fault.rs proto.rs   calls, failover, errors, messages
-//!                 |  link.rs grpc.rs tls.rs   one connection, and what is said on it
+//!            cluster.rs errors.rs proto.rs    calls, failover, errors, messages
+//!                 |  connection.rs grpc.rs tls.rs   one connection, and what is said on it
 //!                 v  h2
 //! ```
 
+mod acquire;
 mod address;
-mod ahead;
 mod answer;
 mod attempt;
 mod beside;
-mod enter;
-mod fault;
+mod cluster;
+mod connection;
+mod errors;
 mod flight;
 mod greeting;
 mod grpc;
-mod house;
-mod hub;
-mod keep;
 mod late;
-mod leave;
-mod line;
-mod link;
+mod layout;
+mod predecessors;
 mod proto;
 mod recent;
-mod record;
+mod release;
+mod renew;
 mod session;
 mod sessions;
+mod shared;
 mod slot;
-mod swap;
+mod ticket_record;
 mod tls;
-mod wire;
+mod transfer;
+mod watcher;
 
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
-use house::House;
+use crate::store::{
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+};
+use shared::Shared;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A store in etcd.
 #[derive(Clone, Debug)]
 pub struct Etcd {
-    house: Arc<House>,
+    shared: Arc<Shared>,
 }
 
 impl Etcd {
@@ -69,9 +72,9 @@ impl Etcd {
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no thread.
     pub fn new(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("etcd", url));
-        let wire = wire::Wire::new(address::Address::read(scheme, rest)?)?;
-        house::start()?;
-        Ok(Etcd { house: House::new(wire) })
+        let cluster = cluster::Cluster::new(address::Address::read(scheme, rest)?)?;
+        shared::start()?;
+        Ok(Etcd { shared: Shared::new(cluster) })
     }
 }
 
@@ -83,29 +86,31 @@ impl Store for Etcd {
         note: &'a Arc<str>,
         how: Enter,
     ) -> Async<'a, Standing> {
-        Box::pin(async move { self.house.enter(&enter::Request { line, ticket, note, how }).await })
+        Box::pin(
+            async move { self.shared.enter(&acquire::Request { line, ticket, note, how }).await },
+        )
     }
 
     fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(self.house.leave(line, id))
+        Box::pin(self.shared.leave(line, id))
     }
 
     fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
             // One that is not known is to be asked about, not waited for.
-            let Some(record) = self.house.find(id) else { return Ok(None) };
-            self.house.listen(&record);
+            let Some(record) = self.shared.find(id) else { return Ok(None) };
+            self.shared.listen(&record);
             record.news.notified().await;
             Ok(None)
         })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(self.house.look(line))
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(self.shared.snapshot(line))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(self.house.list(prefix))
+        Box::pin(self.shared.list(prefix))
     }
 
     fn evict<'a>(
@@ -114,16 +119,16 @@ impl Store for Etcd {
         id: TicketId,
         reason: &'a str,
     ) -> Async<'a, Option<Seq>> {
-        Box::pin(self.house.evict(line, id, reason))
+        Box::pin(self.shared.evict(line, id, reason))
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: false, // no two places can be reserved by one key
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: false, // no two places can be reserved by one key
             swaps: true,
             crash_release: false,
             survives_failover: true,
@@ -134,22 +139,22 @@ impl Store for Etcd {
     }
 
     /// The same: every runtime has connections of its own.
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         Arc::new(self.clone())
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        let _ = self.house.alarm.0.set(alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.shared.loss_hint.0.set(loss_hint);
     }
 
     fn address(&self) -> String {
-        self.house.wire.address.to_string()
+        self.shared.cluster.address.to_string()
     }
 }
 
 /// Reads what follows the scheme.
 pub(crate) fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
-    let wire = wire::Wire::new(address::Address::read(scheme, rest)?)?;
-    house::start()?;
-    Ok(Arc::new(Etcd { house: House::new(wire) }))
+    let cluster = cluster::Cluster::new(address::Address::read(scheme, rest)?)?;
+    shared::start()?;
+    Ok(Arc::new(Etcd { shared: Shared::new(cluster) }))
 }

@@ -301,7 +301,7 @@ pub(super) struct GrantAnswer {
     pub(super) ttl: i64,
 }
 
-/// The lease of a revocation, a sign of life or a question.
+/// The lease of a revocation, a heartbeat or a question.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct LeaseId {
     #[prost(int64, tag = "1")]

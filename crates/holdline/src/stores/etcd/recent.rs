@@ -1,8 +1,9 @@
 //! A bounded set of tickets: the latest ones that were put into it.
 
 use crate::store::TicketId;
+use crate::sync::Mutex;
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 /// The latest so many tickets.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ impl Recent {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn insert(&self, id: TicketId) {

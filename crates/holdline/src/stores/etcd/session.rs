@@ -2,10 +2,10 @@
 //!
 //! The server is asked for a little more than the lease, and is told often enough that we live
 //! that, at any moment, what is left is no less than the lease. So entering and keeping a lock say
-//! nothing about time to the server: both are answered from the last sign of life that it
+//! nothing about time to the server: both are answered from the last heartbeat that it
 //! confirmed, and if that is too old, await the next, which everybody who waits shares.
 //!
-//! A leader answers a sign of life by itself, without asking the other members whether it still
+//! A leader answers a heartbeat by itself, without asking the other members whether it still
 //! leads (before etcd 3.4.30 and 3.5.13). One that was frozen, cut off or stuck at its disk while
 //! another was elected goes on saying yes, and the other lets the lease run out. So with each sign
 //! of life goes a read that a majority must answer: the sign counts only if no newer leadership
@@ -17,25 +17,26 @@
 //! its time; under a later one, places are moved to a new lease. And one of which nothing was heard
 //! for as long as it lasts is given up, whatever is said of it afterwards.
 
-use super::fault;
+use super::cluster::{Answer, Cluster};
+use super::errors;
 use super::grpc::Status;
-use super::line;
+use super::layout;
 use super::proto::{self, AliveAnswer, Grant, GrantAnswer, LeaseId, RangeAnswer, RevokeAnswer};
 use super::slot::Slots;
-use super::wire::{Answer, Wire};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use holdline_kernel::{Schedule, Time};
+use crate::sync::Mutex;
+use holdline_kernel::{Backoff, Time};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 /// How it goes with a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
-    /// The last sign of life that was confirmed was sent then.
+    /// The last heartbeat that was confirmed was sent then.
     Alive(Time),
     /// The server does not know it any more.
     Lost,
@@ -47,7 +48,7 @@ pub(super) struct Session {
     pub(super) lease: i64,
     /// The seconds that the server was asked for.
     pub(super) seconds: u64,
-    /// How long the server keeps it after a sign of life.
+    /// How long the server keeps it after a heartbeat.
     ttl: Duration,
     /// The term of the leadership that granted it.
     term: u64,
@@ -63,7 +64,7 @@ pub(super) struct Session {
     pub(super) slots: Mutex<HashMap<Vec<u8>, Slots>>,
 }
 
-/// How a stream of signs of life ended.
+/// How a stream of heartbeats ended.
 enum End {
     Lost,
     Over,
@@ -76,7 +77,7 @@ const GIVE_BACK: Duration = Duration::from_secs(120);
 /// How long to wait after so many failures in a row.
 fn pause(failures: u32) -> Duration {
     let most = Duration::from_millis(500);
-    Schedule::exponential(Duration::from_millis(10), most)
+    Backoff::exponential(Duration::from_millis(10), most)
         .jitter(50)
         .pause(failures, fastrand::u64(..))
 }
@@ -98,7 +99,7 @@ pub(super) struct Granted {
 }
 
 /// A new lease of so many seconds.
-pub(super) async fn lease(wire: &Wire, seconds: u64, limit: Duration) -> Result<Granted> {
+pub(super) async fn lease(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<Granted> {
     // Our own number, so that asking again after a lost answer makes no second lease.
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| {
@@ -107,14 +108,14 @@ pub(super) async fn lease(wire: &Wire, seconds: u64, limit: Duration) -> Result<
     })?;
     let id = (i64::from_be_bytes(bytes) & i64::MAX).max(1);
     // An election may come before the answer: the term of before is the one to be sure of.
-    let term = wire.term();
+    let term = cluster.term();
     let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
-    match wire.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
+    match cluster.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
         Ok(Answer { body: GrantAnswer { header, ttl }, .. }) => {
             let term = if term == 0 { header.unwrap_or_default().raft_term } else { term };
             Ok(Granted { id, seconds: u64::try_from(ttl).unwrap_or(0), term })
         }
-        Err(error) if fault::is_lease_there(&error) => Ok(Granted { id, seconds, term }),
+        Err(error) if errors::is_lease_there(&error) => Ok(Granted { id, seconds, term }),
         Err(error) => Err(error),
     }
 }
@@ -122,13 +123,13 @@ pub(super) async fn lease(wire: &Wire, seconds: u64, limit: Duration) -> Result<
 impl Session {
     /// A new lease, for one who may read this key.
     pub(super) async fn grant(
-        wire: &Wire,
+        cluster: &Cluster,
         seconds: u64,
         key: &[u8],
         limit: Duration,
     ) -> Result<Self> {
         let sent = clock::now();
-        let granted = lease(wire, seconds, limit).await?;
+        let granted = lease(cluster, seconds, limit).await?;
         Ok(Session {
             lease: granted.id,
             seconds,
@@ -166,8 +167,8 @@ impl Session {
     }
 
     /// Whether a later leadership has begun than the one that granted it.
-    pub(super) fn is_outdated(&self, wire: &Wire) -> bool {
-        self.term < wire.term()
+    pub(super) fn is_outdated(&self, cluster: &Cluster) -> bool {
+        self.term < cluster.term()
     }
 
     fn lose(&self) {
@@ -202,7 +203,7 @@ impl Session {
         }
     }
 
-    /// Asks for a sign of life if the next lock would have to wait for one.
+    /// Asks for a heartbeat if the next lock would have to wait for one.
     pub(super) fn refresh(&self, until: Time) {
         if self.good_until().is_some_and(|good| good < until) {
             self.wanted.notify_one();
@@ -230,36 +231,36 @@ impl Session {
 
     /// Asks the server whether it is there.
     pub(super) async fn is_alive(&self) -> bool {
-        // Only a sign of life sent from now on is good for that long.
+        // Only a heartbeat sent from now on is good for that long.
         self.good_for(clock::now().after(self.ttl)).await
     }
 
-    /// How long after a sign of life the next one is due.
+    /// How long after a heartbeat the next one is due.
     fn pause(&self, busy: bool) -> Duration {
         if busy { self.ttl / 22 } else { self.ttl / 5 }
             .clamp(Duration::from_millis(200), Duration::from_secs(30))
     }
 
-    /// How long to wait for the confirmation of a sign of life before asking another member.
+    /// How long to wait for the confirmation of a heartbeat before asking another member.
     fn limit(&self) -> Duration {
         (self.ttl / 8).clamp(Duration::from_millis(300), Duration::from_secs(1))
     }
 
-    /// Gives signs of life until it is lost or nobody needs it; then gives it back. `turned` is
+    /// Gives heartbeats until it is lost or nobody needs it; then gives it back. `turned` is
     /// called when another member is chosen, `lost` when nothing can be held by it any more, `over`
     /// when the server does not have it any more.
     pub(super) async fn run(
         self: Arc<Self>,
-        wire: Arc<Wire>,
+        cluster: Arc<Cluster>,
         turned: impl Fn(),
         lost: impl Fn(),
         over: impl Fn(),
     ) {
         let mut failures = 0;
         while !*self.over.borrow() && !self.is_lost() {
-            let member = wire.chosen();
+            let member = cluster.chosen();
             let before = self.good_until();
-            match self.stream(&wire, member).await {
+            match self.stream(&cluster, member).await {
                 End::Lost => {
                     self.lose();
                     lost();
@@ -269,7 +270,7 @@ impl Session {
                 End::Over => break,
                 End::Broken(why) => {
                     tracing::debug!(why, lease = self.lease, "the keep-alive stream broke");
-                    wire.avoid(member);
+                    cluster.avoid(member);
                     turned();
                     failures = if before == self.good_until() { failures + 1 } else { 0 };
                 }
@@ -281,18 +282,18 @@ impl Session {
             self.lose();
             lost();
         }
-        self.give_back(&wire).await;
+        self.give_back(&cluster).await;
         over();
     }
 
     /// Has the lease revoked, with all that is on it or may still come; or lets it run out.
-    async fn give_back(&self, wire: &Wire) {
+    async fn give_back(&self, cluster: &Cluster) {
         let id = LeaseId { id: self.lease };
         let until = clock::now().after(GIVE_BACK);
         for failures in 0.. {
-            let revoked = wire.call::<_, RevokeAnswer>(proto::REVOKE, &id, self.limit()).await;
+            let revoked = cluster.call::<_, RevokeAnswer>(proto::REVOKE, &id, self.limit()).await;
             let Err(error) = revoked.map(drop) else { return };
-            if fault::is_lease_gone(&error) {
+            if errors::is_lease_gone(&error) {
                 return;
             }
             tracing::debug!(%error, lease = self.lease, "a lease was not given back");
@@ -303,12 +304,12 @@ impl Session {
         }
     }
 
-    /// Gives signs of life to one member.
-    async fn stream(self: &Arc<Self>, wire: &Wire, member: usize) -> End {
-        let open = tokio::time::timeout(self.limit(), wire.stream(proto::KEEP_ALIVE, member));
+    /// Gives heartbeats to one member.
+    async fn stream(self: &Arc<Self>, cluster: &Cluster, member: usize) -> End {
+        let open = tokio::time::timeout(self.limit(), cluster.stream(proto::KEEP_ALIVE, member));
         let (out, mut answers) = match open.await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(status)) => return broken(wire, &status),
+            Ok(Err(status)) => return broken(cluster, &status),
             Err(_) => return End::Broken("it did not open in time".to_owned()),
         };
         let mut sent = clock::now();
@@ -317,18 +318,18 @@ impl Session {
         loop {
             let (answer, led) = tokio::join!(
                 tokio::time::timeout(self.limit(), answers.message::<AliveAnswer>()),
-                tokio::time::timeout(2 * self.limit(), self.ask_majority(wire)),
+                tokio::time::timeout(2 * self.limit(), self.ask_majority(cluster)),
             );
             let answer = match answer {
                 Ok(Ok(Some(answer))) => answer,
                 Ok(Ok(None)) => return End::Broken("it ended".to_owned()),
-                Ok(Err(status)) => return broken(wire, &status),
+                Ok(Err(status)) => return broken(cluster, &status),
                 Err(_) => return End::Broken("no answer in time".to_owned()),
             };
             if !matches!(led, Ok(Ok(()))) {
                 return End::Broken("no majority says who leads".to_owned());
             }
-            if !wire.is_current(answer.header.unwrap_or_default()) {
+            if !cluster.is_current(answer.header.unwrap_or_default()) {
                 return End::Broken("the answer of a leader of the past".to_owned());
             }
             if answer.ttl <= 0 {
@@ -352,12 +353,12 @@ impl Session {
     }
 
     /// Asks something that only a majority can answer, so that the newest leadership is known.
-    async fn ask_majority(&self, wire: &Wire) -> Result<()> {
-        let (read, known) = (line::one(&self.key), wire.term());
-        let answer = wire.call::<_, RangeAnswer>(proto::RANGE, &read, self.limit()).await?;
+    async fn ask_majority(&self, cluster: &Cluster) -> Result<()> {
+        let (read, known) = (layout::one(&self.key), cluster.term());
+        let answer = cluster.call::<_, RangeAnswer>(proto::RANGE, &read, self.limit()).await?;
         let term = answer.body.header.unwrap_or_default().raft_term;
         if term < known {
-            wire.go_back(known, term);
+            cluster.go_back(known, term);
         }
         Ok(())
     }
@@ -374,9 +375,9 @@ impl Session {
 }
 
 /// A stream that failed so; logged in anew next time if that is why.
-fn broken(wire: &Wire, status: &Status) -> End {
-    if fault::judge(status) == fault::Verdict::Login {
-        wire.forget_token();
+fn broken(cluster: &Cluster, status: &Status) -> End {
+    if errors::judge(status) == errors::Verdict::Login {
+        cluster.forget_token();
     }
     End::Broken(status.to_string())
 }

@@ -1,12 +1,13 @@
 //! The leases of a store: which of them new places are put on, and when one is given back.
 
-use super::enter::TRIES;
-use super::house::{House, background};
+use super::acquire::TRIES;
+use super::cluster::Cluster;
 use super::session::{Session, seconds_for};
-use super::wire::Wire;
+use super::shared::{Shared, background};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
 use holdline_kernel::Time;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 /// The leases that this process has, each with the time since when nobody has used it.
@@ -31,16 +32,16 @@ const IDLE: Duration = Duration::from_secs(20);
 
 impl Sessions {
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The one for new places of so many seconds.
-    pub(super) fn living(&self, seconds: u64, wire: &Wire) -> Option<Arc<Session>> {
+    pub(super) fn living(&self, seconds: u64, cluster: &Cluster) -> Option<Arc<Session>> {
         let mut entries = self.entries();
         let good = |entry: &&mut Entry| {
             let session = &entry.session;
             session.seconds == seconds
-                && !(session.is_tainted() || session.is_lost() || session.is_outdated(wire))
+                && !(session.is_tainted() || session.is_lost() || session.is_outdated(cluster))
         };
         let entry = entries.iter_mut().find(good)?;
         entry.idle = None;
@@ -65,7 +66,7 @@ impl Sessions {
 
     /// Gives those back that nobody uses; at once if a write on one of them may still be on its
     /// way, which then finds no lease any more.
-    pub(super) fn tidy(&self, now: Time, wire: &Wire) {
+    pub(super) fn tidy(&self, now: Time, cluster: &Cluster) {
         self.entries().retain_mut(|entry| {
             if entry.is_used() {
                 entry.idle = None;
@@ -73,7 +74,8 @@ impl Sessions {
             }
             let since = *entry.idle.get_or_insert(now);
             let session = &entry.session;
-            let usable = !(session.is_tainted() || session.is_lost() || session.is_outdated(wire));
+            let usable =
+                !(session.is_tainted() || session.is_lost() || session.is_outdated(cluster));
             let keep = usable && since.until(now) < IDLE;
             if !keep {
                 entry.session.end();
@@ -88,7 +90,7 @@ impl Sessions {
     }
 }
 
-impl House {
+impl Shared {
     /// A living session for locks of this lease, in lines like the one with this prefix.
     pub(super) async fn session(
         self: &Arc<Self>,
@@ -97,12 +99,12 @@ impl House {
         limit: Duration,
     ) -> Result<Arc<Session>> {
         let seconds = seconds_for(lease);
-        if let Some(session) = self.sessions.living(seconds, &self.wire) {
+        if let Some(session) = self.sessions.living(seconds, &self.cluster) {
             return Ok(session);
         }
         let _turn = self.granting.lock().await;
         for _ in 0..TRIES {
-            if let Some(session) = self.sessions.living(seconds, &self.wire) {
+            if let Some(session) = self.sessions.living(seconds, &self.cluster) {
                 return Ok(session);
             }
             // The answer may tell of an election, or come when the lease is over: not to be used.
@@ -113,34 +115,34 @@ impl House {
 
     /// The error of too many changes of leadership while one was waited for.
     pub(super) fn elections(&self) -> Error {
-        let message = format!("{} has one election after the other", self.wire.address);
+        let message = format!("{} has one election after the other", self.cluster.address);
         Error::new(ErrorKind::Unavailable, message)
     }
 
     /// A new session, for those who need one from now on.
     async fn grant(self: &Arc<Self>, seconds: u64, prefix: &[u8], limit: Duration) -> Result<()> {
-        let session = Arc::new(Session::grant(&self.wire, seconds, prefix, limit).await?);
+        let session = Arc::new(Session::grant(&self.cluster, seconds, prefix, limit).await?);
         self.sessions.insert(&session);
-        let (hub, house) = (Arc::downgrade(&self.hub), Arc::downgrade(self));
+        let (watcher, shared) = (Arc::downgrade(&self.watcher), Arc::downgrade(self));
         let turned = move || {
-            if let Some(hub) = hub.upgrade() {
-                hub.restart();
+            if let Some(watcher) = watcher.upgrade() {
+                watcher.restart();
             }
         };
         let lease = session.lease;
-        let gone = Weak::clone(&house);
+        let gone = Weak::clone(&shared);
         let lost = move || {
-            if let Some(house) = gone.upgrade() {
-                house.evicted(lease);
+            if let Some(shared) = gone.upgrade() {
+                shared.evicted(lease);
             }
         };
         let over = move || {
-            if let Some(house) = house.upgrade() {
-                house.sessions.remove(lease);
-                house.late.lease_ended(lease);
+            if let Some(shared) = shared.upgrade() {
+                shared.sessions.remove(lease);
+                shared.late.lease_ended(lease);
             }
         };
-        background().spawn(session.run(Arc::clone(&self.wire), turned, lost, over));
+        background().spawn(session.run(Arc::clone(&self.cluster), turned, lost, over));
         self.nudge.notify_one();
         Ok(())
     }
@@ -159,6 +161,6 @@ impl House {
         self.sessions.remove(lease);
         let records: Vec<_> = self.records().values().cloned().collect();
         let theirs = records.iter().filter(|record| record.place().session.lease == lease);
-        theirs.for_each(|record| record.lose(&self.alarm.0));
+        theirs.for_each(|record| record.lose(&self.loss_hint.0));
     }
 }

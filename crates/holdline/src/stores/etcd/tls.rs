@@ -1,8 +1,8 @@
 //! TLS, in builds with the feature `etcd-tls`.
 
 use super::address::Address;
+use super::connection::Socket;
 use super::grpc::Status;
-use super::link::Socket;
 use crate::error::Result;
 #[cfg(not(feature = "etcd-tls"))]
 use crate::error::{Error, ErrorKind};
@@ -73,7 +73,7 @@ mod with {
     impl Tls {
         fn config(&self) -> Result<ClientConfig> {
             let Tls(address) = self;
-            let mut config = address.papers.config(&**address)?;
+            let mut config = address.tls_options.config(&**address)?;
             config.alpn_protocols = vec![b"h2".to_vec()];
             Ok(config)
         }

@@ -32,11 +32,11 @@ impl Quorum {
         id: TicketId,
         reason: &str,
     ) -> Result<Option<Seq>> {
-        let views = self.survey(line, |node| node.look(line)).await?;
+        let views = self.survey(line, |node| node.snapshot(line)).await?;
         if !views.iter().flat_map(|view| &view.places).any(|place| place.id == id) {
             return Ok(None);
         }
-        if !self.promises().fences {
+        if !self.capabilities().fencing_tokens {
             // There is nothing to fence him with, and nobody can queue.
             let there = self.survey(line, |node| node.evict(line, id, reason)).await?;
             return Ok(there.into_iter().flatten().max());
@@ -46,14 +46,14 @@ impl Quorum {
             weight: 1,
             capacity: 1,
             lease: LEASE,
-            patience: LEASE,
-            span: 1,
-            floor: self.lead(),
+            wait_lease: LEASE,
+            token_count: 1,
+            min_token: self.lead(),
         };
         let second = Ticket { id: TicketId(fastrand::u128(..)), ..stand_in };
         let number = self.replace(line, id, reason, &stand_in, &second).await;
         for id in [second.id, stand_in.id] {
-            self.leave_all(line, id, Self::patience(LEASE)).await.ok();
+            self.leave_all(line, id, Self::node_timeout(LEASE)).await.ok();
         }
         number
     }
@@ -90,11 +90,11 @@ impl Quorum {
                 node,
                 Box::pin(async move {
                     let first = node.store.enter(line, stand_in, note, Enter::Try).await?;
-                    let Standing::Admitted(seat) = first else { return Ok((Vote::No, None)) };
+                    let Standing::Admitted(node_place) = first else { return Ok((Vote::No, None)) };
                     Ok(match node.store.enter(line, second, note, Enter::Queue).await? {
                         // Nodes without tokens give no place either.
                         Standing::Waiting { seq, .. } => {
-                            (Vote::Yes, Some((seat, seq.unwrap_or(Seq(0)))))
+                            (Vote::Yes, Some((node_place, seq.unwrap_or(Seq(0)))))
                         }
                         Standing::Admitted(_) | Standing::Lost => (Vote::No, None),
                     })
@@ -111,8 +111,9 @@ impl Quorum {
         }
         let places = outcome.answers(|(_, place)| *place);
         let number = places.iter().flatten().map(|(_, number)| *number).max().unwrap_or(Seq(0));
-        let seats = places.into_iter().map(|place| place.map(|(seat, _)| seat)).collect();
-        let lifted = self.lift(line, stand_in, note, seats, number).await;
+        let node_places =
+            places.into_iter().map(|place| place.map(|(node_place, _)| node_place)).collect();
+        let lifted = self.lift(line, stand_in, note, node_places, number).await;
         lifted.map_err(|error| unfenced(line, Some(error)))?;
         Ok(number)
     }

@@ -57,8 +57,8 @@ pub(crate) fn twice(one: &str, other: &str) -> Error {
 }
 
 /// A node that cannot be one beside nodes with tokens.
-pub(crate) fn unfit(address: &str, fences: bool) -> Error {
-    let message = if fences {
+pub(crate) fn unfit(address: &str, fencing_tokens: bool) -> Error {
+    let message = if fencing_tokens {
         format!(
             "{address} cannot be a node of a quorum, as it lets nobody raise its tokens; use \
              Redis, file or memory stores, or this store alone: it survives the loss of a minority \

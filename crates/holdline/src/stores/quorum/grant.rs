@@ -13,12 +13,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) token: Seq,
-    pub(super) seats: Vec<Seat>,
+    pub(super) node_places: Vec<NodePlace>,
 }
 
 /// A ticket's place on one node.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Seat {
+pub(super) enum NodePlace {
     /// It has this number there.
     Taken(Seq),
     /// The node has not answered yet, or has lost it: since when this is known.
@@ -42,29 +42,33 @@ impl Quorum {
         let sent = clock::now();
         let grant = self.held().get(&ticket.id).filter(|grant| grant.token == token).cloned();
         let Some(grant) = grant else { return Ok(Standing::Lost) };
-        let ticket = &Ticket { floor: token.0, ..*ticket };
-        let patience = Self::patience(ticket.lease);
-        let mut round = Round::new(&self.nodes, line, patience);
-        for (node, seat) in self.nodes.iter().zip(grant.seats) {
-            match seat {
-                Seat::Taken(seq) => round.ask(
+        let ticket = &Ticket { min_token: token.0, ..*ticket };
+        let timeout = Self::node_timeout(ticket.lease);
+        let mut round = Round::new(&self.nodes, line, timeout);
+        for (node, node_place) in self.nodes.iter().zip(grant.node_places) {
+            match node_place {
+                NodePlace::Taken(seq) => round.ask(
                     node,
                     Box::pin(async move {
                         let standing =
                             node.store.enter(line, ticket, note, Enter::Keep(seq)).await?;
                         let kept = matches!(standing, Standing::Admitted(_));
-                        Ok(if kept { (Vote::Yes, seat) } else { (Vote::No, Seat::Missing(sent)) })
+                        Ok(if kept {
+                            (Vote::Yes, node_place)
+                        } else {
+                            (Vote::No, NodePlace::Missing(sent))
+                        })
                     }),
                 ),
-                Seat::Missing(since) if sent < since.after(patience * 2) => {
-                    round.answered(node, (Vote::No, seat));
+                NodePlace::Missing(since) if sent < since.after(timeout * 2) => {
+                    round.answered(node, (Vote::No, node_place));
                 }
-                Seat::Missing(_) => round.ask(
+                NodePlace::Missing(_) => round.ask(
                     node,
                     Box::pin(async move {
                         Ok(match node.store.enter(line, ticket, note, Enter::Try).await? {
-                            Standing::Admitted(seq) => (Vote::No, Seat::Taken(seq)),
-                            Standing::Waiting { .. } | Standing::Lost => (Vote::No, seat),
+                            Standing::Admitted(seq) => (Vote::No, NodePlace::Taken(seq)),
+                            Standing::Waiting { .. } | Standing::Lost => (Vote::No, node_place),
                         })
                     }),
                 ),
@@ -73,9 +77,9 @@ impl Quorum {
         let outcome = round.run_all(sent).await;
         if outcome.met() {
             if let Some(grant) = self.held().get_mut(&ticket.id) {
-                // A node that was not heard keeps the seat that it had.
-                for (seat, answer) in grant.seats.iter_mut().zip(outcome.each()) {
-                    *seat = answer.map_or(*seat, |(_, seat)| *seat);
+                // A node that was not heard keeps the node_place that it had.
+                for (node_place, answer) in grant.node_places.iter_mut().zip(outcome.each()) {
+                    *node_place = answer.map_or(*node_place, |(_, node_place)| *node_place);
                 }
             }
             return Ok(Standing::Admitted(token));

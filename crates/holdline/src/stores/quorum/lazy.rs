@@ -8,10 +8,13 @@
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
-use holdline_kernel::{Schedule, Time};
+use crate::store::{
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+};
+use crate::sync::Mutex;
+use holdline_kernel::{Backoff, Time};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -26,11 +29,11 @@ pub(crate) struct Lazy {
     mine: Arc<OnceLock<Arc<dyn Store>>>,
 }
 
-/// What a store and its twin share.
+/// What a store and its background handles share.
 struct Shared {
     address: String,
     /// What it is taken to promise before it is open. It is refused if that is wrong.
-    promises: Promises,
+    capabilities: Capabilities,
     opener: Opener,
     state: Mutex<State>,
     /// Changes whenever an attempt ends.
@@ -40,7 +43,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     opened: Option<Arc<dyn Store>>,
-    alarm: Option<Alarm>,
+    loss_hint: Option<LossHint>,
     opening: bool,
     failures: u32,
     /// The time of the next attempt, and why the last one failed.
@@ -53,9 +56,9 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 
 impl Lazy {
     /// A store by this address, for messages, which shows no secret.
-    pub(crate) fn new(address: String, promises: Promises, opener: Opener) -> Self {
+    pub(crate) fn new(address: String, capabilities: Capabilities, opener: Opener) -> Self {
         let (state, ended) = (Mutex::default(), watch::Sender::new(()));
-        let shared = Arc::new(Shared { address, promises, opener, state, ended });
+        let shared = Arc::new(Shared { address, capabilities, opener, state, ended });
         Lazy { shared, mine: Arc::default() }
     }
 
@@ -71,7 +74,7 @@ impl Lazy {
         }
         let state = self.shared.state();
         match &state.opened {
-            Some(opened) => Ok(Arc::clone(self.mine.get_or_init(|| opened.twin()))),
+            Some(opened) => Ok(Arc::clone(self.mine.get_or_init(|| opened.background_handle()))),
             None => Err(state.why()),
         }
     }
@@ -105,7 +108,7 @@ impl State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     async fn open(&self) -> Result<Arc<dyn Store>> {
@@ -113,9 +116,10 @@ impl Shared {
         let store = opening.unwrap_or_else(|| {
             Err(Error::new(ErrorKind::Unavailable, "it did not answer in time"))
         })?;
-        let (taken, found) = (self.promises, store.promises());
-        if (taken.fences, taken.spans) != (found.fences, found.spans) {
-            return Err(super::unfit(&self.address, found.fences));
+        let (taken, found) = (self.capabilities, store.capabilities());
+        if (taken.fencing_tokens, taken.token_ranges) != (found.fencing_tokens, found.token_ranges)
+        {
+            return Err(super::unfit(&self.address, found.fencing_tokens));
         }
         Ok(store)
     }
@@ -141,13 +145,13 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         let backoff =
-            Schedule::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
+            Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
         let mut state = self.shared.state();
         state.opening = false;
         match self.outcome.take() {
             Some(Ok(store)) => {
-                if let Some(alarm) = state.alarm.take() {
-                    store.alarm(alarm);
+                if let Some(loss_hint) = state.loss_hint.take() {
+                    store.on_loss_hint(loss_hint);
                 }
                 state.opened = Some(store);
             }
@@ -187,8 +191,8 @@ impl Store for Lazy {
         Box::pin(async move { self.store().await?.watch(line, id).await })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(async move { self.store().await?.look(line).await })
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(async move { self.store().await?.snapshot(line).await })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
@@ -199,19 +203,19 @@ impl Store for Lazy {
         Box::pin(async move { self.store().await?.evict(line, id, note).await })
     }
 
-    fn promises(&self) -> Promises {
-        self.mine.get().map_or(self.shared.promises, |store| store.promises())
+    fn capabilities(&self) -> Capabilities {
+        self.mine.get().map_or(self.shared.capabilities, |store| store.capabilities())
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         Arc::new(Lazy { shared: Arc::clone(&self.shared), mine: Arc::default() })
     }
 
-    fn alarm(&self, alarm: Alarm) {
+    fn on_loss_hint(&self, loss_hint: LossHint) {
         let mut state = self.shared.state();
         match &state.opened {
-            Some(opened) => opened.alarm(alarm),
-            None => state.alarm = Some(alarm),
+            Some(opened) => opened.on_loss_hint(loss_hint),
+            None => state.loss_hint = Some(loss_hint),
         }
     }
 

@@ -6,10 +6,11 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::names::Name;
 use crate::store::{Async, Store, TicketId};
+use crate::sync::Mutex;
 use futures_util::FutureExt;
-use holdline_kernel::{Schedule, Time};
+use holdline_kernel::{Backoff, Time};
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -55,7 +56,7 @@ impl Leaving {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Gives a place up. If it takes longer, that goes on in a task of its own: a request that is
@@ -136,7 +137,7 @@ impl Worker {
     async fn run(mut self) {
         let leaving = Arc::clone(&self.leaving);
         let backoff =
-            Schedule::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
+            Backoff::exponential(Duration::from_millis(50), Duration::from_secs(2)).jitter(50);
         let mut failures = 0;
         while let Some(place) = leaving.next() {
             let sent = clock::now();

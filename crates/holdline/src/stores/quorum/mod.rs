@@ -10,8 +10,8 @@
 //!
 //! Every node counts for itself, so the highest number of a majority would not rise by itself: a
 //! later majority may leave out the node that was ahead. Before it says "admitted", the quorum
-//! therefore lifts the counters of a majority to the token ([`Ticket::floor`]). A later majority
-//! shares a node with that one, and gets a higher number there. The proof is in
+//! therefore lifts the counters of a majority to the token ([`Ticket::min_token`]). A later
+//! majority shares a node with that one, and gets a higher number there. The proof is in
 //! `docs/decisions/0007-quorum-tokens.md`. To need no second round, a ticket asks from the start
 //! for a number a little ahead of all nodes' clocks; what "ahead" means is learnt from their
 //! answers.
@@ -31,15 +31,18 @@ mod view;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
+use crate::store::{
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+};
+use crate::sync::Mutex;
 pub(crate) use fault::{enough, twice, unfit};
-use grant::{Grant, Seat};
+use grant::{Grant, NodePlace};
 use holdline_kernel::{Tally, Vote};
 use node::Node;
 use round::Round;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// A store made of stores.
@@ -90,11 +93,11 @@ impl Quorum {
                 return Err(twice(&node.address(), &node.address()));
             }
         }
-        let fenced = stores().filter(|node| node.promises().fences).count();
+        let fenced = stores().filter(|node| node.capabilities().fencing_tokens).count();
         for node in stores() {
-            let Promises { fences, spans, .. } = node.promises();
-            if fenced > 0 && !spans {
-                return Err(unfit(&node.address(), fences));
+            let Capabilities { fencing_tokens, token_ranges, .. } = node.capabilities();
+            if fenced > 0 && !token_ranges {
+                return Err(unfit(&node.address(), fencing_tokens));
             }
         }
         let shared = Shared {
@@ -107,11 +110,11 @@ impl Quorum {
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<TicketId, Grant>> {
-        self.shared.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.held.lock()
     }
 
     fn over(&self) -> MutexGuard<'_, HashSet<TicketId>> {
-        self.shared.over.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.over.lock()
     }
 
     fn tally(&self) -> Tally {
@@ -119,7 +122,7 @@ impl Quorum {
     }
 
     /// How long one node may take: much less than the lease, so that a dead one costs little of it.
-    fn patience(lease: Duration) -> Duration {
+    fn node_timeout(lease: Duration) -> Duration {
         (lease / 10).clamp(Duration::from_millis(50), Duration::from_millis(500))
     }
 
@@ -133,8 +136,8 @@ impl Quorum {
     }
 
     /// Learns from a node's number that was not asked for.
-    fn learn(&self, floor: u64, seq: Seq) {
-        if seq.0 != floor {
+    fn learn(&self, min_token: u64, seq: Seq) {
+        if seq.0 != min_token {
             let ahead = i64::try_from(seq.0).unwrap_or(i64::MAX)
                 - i64::try_from(clock::wall_micros()).unwrap_or(i64::MAX);
             // One that was asked for tells nothing new; one from the clock or a counter does.
@@ -150,8 +153,8 @@ impl Quorum {
     /// A new ticket: on all nodes at once, or on none.
     async fn try_all(&self, line: &Name, ticket: &Ticket, note: &Arc<str>) -> Result<Standing> {
         let sent = clock::now();
-        let ticket = &Ticket { floor: self.lead(), ..*ticket };
-        let mut round = Round::new(&self.nodes, line, Self::patience(ticket.lease));
+        let ticket = &Ticket { min_token: self.lead(), ..*ticket };
+        let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
         for node in self.nodes.iter() {
             round.ask(
                 node,
@@ -165,10 +168,10 @@ impl Quorum {
             );
         }
         // Who does not know the nodes' clocks yet waits for all answers, to learn from them.
-        let learn = ticket.floor == 0 && self.promises().fences;
+        let learn = ticket.min_token == 0 && self.capabilities().fencing_tokens;
         let outcome = if learn { round.run_all(sent).await } else { round.run(sent).await };
         let seqs: Vec<Option<Seq>> = outcome.answers(|answer| answer.1);
-        seqs.iter().flatten().for_each(|seq| self.learn(ticket.floor, *seq));
+        seqs.iter().flatten().for_each(|seq| self.learn(ticket.min_token, *seq));
         if outcome.met() {
             let token = seqs.iter().flatten().copied().max().unwrap_or(Seq(0));
             return self.lift(line, ticket, note, seqs, token).await;
@@ -176,7 +179,7 @@ impl Quorum {
         if outcome.hopeless_by_no() || outcome.tied() {
             // A node that did not answer may have admitted it as well.
             self.over().insert(ticket.id);
-            self.leave_all(line, ticket.id, Self::patience(ticket.lease)).await.ok();
+            self.leave_all(line, ticket.id, Self::node_timeout(ticket.lease)).await.ok();
             self.over().remove(&ticket.id);
             return Ok(Self::not_now());
         }
@@ -194,8 +197,8 @@ impl Quorum {
         token: Seq,
     ) -> Result<Standing> {
         let sent = clock::now();
-        let ticket = &Ticket { floor: token.0, ..*ticket };
-        let mut round = Round::new(&self.nodes, line, Self::patience(ticket.lease));
+        let ticket = &Ticket { min_token: token.0, ..*ticket };
+        let mut round = Round::new(&self.nodes, line, Self::node_timeout(ticket.lease));
         for (node, seq) in self.nodes.iter().zip(&seqs) {
             match *seq {
                 Some(seq) if seq == token => round.answered(node, (Vote::Yes, Some(seq))),
@@ -216,15 +219,16 @@ impl Quorum {
         if !outcome.met() {
             return Err(self.unavailable(line, outcome.failures()));
         }
-        let seats = seqs.into_iter().map(|seq| seq.map_or(Seat::Missing(sent), Seat::Taken));
-        self.held().insert(ticket.id, Grant { token, seats: seats.collect() });
+        let node_places =
+            seqs.into_iter().map(|seq| seq.map_or(NodePlace::Missing(sent), NodePlace::Taken));
+        self.held().insert(ticket.id, Grant { token, node_places: node_places.collect() });
         Ok(Standing::Admitted(token))
     }
 
-    async fn leave_all(&self, line: &Name, id: TicketId, patience: Duration) -> Result<bool> {
+    async fn leave_all(&self, line: &Name, id: TicketId, timeout: Duration) -> Result<bool> {
         self.held().remove(&id);
         let sent = clock::now();
-        let mut round = Round::new(&self.nodes, line, patience);
+        let mut round = Round::new(&self.nodes, line, timeout);
         for node in self.nodes.iter() {
             if round.leaves_out(node) {
                 node.leave_later(line, id);
@@ -287,7 +291,7 @@ impl Store for Quorum {
         Box::pin(std::future::pending())
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
         Box::pin(self.see(line))
     }
 
@@ -299,35 +303,35 @@ impl Store for Quorum {
         Box::pin(self.remove(line, id, note))
     }
 
-    fn promises(&self) -> Promises {
-        let all = |promise: fn(&Promises) -> bool| {
-            self.nodes.iter().all(|node| promise(&node.store.promises()))
+    fn capabilities(&self) -> Capabilities {
+        let all = |promise: fn(&Capabilities) -> bool| {
+            self.nodes.iter().all(|node| promise(&node.store.capabilities()))
         };
-        let lease = |pick: fn(Promises) -> Duration| {
-            self.nodes.iter().map(move |n| pick(n.store.promises()))
+        let lease = |pick: fn(Capabilities) -> Duration| {
+            self.nodes.iter().map(move |n| pick(n.store.capabilities()))
         };
-        Promises {
-            queues: false,
-            fences: all(|promises| promises.fences),
-            wakes: false,
-            weights: false,
-            spans: all(|promises| promises.spans),
+        Capabilities {
+            fair_queue: false,
+            fencing_tokens: all(|capabilities| capabilities.fencing_tokens),
+            notifications: false,
+            weighted: false,
+            token_ranges: all(|capabilities| capabilities.token_ranges),
             swaps: false,
-            crash_release: all(|promises| promises.crash_release),
+            crash_release: all(|capabilities| capabilities.crash_release),
             survives_failover: true,
-            survives_restart: all(|promises| promises.survives_restart),
-            lease_min: lease(|promises| promises.lease_min).max().unwrap_or_default(),
-            lease_max: lease(|promises| promises.lease_max).min().unwrap_or_default(),
+            survives_restart: all(|capabilities| capabilities.survives_restart),
+            lease_min: lease(|capabilities| capabilities.lease_min).max().unwrap_or_default(),
+            lease_max: lease(|capabilities| capabilities.lease_max).min().unwrap_or_default(),
         }
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
-        let nodes = self.nodes.iter().map(Node::twin).collect();
+    fn background_handle(&self) -> Arc<dyn Store> {
+        let nodes = self.nodes.iter().map(Node::background_handle).collect();
         Arc::new(Quorum { nodes, shared: Arc::clone(&self.shared) })
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        self.nodes.iter().for_each(|node| node.store.alarm(Arc::clone(&alarm)));
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        self.nodes.iter().for_each(|node| node.store.on_loss_hint(Arc::clone(&loss_hint)));
     }
 
     fn address(&self) -> String {

@@ -11,8 +11,9 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::names::Name;
 use crate::store::{Async, Store, TicketId};
-use holdline_kernel::{Schedule, Time, Vote};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::Mutex;
+use holdline_kernel::{Backoff, Time, Vote};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
@@ -45,7 +46,7 @@ const SOON: Duration = Duration::from_millis(200);
 
 impl Health {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Notes how a call that began at `sent` has ended.
@@ -82,8 +83,8 @@ impl Node {
     }
 
     /// The same node for use on another thread.
-    pub(super) fn twin(&self) -> Self {
-        Node::new(self.store.twin(), self.is_silent())
+    pub(super) fn background_handle(&self) -> Self {
+        Node::new(self.store.background_handle(), self.is_silent())
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -118,7 +119,7 @@ impl Node {
             return;
         }
         let backoff =
-            Schedule::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
+            Backoff::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
         let pause = backoff.pause(state.probes, fastrand::u64(..));
         let first = state.probes == 0;
         state.probes = state.probes.saturating_add(1);
@@ -127,7 +128,7 @@ impl Node {
         let (store, line, probe) =
             (Arc::clone(&self.store), line.clone(), Probe(Arc::clone(&self.health), pause));
         runtime.spawn(async move {
-            match clock::within(now.after(PROBE), store.look(&line)).await {
+            match clock::within(now.after(PROBE), store.snapshot(&line)).await {
                 Some(answer) => probe.0.ended(now, answer.as_ref().err()),
                 None if first => {
                     tracing::warn!(node = store.address(), "a node of the quorum is silent");

@@ -31,7 +31,7 @@ pub(super) struct Round<'a, T> {
     line: &'a Name,
     slots: Vec<Slot<'a, T>>,
     tally: Tally,
-    patience: Duration,
+    timeout: Duration,
     /// Silent nodes are left out, since enough others are there.
     selects: bool,
 }
@@ -47,11 +47,11 @@ pub(super) struct Outcome<T> {
 
 impl<'a, T> Round<'a, T> {
     /// A round about this line, in which each node has this long for its answer.
-    pub(super) fn new(nodes: &[Node], line: &'a Name, patience: Duration) -> Self {
+    pub(super) fn new(nodes: &[Node], line: &'a Name, timeout: Duration) -> Self {
         let tally = Tally::new(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
         let there = nodes.iter().filter(|node| !node.is_silent()).count();
         let selects = there < nodes.len() && there >= tally.majority() as usize;
-        Round { line, slots: Vec::with_capacity(nodes.len()), tally, patience, selects }
+        Round { line, slots: Vec::with_capacity(nodes.len()), tally, timeout, selects }
     }
 
     /// Whether this node is to be left out, and asked in the background only.
@@ -81,14 +81,14 @@ impl<'a, T> Round<'a, T> {
     /// Runs until the outcome is certain. Every node has been sent its question by then; what those
     /// do that have not answered is unknown.
     pub(super) async fn run(mut self, sent: Time) -> Outcome<T> {
-        let limit = sent.after(self.patience);
+        let limit = sent.after(self.timeout);
         let decided = clock::within(limit, self.progress(sent, false)).await.is_some();
         self.outcome(decided)
     }
 
     /// Runs until all have answered; a little longer than a majority takes, at most.
     pub(super) async fn run_all(mut self, sent: Time) -> Outcome<T> {
-        let mut limit = sent.after(self.patience);
+        let mut limit = sent.after(self.timeout);
         if clock::within(limit, self.progress(sent, false)).await.is_some() {
             limit = limit.min(clock::now().after(GRACE));
         }

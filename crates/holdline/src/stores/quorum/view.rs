@@ -5,7 +5,7 @@ use super::{Quorum, SURVEY};
 use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{Async, EVICTIONS_KEPT, Eviction, Standee, Store, TicketId, View};
+use crate::store::{Async, EVICTIONS_KEPT, Eviction, QueueEntry, QueueSnapshot, Store, TicketId};
 use holdline_kernel::Vote;
 use std::collections::BTreeMap;
 use std::mem;
@@ -38,23 +38,23 @@ impl Quorum {
         Ok(outcome.into_answers().filter_map(|(_, answer)| answer).collect())
     }
 
-    pub(super) async fn see(&self, line: &Name) -> Result<View> {
-        let mut views = self.survey(line, |node| node.look(line)).await?;
+    pub(super) async fn see(&self, line: &Name) -> Result<QueueSnapshot> {
+        let mut views = self.survey(line, |node| node.snapshot(line)).await?;
         let enough = self.enough(views.len());
         let evictions = views.iter_mut().flat_map(|view| mem::take(&mut view.evictions));
         let evictions = merged(evictions);
-        let mut all: BTreeMap<TicketId, Vec<Standee>> = BTreeMap::new();
+        let mut all: BTreeMap<TicketId, Vec<QueueEntry>> = BTreeMap::new();
         for place in views.into_iter().flat_map(|view| view.places) {
             all.entry(place.id).or_default().push(place);
         }
-        let mut places: Vec<Standee> = all
+        let mut places: Vec<QueueEntry> = all
             .into_values()
             .filter_map(|seen| together(seen, enough))
             .filter(|place| place.admitted) // others have it on a few nodes, for a moment
             .collect();
         places.sort_by_key(|place| place.seq);
         let capacity = u32::from(!places.is_empty());
-        Ok(View { capacity, places, evictions })
+        Ok(QueueSnapshot { capacity, places, evictions })
     }
 
     pub(super) async fn names(&self, prefix: &str) -> Result<Vec<Name>> {
@@ -83,12 +83,12 @@ fn merged(evictions: impl Iterator<Item = Eviction>) -> Vec<Eviction> {
 
 /// One place, as several nodes have it. What it says about itself is what most of them say: those
 /// that a change has not reached yet are the fewer.
-fn together(seen: Vec<Standee>, enough: usize) -> Option<Standee> {
+fn together(seen: Vec<QueueEntry>, enough: usize) -> Option<QueueEntry> {
     let says = |note: &Arc<str>| seen.iter().filter(|place| place.note == *note).count();
     let note = Arc::clone(&seen.iter().max_by_key(|place| says(&place.note))?.note);
     let admitted = seen.iter().filter(|place| place.admitted).count() >= enough;
     let seq = seen.iter().map(|place| place.seq).max()?;
     let expires_in = seen.iter().map(|place| place.expires_in).max()?;
     let first = seen.into_iter().next()?;
-    Some(Standee { seq, admitted, expires_in, note, ..first })
+    Some(QueueEntry { seq, admitted, expires_in, note, ..first })
 }

@@ -1,11 +1,11 @@
 //! Checks: what is asked of a server when a store is opened.
 
-use super::fault::{Fault, says};
-use super::link::Link;
+use super::connection::Connection;
+use super::errors::{Fault, says};
 use crate::error::{Error, ErrorKind};
 use redis::{FromRedisValue, Value};
 
-impl Link {
+impl Connection {
     /// Makes sure that the server can be used: that it lets us in, is new enough, and will not drop
     /// locks to make room. A server that does not say is trusted.
     pub(super) async fn check(&self, address: &str) -> Result<(), Error> {
@@ -56,7 +56,7 @@ fn too_old(version: &str) -> bool {
     (parts.next(), parts.next()) < (Some(6), Some(2))
 }
 
-impl Link {
+impl Connection {
     /// Whether the server has channels that belong to a slot, by the question that Redisson asks
     /// too: both must publish and listen in the same way.
     pub(super) async fn shards(&self) -> bool {

@@ -40,7 +40,7 @@ pub(super) struct Config {
     pub(super) ack: Option<Ack>,
     /// and how long they may take.
     pub(super) ack_timeout: Duration,
-    /// Notices come by channels that belong to a slot. Found out, not said by the URL.
+    /// PubSubConn come by channels that belong to a slot. Found out, not said by the URL.
     pub(super) sharded: bool,
 }
 

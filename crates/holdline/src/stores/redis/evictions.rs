@@ -3,7 +3,7 @@
 //! They stand in a string of their own beside the lock, which goes by itself: after each other the
 //! ticket's 32 digits, the length of the note, and the note.
 
-use super::ears::id_of;
+use super::pubsub::id_of;
 use crate::store::{EVICTIONS_KEPT, Eviction};
 use redis::Value;
 

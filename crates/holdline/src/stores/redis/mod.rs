@@ -1,76 +1,79 @@
 //! `redis:` lines kept in Redis (6.2 or later) or Valkey, by scripts that the server runs as one
-//! step each. See `lua/enter_one.lua` and `lua/many.lua` for what a line looks like there.
+//! step each. See `lua/enter_one.lua` and `lua/queue.lua` for what a line looks like there.
 //!
 //! Entering, keeping and leaving are one round trip each, and their cost grows neither with those
 //! who wait nor with those who hold. Leases are judged by the server's clock.
 //!
 //! ```text
-//! config.rs  what the URL says          link.rs    the connection for commands, and the scripts
-//! desk.rs    calls put together
-//! keys.rs    names to keys              ears.rs    the connection for notices
-//! dial.rs    making connections         flights.rs requests whose fate is unknown
-//! checks.rs  what a server is asked at opening
-//! scan.rs    keys that fit a pattern
-//! fault.rs   errors                     topics.rs  the channels of locks, notices.rs their kinds
-//! wire.rs    what is sent and answered       plain.rs  others' layouts: string.rs, redisson.rs
-//! probe.rs   what listens at an address, if it is no Redis server
+//! config.rs       what the URL says
+//! checks.rs       what a server is asked at opening; scan.rs: keys that fit a pattern
+//! connect.rs      making connections; probe.rs: what listens there, if it is no Redis server
+//! connection.rs   the connection for commands, and the scripts
+//! batcher.rs      calls that come together, as one
+//! encode.rs       what is sent; decode.rs: what is answered; errors.rs: what went wrong
+//! in_flight.rs    requests whose fate is unknown
+//! keys.rs         names to keys
+//! pubsub.rs       the connection for notices; channels.rs, pubsub_conn.rs: the channels of locks
+//! evictions.rs    notes about places that were removed by force
+//! single_key.rs   the layouts of others: string.rs, redisson.rs
 //! ```
 
+mod batcher;
+mod channels;
 mod checks;
 mod config;
-mod desk;
-mod dial;
-mod ears;
+mod connect;
+mod connection;
+mod decode;
+mod encode;
+mod errors;
 mod evictions;
-mod fault;
-mod flights;
+mod in_flight;
 mod keys;
-mod link;
 #[cfg(test)]
 mod model;
-mod notices;
-mod plain;
 mod probe;
+mod pubsub;
+mod pubsub_conn;
 mod redisson;
 mod scan;
+mod single_key;
 mod string;
-mod topics;
-mod view;
-mod wire;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, Enter, Promises, Refusal, Seq, Standing, Store, Ticket, TicketId, View, refuse,
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Store, Ticket,
+    TicketId, refuse,
 };
+use batcher::{Batcher, Step, Verb};
 use config::{Config, Kind, Layout};
-use desk::{Desk, Step, Verb};
-use ears::Ears;
-use fault::Fault;
-use flights::Flights;
+use connection::{BUSY, Connection, EVICT, LOOK, Script};
+use encode::{describe, digits, millis, standing, tail, wants};
+use errors::Fault;
 use futures_util::{StreamExt, TryStreamExt};
-use link::{BUSY, EVICT, LOOK, Link, Script};
-use plain::{Form, Plain};
+use in_flight::InFlight;
+use pubsub::PubSub;
 use redis::{Cmd, Value};
 use redisson::Redisson;
+use single_key::{KeyLayout, Plain};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use string::Strings;
-use wire::{describe, digits, millis, standing, tail, wants};
 
 /// Locks on a Redis or Valkey server, or several of them in a cluster or behind sentinels.
 pub struct Redis {
     shared: Arc<Shared>,
-    desk: Arc<Desk>,
+    batcher: Arc<Batcher>,
 }
 
-/// What a store and its twin share.
+/// What a store and its background handles share.
 struct Shared {
     config: Arc<Config>,
-    ears: Ears,
-    flights: Flights,
+    pubsub: PubSub,
+    in_flight: InFlight,
     address: String,
 }
 
@@ -91,15 +94,15 @@ impl Redis {
         let channel = format!("{}wake:{:032x}", config.prefix, u128::from_be_bytes(bytes));
         // In a cluster a message goes to every node.
         let cluster = config.kind == Kind::Cluster;
-        let cue = if cluster { String::new() } else { format!("{channel}:cue") };
+        let reply_order_channel = if cluster { String::new() } else { format!("{channel}:order") };
         let config = Arc::new(config);
         let shared = Shared {
-            ears: Ears::new(Arc::clone(&config), Some(channel), |_| false),
-            flights: Flights::default(),
+            pubsub: PubSub::new(Arc::clone(&config), Some(channel), |_| false),
+            in_flight: InFlight::default(),
             address: config.address(),
             config: Arc::clone(&config),
         };
-        Ok(Redis { shared: Arc::new(shared), desk: Desk::new(config, cue) })
+        Ok(Redis { shared: Arc::new(shared), batcher: Batcher::new(config, reply_order_channel) })
     }
 
     /// Runs a script on a line. `fill` adds the arguments.
@@ -115,14 +118,14 @@ impl Redis {
             fill(command);
         };
         let size = key.len() + 512;
-        twice(|| self.desk.link.run(script, size, &all)).await
+        with_retry(|| self.batcher.connection.run(script, size, &all)).await
     }
 
     /// Does something to a line, perhaps together with what others ask for.
     async fn step(&self, line: &Name, verb: Verb) -> Result<Answer, Fault> {
         let key = keys::line(&self.shared.config.prefix, line);
         let step = Arc::new(Step { key, verb });
-        twice(|| self.desk.ask(&step)).await
+        with_retry(|| self.batcher.ask(&step)).await
     }
 
     fn explain(&self, fault: Fault, line: &Name) -> Error {
@@ -139,32 +142,32 @@ impl Redis {
         if ticket.weight == 0 || ticket.weight > ticket.capacity {
             return Err(refuse(line, ticket, Refusal::Weight));
         }
-        let Shared { ears, flights, .. } = &*self.shared;
-        let flight = match how {
+        let Shared { pubsub, in_flight, .. } = &*self.shared;
+        let request = match how {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
-            Enter::Try | Enter::Queue => Some(flights.begin(ticket.id)),
+            Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
         };
         match how {
-            Enter::Queue => ears.ready().await,
-            Enter::Try | Enter::Keep(_) => ears.open(),
+            Enter::Queue => pubsub.ready().await,
+            Enter::Try | Enter::Keep(_) => pubsub.open(),
         }
         let idle = self.shared.config.idle;
         let verb = Verb::Enter {
             wants: wants(ticket, how, idle),
-            tail: tail(ticket.id, ears.channel(), note),
+            tail: tail(ticket.id, pubsub.channel(), note),
         };
         match self.step(line, verb).await {
             Ok(answer) => {
-                if let Some(flight) = flight.filter(|_| !answer.repeated) {
-                    flight.landed();
+                if let Some(request) = request.filter(|_| !answer.repeated) {
+                    request.landed();
                 }
                 standing(ticket, how, &answer.value)
                     .ok_or_else(|| self.nonsense(line, &answer.value))?
                     .map_err(|refusal| refuse(line, ticket, refusal))
             }
             Err(fault) => {
-                if let Some(flight) = flight.filter(|_| !fault.in_doubt()) {
-                    flight.landed();
+                if let Some(request) = request.filter(|_| !fault.in_doubt()) {
+                    request.landed();
                 }
                 Err(self.explain(fault, line))
             }
@@ -172,8 +175,8 @@ impl Redis {
     }
 
     async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let flights = &self.shared.flights;
-        let barred = flights.in_doubt(id);
+        let in_flight = &self.shared.in_flight;
+        let barred = in_flight.in_doubt(id);
         let verb = Verb::Leave {
             id: digits(id),
             rest: millis(self.shared.config.idle),
@@ -182,7 +185,7 @@ impl Redis {
         let answer = self.step(line, verb).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         if barred {
-            flights.forget(id);
+            in_flight.forget(id);
         }
         match answer.value {
             Value::Int(1) => Ok(true),
@@ -208,16 +211,16 @@ impl Redis {
         }
     }
 
-    async fn do_look(&self, line: &Name) -> Result<View> {
+    async fn do_snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let answer = self.run(&LOOK, line, &|_| {}).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        view::read(&answer.value).ok_or_else(|| self.foreign(line))
+        decode::read(&answer.value).ok_or_else(|| self.foreign(line))
     }
 
     async fn do_list(&self, prefix: &str) -> Result<Vec<Name>> {
         let pattern = keys::pattern(&self.shared.config.prefix, prefix);
         let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
-        let keys = self.desk.link.scan(&pattern).await.map_err(explain)?;
+        let keys = self.batcher.connection.scan(&pattern).await.map_err(explain)?;
         let mut names: Vec<Name> = keys
             .iter()
             .filter_map(|key| keys::name(&self.shared.config.prefix, key))
@@ -238,7 +241,7 @@ impl Redis {
 
     /// The connection is given up as well: whatever else comes over it may belong to another call.
     fn nonsense(&self, line: &Name, answer: &Value) -> Error {
-        self.desk.link.distrust();
+        self.batcher.connection.distrust();
         let message = format!(
             "{} gave an answer about lock \"{line}\" that makes no sense: {}; is it a Redis or \
              Valkey server?",
@@ -274,7 +277,7 @@ struct Answer {
 
 /// Asks, and once more if the connection breaks: every operation may be repeated. Most often the
 /// server has closed an idle connection.
-async fn twice<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
+async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
 where
     F: Future<Output = Result<Value, Fault>>,
 {
@@ -304,15 +307,15 @@ impl Store for Redis {
 
     fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
-            self.shared.ears.open();
-            let seq = self.shared.ears.wakes().wait(id).await;
+            self.shared.pubsub.open();
+            let seq = self.shared.pubsub.wakes().wait(id).await;
             // No replica has confirmed it yet.
             Ok(seq.filter(|_| self.shared.config.ack.is_none()))
         })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(self.do_look(line))
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(self.do_snapshot(line))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
@@ -323,13 +326,13 @@ impl Store for Redis {
         Box::pin(self.do_evict(line, id, note))
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: true,
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: true,
             swaps: false,
             crash_release: false,
             survives_failover: false, // replication is asynchronous
@@ -339,13 +342,13 @@ impl Store for Redis {
         }
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
-        let desk = Desk::new(Arc::clone(&self.shared.config), String::new());
-        Arc::new(Redis { shared: Arc::clone(&self.shared), desk })
+    fn background_handle(&self) -> Arc<dyn Store> {
+        let batcher = Batcher::new(Arc::clone(&self.shared.config), String::new());
+        Arc::new(Redis { shared: Arc::clone(&self.shared), batcher })
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        self.shared.ears.alarm(alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        self.shared.pubsub.on_loss_hint(loss_hint);
     }
 
     fn address(&self) -> String {
@@ -383,19 +386,19 @@ pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
 async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
     if config.layout == Layout::Line {
         let store = Redis::new(config)?;
-        store.desk.link.check(&store.shared.address).await?;
+        store.batcher.connection.check(&store.shared.address).await?;
         return Ok(Arc::new(store));
     }
-    let link = Link::new(Arc::new(config.clone()), String::new());
-    link.check(&config.address()).await?;
+    let connection = Connection::new(Arc::new(config.clone()), String::new());
+    connection.check(&config.address()).await?;
     let cluster = config.kind == Kind::Cluster;
-    let form: Box<dyn Form> = if config.layout == Layout::Redisson {
-        config.sharded = cluster && link.shards().await;
+    let form: Box<dyn KeyLayout> = if config.layout == Layout::Redisson {
+        config.sharded = cluster && connection.shards().await;
         Box::new(Redisson { sharded: config.sharded, cluster })
     } else {
         // In a cluster each node tells only of its own keys, and only to those who ask it.
-        let tells = !cluster && link.tells_of_keys().await;
+        let tells = !cluster && connection.tells_of_keys().await;
         Box::new(Strings { tells: tells.then_some(config.db) })
     };
-    Ok(Arc::new(Plain::new(Arc::new(config), link, form)))
+    Ok(Arc::new(Plain::new(Arc::new(config), connection, form)))
 }

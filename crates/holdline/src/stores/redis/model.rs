@@ -4,14 +4,15 @@
 //!
 //! The server is that of `HOLDLINE_TEST_REDIS`, or a private one if `redis-server` is installed.
 
-use super::link::{ENTER, EVICT, LEAVE, LOOK, TOGETHER};
-use super::view;
-use super::wire::{digits, millis, standing, tail, wants};
+use super::connection::{BATCH, ENTER, EVICT, LEAVE, LOOK};
+use super::decode;
+use super::encode::{digits, millis, standing, tail, wants};
 use crate::store::{EVICTIONS_KEPT, Enter, Refusal, Seq, Standing, Ticket, TicketId};
-use holdline_kernel::{Deck, Head, Line, Place, Time};
+use crate::sync::Mutex;
+use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use redis::{Connection, Value};
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+
 use std::time::Duration;
 
 #[path = "../../../tests/redis_server/mod.rs"]
@@ -34,7 +35,10 @@ fn model_of(text: &str, few: u8) -> redis::Script {
         .replace("local FEW, SHORT = 8, ", &format!("local FEW, SHORT = {few}, "))
         .replace("redis.call('TIME')", "{KEYS[2], KEYS[3]}")
         .replace("call('TIME')", "{KEYS[2], KEYS[3]}")
-        .replace("redis.pcall('PUBLISH', cue, ", "redis.pcall('RPUSH', 'model:woken', ")
+        .replace(
+            "redis.pcall('PUBLISH', reply_order_channel, ",
+            "redis.pcall('RPUSH', 'model:woken', ",
+        )
         .replace("redis.pcall('PUBLISH', channel, ", "redis.pcall('RPUSH', 'model:woken', ");
     assert!(!text.contains("'TIME'") && !text.contains("PUBLISH"), "{text}");
     redis::Script::new(&text)
@@ -64,10 +68,14 @@ impl Server {
     fn step(&mut self, letter: char, args: Vec<Vec<u8>>, now: u64) -> Value {
         if now.is_multiple_of(2) {
             let script = if letter == 'e' { self.enter.clone() } else { self.leave.clone() };
-            let args = if letter == 'e' { args } else { [args, vec![b"cue".to_vec()]].concat() };
+            let args = if letter == 'e' {
+                args
+            } else {
+                [args, vec![b"reply_order_channel".to_vec()]].concat()
+            };
             return self.run(&script, &args, now);
         }
-        let letters = vec![format!("{letter}ll").into_bytes(), b"cue".to_vec()];
+        let letters = vec![format!("{letter}ll").into_bytes(), b"reply_order_channel".to_vec()];
         let nobody = || going(TicketId(1 << 127));
         let script = self.together.clone();
         let answer = self.run(&script, &[letters, args, nobody(), nobody()].concat(), now);
@@ -92,8 +100,8 @@ impl Server {
         assert!(cues.is_empty() || rest.iter().any(|message| message.starts_with(b"w")));
         let admitted = messages.iter().filter_map(|message| message.strip_prefix(b"w"));
         admitted
-            .flat_map(|places| places.chunks(super::ears::PLACE))
-            .map(|place| super::ears::place_of(place).expect("a place"))
+            .flat_map(|places| places.chunks(super::pubsub::PLACE))
+            .map(|place| super::pubsub::place_of(place).expect("a place"))
             .collect()
     }
 }
@@ -101,7 +109,7 @@ impl Server {
 #[derive(Default)]
 struct Model {
     head: Head,
-    deck: Deck<()>,
+    deck: MemoryPlaces<()>,
     woken: BTreeSet<(TicketId, Seq)>,
     /// Tickets and notes, oldest first.
     evicted: Vec<(TicketId, String)>,
@@ -111,7 +119,7 @@ impl Model {
     fn on<T>(
         &mut self,
         now: u64,
-        work: impl FnOnce(&mut Line<'_, Deck<()>, &mut dyn FnMut(&Place<()>)>) -> T,
+        work: impl FnOnce(&mut Line<'_, MemoryPlaces<()>, &mut dyn FnMut(&Place<()>)>) -> T,
     ) -> T {
         let woken = &mut self.woken;
         let mut wake = |place: &Place<()>| {
@@ -147,9 +155,9 @@ impl Chance {
             weight,
             capacity: if self.0.u8(..50) == 0 { capacity + 1 } else { capacity },
             lease: Duration::from_micros(self.0.u64(1000..3_000_000)),
-            patience: Duration::from_micros(self.0.u64(1000..1_000_000)),
-            span: self.of(&[1, 1, 1, 0, 7]),
-            floor: self.of(&[0, 0, 0, 0, self.1]),
+            wait_lease: Duration::from_micros(self.0.u64(1000..1_000_000)),
+            token_count: self.of(&[1, 1, 1, 0, 7]),
+            min_token: self.of(&[0, 0, 0, 0, self.1]),
         }
     }
 }
@@ -184,7 +192,7 @@ fn same_view(server: &mut Server, model: &Model, now: u64) {
     let mut model = Model { head: model.head, deck: model.deck.clone(), ..Model::default() };
     let Ok(()) = model.on(now, |line| line.expire());
     let script = server.look.clone();
-    let seen = view::read(&server.run(&script, &[], now)).expect("a view");
+    let seen = decode::read(&server.run(&script, &[], now)).expect("a view");
     let expected: Vec<_> = model
         .deck
         .iter()
@@ -201,7 +209,7 @@ fn same_view(server: &mut Server, model: &Model, now: u64) {
 }
 
 fn run(seed: u64, steps: u32, few: u8) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let Some(server) = redis_server::start("model") else { return };
     let client = redis::Client::open(server.url()).expect("a good URL");
     let mut server = Server {
@@ -210,7 +218,7 @@ fn run(seed: u64, steps: u32, few: u8) {
         leave: model_of(LEAVE.text(), few),
         evict: model_of(EVICT.text(), few),
         look: model_of(LOOK.text(), few),
-        together: model_of(TOGETHER.text(), few),
+        together: model_of(BATCH.text(), few),
     };
     let _: () =
         redis::cmd("DEL").arg(&KEYS).arg("model:woken").query(&mut server.conn).expect("ok");
@@ -309,9 +317,9 @@ fn tokens_end_before_doubles_lose_count() {
         weight: 1,
         capacity: 1,
         lease: Duration::from_secs(1),
-        patience: Duration::from_secs(1),
-        span: 2,
-        floor: 0,
+        wait_lease: Duration::from_secs(1),
+        token_count: 2,
+        min_token: 0,
     };
     let mut enter = |last_micros: u64| {
         let script = model_of(ENTER.text(), FEW);

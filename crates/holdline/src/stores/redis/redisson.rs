@@ -6,10 +6,10 @@
 //! Redisson's waiters are woken, and ours by Redisson. What a holder says about itself has no place
 //! in the hash; it is kept in a key of its own beside it.
 
+use super::connection::{REDISSON_ENTER, REDISSON_LEAVE, REDISSON_LOOK, Script};
+use super::encode::{id_from, text_of};
 use super::keys::beside;
-use super::link::{REDISSON_ENTER, REDISSON_LEAVE, REDISSON_LOOK, Script};
-use super::plain::{Form, Found, LONGEST};
-use super::wire::{id_from, text_of};
+use super::single_key::{Found, KeyLayout, LONGEST};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::TicketId;
 use redis::{Cmd, Value};
@@ -25,7 +25,7 @@ pub(super) struct Redisson {
 /// The one thread of each of our clients. Java's threads count from 1.
 const THREAD: &str = ":0";
 
-impl Form for Redisson {
+impl KeyLayout for Redisson {
     fn scheme(&self) -> &'static str {
         "redisson"
     }

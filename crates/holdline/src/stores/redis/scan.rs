@@ -1,6 +1,6 @@
 //! Scans: all keys that fit a pattern, from one server or from each primary of a cluster.
 
-use super::fault::Fault;
+use super::errors::Fault;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};

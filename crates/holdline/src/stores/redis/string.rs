@@ -7,10 +7,10 @@
 //! Nobody publishes when such a lock is released. But a server may be set up to tell of what
 //! happens to its keys (`notify-keyspace-events`); if it is, waiters listen to that.
 
-use super::ears::id_of;
-use super::link::{STRING_ENTER, STRING_LEAVE, STRING_LOOK, Script};
-use super::plain::{Form, Found, LONGEST};
-use super::wire::{id_from, text_of};
+use super::connection::{STRING_ENTER, STRING_LEAVE, STRING_LOOK, Script};
+use super::encode::{id_from, text_of};
+use super::pubsub::id_of;
+use super::single_key::{Found, KeyLayout, LONGEST};
 use crate::error::Result;
 use crate::store::TicketId;
 use redis::{Cmd, Value};
@@ -21,7 +21,7 @@ pub(super) struct Strings {
     pub(super) tells: Option<u32>,
 }
 
-impl Form for Strings {
+impl KeyLayout for Strings {
     fn scheme(&self) -> &'static str {
         "string"
     }

@@ -12,7 +12,7 @@ pub(super) struct Address {
     /// The database, as it was named.
     pub(super) path: PathBuf,
     /// How long to wait while another process writes.
-    pub(super) patience: Duration,
+    pub(super) busy_timeout: Duration,
     /// Whether it may lie on a network file system.
     pub(super) network: bool,
 }
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 impl Address {
     /// The file at this path, with nothing else said.
     pub(super) fn of(path: impl Into<PathBuf>) -> Self {
-        Address { path: path.into(), patience: PATIENCE, network: false }
+        Address { path: path.into(), busy_timeout: PATIENCE, network: false }
     }
 
     /// Reads what follows `sqlite:`. A path is taken as it stands; in the form with `//`, `%20` and
@@ -51,7 +51,7 @@ impl Address {
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("busy_timeout", value)) => match duration(value) {
-                    Some(patience) => address.patience = patience,
+                    Some(busy_timeout) => address.busy_timeout = busy_timeout,
                     None => return refuse("busy_timeout must be a time such as 500ms or 2s"),
                 },
                 Some(("network", "allow")) => address.network = true,
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(read("///var/a%20b%3f.db"), Address::of("/var/a b?.db"));
         let full = read("~/x.db?busy_timeout=250ms&network=allow");
         assert_eq!(full.path, Path::new("~/x.db"));
-        assert_eq!((full.patience, full.network), (Duration::from_millis(250), true));
-        assert_eq!(read("x?busy_timeout=2s").patience, Duration::from_secs(2));
+        assert_eq!((full.busy_timeout, full.network), (Duration::from_millis(250), true));
+        assert_eq!(read("x?busy_timeout=2s").busy_timeout, Duration::from_secs(2));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! have one) shifts that clock for the processes in it. What is stored is the clock without the
 //! shift, on which all namespaces of one kernel agree.
 
-use super::fault::{out_of_descriptors, refused};
+use super::errors::{out_of_descriptors, refused};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use holdline_kernel::Time;

@@ -1,44 +1,46 @@
 //! `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
 //!
-//! - `address` reads the URL, `base` opens the database, `schema` says what is in it, `fault` words
-//!   its errors, `machine` is the clock that it is judged by.
-//! - `rows` keeps the kernel's places in tables, `evictions` who removed some by force, and `book`
-//!   makes each operation a transaction.
-//! - `desk` carries transactions out, on the caller's thread or on a worker.
-//! - `beacon` tells the living from the dead, `tower` waits, watches and wakes, and `house` is what
-//!   handles and threads share.
+//! - `address` reads the URL, `database` opens the database, `schema` says what is in it, `errors`
+//!   words its errors, `machine` is the clock that it is judged by.
+//! - `rows` keeps the kernel's places in tables, `evictions` who removed some by force, and
+//!   `operations` makes each operation a transaction.
+//! - `executor` carries transactions out, on the caller's thread or on a worker.
+//! - `liveness` tells the living from the dead, `monitor` waits, watches and wakes, and `shared` is
+//!   what handles and threads share.
 //!
 //! A process sends its notices directly to the sockets of those whom it admits. Nothing depends on
 //! their arrival: everything that is decided is decided in the database.
 
 mod address;
-mod base;
-mod beacon;
-mod book;
-mod desk;
+mod database;
+mod errors;
 mod evictions;
-mod fault;
-mod house;
+mod executor;
+mod liveness;
 mod machine;
+mod monitor;
+mod operations;
 mod rows;
 mod schema;
-mod tower;
+mod shared;
 
 pub use address::default_path;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View, refuse,
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+    refuse,
 };
+use crate::sync::Mutex;
 use address::Address;
-use book::{Done, Entered, Outlook};
-use house::House;
+use operations::{Done, Entered, Outlook};
 use rows::Owner;
 use rusqlite::Connection;
+use shared::Shared;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -50,16 +52,17 @@ pub struct File {
     aloof: bool,
 }
 
-/// What the user's clones share. The threads hold only the house, so the last clone ends them.
+/// What the user's clones share. The threads hold only the shared part, so the last clone ends
+/// them.
 #[derive(Debug)]
 struct Handle {
-    house: Arc<House>,
+    shared: Arc<Shared>,
     worker: Mutex<Option<Sender<Job>>>,
     /// Room in the worker's queue.
     room: Arc<Semaphore>,
 }
 
-type Job = Box<dyn FnOnce(&House) + Send>;
+type Job = Box<dyn FnOnce(&Shared) + Send>;
 
 /// So many operations are ordered at a time; others wait, at no cost but their own.
 const QUEUE: usize = 1024;
@@ -89,26 +92,27 @@ impl File {
     }
 
     fn at(address: Address) -> Result<Self> {
-        let house = Arc::new(House::open(address)?);
+        let shared = Arc::new(Shared::open(address)?);
         let room = Arc::new(Semaphore::new(QUEUE));
-        let handle = Arc::new(Handle { house, worker: Mutex::new(None), room });
+        let handle = Arc::new(Handle { shared, worker: Mutex::new(None), room });
         Ok(File { handle, aloof: false })
     }
 
-    fn house(&self) -> &Arc<House> {
-        &self.handle.house
+    fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
     }
 
     /// Carries out a transaction: now if possible, and by the worker if not.
     async fn ask<T: Send + 'static>(
         &self,
-        work: impl Fn(&House, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
+        work: impl Fn(&Shared, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
-        let house = self.house();
-        house.at_home()?;
-        let done = if self.aloof { None } else { house.desk.at_once(|conn| work(house, conn)) };
+        let shared = self.shared();
+        shared.at_home()?;
+        let done =
+            if self.aloof { None } else { shared.executor.at_once(|conn| work(shared, conn)) };
         match done {
-            Some(done) => Ok(house.deliver(done?)),
+            Some(done) => Ok(shared.deliver(done?)),
             None => self.order(work).await,
         }
     }
@@ -116,19 +120,19 @@ impl File {
     /// Has the worker carry out a transaction. One that is given up before it begins is not.
     async fn order<T: Send + 'static>(
         &self,
-        work: impl Fn(&House, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
+        work: impl Fn(&Shared, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        let limit = self.house().desk.limit();
+        let limit = self.shared().executor.limit();
         let room = Arc::clone(&self.handle.room).acquire_owned().await;
-        let job = move |house: &House| {
-            let pending = house.desk.take_up();
+        let job = move |shared: &Shared| {
+            let pending = shared.executor.take_up();
             let wanted = || !reply.is_closed();
             let done =
-                wanted().then(|| house.desk.in_turn(limit, wanted, |conn| work(house, conn)));
+                wanted().then(|| shared.executor.in_turn(limit, wanted, |conn| work(shared, conn)));
             drop((pending, room)); // before the reply: the next operation need not come here
             if let Some(done) = done {
-                let _ = reply.send(done.map(|done| house.deliver(done)));
+                let _ = reply.send(done.map(|done| shared.deliver(done)));
             }
         };
         self.handle.send(Box::new(job))?;
@@ -142,12 +146,12 @@ impl File {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Entered> {
-        let process = self.house().process()?;
+        let process = self.shared().process()?;
         let owner = Owner { process, note: Some(Arc::clone(note)) };
         let (line, ticket) = (line.clone(), *ticket);
-        self.ask(move |house, conn| {
-            let done = book::enter(conn, &line, &ticket, how, &owner)?;
-            house.note(ticket.id, &done.value);
+        self.ask(move |shared, conn| {
+            let done = operations::enter(conn, &line, &ticket, how, &owner)?;
+            shared.note(ticket.id, &done.value);
             Ok(done)
         })
         .await
@@ -161,24 +165,26 @@ impl File {
         how: Enter,
     ) -> Result<Standing> {
         // Who is admitted at once needs nothing to wait with.
-        let quick = if how == Enter::Queue && !self.house().is_manned() { Enter::Try } else { how };
+        let quick =
+            if how == Enter::Queue && !self.shared().has_monitor() { Enter::Try } else { how };
         let mut entered = self.stand(line, ticket, note, quick).await?;
         let refused = matches!(entered.outcome, Ok(Standing::Waiting { seq: None, .. }));
         if refused && how == Enter::Queue {
-            self.house().try_to_man();
+            self.shared().try_start_monitor();
             entered = self.stand(line, ticket, note, how).await?;
-        } else if refused && self.bury_dead(&entered.blockers).await? {
+        } else if refused && self.remove_dead(&entered.blockers).await? {
             entered = self.stand(line, ticket, note, how).await?;
         }
         match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
             Standing::Admitted(seq) => {
                 if matches!(how, Enter::Keep(_)) {
-                    self.house().try_to_man(); // it holds for long: let it hear of an eviction
+                    // It holds for long: let it hear of an eviction.
+                    self.shared().try_start_monitor();
                 }
                 Ok(Standing::Admitted(seq))
             }
             Standing::Waiting { seq: Some(seq), again } => {
-                let again = if self.house().hears() { again } else { again.min(LOOK_AGAIN) };
+                let again = if self.shared().hears() { again } else { again.min(LOOK_AGAIN) };
                 Ok(Standing::Waiting { seq: Some(seq), again })
             }
             other => Ok(other),
@@ -186,25 +192,25 @@ impl File {
     }
 
     /// Removes the places of those of these processes that are dead. Says whether any was.
-    async fn bury_dead(&self, processes: &[rows::Process]) -> Result<bool> {
-        let dead = self.house().dead_of(processes)?;
+    async fn remove_dead(&self, processes: &[rows::Process]) -> Result<bool> {
+        let dead = self.shared().dead_of(processes)?;
         let any = !dead.is_empty();
         for process in dead {
-            while self.ask(move |_, conn| book::bury(conn, process)).await? {}
-            self.house().clear(process);
+            while self.ask(move |_, conn| operations::remove_places_of(conn, process)).await? {}
+            self.shared().clear(process);
         }
         Ok(any)
     }
 
     async fn wait(&self, line: &Name, id: TicketId) -> Result<()> {
-        let post = self.house().post(line, id)?;
+        let post = self.shared().register_wait(line, id)?;
         let outlook = {
             let line = line.clone();
-            self.ask(move |_, conn| book::outlook(conn, &line, id)).await?
+            self.ask(move |_, conn| operations::outlook(conn, &line, id)).await?
         };
         if let Outlook::Waits(processes) = outlook {
             post.watch(processes);
-            self.house().wakes.wait(id).await;
+            self.shared().wakes.wait(id).await;
         }
         Ok(())
     }
@@ -212,32 +218,32 @@ impl File {
 
 impl Handle {
     fn send(&self, job: Job) -> Result<()> {
-        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut worker = self.worker.lock();
         if worker.is_none() {
             let (jobs, inbox) = mpsc::channel::<Job>();
-            let house = Arc::clone(&self.house);
+            let shared = Arc::clone(&self.shared);
             std::thread::Builder::new()
                 .name("holdline-file".to_owned())
                 .spawn(move || {
                     for job in inbox {
-                        job(&house);
+                        job(&shared);
                     }
                 })
                 .map_err(|error| self.no_worker(&error.to_string()))?;
             *worker = Some(jobs);
         }
         // Announced before the lock is free again: nothing that comes later can be done earlier.
-        self.house.desk.announce();
+        self.shared.executor.announce();
         if worker.as_ref().is_some_and(|worker| worker.send(job).is_ok()) {
             return Ok(());
         }
-        drop(self.house.desk.take_up());
+        drop(self.shared.executor.take_up());
         *worker = None; // the next will find another
         Err(self.no_worker("it has ended"))
     }
 
     fn no_worker(&self, why: &str) -> Error {
-        let path = self.house.desk.site.name.display();
+        let path = self.shared.executor.site.name.display();
         let message = format!("the thread that writes the lock database {path} is missing: {why}");
         Error::new(ErrorKind::Unavailable, message)
     }
@@ -245,7 +251,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.house.close();
+        self.shared.close();
     }
 }
 
@@ -262,9 +268,9 @@ impl Store for File {
 
     fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
         let name = line.clone();
-        Box::pin(self.ask(move |house, conn| {
-            let done = book::leave(conn, &name, id)?;
-            house.forget(id);
+        Box::pin(self.ask(move |shared, conn| {
+            let done = operations::leave(conn, &name, id)?;
+            shared.forget(id);
             Ok(done)
         }))
     }
@@ -273,41 +279,45 @@ impl Store for File {
         Box::pin(async move { self.wait(line, id).await.map(|()| None) })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
         let line = line.clone();
         Box::pin(async move {
-            let house = self.house();
-            house.at_home()?;
+            let shared = self.shared();
+            shared.at_home()?;
             // Beside the worker, which may be waiting for its turn to write.
-            let done = house.desk.beside(|conn| book::look(conn, &line, &mut house.living()));
+            let done = shared
+                .executor
+                .beside(|conn| operations::snapshot(conn, &line, &mut shared.living()));
             if let Some(done) = done {
                 return Ok(done?.value);
             }
-            self.order(move |house, conn| book::look(conn, &line, &mut house.living())).await
+            self.order(move |shared, conn| operations::snapshot(conn, &line, &mut shared.living()))
+                .await
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
         let prefix = prefix.to_owned();
         Box::pin(async move {
-            self.house().at_home()?;
+            self.shared().at_home()?;
             // There may be very many: too long for the caller's thread.
-            self.order(move |house, conn| book::list(conn, &prefix, &mut house.living())).await
+            self.order(move |shared, conn| operations::list(conn, &prefix, &mut shared.living()))
+                .await
         })
     }
 
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
         let (name, note) = (line.clone(), note.to_owned());
-        Box::pin(self.ask(move |_, conn| book::evict(conn, &name, id, &note)))
+        Box::pin(self.ask(move |_, conn| operations::evict(conn, &name, id, &note)))
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: true,
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: true,
             swaps: false,
             crash_release: true,
             survives_failover: false,
@@ -317,18 +327,18 @@ impl Store for File {
         }
     }
 
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         // A connection that is stuck is stuck at the write lock, where another would be as well.
-        // But a disk that hangs must not hold up the keeper, which renews other stores' locks too.
+        // But a disk that hangs must not hold up the renewer, which renews other stores' locks too.
         Arc::new(File { aloof: true, ..self.clone() })
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        let _ = self.house().alarm.set(alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.shared().loss_hint.set(loss_hint);
     }
 
     fn address(&self) -> String {
-        format!("sqlite:{}", self.house().desk.site.name.display())
+        format!("sqlite:{}", self.shared().executor.site.name.display())
     }
 }
 

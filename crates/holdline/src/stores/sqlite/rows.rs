@@ -7,14 +7,14 @@
 //! What is read is checked before the kernel reckons with it: numbers that do not fit together were
 //! not written by holdline, and fail the operation.
 
-use super::fault::nonsense;
+use super::errors::nonsense;
 use crate::store::{Seq, TicketId};
 use holdline_kernel::{Head, Place, Places, Time};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::sync::Arc;
 
-/// Names a process by the beacon that it holds. Random, and never used again.
+/// Names a process by the liveness lock that it holds. Random, and never used again.
 pub(super) type Process = u64;
 
 /// What is kept with a place.

@@ -1,8 +1,8 @@
 //! What is in a database of ours: making it, knowing it, and bringing an older one up to date.
 
-use super::base::Site;
-use super::beacon::any_lit;
-use super::fault::refused;
+use super::database::Site;
+use super::errors::refused;
+use super::liveness::any_lit;
 use super::machine;
 use crate::error::{Error, ErrorKind, Result};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -23,7 +23,7 @@ pub(super) fn know(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()
         (APPLICATION, 1) => extend(conn)?,
         (APPLICATION, version) => return Ok(Err(newer(site, version))),
         (0, 0) => {
-            if let Err(error) = furnish(site, conn)? {
+            if let Err(error) = create_schema(site, conn)? {
                 return Ok(Err(error));
             }
         }
@@ -38,7 +38,7 @@ fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
 }
 
 /// Makes our tables in an empty database. Whoever is killed on the way leaves it empty.
-fn furnish(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>> {
+fn create_schema(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>> {
     let tables = |conn: &Connection| -> rusqlite::Result<u32> {
         conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
     };

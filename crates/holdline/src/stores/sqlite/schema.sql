@@ -20,7 +20,7 @@ CREATE TABLE place (
   id      BLOB    NOT NULL,
   weight  INTEGER NOT NULL,
   expires INTEGER NOT NULL,
-  process INTEGER NOT NULL,  -- which beacon is held by its owner
+  process INTEGER NOT NULL,  -- which liveness lock is held by its owner
   deep    INTEGER NOT NULL,  -- 1 if 16 or more stood before it when it came
   note    TEXT    NOT NULL,
   PRIMARY KEY (name, seq)

@@ -8,7 +8,7 @@
 
 use super::dialect::Dialect;
 use crate::error::{Error, ErrorKind, Result};
-use crate::stores::tls::{self, Papers};
+use crate::stores::tls::{self, TlsOptions};
 use crate::stores::url::{self, Secret, some};
 use std::fmt;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct Address {
     /// The session that is asked for.
     pub(super) session: Duration,
     pub(super) tls: bool,
-    pub(super) papers: Papers,
+    pub(super) tls_options: TlsOptions,
 }
 
 /// How a user shows who it is.
@@ -75,7 +75,7 @@ impl Address {
             mixed: false,
             session: SESSION,
             tls: scheme == "zks",
-            papers: Papers::default(),
+            tls_options: TlsOptions::default(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -87,12 +87,12 @@ impl Address {
         if address.user.is_some() && address.password.is_none() {
             return Err(invalid("has a user, but no password; see password_file"));
         }
-        address.papers.check(address.tls).map_err(invalid)?;
+        address.tls_options.check(address.tls).map_err(invalid)?;
         Ok(address)
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        if self.papers.set(key, value).map_err(|why| invalid(&why))? {
+        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
             return Ok(());
         }
         match (key, value) {

@@ -9,16 +9,17 @@
 //! permits from before its first request until it is known what became of that. When there are
 //! that many, further acquisitions wait, and have sent nothing if they are given up.
 
-use super::fault::Zk;
-use super::house::{House, spawn};
-use super::leave::LIMIT;
-use super::line::Member;
-use super::record::Record;
+use super::errors::ZkError;
+use super::layout::Member;
+use super::release::LIMIT;
+use super::shared::{Shared, spawn};
+use super::ticket_record::TicketRecord;
 use crate::clock;
 use crate::error::Result;
 use crate::store::TicketId;
+use crate::sync::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -33,7 +34,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 
 /// The nodes of one line that carry a ticket.
 type Found = HashMap<TicketId, Vec<String>>;
-type Waiting = oneshot::Sender<Result<Arc<Found>, Zk>>;
+type Waiting = oneshot::Sender<Result<Arc<Found>, ZkError>>;
 
 /// What bounds the work of a store, and what is shared in it.
 #[derive(Debug)]
@@ -64,11 +65,11 @@ impl Default for Cleanup {
 
 impl Cleanup {
     fn waiting(&self) -> MutexGuard<'_, HashMap<String, Vec<Waiting>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     pub(super) fn unsent(&self) -> MutexGuard<'_, Unsent> {
-        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unsent.lock()
     }
 
     /// Those who wait for the next list of a line. None if there are none, and then the task is
@@ -114,14 +115,14 @@ impl Unsent {
 
 /// Notes when it is dropped that nothing was sent for a ticket, unless something is.
 pub(super) struct Unstarted<'a> {
-    house: &'a House,
+    shared: &'a Shared,
     id: Option<TicketId>,
 }
 
 impl<'a> Unstarted<'a> {
-    pub(super) fn new(house: &'a House, id: TicketId) -> Self {
-        house.cleanup.unsent().take(id);
-        Unstarted { house, id: Some(id) }
+    pub(super) fn new(shared: &'a Shared, id: TicketId) -> Self {
+        shared.cleanup.unsent().take(id);
+        Unstarted { shared, id: Some(id) }
     }
 
     /// Something will be sent, or was.
@@ -133,12 +134,12 @@ impl<'a> Unstarted<'a> {
 impl Drop for Unstarted<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.house.cleanup.unsent().add(id);
+            self.shared.cleanup.unsent().add(id);
         }
     }
 }
 
-impl House {
+impl Shared {
     /// The nodes of a line that carry a ticket, as they are after all that was sent before.
     pub(super) async fn listed(
         self: &Arc<Self>,
@@ -163,7 +164,7 @@ impl House {
         match clock::within(clock::now().after(time), told).await {
             Some(Ok(Ok(found))) => Ok(found.get(&id).cloned().unwrap_or_default()),
             Some(Ok(Err(error))) => Err(self.error(error)),
-            Some(Err(_)) | None => Err(self.error(Zk::Timeout)),
+            Some(Err(_)) | None => Err(self.error(ZkError::Timeout)),
         }
     }
 
@@ -183,8 +184,8 @@ impl House {
         Ok(removed)
     }
 
-    async fn list_now(self: &Arc<Self>, parent: &str) -> Result<Arc<Found>, Zk> {
-        let session = self.session(LIMIT).await.map_err(|_| Zk::ConnectionLoss)?;
+    async fn list_now(self: &Arc<Self>, parent: &str) -> Result<Arc<Found>, ZkError> {
+        let session = self.session(LIMIT).await.map_err(|_| ZkError::ConnectionLoss)?;
         let children = self.list_synced(&session, parent, LIMIT).await?;
         let mut found = Found::new();
         for child in children {
@@ -197,11 +198,11 @@ impl House {
 }
 
 /// Lists a line for those who wait for that, until nobody does.
-async fn list(house: Weak<House>, parent: String) {
-    while let Some(house) = house.upgrade() {
-        let Ok(_turn) = house.cleanup.lists.acquire().await else { return };
-        let Some(waiting) = house.cleanup.next(&parent) else { return };
-        let found = house.list_now(&parent).await;
+async fn list(shared: Weak<Shared>, parent: String) {
+    while let Some(shared) = shared.upgrade() {
+        let Ok(_turn) = shared.cleanup.lists.acquire().await else { return };
+        let Some(waiting) = shared.cleanup.next(&parent) else { return };
+        let found = shared.list_now(&parent).await;
         for one in waiting {
             let _ = one.send(found.clone());
         }
@@ -209,18 +210,18 @@ async fn list(house: Weak<House>, parent: String) {
 }
 
 /// Removes the node of a ticket that has lapsed, however long that takes.
-pub(super) async fn sweep(house: Weak<House>, record: Arc<Record>) {
+pub(super) async fn sweep(shared: Weak<Shared>, record: Arc<TicketRecord>) {
     let mut pause = PAUSES.0;
-    while let Some(house) = house.upgrade() {
-        let Ok(turn) = house.cleanup.sweeps.acquire().await else { return };
-        match house.remove(&record, Duration::from_secs(1)).await {
-            Ok(_) => return house.forget(&record),
+    while let Some(shared) = shared.upgrade() {
+        let Ok(turn) = shared.cleanup.sweeps.acquire().await else { return };
+        match shared.remove(&record, Duration::from_secs(1)).await {
+            Ok(_) => return shared.forget(&record),
             Err(error) => {
                 tracing::debug!(%error, name = %record.line, "a place that lapsed is still there");
             }
         }
         drop(turn);
-        drop(house);
+        drop(shared);
         tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         pause = (pause * 2).min(PAUSES.1);
     }

@@ -5,12 +5,12 @@
 //! any time.
 
 use super::address::Address;
-use super::attach::{Failure, Ident, introduce};
-use super::codes::Zk;
+use super::connection::{Answer, Connection, Reply, State};
+use super::handshake::{Failure, SessionId, introduce};
 use super::jute::{Acl, Stat, Writer};
-use super::link::{Answer, Link, Reply, State};
-use super::watches::{Kind, Watch};
-use super::wire::op;
+use super::transport::op;
+use super::watch_registry::{Kind, Watch};
+use super::zk_error::ZkError;
 use crate::clock;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 /// A session with the servers. It is closed when this is dropped.
 pub(super) struct Client {
-    link: Arc<Link>,
+    connection: Arc<Connection>,
     pub(super) id: i64,
     /// How long the servers keep it without hearing of us.
     pub(super) length: Duration,
@@ -41,12 +41,12 @@ const NEXT: Duration = Duration::from_millis(300);
 
 impl Client {
     /// A new session, of the first server that gives one; each is asked once, and has `silence` for
-    /// each step of that. [`Zk::NoHosts`] is that nobody listens at any of the addresses.
-    pub(super) async fn connect(address: &Address, silence: Duration) -> Result<Client, Zk> {
+    /// each step of that. [`ZkError::NoHosts`] is that nobody listens at any of the addresses.
+    pub(super) async fn connect(address: &Address, silence: Duration) -> Result<Client, ZkError> {
         let mut hosts = address.hosts.clone();
         fastrand::shuffle(&mut hosts);
-        let new = &Ident::new(address.session);
-        let mut failure = Zk::NoHosts;
+        let new = &SessionId::new(address.session);
+        let mut failure = ZkError::NoHosts;
         let (mut hosts, mut tries) = (hosts.iter(), FuturesUnordered::new());
         loop {
             // One that is silent does not keep the next one from being asked.
@@ -59,19 +59,20 @@ impl Client {
             tokio::select! {
                 biased;
                 Some((host, outcome)) = tries.next() => match outcome {
-                    Ok((wire, ident)) => {
-                        let Ident { id, length, .. } = ident;
-                        let link = Link::new(address.clone(), silence, wire, ident);
-                        return Ok(Client { link, id, length });
+                    Ok((transport, ident)) => {
+                        let SessionId { id, length, .. } = ident;
+                        let address = address.clone();
+                        let connection = Connection::new(address, silence, transport, ident);
+                        return Ok(Client { connection, id, length });
                     }
                     Err(Failure::Absent) => {}
-                    Err(Failure::Over(Zk::AuthFailed)) => return Err(Zk::AuthFailed),
+                    Err(Failure::Over(ZkError::AuthFailed)) => return Err(ZkError::AuthFailed),
                     Err(why) => {
                         tracing::debug!(%host, %why, "no session with ZooKeeper");
                         failure = match (failure, why) {
-                            (known @ Zk::Stranger(..), _) => known,
-                            (_, Failure::Over(stranger @ Zk::Stranger(..))) => stranger,
-                            _ => Zk::ConnectionLoss,
+                            (known @ ZkError::Stranger(..), _) => known,
+                            (_, Failure::Over(stranger @ ZkError::Stranger(..))) => stranger,
+                            _ => ZkError::ConnectionLoss,
                         };
                     }
                 },
@@ -87,16 +88,16 @@ impl Client {
 
     /// How it goes with the connection.
     pub(super) fn states(&self) -> watch::Receiver<State> {
-        self.link.states()
+        self.connection.states()
     }
 
     fn ask<T>(
         &self,
         op: i32,
         body: Writer,
-        read: fn(Result<Answer, Zk>) -> Result<T, Zk>,
+        read: fn(Result<Answer, ZkError>) -> Result<T, ZkError>,
     ) -> Reply<T> {
-        self.link.ask(op, body.0, None, read)
+        self.connection.ask(op, body.0, None, read)
     }
 
     /// Makes a node, and tells its path, which for a sequential one has the number behind it.
@@ -116,18 +117,18 @@ impl Client {
     }
 
     /// Makes a node without data, and those above it that are missing. It may be there.
-    pub(super) async fn mkdir(&self, path: &str, mode: Mode, acl: Acl) -> Result<(), Zk> {
+    pub(super) async fn mkdir(&self, path: &str, mode: Mode, acl: Acl) -> Result<(), ZkError> {
         // Up to the first that is there, and down again: what is there need not let us in.
         let mut end = path.len();
         loop {
             match self.create(&path[..end], &[], mode, acl).await {
-                Ok(_) | Err(Zk::NodeExists) if end == path.len() => return Ok(()),
-                Ok(_) | Err(Zk::NodeExists) => {
+                Ok(_) | Err(ZkError::NodeExists) if end == path.len() => return Ok(()),
+                Ok(_) | Err(ZkError::NodeExists) => {
                     let next = path[end + 1..].find('/');
                     end = next.map_or(path.len(), |at| end + 1 + at);
                 }
-                Err(Zk::NoNode) => match path[..end].rfind('/') {
-                    None | Some(0) => return Err(Zk::NoNode),
+                Err(ZkError::NoNode) => match path[..end].rfind('/') {
+                    None | Some(0) => return Err(ZkError::NoNode),
                     Some(at) => end = at,
                 },
                 Err(error) => return Err(error),
@@ -158,10 +159,10 @@ impl Client {
     pub(super) fn get_and_watch_data(&self, path: &str) -> Reply<(Vec<u8>, Watch)> {
         let body = Writer::default().text(path).bool(true);
         let watch = Some((Kind::Data, path.to_owned()));
-        self.link.ask(op::GET_DATA, body.0, watch, |answer| {
+        self.connection.ask(op::GET_DATA, body.0, watch, |answer| {
             let mut answer = answer?;
             let data = answer.body().bytes()?.to_vec();
-            Ok((data, answer.watch.take().ok_or(Zk::Garbled)?))
+            Ok((data, answer.watch.take().ok_or(ZkError::Garbled)?))
         })
     }
 
@@ -169,7 +170,7 @@ impl Client {
     pub(super) fn check_stat(&self, path: &str) -> Reply<Option<Stat>> {
         self.ask(op::EXISTS, Writer::default().text(path).bool(false), |answer| match answer {
             Ok(answer) => answer.body().stat().map(Some),
-            Err(Zk::NoNode) => Ok(None),
+            Err(ZkError::NoNode) => Ok(None),
             Err(error) => Err(error),
         })
     }
@@ -192,7 +193,8 @@ impl Client {
     pub(super) fn watch_children(&self, path: &str) -> Reply<Watch> {
         let body = Writer::default().text(path).bool(true);
         let watch = Some((Kind::Children, path.to_owned()));
-        self.link.ask(op::GET_CHILDREN, body.0, watch, |answer| answer?.watch.ok_or(Zk::Garbled))
+        self.connection
+            .ask(op::GET_CHILDREN, body.0, watch, |answer| answer?.watch.ok_or(ZkError::Garbled))
     }
 
     /// Lets the server catch up with its leader.
@@ -201,7 +203,7 @@ impl Client {
     }
 
     /// Checks in a transaction of its own that a node is there.
-    pub(super) fn check(&self, path: &str) -> Reply<Result<(), Zk>> {
+    pub(super) fn check(&self, path: &str) -> Reply<Result<(), ZkError>> {
         let body = part(Writer::default(), op::CHECK).text(path).int(ANY);
         self.multi(body)
     }
@@ -214,7 +216,7 @@ impl Client {
         mode: Mode,
         acl: Acl,
         old: &str,
-    ) -> Reply<Result<(), Zk>> {
+    ) -> Reply<Result<(), ZkError>> {
         let body = creation(part(Writer::default(), op::CREATE), new, data, mode, acl);
         self.multi(part(body, op::DELETE).text(old).int(ANY))
     }
@@ -226,13 +228,13 @@ impl Client {
         path: &str,
         data: &[u8],
         version: i32,
-    ) -> Reply<Result<(), Zk>> {
+    ) -> Reply<Result<(), ZkError>> {
         let body = part(Writer::default(), op::SET_DATA).text(path).bytes(data).int(version);
         self.multi(part(body, op::DELETE).text(old).int(ANY))
     }
 
     /// A transaction. The inner result is what a quorum has agreed on.
-    fn multi(&self, parts: Writer) -> Reply<Result<(), Zk>> {
+    fn multi(&self, parts: Writer) -> Reply<Result<(), ZkError>> {
         self.ask(op::MULTI, end(parts), |answer| {
             let answer = answer?;
             let mut body = answer.body();
@@ -240,11 +242,11 @@ impl Client {
             loop {
                 let (kind, done, _code) = (body.int()?, body.bool()?, body.int()?);
                 match (kind, done) {
-                    (_, true) => return Err(Zk::Garbled),
+                    (_, true) => return Err(ZkError::Garbled),
                     (REFUSED, _) => {}
                     _ => return Ok(Ok(())),
                 }
-                if let Some(why) = Zk::of(body.int()?) {
+                if let Some(why) = ZkError::of(body.int()?) {
                     return Ok(Err(why));
                 }
             }
@@ -254,7 +256,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.link.close();
+        self.connection.close();
     }
 }
 

@@ -160,7 +160,15 @@ mod tests {
 
     fn ticket(weight: u32, capacity: u32) -> Ticket {
         let lease = Duration::from_secs(1);
-        Ticket { id: TicketId(5), weight, capacity, lease, patience: lease, span: 1, floor: 0 }
+        Ticket {
+            id: TicketId(5),
+            weight,
+            capacity,
+            lease,
+            wait_lease: lease,
+            token_count: 1,
+            min_token: 0,
+        }
     }
 
     #[test]

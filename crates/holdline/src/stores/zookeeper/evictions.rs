@@ -6,10 +6,10 @@
 //! left alone, and so are nodes that we may not write.
 
 use super::client::Client;
-use super::fault::Zk;
-use super::house::House;
-use super::leave::LIMIT;
+use super::errors::ZkError;
+use super::release::LIMIT;
 use super::session::Session;
+use super::shared::Shared;
 use crate::error::Result;
 use crate::store::{EVICTIONS_KEPT, Eviction, TicketId};
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,7 @@ fn add(data: &[u8], id: TicketId, note: &str) -> Option<Vec<u8>> {
     serde_json::to_vec(&Data { holdline: 1, evictions }).ok()
 }
 
-impl House {
+impl Shared {
     /// The evictions of a line.
     pub(super) async fn evictions(&self, session: &Session, parent: &str) -> Vec<Eviction> {
         let asked = self.ask(session, LIMIT, || session.client.get_data(parent)).await;
@@ -99,8 +99,8 @@ impl House {
             match self.ask(session, LIMIT, write).await {
                 Ok(Ok(())) => return Ok(true),
                 // Another eviction came first; or this one was done, and the answer was lost.
-                Ok(Err(Zk::BadVersion)) => {}
-                Ok(Err(Zk::NoNode)) if tries == 0 => {}
+                Ok(Err(ZkError::BadVersion)) => {}
+                Ok(Err(ZkError::NoNode)) if tries == 0 => {}
                 _ => break,
             }
         }

@@ -4,7 +4,7 @@
 //! own words, on connections of their own.
 
 use super::address::Address;
-use super::codes::Stranger;
+use super::zk_error::Stranger;
 use futures_util::future::Either;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

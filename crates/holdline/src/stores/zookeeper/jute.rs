@@ -3,7 +3,7 @@
 //!
 //! What comes from outside is never trusted: a length is believed only as far as there are bytes.
 
-use super::codes::Zk;
+use super::zk_error::ZkError;
 
 /// What is to be sent.
 #[derive(Debug, Default)]
@@ -66,42 +66,42 @@ pub(super) enum Acl {
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Zk> {
-        let (first, rest) = self.0.split_first_chunk().ok_or(Zk::Garbled)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ZkError> {
+        let (first, rest) = self.0.split_first_chunk().ok_or(ZkError::Garbled)?;
         self.0 = rest;
         Ok(*first)
     }
 
-    pub(super) fn int(&mut self) -> Result<i32, Zk> {
+    pub(super) fn int(&mut self) -> Result<i32, ZkError> {
         self.take().map(i32::from_be_bytes)
     }
 
-    pub(super) fn long(&mut self) -> Result<i64, Zk> {
+    pub(super) fn long(&mut self) -> Result<i64, ZkError> {
         self.take().map(i64::from_be_bytes)
     }
 
-    pub(super) fn bool(&mut self) -> Result<bool, Zk> {
+    pub(super) fn bool(&mut self) -> Result<bool, ZkError> {
         self.take().map(|[byte]| byte != 0)
     }
 
     /// Bytes; none at all are as good as an empty lot.
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Zk> {
-        let len = usize::try_from(self.int()?.max(0)).map_err(|_| Zk::Garbled)?;
-        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Zk::Garbled)?;
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], ZkError> {
+        let len = usize::try_from(self.int()?.max(0)).map_err(|_| ZkError::Garbled)?;
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(ZkError::Garbled)?;
         self.0 = rest;
         Ok(bytes)
     }
 
-    pub(super) fn text(&mut self) -> Result<&'a str, Zk> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Zk::Garbled)
+    pub(super) fn text(&mut self) -> Result<&'a str, ZkError> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| ZkError::Garbled)
     }
 
-    pub(super) fn texts(&mut self) -> Result<Vec<String>, Zk> {
+    pub(super) fn texts(&mut self) -> Result<Vec<String>, ZkError> {
         // As many as come: room is made for no more than there are bytes.
         (0..self.int()?).map(|_| self.text().map(str::to_owned)).collect()
     }
 
-    pub(super) fn stat(&mut self) -> Result<Stat, Zk> {
+    pub(super) fn stat(&mut self) -> Result<Stat, ZkError> {
         let (czxid, _mzxid) = (self.long()?, self.long()?);
         let (_ctime, _mtime) = (self.long()?, self.long()?);
         let (version, _cversion, _aversion) = (self.int()?, self.int()?, self.int()?);
@@ -163,17 +163,17 @@ mod tests {
         let stat = Stat { czxid: 1, pzxid: 11, version: 5, ephemeral_owner: 8 };
         assert_eq!(Reader(&written.0).stat(), Ok(stat));
         for len in 0..written.0.len() {
-            assert_eq!(Reader(&written.0[..len]).stat(), Err(Zk::Garbled), "{len} bytes");
+            assert_eq!(Reader(&written.0[..len]).stat(), Err(ZkError::Garbled), "{len} bytes");
         }
     }
 
     #[test]
     fn hostile_lengths_are_errors() {
         for bytes in [&b""[..], b"\0\0\0", b"\0\0\0\x02a", b"\x7f\xff\xff\xffabc"] {
-            assert_eq!(Reader(bytes).bytes(), Err(Zk::Garbled), "{bytes:?}");
-            assert_eq!(Reader(bytes).texts(), Err(Zk::Garbled), "{bytes:?}");
+            assert_eq!(Reader(bytes).bytes(), Err(ZkError::Garbled), "{bytes:?}");
+            assert_eq!(Reader(bytes).texts(), Err(ZkError::Garbled), "{bytes:?}");
         }
-        assert_eq!(Reader(b"\0\0\0\x01\xff").text(), Err(Zk::Garbled), "no UTF-8");
+        assert_eq!(Reader(b"\0\0\0\x01\xff").text(), Err(ZkError::Garbled), "no UTF-8");
         assert_eq!(Reader(b"\xff\xff\xff\xff").bytes(), Ok(&b""[..]), "that is none");
         assert_eq!(Reader(b"\x80\0\0\0").texts(), Ok(Vec::new()));
     }

@@ -6,64 +6,67 @@
 //! costs nothing per lock.
 //!
 //! ```text
-//! mod.rs --> enter.rs keep.rs leave.rs look.rs   what is asked of the line
-//!                 |  evictions.rs                    notes about places that were removed
-//!                 |  ahead.rs watch.rs               who is ahead, and when that changes
-//!                 |  others.rs                       who would not see us
-//!                 |  line.rs dialect.rs path.rs      how it looks there: names, numbers, paths
-//!                 |  record.rs                       what is known here of a ticket
+//! mod.rs --> acquire.rs renew.rs release.rs inspect.rs   what is asked of the line
+//!                 |  evictions.rs               notes about places that were removed
+//!                 |  predecessors.rs            who is ahead; ticket_watch.rs: when that changes
+//!                 |  others.rs                  who would not see us
+//!                 |  layout.rs dialect.rs path.rs   how it looks there: names, numbers, paths
+//!                 |  ticket_record.rs           what this process knows of a ticket
 //!                 v
-//!            house.rs cleanup.rs                 tickets, and who looks after them
-//!                 |  session.rs                      one session, and until when it lasts
+//!            shared.rs cleanup.rs               tickets, and their upkeep
+//!                 |  session.rs                 one session, and until when it lasts
 //!                 v
-//!            client.rs                       what can be asked of the servers
-//!                 |  link.rs watches.rs              the connection of the moment, and its task
-//!                 |  attach.rs sasl.rs tls.rs        making one
-//!                 |  identify.rs                     what else answers there
-//!                 |  wire.rs jute.rs                 how it looks in bytes
+//!            client.rs                          what can be asked of the servers
+//!                 |  connection.rs              the connection of the moment, and its task
+//!                 |  watch_registry.rs          who wants to be told of a change
+//!                 |  handshake.rs sasl.rs tls.rs   making a connection
+//!                 |  identify.rs                what else answers there
+//!                 |  transport.rs jute.rs       how it looks in bytes
 //!                 v
-//!            address.rs codes.rs fault.rs    where the servers are, and what they say
+//!            address.rs zk_error.rs errors.rs   where the servers are, and what they say
 //! ```
 
+mod acquire;
 mod address;
-mod ahead;
-mod attach;
 mod cleanup;
 mod client;
-mod codes;
+mod connection;
 mod dialect;
-mod enter;
+mod errors;
 mod evictions;
-mod fault;
-mod house;
+mod handshake;
 mod identify;
+mod inspect;
 mod jute;
-mod keep;
-mod leave;
-mod line;
-mod link;
-mod look;
+mod layout;
 mod others;
 mod path;
-mod record;
+mod predecessors;
+mod release;
+mod renew;
 mod sasl;
 mod session;
+mod shared;
+mod ticket_record;
+mod ticket_watch;
 mod tls;
-mod watch;
-mod watches;
-mod wire;
+mod transport;
+mod watch_registry;
+mod zk_error;
 
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{Alarm, Async, Enter, Promises, Seq, Standing, Store, Ticket, TicketId, View};
-use house::House;
+use crate::store::{
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+};
+use shared::Shared;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A store in ZooKeeper.
 #[derive(Clone, Debug)]
 pub struct ZooKeeper {
-    house: Arc<House>,
+    shared: Arc<Shared>,
 }
 
 impl ZooKeeper {
@@ -79,8 +82,8 @@ impl ZooKeeper {
         let (scheme, rest) = url.split_once(':').unwrap_or(("zookeeper", url));
         let address = address::Address::read(scheme, rest)?;
         tls::check(&address)?;
-        house::start()?;
-        Ok(ZooKeeper { house: House::new(address) })
+        shared::start()?;
+        Ok(ZooKeeper { shared: Shared::new(address) })
     }
 }
 
@@ -92,62 +95,64 @@ impl Store for ZooKeeper {
         note: &'a Arc<str>,
         how: Enter,
     ) -> Async<'a, Standing> {
-        Box::pin(async move { self.house.enter(&enter::Request { line, ticket, note, how }).await })
+        Box::pin(
+            async move { self.shared.enter(&acquire::Request { line, ticket, note, how }).await },
+        )
     }
 
     fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(self.house.leave(line, id))
+        Box::pin(self.shared.leave(line, id))
     }
 
     fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
             // One that is not known is to be asked about, not waited for.
-            let Some(record) = self.house.find(id) else { return Ok(None) };
+            let Some(record) = self.shared.find(id) else { return Ok(None) };
             record.listen();
             record.news.notified().await;
             Ok(None)
         })
     }
 
-    fn look<'a>(&'a self, line: &'a Name) -> Async<'a, View> {
-        Box::pin(self.house.look(line))
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(self.shared.snapshot(line))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(self.house.list(prefix))
+        Box::pin(self.shared.list(prefix))
     }
 
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
-        Box::pin(self.house.evict(line, id, note))
+        Box::pin(self.shared.evict(line, id, note))
     }
 
-    fn promises(&self) -> Promises {
-        Promises {
-            queues: true,
-            fences: true,
-            wakes: true,
-            weights: true,
-            spans: false, // no two places can be reserved by one node
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: false, // no two places can be reserved by one node
             swaps: false,
             crash_release: false,
             survives_failover: true,
             survives_restart: true,
             lease_min: Duration::from_millis(500),
-            lease_max: session::longest_lease(self.house.address.session),
+            lease_max: session::longest_lease(self.shared.address.session),
         }
     }
 
     /// The same: its connection is looked after by a thread of its own.
-    fn twin(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Arc<dyn Store> {
         Arc::new(self.clone())
     }
 
-    fn alarm(&self, alarm: Alarm) {
-        let _ = self.house.alarm.0.set(alarm);
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.shared.loss_hint.0.set(loss_hint);
     }
 
     fn address(&self) -> String {
-        self.house.address.to_string()
+        self.shared.address.to_string()
     }
 }
 

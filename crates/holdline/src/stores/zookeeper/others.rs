@@ -1,12 +1,12 @@
 //! Recipes of other clients that use a line's node in ways of their own. They would not see us, so
 //! a lock there would be held twice: it is refused, and its holder is warned if they come later.
 
-use super::enter::Request;
-use super::fault::Zk;
-use super::house::House;
-use super::line::{self, Member, Told};
-use super::record::Record;
+use super::acquire::Request;
+use super::errors::ZkError;
+use super::layout::{self, Member, NodeData};
 use super::session::Session;
+use super::shared::Shared;
+use super::ticket_record::TicketRecord;
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn is_bare(child: &str) -> bool {
     child.len() == 32 && child.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-impl House {
+impl Shared {
     /// The recipe of others that uses a line's node, if there is one. Asks only if a child looks
     /// like that.
     async fn recipe(
@@ -32,12 +32,12 @@ impl House {
         parent: &str,
         children: &[String],
         time: Duration,
-    ) -> Result<Option<&'static str>, Zk> {
+    ) -> Result<Option<&'static str>, ZkError> {
         let client = &session.client;
         let list = async |child: &str| {
             let path = format!("{parent}/{child}");
             match self.ask(session, time, || client.list_children(&path)).await {
-                Err(Zk::NoNode) => Ok(None),
+                Err(ZkError::NoNode) => Ok(None),
                 listed => listed.map(Some),
             }
         };
@@ -51,12 +51,15 @@ impl House {
         // On its way to its first lease. A lock of ours may be called so, too: the data tell.
         if has("locks")
             && !has("leases")
-            && let Some(first) = list("locks").await?.and_then(|locks| line::members(&locks).pop())
+            && let Some(first) =
+                list("locks").await?.and_then(|locks| layout::members(&locks).pop())
         {
             let path = format!("{parent}/locks/{}", first.child);
             match self.ask(session, time, || client.get_data(&path)).await {
-                Ok((data, _)) if Told::read(&data).capacity.is_none() => return Ok(Some(CURATOR)),
-                Ok(_) | Err(Zk::NoNode) => {}
+                Ok((data, _)) if NodeData::read(&data).capacity.is_none() => {
+                    return Ok(Some(CURATOR));
+                }
+                Ok(_) | Err(ZkError::NoNode) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -66,7 +69,7 @@ impl House {
                 Ok((data, _)) if !data.is_empty() && data.iter().all(u8::is_ascii_digit) => {
                     return Ok(Some(KAZOO));
                 }
-                Ok(_) | Err(Zk::NoNode) => {}
+                Ok(_) | Err(ZkError::NoNode) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -77,7 +80,7 @@ impl House {
     pub(super) async fn check_recipes(
         &self,
         request: &Request<'_>,
-        record: &Record,
+        record: &TicketRecord,
         children: &[String],
     ) -> Result<()> {
         let (session, parent) = (&record.session, &record.parent);
@@ -99,10 +102,10 @@ impl House {
     }
 
     /// Looks for clients that have come to a held lock and would not see it.
-    async fn visit(&self, record: &Record) -> Result<(), Zk> {
+    async fn visit(&self, record: &TicketRecord) -> Result<(), ZkError> {
         let (session, parent) = (&record.session, &record.parent);
         let children = self.ask(session, LIMIT, || session.client.list_children(parent)).await?;
-        let members = line::members(&children);
+        let members = layout::members(&children);
         let (child, recipe) = match self.blind(&members) {
             Some(member) => (member.child.as_str(), member.family.name()),
             None => match self.recipe(session, parent, &children, LIMIT).await? {
@@ -126,10 +129,10 @@ impl House {
 }
 
 /// Looks after one held lock.
-pub(super) async fn patrol(house: Weak<House>, record: Arc<Record>) {
-    let Some(house) = house.upgrade() else { return };
-    if let Ok(_turn) = house.cleanup.patrols.try_acquire()
-        && let Err(error) = house.visit(&record).await
+pub(super) async fn patrol(shared: Weak<Shared>, record: Arc<TicketRecord>) {
+    let Some(shared) = shared.upgrade() else { return };
+    if let Ok(_turn) = shared.cleanup.patrols.try_acquire()
+        && let Err(error) = shared.visit(&record).await
     {
         tracing::debug!(%error, name = %record.line, "could not look who has come");
     }

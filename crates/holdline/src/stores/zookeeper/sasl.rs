@@ -1,7 +1,7 @@
 //! DIGEST-MD5 (RFC 2831), by which ZooKeeper's servers know users that are not in nodes' ACLs by a
 //! digest. MD5 is theirs, not ours: whoever wants secrecy uses TLS.
 
-use super::codes::Zk;
+use super::zk_error::ZkError;
 use std::fmt::Write;
 
 /// What the servers call themselves, wherever they are.
@@ -19,9 +19,9 @@ impl Digest {
         user: &str,
         password: &str,
         challenge: &[u8],
-    ) -> Result<(Self, Vec<u8>), Zk> {
+    ) -> Result<(Self, Vec<u8>), ZkError> {
         let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|_| Zk::AuthFailed)?;
+        getrandom::fill(&mut random).map_err(|_| ZkError::AuthFailed)?;
         Self::answer_with(user, password, challenge, &hex(&random))
     }
 
@@ -30,16 +30,16 @@ impl Digest {
         password: &str,
         challenge: &[u8],
         own: &str,
-    ) -> Result<(Self, Vec<u8>), Zk> {
+    ) -> Result<(Self, Vec<u8>), ZkError> {
         let challenge = directives(challenge)?;
         let said = |key: &str| {
             let found = challenge.iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
             found.map(|(_, value)| value.as_str())
         };
-        let nonce = said("nonce").ok_or(Zk::AuthFailed)?;
+        let nonce = said("nonce").ok_or(ZkError::AuthFailed)?;
         let auth = said("qop").is_none_or(|qop| qop.split(',').any(|one| one.trim() == "auth"));
         if said("algorithm") != Some("md5-sess") || !auth {
-            return Err(Zk::AuthFailed);
+            return Err(ZkError::AuthFailed);
         }
         let realm = said("realm").unwrap_or_default();
         let who = [&latin(user)[..], b":", &latin(realm), b":", &latin(password)].concat();
@@ -61,10 +61,10 @@ impl Digest {
     }
 
     /// Whether the server has shown that it knows the password.
-    pub(super) fn check(&self, answer: &[u8]) -> Result<(), Zk> {
+    pub(super) fn check(&self, answer: &[u8]) -> Result<(), ZkError> {
         let answer = directives(answer)?;
         let shown = answer.iter().any(|(key, value)| key == "rspauth" && *value == self.expected);
-        if shown { Ok(()) } else { Err(Zk::AuthFailed) }
+        if shown { Ok(()) } else { Err(ZkError::AuthFailed) }
     }
 }
 
@@ -86,22 +86,22 @@ fn quoted(text: &str) -> String {
 }
 
 /// Reads `key=value,key="value"`.
-fn directives(bytes: &[u8]) -> Result<Vec<(String, String)>, Zk> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Zk::AuthFailed)?;
+fn directives(bytes: &[u8]) -> Result<Vec<(String, String)>, ZkError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| ZkError::AuthFailed)?;
     let (mut all, mut rest) = (Vec::new(), text.chars().peekable());
     while rest.peek().is_some() {
         let key: String = rest.by_ref().take_while(|c| *c != '=').collect();
         let mut value = String::new();
         if rest.next_if_eq(&'"').is_some() {
             loop {
-                match rest.next().ok_or(Zk::AuthFailed)? {
+                match rest.next().ok_or(ZkError::AuthFailed)? {
                     '"' => break,
-                    '\\' => value.push(rest.next().ok_or(Zk::AuthFailed)?),
+                    '\\' => value.push(rest.next().ok_or(ZkError::AuthFailed)?),
                     c => value.push(c),
                 }
             }
             if rest.next().is_some_and(|c| c != ',') {
-                return Err(Zk::AuthFailed);
+                return Err(ZkError::AuthFailed);
             }
         } else {
             value.extend(rest.by_ref().take_while(|c| *c != ','));
@@ -121,7 +121,7 @@ mod tests {
         let read: Vec<_> = read.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(read, [("realm", "a,\"b"), ("nonce", "x"), ("qop", "auth,auth-int")]);
         for bad in [&br#"realm="a"#[..], br#"realm="a\"#, br#"realm="a"b"#, b"\xff"] {
-            assert_eq!(directives(bad), Err(Zk::AuthFailed), "{bad:?}");
+            assert_eq!(directives(bad), Err(ZkError::AuthFailed), "{bad:?}");
         }
     }
 
@@ -149,6 +149,6 @@ mod tests {
         assert!(answer.contains("username=\"m\\\"e\""), "{answer}");
         assert!(answer.contains(",response=a1d1505c8765642b79515e38101fc2b5,"), "{answer}");
         assert_eq!(digest.check(b"rspauth=d4496fb19a5b38da368693002458f87c"), Ok(()));
-        assert_eq!(digest.check(b"rspauth=0"), Err(Zk::AuthFailed));
+        assert_eq!(digest.check(b"rspauth=0"), Err(ZkError::AuthFailed));
     }
 }

@@ -5,20 +5,21 @@
 //! The leader ends a session that it has not heard of for its length. But that a server answers us
 //! does not mean that the leader hears of us: a follower answers reads and pings by itself, also
 //! while it is cut off from the others, and tells the leader only every half tick whom it has seen.
-//! So we count for ourselves, from *signs of life*: requests that are answered only after a quorum
+//! So we count for ourselves, from *heartbeats*: requests that are answered only after a quorum
 //! has agreed on them (a transaction that checks a version, and changes nothing).
 //!
 //! A sign that was answered shows that the leader of that moment knew our server, and had got from
-//! it all that it sent earlier on. That includes the news of an earlier sign of life, if that was
-//! answered long enough before this one was sent for the server to have passed it on ([`PASSED_ON`]
-//! is more than half a tick). So the leader has heard of us no earlier than that earlier sign was
-//! sent, and keeps the session for its length from then. A new leader begins all sessions anew; a
-//! deposed one cannot get a quorum; and a connection to another server tells the leader at once.
+//! it all that it sent earlier on. That includes the news of an earlier heartbeat, if that was
+//! answered long enough before this one was sent for the server to have passed it on
+//! ([`TOUCH_INTERVAL`] is more than half a tick). So the leader has heard of us no earlier than
+//! that earlier sign was sent, and keeps the session for its length from then. A new leader begins
+//! all sessions anew; a deposed one cannot get a quorum; and a connection to another server tells
+//! the leader at once.
 
 use super::address::Address;
 use super::client::Client;
-use super::fault::{self, Zk};
-use super::link::State;
+use super::connection::State;
+use super::errors::{self, ZkError};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use holdline_kernel::Time;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 /// After this time a server has told the leader of us, if its tick is no longer than 2.5 s.
-const PASSED_ON: Duration = Duration::from_millis(1500);
+const TOUCH_INTERVAL: Duration = Duration::from_millis(1500);
 /// What a round trip may take without making anybody wait.
 const TRIP: Duration = Duration::from_millis(400);
 
@@ -48,7 +49,7 @@ pub(super) struct Session {
     pub(super) id: i64,
     /// How long the servers keep it without hearing of us.
     pub(super) length: Duration,
-    /// Where to give signs of life.
+    /// Where to give heartbeats.
     root: String,
     life: watch::Sender<Life>,
     /// The servers say that there is no such session, and so no nodes of it.
@@ -57,20 +58,20 @@ pub(super) struct Session {
     over: watch::Sender<bool>,
 }
 
-/// After what time a sign of life has been passed on, in a session of this length: a tick is never
+/// After what time a heartbeat has been passed on, in a session of this length: a tick is never
 /// longer than half of the shortest session that a server gives, unless it is told otherwise.
-fn passed_on(length: Duration) -> Duration {
-    PASSED_ON.min(length * 3 / 10)
+fn touch_interval(length: Duration) -> Duration {
+    TOUCH_INTERVAL.min(length * 3 / 10)
 }
 
 /// The longest lease that a session of this length can always vouch for.
 pub(super) fn longest_lease(length: Duration) -> Duration {
-    length.saturating_sub(passed_on(length) * 2).saturating_sub(TRIP.min(length / 10))
+    length.saturating_sub(touch_interval(length) * 2).saturating_sub(TRIP.min(length / 10))
 }
 
 impl Session {
-    /// A new session. [`Zk::NoHosts`] is that nobody listens at any of the addresses.
-    pub(super) async fn open(address: &Address) -> Result<Self, Zk> {
+    /// A new session. [`ZkError::NoHosts`] is that nobody listens at any of the addresses.
+    pub(super) async fn open(address: &Address) -> Result<Self, ZkError> {
         let silence =
             (address.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
         let sent = clock::now();
@@ -99,8 +100,8 @@ impl Session {
     }
 
     /// A server has said something by which it is over.
-    pub(super) fn fail(&self, why: &Zk) {
-        if *why == Zk::SessionExpired {
+    pub(super) fn fail(&self, why: &ZkError) {
+        if *why == ZkError::SessionExpired {
             self.ended.store(true, Ordering::Release);
         }
         self.lose();
@@ -143,23 +144,23 @@ impl Session {
         }
     }
 
-    /// Gives signs of life until it is lost or over.
+    /// Gives heartbeats until it is lost or over.
     pub(super) async fn run(self: Arc<Self>, lost: impl Fn(i64)) {
-        let passed_on = passed_on(self.length);
+        let touch_interval = touch_interval(self.length);
         let limit = (self.length / 6).min(Duration::from_secs(2));
         let mut states = self.client.states();
         let mut over = self.over.subscribe();
-        let mut signs = Signs::default();
+        let mut heartbeats = Heartbeats::default();
         loop {
             let ended = async { over.wait_for(|over| *over).await.map(drop) };
             tokio::select! {
                 _ = ended => return,
-                () = tokio::time::sleep(passed_on) => {}
+                () = tokio::time::sleep(touch_interval) => {}
                 () = self.wanted.notified() => tokio::time::sleep(Duration::from_millis(20)).await,
                 changed = states.changed() => {
                     let state = *states.borrow();
                     if state == State::Ended {
-                        self.fail(&Zk::SessionExpired);
+                        self.fail(&ZkError::SessionExpired);
                     }
                     if changed.is_err() || matches!(state, State::Over | State::Ended) {
                         break;
@@ -170,23 +171,23 @@ impl Session {
                 break;
             }
             let sent = clock::now();
-            let sign = self.sign();
+            let sign = self.heartbeat();
             let outcome = tokio::time::timeout(limit, sign).await;
             match outcome {
                 Ok(Ok(())) => {
-                    if let Some(heard) = signs.answered(sent, clock::now(), passed_on) {
+                    if let Some(heard) = heartbeats.answered(sent, clock::now(), touch_interval) {
                         self.confirm(heard);
                     }
                 }
-                Ok(Err(error)) if fault::is_over(&error) => {
+                Ok(Err(error)) if errors::is_over(&error) => {
                     self.fail(&error);
                     break;
                 }
                 Ok(Err(error)) => {
-                    tracing::debug!(%error, "a sign of life was not answered");
+                    tracing::debug!(%error, "a heartbeat was not answered");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
-                Err(_) => tracing::debug!("a sign of life was not answered in time"),
+                Err(_) => tracing::debug!("a heartbeat was not answered in time"),
             }
         }
         self.lose();
@@ -194,7 +195,7 @@ impl Session {
     }
 
     /// A transaction that changes nothing, but needs a quorum.
-    async fn sign(&self) -> Result<(), Zk> {
+    async fn heartbeat(&self) -> Result<(), ZkError> {
         // Refused by a quorum is as good.
         self.client.check(&self.root).await.map(drop)
     }
@@ -224,16 +225,16 @@ impl Session {
     }
 }
 
-/// Signs of life that were answered, and may show more when a later one is.
+/// Heartbeats of life that were answered, and may show more when a later one is.
 #[derive(Default)]
-struct Signs(VecDeque<(Time, Time)>);
+struct Heartbeats(VecDeque<(Time, Time)>);
 
-impl Signs {
+impl Heartbeats {
     /// One was answered. Since when, at the latest, has the leader heard of us?
-    fn answered(&mut self, sent: Time, answered: Time, passed_on: Duration) -> Option<Time> {
+    fn answered(&mut self, sent: Time, answered: Time, touch_interval: Duration) -> Option<Time> {
         let mut heard = None;
         while let Some((first, answer)) = self.0.front()
-            && answer.after(passed_on) <= sent
+            && answer.after(touch_interval) <= sent
         {
             heard = Some(*first);
             self.0.pop_front();
@@ -265,9 +266,9 @@ mod tests {
     #[test]
     fn a_sign_counts_when_a_later_one_shows_that_it_was_passed_on() {
         let at = |millis: u64| Time(millis * 1_000_000);
-        let mut signs = Signs::default();
+        let mut heartbeats = Heartbeats::default();
         let mut answered =
-            |sent, answer| signs.answered(at(sent), at(answer), Duration::from_millis(100));
+            |sent, answer| heartbeats.answered(at(sent), at(answer), Duration::from_millis(100));
         assert_eq!(answered(0, 10), None);
         assert_eq!(answered(50, 60), None, "too soon after the first");
         assert_eq!(answered(109, 120), None, "by a hair");

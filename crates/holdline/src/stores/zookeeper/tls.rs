@@ -1,7 +1,7 @@
 //! TLS, in builds with the feature `zookeeper-tls`.
 
 use super::address::Address;
-use super::wire::Socket;
+use super::transport::Socket;
 use crate::error::{Error, ErrorKind, Result};
 use tokio::net::TcpStream;
 
@@ -55,7 +55,7 @@ mod with {
                 Error::because(ErrorKind::Invalid, message, error)
             })?;
         }
-        address.papers.config(address).map(drop)
+        address.tls_options.config(address).map(drop)
     }
 
     /// The socket, made secret if that is asked for: with the certificates as they stand in the
@@ -68,7 +68,7 @@ mod with {
         if !address.tls {
             return Ok(Box::new(socket));
         }
-        let config = address.papers.config(address).map_err(|error| error.to_string())?;
+        let config = address.tls_options.config(address).map_err(|error| error.to_string())?;
         let name = name(host).map_err(|error| error.to_string())?;
         let connecting = TlsConnector::from(Arc::new(config)).connect(name, socket);
         Ok(Box::new(connecting.await.map_err(|error| error.to_string())?))

@@ -1,8 +1,8 @@
 //! The clients of an outage run, in processes of their own, and how they fare.
 
 use super::party::{PART, Part, election, mutex};
-use crate::crew::{process, soon};
 use crate::judge::Folder;
+use crate::workers::{process, soon};
 use holdline_checker::{Event, Op, Phase, Reason};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -163,7 +163,7 @@ fn look(url: &str, run: &str) -> Vec<String> {
         for lock in [mutex(run), election(run)] {
             seen.push(match client.inspect(&lock).await {
                 Ok(info) => {
-                    let say = |party: &holdline::Party| {
+                    let say = |party: &holdline::Participant| {
                         let name = party.note.label.clone().unwrap_or_default();
                         format!("{name} {} for {:?}", party.token, party.expires_in)
                     };

@@ -9,9 +9,9 @@ pub(crate) mod stores;
 
 use crate::breakages::kind;
 use crate::judge::{Folder, in_short, keep};
-use crate::pulse;
 use crate::run::{number, turn};
-use crate::tally::Tally;
+use crate::stall_detector;
+use crate::stats::Tally;
 use crowd::Crowd;
 use holdline_checker::{
     Event, Expect, FaultKind, Fences, History, Op, Phase, Rule, Unpromised, Writer, check,
@@ -87,7 +87,8 @@ fn one(row: &Row, plan: Plan) {
     let name = format!("outages-{}-{}", row.name, std::process::id());
     let pen = Writer::open(&folder.path().join("history.jsonl"), &name, "injector").unwrap();
     let crowd = Crowd::gather(&folder, &name, &subject.url(), LEASE);
-    let pulse = pulse::Pulse::start(&folder.path().join("history.jsonl"), &name, None);
+    let pulse =
+        stall_detector::StallDetector::start(&folder.path().join("history.jsonl"), &name, None);
     let mut scene = Scene { row, name, folder, pen, subject, crowd, took: Vec::new() };
     scene.all_served("at the start");
     for turn in 0..plan.rounds.0.max(plan.rounds.1) {
@@ -175,7 +176,7 @@ impl Scene<'_> {
             let mutex = holdline::Mutex::new(&client, lock).lease(LEASE);
             let guard = runtime.block_on(mutex.lock_within(Duration::from_secs(60))).unwrap();
             let guard = guard.unwrap_or_else(|| panic!("{}: nobody gets {lock}", self.name));
-            let fences = client.promises().fences;
+            let fences = client.capabilities().fencing_tokens;
             let granted = event(Op::Probe, Phase::Ok);
             let granted = if fences { granted.fence(guard.token()) } else { granted };
             self.pen.write(granted).unwrap();
@@ -201,20 +202,21 @@ impl Scene<'_> {
         }
         // Who gets no time writes down late that it was told.
         let rules = vec![Rule::R5, Rule::R9, Rule::R12];
-        expect.unpromised.push(Unpromised { fault: pulse::kind(), rules });
+        expect.unpromised.push(Unpromised { fault: stall_detector::kind(), rules });
         expect.loss_slack_ns = u64::try_from(LEASE.as_nanos()).unwrap() / 2;
         expect
     }
 
     fn judge(self) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let promises = runtime.block_on(holdline::open(&self.subject.url())).unwrap().promises();
-        let expect = self.expect(promises.queues, promises.fences);
+        let capabilities =
+            runtime.block_on(holdline::open(&self.subject.url())).unwrap().capabilities();
+        let expect = self.expect(capabilities.fair_queue, capabilities.fencing_tokens);
         let path = self.folder.path().join("history.jsonl");
         let mut history = History::read(&path).unwrap();
         let tally = Tally::of(&history.events);
-        let order = promises.queues.then(|| order::kept(&history.events));
-        pulse::settle(&mut history);
+        let order = capabilities.fair_queue.then(|| order::kept(&history.events));
+        stall_detector::settle(&mut history);
         keep(&self.folder.path().join("judged.jsonl"), &history, &expect);
         let report = check(&history, &expect);
         let took: Vec<u128> = self.took.iter().map(Duration::as_millis).collect();

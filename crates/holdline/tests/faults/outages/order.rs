@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// How long a waiter may be silent, in milliseconds.
-const PATIENCE: u64 = 3000;
+const WAIT_LEASE: u64 = 3000;
 
 /// What became of the places.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub(super) fn kept(events: &[Event]) -> Order {
         match (event.op, event.ph, event.fence) {
             (Op::Acquire, Phase::Ok, _) => wait.granted = Some(event.t),
             (Op::Enqueue, Phase::Ok, Some(place)) => {
-                if let Some(silence) = event.ttl_ms.filter(|silence| *silence < PATIENCE) {
+                if let Some(silence) = event.ttl_ms.filter(|silence| *silence < WAIT_LEASE) {
                     let (process, n, old) = (&event.process, event.n, wait.places.last());
                     order.broken.push(format!(
                         "{process}, attempt {n}: place {old:?} became {place} after {silence} ms"

@@ -2,9 +2,9 @@
 //! with a client of its own, who go on until the process's input ends.
 
 use crate::client::{deadline, opened, until_input_ends};
-use crate::errand::Grip;
-use crate::pulse::Pulse;
-use crate::witness::{ATTEMPT, Witness};
+use crate::recording_store::{ATTEMPT, RecordingStore};
+use crate::stall_detector::StallDetector;
+use crate::workload::Grip;
 use fastrand::Rng;
 use holdline::{Client, Election, Mutex};
 use holdline_checker::{Event, Op, Phase, Reason, Writer};
@@ -57,7 +57,7 @@ fn party() {
 
 async fn act(part: &Part) {
     let stop = until_input_ends();
-    let _pulse = Pulse::start(&part.history, &part.run, None);
+    let _pulse = StallDetector::start(&part.history, &part.run, None);
     let mut tasks = tokio::task::JoinSet::new();
     for name in part.waiters.iter().chain(&part.standbys) {
         let leads = part.standbys.contains(name);
@@ -92,8 +92,8 @@ impl Actor {
     async fn new(part: &Part, name: &str, leads: bool, stop: &Arc<AtomicBool>) -> Self {
         let pen = Arc::new(Writer::open(&part.history, &part.run, name).unwrap());
         let opened = opened(&part.url).await;
-        let witness = Witness::new(Arc::clone(opened.store()), Arc::clone(&pen), false);
-        let client = Client::new(Arc::new(witness));
+        let recorder = RecordingStore::new(Arc::clone(opened.store()), Arc::clone(&pen), false);
+        let client = Client::new(Arc::new(recorder));
         reached(&client).await;
         let lock = if leads { election(&part.run) } else { mutex(&part.run) };
         let lease = Duration::from_millis(part.lease_ms);
@@ -116,11 +116,11 @@ impl Actor {
                 Ok(guard) => {
                     let granted = event(Phase::Ok).owner(&guard.ticket().0.to_string());
                     let granted = granted.deadline(deadline(&guard).unwrap_or(0));
-                    let fenced = self.client.promises().fences;
+                    let fenced = self.client.capabilities().fencing_tokens;
                     self.write(if fenced { granted.fence(guard.token()) } else { granted });
                     let began = tokio::time::Instant::now();
                     self.hold(n, guard, &mut dice).await;
-                    if !self.client.promises().queues {
+                    if !self.client.capabilities().fair_queue {
                         // Without an order, it would have the lock again before anybody looks.
                         let held = began.elapsed();
                         sleep(held + Duration::from_millis(dice.u64(..1000))).await;

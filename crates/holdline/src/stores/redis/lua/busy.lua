@@ -7,7 +7,7 @@ if string.byte(head) == 1 then
   local _, _, _, _, _, _, expires = struct.unpack('<Bddddddd', head)
   return now < expires and 1 or 0
 end
-if string.byte(head) == 3 then -- a few: see many.lua
+if string.byte(head) == 3 then -- a few: see queue.lua
   local at = 74
   while at < #head do
     local _, _, expires, size = struct.unpack('<dddI4', head, at)

@@ -1,5 +1,5 @@
 -- Takes, keeps or renews a place, and says how it stands. One round trip. Its head is enter_head.lua
--- or, when many lines are dealt with in one call, together.lua.
+-- or, when many lines are dealt with in one call, batch.lua.
 --
 -- line: the line's key. wants: numbers, packed. tail: the ticket's id, then 'channel note'. `how` is
 -- -1 to try, -2 to queue, else the seq to keep. Answers seq if admitted; {1, seq or 0, time until

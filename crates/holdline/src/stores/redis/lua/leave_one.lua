@@ -1,10 +1,10 @@
 -- Gives a place up. One round trip. Its head is leave_head.lua or, when many lines are dealt with in
--- one call, together.lua.
+-- one call, batch.lua.
 --
 -- line: the line's key. id: the ticket's. rest: the time in ms to keep an idle line. barred_for: if
--- given, for how long to bar the ticket. cue: a channel of the asker's, or empty: see many.lua.
+-- given, for how long to bar the ticket. reply_order_channel: a channel of the asker's, or empty: see queue.lua.
 -- Answers 1 if there was a place, else 0. This first part deals with a line of one place, see
--- enter_one.lua; and with the first of a few, see many.lua, when the second is then admitted and
+-- enter_one.lua; and with the first of a few, see queue.lua, when the second is then admitted and
 -- nobody else: what handing a mutex over is. The general way does the same, but somebody waits for
 -- this, and it takes a third of the time.
 local head = call('GETEX', line)
@@ -53,9 +53,9 @@ if kind == 3 and not barred_for and string.sub(head, 102, 133) == id then
     end
     local words = second + 60
     local channel = string.sub(head, words, string.find(head, ' ', words, true) - 1)
-    if cue ~= '' then
-      redis.pcall('PUBLISH', cue, '')
-      cue = ''
+    if reply_order_channel ~= '' then
+      redis.pcall('PUBLISH', reply_order_channel, '')
+      reply_order_channel = ''
     end
     redis.pcall('PUBLISH', channel, 'w' .. string.sub(head, second + 28, words - 1)
       .. string.sub(head, second + 8, second + 15))

@@ -1,0 +1,134 @@
+//! A store that counts what is asked of the one behind it.
+
+use holdline::Name;
+use holdline::store::{
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Passes everything on, and counts it. The background handle counts apart, and in bursts.
+#[derive(Debug)]
+pub(crate) struct CountingStore {
+    inner: Arc<dyn Store>,
+    counts: Arc<Counts>,
+    renewer: bool,
+}
+
+/// What was counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Round trips: enter and leave, by callers and by the renewer.
+    calls: AtomicU64,
+    bursts: Mutex<Vec<Burst>>,
+    /// So many renewals are all of them, and end a burst as well.
+    whole: usize,
+}
+
+/// Renewals that came close together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Burst {
+    pub(crate) first: Instant,
+    pub(crate) last: Instant,
+    pub(crate) renewals: usize,
+}
+
+/// A pause this long between two renewals ends a burst.
+const PAUSE: Duration = Duration::from_millis(50);
+
+impl Counts {
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bursts(&self) -> MutexGuard<'_, Vec<Burst>> {
+        self.bursts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn renewed(&self, first: Instant, last: Instant) {
+        let mut bursts = self.bursts();
+        match bursts.last_mut() {
+            Some(burst)
+                if burst.renewals < self.whole
+                    && first.saturating_duration_since(burst.last) < PAUSE =>
+            {
+                burst.first = burst.first.min(first);
+                burst.last = burst.last.max(last);
+                burst.renewals += 1;
+            }
+            _ => bursts.push(Burst { first, last, renewals: 1 }),
+        }
+    }
+}
+
+impl CountingStore {
+    /// In front of this store, for so many locks.
+    pub(crate) fn new(inner: Arc<dyn Store>, whole: usize) -> (Arc<Self>, Arc<Counts>) {
+        let counts = Arc::new(Counts { whole, ..Counts::default() });
+        (Arc::new(CountingStore { inner, counts: Arc::clone(&counts), renewer: false }), counts)
+    }
+}
+
+impl Store for CountingStore {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        self.counts.calls.fetch_add(1, Ordering::Relaxed);
+        if !self.renewer {
+            return self.inner.enter(line, ticket, note, how);
+        }
+        Box::pin(async move {
+            let first = Instant::now();
+            let standing = self.inner.enter(line, ticket, note, how).await;
+            self.counts.renewed(first, Instant::now());
+            standing
+        })
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        self.counts.calls.fetch_add(1, Ordering::Relaxed);
+        self.inner.leave(line, id)
+    }
+
+    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
+        self.inner.watch(line, id)
+    }
+
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        self.inner.snapshot(line)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        self.inner.list(prefix)
+    }
+
+    fn evict<'a>(
+        &'a self,
+        line: &'a Name,
+        id: TicketId,
+        reason: &'a str,
+    ) -> Async<'a, Option<Seq>> {
+        self.inner.evict(line, id, reason)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn background_handle(&self) -> Arc<dyn Store> {
+        let (inner, counts) = (self.inner.background_handle(), Arc::clone(&self.counts));
+        Arc::new(CountingStore { inner, counts, renewer: true })
+    }
+
+    /// The store behind has its alarm from the client that opened it.
+    fn on_loss_hint(&self, _alarm: LossHint) {}
+
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+}

@@ -1,0 +1,219 @@
+//! From asking for the lock to having it, or not: the wait, what is said during it, and how it
+//! ends.
+
+use crate::context::Contact;
+use crate::duration;
+use crate::exit::{Exit, Failure};
+use crate::held::Hold;
+use crate::lock_kind::{LockKind, Terms, WaitLimit};
+use crate::participant;
+use crate::printer::{Printer, When};
+use crate::signals::{self, Signals};
+use holdline::{Client, LockInfo, Participant};
+use serde_json::json;
+use std::future::{Future, pending};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// After this time it is worth saying for whom we wait; and from then on, this often.
+const NEWS: Duration = Duration::from_secs(1);
+/// How long giving up a place may take before we end anyway; it lapses by itself then.
+const SETTLING: Duration = Duration::from_secs(2);
+/// The same beyond the end of the wait that was asked for, also for finding out who has the lock.
+const BEYOND: Duration = Duration::from_millis(150);
+/// The same while the store does not answer.
+const AWAY: Duration = Duration::from_millis(20);
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) contact: &'a Contact,
+    pub(crate) name: &'a str,
+    pub(crate) lock_kind: &'a LockKind,
+    pub(crate) terms: &'a Terms,
+    /// Until when, if there is a limit; in the past for a single try.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) no_wait: bool,
+    pub(crate) busy: Exit,
+    pub(crate) printer: Printer,
+}
+
+/// Does `work` unless a signal comes first.
+pub(crate) async fn unless_signalled<T>(
+    signals: &mut Signals,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        signal = signals.next() => {
+            let name = signals::name(signal);
+            let message = format!("{name} ended the wait; the command was not run");
+            let exit = Exit::signal(signal.as_raw());
+            Err(Failure::new(exit, "interrupted", message).expected())
+        }
+        result = work => result,
+    }
+}
+
+impl Ask<'_> {
+    /// Takes the lock; fails if it is not to be had in time, or if a signal ends the wait. Then no
+    /// place is left in the line.
+    pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<Hold, Failure> {
+        let result = unless_signalled(signals, self.acquire_with_news()).await;
+        if result.is_err() {
+            // A store that is away cannot be told now; the place lapses by itself.
+            let away = self.client.unavailable_for().is_some();
+            let limit = if away { AWAY } else { SETTLING.min(self.rest()) };
+            let _ = timeout(limit, self.client.settle()).await;
+        }
+        result
+    }
+
+    /// How long what comes after the wait may take.
+    fn rest(&self) -> Duration {
+        let end = if self.no_wait { Some(self.contact.until) } else { self.deadline };
+        end.map_or(Duration::MAX, |end| {
+            (end + BEYOND).saturating_duration_since(Instant::now()).max(BEYOND)
+        })
+    }
+
+    async fn acquire_with_news(&self) -> Result<Hold, Failure> {
+        let wait_limit = match self.deadline {
+            _ if self.no_wait => WaitLimit::None,
+            Some(deadline) => WaitLimit::Within(deadline.saturating_duration_since(Instant::now())),
+            None => WaitLimit::Endless,
+        };
+        let taken = self.lock_kind.acquire(self.client, self.name, self.terms, wait_limit);
+        let mut news = News { ask: self, shown: false, last: None };
+        let taken = tokio::select! {
+            biased;
+            taken = taken => taken,
+            missing = self.contact.missing() => return Err(missing),
+            () = news.tell() => unreachable!("news never end"),
+        };
+        drop(news);
+        match taken? {
+            Some(hold) => Ok(hold),
+            None => Err(self.busy().await),
+        }
+    }
+
+    /// The failure that says who has the lock.
+    async fn busy(&self) -> Failure {
+        let look = timeout(NEWS.min(self.rest()), self.client.inspect(self.name)).await;
+        let holder = look.ok().and_then(Result::ok).as_ref().and_then(held_by);
+        let message = format!(
+            "lock \"{}\" in {} was not acquired{}: {}",
+            self.name,
+            self.client.address(),
+            if self.no_wait { "" } else { " in time" },
+            holder.unwrap_or_else(|| "others were before us".to_owned()),
+        );
+        Failure::new(self.busy, "busy", message).expected()
+    }
+}
+
+/// Says for whom we wait, while we wait.
+struct News<'a> {
+    ask: &'a Ask<'a>,
+    shown: bool,
+    last: Option<String>,
+}
+
+impl News<'_> {
+    async fn tell(&mut self) {
+        let printer = self.ask.printer;
+        if !printer.is_live() && !printer.says(When::Verbosely) {
+            pending::<()>().await;
+        }
+        loop {
+            sleep(NEWS).await;
+            // A store that cannot be asked now is the acquisition's business.
+            match self.ask.client.inspect(self.ask.name).await {
+                Ok(info) => self.show(&info),
+                Err(error) => self.show_outage(&error),
+            }
+        }
+    }
+
+    /// Says since when the store has been away.
+    fn show_outage(&mut self, error: &holdline::Error) {
+        let Ask { client, name, printer, .. } = self.ask;
+        let Some(away) = client.unavailable_for() else { return };
+        let line = format!(
+            "waiting for lock \"{name}\": {} has not answered for {}",
+            client.address(),
+            duration::show(away)
+        );
+        if printer.is_live() {
+            self.show_live(&line);
+        } else if self.last.as_deref() != Some("away") {
+            let fields = json!({
+                "name": name,
+                "unavailable_for": away.as_secs_f64(),
+                "error": format!("{error:#}"),
+            });
+            printer.say(When::Verbosely, "unavailable", &line, fields);
+            self.last = Some("away".to_owned());
+        }
+    }
+
+    fn show_live(&mut self, line: &str) {
+        let end = self.ask.deadline;
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| format!("; giving up in {}", duration::show(left)));
+        Printer::live(&format!("holdline: {line}{}", left.unwrap_or_default()));
+        self.shown = true;
+    }
+
+    fn show(&mut self, info: &LockInfo) {
+        let Ask { client, name, printer, .. } = self.ask;
+        let holder = held_by(info).unwrap_or_else(|| "it is free".to_owned());
+        let place = place(info);
+        let in_line = place.map(|place| format!("; place {place} in line")).unwrap_or_default();
+        let line =
+            format!("waiting for lock \"{name}\" in {}: {holder}{in_line}", client.address());
+        if printer.is_live() {
+            self.show_live(&line);
+            return;
+        }
+        let first = info.holders.first();
+        let key = format!("{:?}", first.map(|participant| participant.id));
+        if self.last.as_ref() != Some(&key) {
+            let holders: Vec<_> = info.holders.iter().map(participant::json).collect();
+            let fields = json!({ "name": name, "holders": holders, "place": place });
+            printer.say(When::Verbosely, "waiting", &line, fields);
+            self.last = Some(key);
+        }
+    }
+}
+
+impl Drop for News<'_> {
+    fn drop(&mut self) {
+        if self.shown {
+            Printer::live("");
+        }
+    }
+}
+
+/// "it is held by ...", if it is.
+fn held_by(info: &LockInfo) -> Option<String> {
+    let first = info.holders.first()?;
+    let age = participant::age(first).map(|age| format!(" for {age}")).unwrap_or_default();
+    let others = match info.holders.len() - 1 {
+        0 => String::new(),
+        n => format!(", and {n} more"),
+    };
+    Some(format!("it is held by {}{age}{others}", participant::who(first)))
+}
+
+/// Where we stand, counted from 1.
+fn place(info: &LockInfo) -> Option<usize> {
+    let uname = rustix::system::uname();
+    let host = uname.nodename().to_string_lossy();
+    let is_us = |participant: &Participant| {
+        participant.note.pid == std::process::id() && participant.note.host == host
+    };
+    info.waiters.iter().position(is_us).map(|at| at + 1)
+}

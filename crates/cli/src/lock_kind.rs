@@ -1,0 +1,187 @@
+//! What kind of lock is asked for: a mutex, a side of a read-write lock, or permits.
+
+use crate::exit::Failure;
+use crate::held::Hold;
+use clap::Args;
+use holdline::{Client, Election, LockInfo, Mutex, RwLock, Semaphore};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What a read-write lock holds in all, which its writer takes alone.
+const WHOLE: u32 = 1 << 30;
+
+/// The flags. Without any of them it is a mutex.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LockKind {
+    /// Share the lock with other --shared holders (read lock)
+    ///
+    /// A name that is used with --shared must be used with --shared or --exclusive everywhere.
+    #[arg(long, short = 's', conflicts_with_all = ["exclusive", "permits"])]
+    shared: bool,
+
+    /// Keep --shared holders out as well (write lock)
+    #[arg(long, short = 'x', conflicts_with = "permits")]
+    exclusive: bool,
+
+    /// Take k of n permits, so that several may run at a time
+    ///
+    /// `--permits 1/4` lets four run. All users of the name must give the same n.
+    #[arg(long, value_name = "K/N")]
+    permits: Option<Permits>,
+}
+
+/// `k/n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Permits {
+    take: u32,
+    of: u32,
+}
+
+impl FromStr for Permits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers =
+            text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+        match numbers {
+            Some((take, of)) if (1..=of).contains(&take) && of <= WHOLE => Ok(Permits { take, of }),
+            Some(_) => Err("take at least 1 permit, and at most all of them".to_owned()),
+            None => Err("write how many of how many, as in 1/4".to_owned()),
+        }
+    }
+}
+
+/// The options that all kinds have.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) lease: Duration,
+    /// How long before a rival can be let in we are told.
+    pub(crate) margin: Duration,
+    pub(crate) label: Option<String>,
+    /// A candidate's value, if this is an election.
+    pub(crate) value: Option<String>,
+}
+
+/// How long to wait for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitLimit {
+    None,
+    Within(Duration),
+    Endless,
+}
+
+/// Waits on a recipe in one of three ways.
+macro_rules! take {
+    ($wait_limit:expr, $now:expr, $within:expr, $ever:expr) => {
+        match $wait_limit {
+            WaitLimit::None => $now.await,
+            WaitLimit::Within(time) => $within(time).await,
+            WaitLimit::Endless => $ever.await.map(Some),
+        }
+    };
+}
+
+/// Sets the options that all recipes have.
+macro_rules! on {
+    ($recipe:expr, $terms:expr) => {{
+        let recipe = $recipe.lease($terms.lease).margin($terms.margin);
+        match &$terms.label {
+            Some(label) => recipe.label(label),
+            None => recipe,
+        }
+    }};
+}
+
+impl LockKind {
+    /// A mutex, which is also what an election is.
+    pub(crate) const MUTEX: LockKind = LockKind { shared: false, exclusive: false, permits: None };
+
+    /// Weight and capacity.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        match self.permits {
+            Some(Permits { take, of }) => (take, of),
+            None if self.shared => (1, WHOLE),
+            None if self.exclusive => (WHOLE, WHOLE),
+            None => (1, 1),
+        }
+    }
+
+    /// Takes the lock. `None` if it was not to be had.
+    pub(crate) async fn acquire(
+        &self,
+        client: &Client,
+        name: &str,
+        terms: &Terms,
+        wait_limit: WaitLimit,
+    ) -> holdline::Result<Option<Hold>> {
+        if let Some(value) = &terms.value {
+            let race = on!(Election::new(client, name), terms);
+            let now = race.campaign_within(value, Duration::ZERO);
+            let within = |time| race.campaign_within(value, time);
+            return Ok(take!(wait_limit, now, within, race.campaign(value))?.map(Hold::Leader));
+        }
+        if let Some(Permits { take, of }) = self.permits {
+            let lock = on!(Semaphore::new(client, name, of), terms);
+            let within = |time| lock.acquire_within(take, time);
+            let guard = take!(wait_limit, lock.try_acquire(take), within, lock.acquire(take))?;
+            return Ok(guard.map(Hold::Plain));
+        }
+        if self.shared || self.exclusive {
+            let lock = on!(RwLock::new(client, name), terms);
+            if self.shared {
+                let within = |time| lock.read_within(time);
+                let guard = take!(wait_limit, lock.try_read(), within, lock.read())?;
+                return Ok(guard.map(Hold::Plain));
+            }
+            let within = |time| lock.write_within(time);
+            let guard = take!(wait_limit, lock.try_write(), within, lock.write())?;
+            return Ok(guard.map(Hold::Write));
+        }
+        let lock = on!(Mutex::new(client, name), terms);
+        let within = |time| lock.lock_within(time);
+        let guard = take!(wait_limit, lock.try_lock(), within, lock.lock())?;
+        Ok(guard.map(Hold::Plain))
+    }
+
+    /// Whether it would be had at once, by what the store shows.
+    pub(crate) fn is_free(&self, info: &LockInfo) -> Result<bool, Failure> {
+        let (weight, capacity) = self.numbers();
+        if info.capacity == 0 {
+            return Ok(true);
+        }
+        if info.capacity != capacity {
+            return Err(Failure::usage(format!(
+                "lock \"{}\" is in use as {}, but was asked about as {}; all users of a name must \
+                 agree",
+                info.name,
+                kind(info.capacity),
+                kind(capacity)
+            )));
+        }
+        let parties = info.holders.iter().chain(&info.waiters);
+        let taken: u64 = parties.map(|participant| u64::from(participant.weight)).sum();
+        Ok(taken + u64::from(weight) <= u64::from(capacity))
+    }
+}
+
+/// What a lock of this capacity is called.
+pub(crate) fn kind(capacity: u32) -> String {
+    match capacity {
+        1 => "a mutex".to_owned(),
+        WHOLE => "a read-write lock (--shared, --exclusive)".to_owned(),
+        n => format!("a semaphore of {n} permits"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Permits;
+
+    #[test]
+    fn permits_are_some_of_some() {
+        assert_eq!("2/3".parse(), Ok(Permits { take: 2, of: 3 }));
+        for text in ["0/3", "4/3", "2", "a/b", "1/", "1/99999999999", "1/2000000000"] {
+            assert!(text.parse::<Permits>().is_err(), "{text}");
+        }
+    }
+}

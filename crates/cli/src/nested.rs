@@ -1,0 +1,136 @@
+//! Re-entrancy across processes: a command under a lock may run `holdline run` with the same name
+//! again, and does not wait for itself.
+//!
+//! The environment lists the locks held around us, one `TICKET NAME` per line. An entry is only a
+//! hint: the store is asked whether that ticket really holds. Ticket ids are random and never used
+//! again, so one that holds here is the lock that the entry means, whatever the URL looked like.
+
+use crate::env;
+use crate::exit::Failure;
+use crate::held::Hold;
+use crate::lock_kind::LockKind;
+use holdline::store::TicketId;
+use holdline::{Client, Participant, clock};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often an inherited lock is looked at: the holder around us is told at once, and ends us.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Locks that the environment says are held around us.
+#[derive(Debug, Default)]
+pub(crate) struct Around(String);
+
+impl Around {
+    /// Reads the environment.
+    pub(crate) fn read() -> Self {
+        Around(std::env::var(env::HELD).unwrap_or_default())
+    }
+
+    /// The tickets listed for this name, innermost first.
+    fn tickets<'a>(&'a self, name: &'a str) -> impl Iterator<Item = TicketId> + 'a {
+        let entries = self.0.lines().rev().filter_map(|line| line.split_once(' '));
+        entries.filter(move |(_, of)| *of == name).filter_map(|(id, _)| id.parse().ok())
+    }
+
+    /// The list with one more lock, for the command's environment.
+    pub(crate) fn with(&self, hold: &Hold, name: &str) -> String {
+        let mut list = self.0.clone();
+        let id = hold.ticket();
+        if !self.tickets(name).any(|listed| listed == id) {
+            if !list.is_empty() && !list.ends_with('\n') {
+                list.push('\n');
+            }
+            let _ = write!(list, "{id} {name}");
+        }
+        list
+    }
+
+    /// The lock of this name that is held around us, if the store agrees.
+    pub(crate) async fn find(
+        &self,
+        client: &Client,
+        name: &str,
+        lock_kind: &LockKind,
+    ) -> Result<Option<Hold>, Failure> {
+        if self.tickets(name).next().is_none() {
+            return Ok(None);
+        }
+        let sent = clock::now();
+        let info = client.inspect(name).await?;
+        let holds = |id| info.holders.iter().find(|participant| participant.id == id);
+        let Some(participant) = self.tickets(name).find_map(holds) else { return Ok(None) };
+        let (weight, capacity) = lock_kind.numbers();
+        if info.capacity != capacity || participant.weight < weight {
+            return Err(Failure::usage(format!(
+                "lock \"{name}\" is held by the holdline around this one (pid {}) in another way \
+                 than asked for here, and would wait for itself; ask for it in the same way in \
+                 both",
+                participant.note.pid
+            )));
+        }
+        let until = sent.after(participant.expires_in);
+        Ok(Some(Hold::Inherited(Inherited {
+            client: client.clone(),
+            name: name.to_owned(),
+            participant: participant.clone(),
+            until: AtomicU64::new(until.0),
+            gone: AtomicBool::new(false),
+        })))
+    }
+}
+
+/// A lock that a program around us holds and renews.
+#[derive(Debug)]
+pub(crate) struct Inherited {
+    client: Client,
+    name: String,
+    participant: Participant,
+    /// Until when it holds by what the store last said, in nanoseconds of the library's clock.
+    until: AtomicU64,
+    gone: AtomicBool,
+}
+
+impl Inherited {
+    pub(crate) fn token(&self) -> u64 {
+        self.participant.token
+    }
+
+    pub(crate) fn ticket(&self) -> TicketId {
+        self.participant.id
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        !self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Looks from time to time. The holder that we inherit from stops us when it loses the lock;
+    /// this is for a command that has outlived it.
+    pub(crate) async fn lost(&self) {
+        while self.is_valid() {
+            tokio::time::sleep(LOOK).await;
+            let sent = clock::now();
+            let look = tokio::time::timeout(LOOK, self.client.inspect(&self.name)).await;
+            match look {
+                Ok(Ok(info)) => {
+                    let there = info
+                        .holders
+                        .iter()
+                        .find(|participant| participant.id == self.participant.id);
+                    match there {
+                        Some(participant) => {
+                            self.until
+                                .store(sent.after(participant.expires_in).0, Ordering::Relaxed);
+                        }
+                        None => self.gone.store(true, Ordering::Relaxed),
+                    }
+                }
+                Ok(Err(_)) | Err(_) if clock::now().0 >= self.until.load(Ordering::Relaxed) => {
+                    self.gone.store(true, Ordering::Relaxed);
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Holders and waiters, for people and for machines. What they say about themselves is shown, never
+//! trusted.
+
+use crate::printer::clean;
+use crate::{duration, timestamp};
+use holdline::store::TicketId;
+use holdline::{LockInfo, Participant};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// As much of the id as fits a table; enough for `break`.
+pub(crate) fn short_id(id: TicketId) -> String {
+    id.to_string()[..12].to_owned()
+}
+
+/// Where it runs.
+pub(crate) fn place(participant: &Participant) -> String {
+    let note = &participant.note;
+    match (note.pid, note.host.is_empty()) {
+        (0, true) => "somebody unknown".to_owned(),
+        (0, false) => clean(&note.host),
+        (pid, true) => format!("pid {pid}"),
+        (pid, false) => format!("pid {pid} on {}", clean(&note.host)),
+    }
+}
+
+/// Where it runs, and what it is called.
+pub(crate) fn who(participant: &Participant) -> String {
+    match words(participant) {
+        Some(words) => format!("{} ({words})", place(participant)),
+        None => place(participant),
+    }
+}
+
+/// Its label and its value.
+pub(crate) fn words(participant: &Participant) -> Option<String> {
+    let note = &participant.note;
+    let value = note.value.as_deref().map(|value| format!("value {}", clean(value)));
+    let words: Vec<String> = note.label.as_deref().map(clean).into_iter().chain(value).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// How long it has held or waited, by its own clock and ours.
+pub(crate) fn age(participant: &Participant) -> Option<String> {
+    let since = participant.note.since;
+    let age = Duration::from_millis(timestamp::now().saturating_sub(since));
+    (since != 0).then(|| duration::show(age))
+}
+
+/// One of them as JSON.
+pub(crate) fn json(participant: &Participant) -> Value {
+    let until = timestamp::now() + u64::try_from(participant.expires_in.as_millis()).unwrap_or(0);
+    let note = &participant.note;
+    json!({
+        "id": participant.id.to_string(),
+        "token": participant.token,
+        "weight": participant.weight,
+        "host": note.host,
+        "pid": note.pid,
+        "label": note.label,
+        "value": note.value,
+        "since": (note.since != 0).then(|| timestamp::show(note.since)),
+        "until": timestamp::show(until),
+    })
+}
+
+/// A lock as JSON.
+pub(crate) fn info_json(info: &LockInfo) -> Value {
+    json!({
+        "name": info.name.as_str(),
+        "capacity": info.capacity,
+        "holders": info.holders.iter().map(json).collect::<Vec<_>>(),
+        "waiters": info.waiters.iter().map(json).collect::<Vec<_>>(),
+    })
+}

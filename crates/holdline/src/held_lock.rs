@@ -1,0 +1,283 @@
+//! A held lock, as its guard and the renewer share it.
+//!
+//! Its state only ever goes forward, from held to lost or released. A holder whose deadline has
+//! passed is never revived, not even by a renewal that turns out to have been in time: once
+//! [`HeldLock::is_valid`] has said no, it goes on saying no.
+
+use crate::clock;
+use crate::error::Error;
+use crate::loss::{Evicted, Loss};
+use crate::metrics;
+use crate::names::Name;
+use crate::store::{Enter, Seq, Standing, Store, StoreHandles, Ticket};
+use crate::sync::Mutex;
+use holdline_kernel::{Lease, LeaseTimer, Next, Time};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long a store may take to say whether somebody broke a lock.
+const CAUSE_TIME: Duration = Duration::from_secs(1);
+
+const HELD: u8 = 0;
+const LOST: u8 = 1;
+const RELEASED: u8 = 2;
+
+/// What is left of one acquisition once it is granted.
+pub(crate) struct HeldLock {
+    pub(crate) handles: Arc<StoreHandles>,
+    pub(crate) line: Name,
+    pub(crate) seq: Seq,
+    pub(crate) since: Time,
+    state: AtomicU8,
+    until: AtomicU64,
+    /// The store itself said that it has no such holder: a rival may be in already.
+    gone: AtomicBool,
+    /// Why it was lost, as soon as that is known for good.
+    cause: OnceLock<Loss>,
+    changing: Mutex<Changing>,
+    loss: Notify,
+}
+
+/// What renewals use and change.
+struct Changing {
+    hold: LeaseTimer,
+    ticket: Ticket,
+    note: Arc<str>,
+    /// Where the renewer's schedule has it; [`Time::NEVER`] if it does not.
+    due: Time,
+}
+
+impl HeldLock {
+    pub(crate) fn new(
+        handles: Arc<StoreHandles>,
+        line: Name,
+        ticket: Ticket,
+        note: Arc<str>,
+        seq: Seq,
+        hold: LeaseTimer,
+    ) -> Self {
+        metrics::held(1.0);
+        HeldLock {
+            handles,
+            line,
+            seq,
+            since: clock::now(),
+            state: AtomicU8::new(HELD),
+            until: AtomicU64::new(hold.until().0),
+            gone: AtomicBool::new(false),
+            cause: OnceLock::new(),
+            changing: Mutex::new(Changing { hold, ticket, note, due: Time::NEVER }),
+            loss: Notify::new(),
+        }
+    }
+
+    fn changing(&self) -> MutexGuard<'_, Changing> {
+        self.changing.lock()
+    }
+
+    pub(crate) fn until(&self) -> Time {
+        Time(self.until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        self.state.load(Ordering::Acquire) == HELD && clock::now() < self.until()
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.changing().ticket
+    }
+
+    /// When a rival may be let in, as far as we know: at once if the store said so.
+    pub(crate) fn rival_from(&self) -> Time {
+        if self.gone.load(Ordering::Acquire) {
+            return Time(0);
+        }
+        self.until().after(self.margin())
+    }
+
+    /// When the lease is over even by the slowest of clocks.
+    pub(crate) fn lapses(&self) -> Time {
+        let drift = self.changing().hold.lease().drift();
+        self.rival_from().after(drift)
+    }
+
+    /// How long before a rival can be let in the holder is told.
+    pub(crate) fn margin(&self) -> Duration {
+        self.changing().hold.lease().margin
+    }
+
+    /// Notes that the store itself said that it has no such holder.
+    pub(crate) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Why it was lost. If the store has no such holder, it is asked whether somebody broke the
+    /// lock; otherwise this answers at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub(crate) async fn cause(&self) -> Loss {
+        if let Some(cause) = self.cause.get() {
+            return cause.clone();
+        }
+        if !self.gone.load(Ordering::Acquire) {
+            return Loss::Expired;
+        }
+        let look = self.handles.store.snapshot(&self.line);
+        let Some(Ok(view)) = clock::within(clock::now().after(CAUSE_TIME), look).await else {
+            return Loss::Gone;
+        };
+        let id = self.ticket().id;
+        let broken = view.evictions.iter().rev().find(|eviction| eviction.id == id);
+        let found = broken.map_or(Loss::Gone, |eviction| {
+            let Evicted { by, reason, .. } = Evicted::read(eviction);
+            Loss::Broken { by, reason }
+        });
+        self.cause.get_or_init(|| found).clone()
+    }
+
+    /// The error that says that it was lost, and why.
+    pub(crate) async fn lost_error(&self) -> Error {
+        Error::lost(&self.line, self.cause().await)
+    }
+
+    /// Resolves when the lock is lost (or released).
+    pub(crate) async fn gone(&self) {
+        loop {
+            let mut notice = std::pin::pin!(self.loss.notified());
+            notice.as_mut().enable();
+            if !self.is_valid() {
+                return;
+            }
+            notice.await;
+        }
+    }
+
+    /// Ends it, and says whether it was still held until now.
+    pub(crate) fn release(&self) -> bool {
+        let valid = self.is_valid();
+        if self.state.swap(RELEASED, Ordering::AcqRel) == HELD {
+            metrics::released(clock::now(), self.since);
+        }
+        self.loss.notify_waiters();
+        valid
+    }
+
+    /// Marks it lost. Says whether it was held before.
+    pub(crate) fn lose(&self) -> bool {
+        let was_held =
+            self.state.compare_exchange(HELD, LOST, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        // First of all: what else is done here is others' code, and may take its time, or panic.
+        self.loss.notify_waiters();
+        if was_held {
+            metrics::lost(clock::now(), self.since);
+            let gone = self.gone.load(Ordering::Acquire);
+            let why = if gone { Loss::Gone } else { Loss::Expired };
+            let why = self.cause.get().unwrap_or(&why);
+            tracing::warn!(name = %self.line, token = self.seq.0, %why, "lock lost");
+        }
+        was_held
+    }
+
+    /// Marks it lost because nobody renews it any more.
+    pub(crate) fn lose_unrenewed(&self) {
+        self.set_due(Time::NEVER);
+        if self.is_valid() {
+            let _ = self.cause.set(Loss::Unrenewed);
+        }
+        self.lose();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.load(Ordering::Acquire) != HELD
+    }
+
+    /// What the renewer is to do at `now`, and when it is to ask again: then it is due, if ever.
+    pub(crate) fn next(&self, now: Time) -> (Next, Time) {
+        let mut changing = self.changing();
+        let next = changing.hold.next(now);
+        let again = match next {
+            Next::Sleep(at) => at,
+            Next::Renew => self.until().min(now.after(changing.hold.lease().renew_interval())),
+            Next::Lose => now,
+        };
+        changing.due = if next == Next::Lose { Time::NEVER } else { again };
+        (next, again)
+    }
+
+    /// Where the renewer's schedule has this lock; kept here so that a release finds it.
+    pub(crate) fn set_due(&self, due: Time) -> Time {
+        std::mem::replace(&mut self.changing().due, due)
+    }
+
+    pub(crate) fn verify(&self, now: Time) {
+        self.changing().hold.verify(now);
+    }
+
+    /// Changes what further renewals say: the weight (only downward) and the note.
+    pub(crate) fn change(&self, weight: Option<u32>, note: Option<Arc<str>>) {
+        let mut changing = self.changing();
+        if let Some(weight) = weight {
+            changing.ticket.weight = weight;
+        }
+        if let Some(note) = note {
+            changing.note = note;
+        }
+    }
+
+    /// Renews once, for `lease` or as before, and takes in the answer. A fixed lease is asked
+    /// about, and gets the weight and the note, but is no longer for it. An error is no loss:
+    /// whoever is told of it may try again until the deadline.
+    pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> crate::Result<()> {
+        let sent = clock::now();
+        let (lease, mut ticket, note) = {
+            let changing = self.changing();
+            let same = changing.hold.is_renewed().then(|| changing.hold.lease());
+            (lease.or(same), changing.ticket, Arc::clone(&changing.note))
+        };
+        // What is left, which lengthens nothing: the store's end of the lease is later than ours.
+        let left = sent.until(self.until()).max(Duration::from_millis(1));
+        ticket.lease = lease.map_or(left, |lease| lease.length);
+        match store.enter(&self.line, &ticket, &note, Enter::Keep(self.seq)).await? {
+            Standing::Admitted(_) => {
+                if let Some(lease) = lease {
+                    self.renewed(lease, sent);
+                }
+            }
+            Standing::Lost | Standing::Waiting { .. } => {
+                // The reason comes first, so that whoever sees the loss can say why.
+                self.set_gone();
+                self.lose();
+            }
+        }
+        Ok(())
+    }
+
+    fn renewed(&self, lease: Lease, sent: Time) {
+        let mut changing = self.changing();
+        // Somebody may already have been told that it is no longer valid: too late to renew.
+        if clock::now() < changing.hold.until() {
+            changing.hold.renewed(lease, sent);
+            self.until.store(changing.hold.until().0, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        metrics::held(-1.0);
+    }
+}
+
+impl fmt::Debug for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldLock")
+            .field("line", &self.line)
+            .field("token", &self.seq.0)
+            .finish_non_exhaustive()
+    }
+}

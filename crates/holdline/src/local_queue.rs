@@ -1,0 +1,236 @@
+//! The local queue: the line inside the process.
+//!
+//! Tasks that want the same name from the same client queue here by the very rule by which tickets
+//! queue in the store: a task passes when the weight of those before it, plus its own, fits the
+//! capacity. Only then is its ticket sent. So of 64 tasks that want a mutex one at a time talks to
+//! the store, and the others cost it nothing; 64 readers do not wait for one another. Where the
+//! store puts a departure and an entry together (`Capabilities::swaps`), the next of a mutex passes
+//! as soon as the one before it has begun to leave.
+//!
+//! When asked to, a holder hands the lock over to the next task here without the store seeing it.
+//! The ticket has reserved a token for each of them, so tokens rise then too. Count and time of
+//! such handoffs are bounded, so that other processes get their turn.
+
+use crate::clock;
+use crate::driver::{self, AcquireRequest};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{Guard, Handover};
+use crate::held_lock::HeldLock;
+use crate::metrics;
+use crate::names::Name;
+use crate::store::{Refusal, Seq, StoreHandles, refuse};
+use crate::sync::Mutex;
+use holdline_kernel::{Time, WaitMode};
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Bounds of local handoff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handoff {
+    /// How many holders one ticket may serve in all.
+    pub(crate) most: u32,
+    /// For how long.
+    pub(crate) time: Duration,
+}
+
+/// The queues of one client, by name. A queue exists while somebody uses it.
+#[derive(Debug, Default)]
+pub(crate) struct LocalQueues(Mutex<HashMap<Name, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    queue: Arc<LocalQueue>,
+    capacity: u32,
+    users: u32,
+}
+
+#[derive(Debug)]
+struct LocalQueue {
+    /// Fair, weighted, and safe to cancel: the rule, as tokio implements it.
+    permits: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: usize,
+    /// A lock that its holder has left for the next task. If none comes, dropping it releases it.
+    handed: Option<Box<HandedOver>>,
+}
+
+#[derive(Debug)]
+struct HandedOver {
+    guard: Guard,
+    budget: Budget,
+}
+
+/// How much more handing over one ticket allows.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    left: u32,
+    until: Time,
+}
+
+impl LocalQueue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+impl LocalQueues {
+    fn map(&self) -> MutexGuard<'_, HashMap<Name, Entry>> {
+        self.0.lock()
+    }
+
+    /// Acquires: first here, then in the store.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future at any point leaves no lasting place, here or in the store.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        handles: &Arc<StoreHandles>,
+        request: &AcquireRequest,
+        handoff: Option<Handoff>,
+    ) -> Result<Option<Guard>> {
+        let waiter = self.enter(request)?;
+        if !waiter.pass(request).await {
+            return Ok(None);
+        }
+        let mut permit = LocalPermit { weight: request.weight, waiter, budget: None };
+        permit.budget = handoff
+            .map(|bounds| Budget { left: bounds.most - 1, until: clock::now().after(bounds.time) });
+        if let Some(handed) = permit.waiter.handed_over()
+            && handed.guard.is_valid()
+        {
+            let (held, token) = handed.guard.into_parts();
+            metrics::handed_over();
+            permit.budget = permit.budget.and(Some(handed.budget));
+            let token = Seq(token.0 + 1);
+            return Ok(Some(Guard::new(held, token, Some(Box::new(permit)))));
+        }
+        let Some(held) = driver::acquire(handles, request).await? else { return Ok(None) };
+        let token = held.seq;
+        Ok(Some(Guard::new(held, token, Some(Box::new(permit)))))
+    }
+
+    fn enter(self: &Arc<Self>, request: &AcquireRequest) -> Result<LocalWaiter> {
+        if request.weight == 0 || request.weight > request.capacity {
+            let message = format!(
+                "lock \"{}\" was asked for {} of {} permits; ask for at least 1 and at most all",
+                request.line, request.weight, request.capacity
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let mut map = self.map();
+        let entry = map.entry(request.line.clone()).or_insert_with(|| {
+            let permits = Semaphore::new(request.capacity as usize);
+            let queue = Arc::new(LocalQueue { permits, state: Mutex::default() });
+            Entry { queue, capacity: request.capacity, users: 0 }
+        });
+        if entry.capacity != request.capacity {
+            let ticket = request.ticket()?;
+            return Err(refuse(&request.line, &ticket, Refusal::Capacity { line: entry.capacity }));
+        }
+        entry.users += 1;
+        let queue = Arc::clone(&entry.queue);
+        queue.state().waiting += 1;
+        Ok(LocalWaiter {
+            local_queues: Arc::clone(self),
+            queue,
+            line: request.line.clone(),
+            waiting: true,
+        })
+    }
+}
+
+/// Somebody's use of a local queue, from entering to leaving.
+#[derive(Debug)]
+struct LocalWaiter {
+    local_queues: Arc<LocalQueues>,
+    queue: Arc<LocalQueue>,
+    line: Name,
+    waiting: bool,
+}
+
+impl LocalWaiter {
+    /// Waits for its turn, and says whether it came in time. Its permits are then the caller's, to
+    /// give back by a [`LocalPermit`].
+    async fn pass(&self, request: &AcquireRequest) -> bool {
+        let permits = &self.queue.permits;
+        let permit = if request.mode == WaitMode::Try {
+            permits.try_acquire_many(request.weight).ok()
+        } else {
+            let permit = permits.acquire_many(request.weight);
+            clock::within(request.limit, permit).await.and_then(Result::ok)
+        };
+        permit.map(SemaphorePermit::forget).is_some()
+    }
+
+    /// Ends the wait, and takes what the last holder may have left.
+    fn handed_over(&mut self) -> Option<Box<HandedOver>> {
+        self.waiting = false;
+        let mut state = self.queue.state();
+        state.waiting -= 1;
+        state.handed.take()
+    }
+}
+
+impl Drop for LocalWaiter {
+    fn drop(&mut self) {
+        let unclaimed = if mem::take(&mut self.waiting) {
+            let mut state = self.queue.state();
+            state.waiting -= 1;
+            if state.waiting == 0 { state.handed.take() } else { None }
+        } else {
+            None
+        };
+        drop(unclaimed); // releases the lock, outside of the queue's mutex
+        let mut map = self.local_queues.map();
+        if let Some(entry) = map.get_mut(&self.line) {
+            entry.users -= 1;
+            if entry.users == 0 {
+                map.remove(&self.line);
+            }
+        }
+    }
+}
+
+/// A place inside the local queue. Dropping it lets the next task pass.
+struct LocalPermit {
+    weight: u32,
+    waiter: LocalWaiter,
+    budget: Option<Budget>,
+}
+
+impl Handover for LocalPermit {
+    fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool {
+        let Some(budget) = self.budget else { return false };
+        if budget.left == 0 || clock::now() >= budget.until {
+            return false;
+        }
+        let mut state = self.waiter.queue.state();
+        if state.waiting == 0 {
+            return false;
+        }
+        let guard = Guard::new(Arc::clone(held), token, None);
+        let budget = Budget { left: budget.left - 1, ..budget };
+        state.handed = Some(Box::new(HandedOver { guard, budget }));
+        true
+    }
+
+    fn downgrade(&mut self, weight: u32) {
+        let surplus = self.weight.saturating_sub(weight);
+        self.weight -= surplus;
+        self.waiter.queue.permits.add_permits(surplus as usize);
+    }
+}
+
+impl Drop for LocalPermit {
+    fn drop(&mut self) {
+        self.waiter.queue.permits.add_permits(self.weight as usize);
+    }
+}

@@ -1,0 +1,196 @@
+//! The options that all recipes share, and how they become a ticket.
+
+use crate::client::Client;
+use crate::clock;
+use crate::driver::AcquireRequest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::OnLoss;
+use crate::local_queue::Handoff;
+use crate::names::Name;
+use crate::owner_info::OwnerInfo;
+use crate::store::{Capabilities, Store, check_lease};
+use holdline_kernel::{Backoff, Lease, Time, WaitMode};
+use std::time::Duration;
+
+/// How long a recipe waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Not,
+    Within(Duration),
+    Forever,
+}
+
+/// How long a client puts up with a store that does not answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// All of a call that does not wait for a lock.
+    pub(crate) response_timeout: Duration,
+    /// An outage, for acquisitions and observers that wait.
+    pub(crate) outage: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { response_timeout: Duration::from_millis(1800), outage: Duration::MAX }
+    }
+}
+
+/// How a lock is asked for. Each recipe has a copy, changed by its own methods.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) lease: Duration,
+    pub(crate) renew: bool,
+    pub(crate) margin: Option<Duration>,
+    pub(crate) schedule: Option<Backoff>,
+    pub(crate) fair: bool,
+    pub(crate) label: Option<String>,
+    pub(crate) value: Option<String>,
+    pub(crate) on_loss: OnLoss,
+    pub(crate) handoff: Option<Handoff>,
+}
+
+/// The lease, unless another is asked for.
+const LEASE: Duration = Duration::from_secs(10);
+/// How long a waiter may be silent before its place is given to the next.
+const WAIT_LEASE: Duration = Duration::from_secs(3);
+/// How an unfair waiter looks, unless told otherwise.
+const BARGE: Backoff =
+    Backoff::exponential(Duration::from_millis(5), Duration::from_millis(100)).jitter(50);
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            lease: LEASE,
+            renew: true,
+            margin: None,
+            schedule: None,
+            fair: true,
+            label: None,
+            value: None,
+            on_loss: OnLoss::Stop,
+            handoff: None,
+        }
+    }
+}
+
+impl Options {
+    /// What to ask of the store; or why that makes no sense.
+    pub(crate) fn request(
+        &self,
+        client: &Client,
+        line: Name,
+        (weight, capacity): (u32, u32),
+        wait: Wait,
+    ) -> Result<AcquireRequest> {
+        let (store, bounds) = (&**client.store(), client.bounds());
+        let capabilities = store.capabilities();
+        check_lease(store, self.lease)?;
+        if capacity != 1 && !capabilities.weighted {
+            return Err(unsupported(store, "semaphores and read-write locks"));
+        }
+        if self.handoff.is_some() && !capabilities.token_ranges {
+            return Err(unsupported(store, "local handoff"));
+        }
+        if self.handoff.is_some_and(|handoff| handoff.most == 0) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "local handoff to 0 holders makes no sense",
+            ));
+        }
+        let note = OwnerInfo::here(self.label.clone(), self.value.clone()).write(&line)?;
+        let margin = self.margin.unwrap_or(self.lease / 20);
+        let lease = Lease { length: self.lease, margin };
+        if lease.usable() < self.lease / 4 {
+            let message = format!(
+                "a margin of {margin:?} leaves too little of a lease of {:?}; use at most half",
+                self.lease
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(AcquireRequest {
+            line,
+            weight,
+            capacity,
+            lease,
+            // A place keeps what it had as a waiter when it is admitted: no more than a holder's.
+            wait_lease: WAIT_LEASE.min(self.lease),
+            renew: self.renew,
+            token_count: self.handoff.map_or(1, |handoff| handoff.most),
+            note,
+            mode: self.mode(wait, capabilities),
+            limit: match wait {
+                Wait::Within(time) => clock::now().after(time),
+                Wait::Not => clock::now().after(bounds.response_timeout),
+                Wait::Forever => Time::NEVER,
+            },
+            outage: bounds.outage,
+        })
+    }
+
+    fn mode(&self, wait: Wait, capabilities: Capabilities) -> WaitMode {
+        match (wait, self.schedule) {
+            (Wait::Not, _) => WaitMode::Try,
+            (_, None) if self.fair && (capabilities.fair_queue || capabilities.notifications) => {
+                WaitMode::Listen
+            }
+            (_, Some(schedule)) if self.fair && capabilities.fair_queue => WaitMode::Poll(schedule),
+            (_, schedule) => WaitMode::Barge(schedule.unwrap_or(BARGE)),
+        }
+    }
+}
+
+fn unsupported(store: &dyn Store, what: &str) -> Error {
+    let message = format!("{} does not promise {what}; choose another store", store.address());
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// The option methods, for a recipe that has a field `settings`.
+macro_rules! option_methods {
+    () => {
+        /// How long the lock lasts without being heard of: the longest time for which a crash, or a
+        /// cut connection, keeps others out. Default: 10 s. It is renewed while the guard lives.
+        pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
+            self.options.lease = lease;
+            self
+        }
+
+        /// A lease that is not renewed: the lock is lost after this time, whatever happens.
+        pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
+            self.options.lease = lease;
+            self.options.renew = false;
+            self
+        }
+
+        /// How long before anybody else can be admitted the holder is told of a loss. Default: a
+        /// twentieth of the lease. The more time it takes to stop the work, the more it should be.
+        pub fn margin(mut self, margin: ::std::time::Duration) -> Self {
+            self.options.margin = Some(margin);
+            self
+        }
+
+        /// Wait by looking at the store by this schedule, instead of by listening to it.
+        pub fn poll(mut self, schedule: $crate::Backoff) -> Self {
+            self.options.schedule = Some(schedule);
+            self
+        }
+
+        /// Keep no place in the line while waiting: whoever looks at the right moment enters.
+        pub fn unfair(mut self) -> Self {
+            self.options.fair = false;
+            self
+        }
+
+        /// Words for whoever inspects the lock.
+        pub fn label(mut self, label: impl Into<String>) -> Self {
+            self.options.label = Some(label.into());
+            self
+        }
+
+        /// What [`protect`](crate::Guard::protect) does when the lock is lost.
+        pub fn on_loss(mut self, on_loss: $crate::OnLoss) -> Self {
+            self.options.on_loss = on_loss;
+            self
+        }
+    };
+}
+pub(crate) use option_methods;

@@ -1,0 +1,401 @@
+//! The renewer: one background thread that renews every held lock, and finishes what a dropped
+//! future or guard left undone.
+//!
+//! It is a thread, and not a task, because a task shares its fate with the program's executor: one
+//! that is blocked for longer than a lease would lose every lock. It uses the store's
+//! [background handle](crate::store::Store::background_handle), so that a jammed connection of the
+//! program does not jam renewals either. All locks of the process share one schedule; a held lock
+//! costs an entry there, and neither a timer nor a task.
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::held_lock::HeldLock;
+use crate::metrics;
+use crate::names::Name;
+use crate::store::{StoreHandles, TicketId};
+use crate::sync::Mutex;
+use crate::thread;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use holdline_kernel::{Backoff, Lease, Next, Time};
+use std::any::Any;
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, VecDeque};
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, MutexGuard, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+/// A place to give up in the background. Its client counts it until it is given up, or its lease is
+/// over.
+pub(crate) struct PendingRelease {
+    handles: Arc<StoreHandles>,
+    line: Name,
+    id: TicketId,
+    /// After this the place has lapsed anyway.
+    until: Time,
+    /// Dropped when it is done: what must not happen before.
+    pub(crate) then: Option<Box<dyn Any + Send>>,
+    done: bool,
+}
+
+impl PendingRelease {
+    /// For a place that has lapsed after this time, from now, unless it is given up before.
+    pub(crate) fn new(
+        handles: &Arc<StoreHandles>,
+        line: &Name,
+        id: TicketId,
+        lease: Duration,
+    ) -> Self {
+        handles.undone.add();
+        let until = clock::now().after(lease).after(Lease::drift_of(lease));
+        PendingRelease {
+            handles: Arc::clone(handles),
+            line: line.clone(),
+            id,
+            until,
+            then: None,
+            done: false,
+        }
+    }
+}
+
+impl Drop for PendingRelease {
+    fn drop(&mut self) {
+        let then = self.then.take();
+        if self.done {
+            drop(then);
+            self.handles.undone.remove();
+            return;
+        }
+        // What drives it has ended by a panic: it goes on from the beginning.
+        let (handles, line) = (Arc::clone(&self.handles), self.line.clone());
+        release_later(PendingRelease {
+            handles,
+            line,
+            id: self.id,
+            until: self.until,
+            then,
+            done: false,
+        });
+    }
+}
+
+/// A held lock, and when to see to it. Ordered by time; the address tells apart what is due at
+/// once.
+struct Entry {
+    due: Time,
+    held: Arc<HeldLock>,
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |entry: &Self| (entry.due, Arc::as_ptr(&entry.held).addr());
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Entry {}
+
+struct Plan {
+    entries: BTreeSet<Entry>,
+    /// Tickets that were doubted before their locks were known here: a store may find out that a
+    /// place is gone while the answer that gave it is still on its way to the caller.
+    early: VecDeque<TicketId>,
+    /// When the renewer will look next by itself. Whoever adds something earlier wakes it.
+    planned: Time,
+    /// Places to be given up, not begun yet.
+    leaves: Vec<PendingRelease>,
+    /// A test wants a panic.
+    #[cfg(feature = "conformance")]
+    doomed: bool,
+}
+
+struct Renewer {
+    plan: Mutex<Plan>,
+    nudge: Notify,
+}
+
+/// So many doubts about tickets that are not known here are kept in mind.
+const EARLY: usize = 256;
+/// So many renewals are begun before all else is seen to.
+const FEW: usize = 20;
+/// The time for one request to give a place up.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
+/// The pause after a panic, so that one that comes back each time does not keep a processor busy.
+const AFTER_PANIC: Duration = Duration::from_millis(100);
+
+/// What the renewer does beside other things.
+enum Job {
+    Renew(Arc<HeldLock>),
+    Lapse(Arc<HeldLock>),
+    Finish(PendingRelease),
+}
+
+static RENEWER: Renewer = Renewer {
+    plan: Mutex::new(Plan {
+        entries: BTreeSet::new(),
+        early: VecDeque::new(),
+        planned: Time::NEVER,
+        leaves: Vec::new(),
+        #[cfg(feature = "conformance")]
+        doomed: false,
+    }),
+    nudge: Notify::const_new(),
+};
+
+/// Makes sure that the renewer's thread runs. To be called before anything is asked for that it
+/// must renew, or give up.
+///
+/// # Errors
+///
+/// [`Unavailable`](crate::ErrorKind::Unavailable) if the system gives no thread or no descriptors;
+/// the next call tries again.
+pub(crate) fn start() -> Result<()> {
+    static RUNTIME: OnceLock<Handle> = OnceLock::new();
+    let started = || thread::start("holdline-renewer", || RENEWER.go_on_for_ever());
+    thread::made_once(&RUNTIME, started).map(|_| ())
+}
+
+/// Begins to renew a lock, and to watch its deadline.
+pub(crate) fn register(held: &Arc<HeldLock>) {
+    let mut plan = RENEWER.plan();
+    let id = held.ticket().id;
+    let early = plan.early.iter().position(|doubted| *doubted == id);
+    let (_, due) = held.next(held.since);
+    let due = match early.and_then(|at| plan.early.remove(at)) {
+        Some(_) => {
+            held.verify(held.since);
+            held.since
+        }
+        None => due,
+    };
+    held.set_due(due);
+    plan.entries.insert(Entry { due, held: Arc::clone(held) });
+    let early = due < plan.planned;
+    drop(plan);
+    if early {
+        RENEWER.nudge.notify_one();
+    }
+}
+
+/// Stops renewing a lock.
+pub(crate) fn unregister(held: &Arc<HeldLock>) {
+    let mut plan = RENEWER.plan();
+    let due = held.set_due(Time::NEVER);
+    plan.entries.remove(&Entry { due, held: Arc::clone(held) });
+}
+
+/// Gives a place up in the background, trying until it is done or has lapsed.
+pub(crate) fn release_later(leave: PendingRelease) {
+    RENEWER.plan().leaves.push(leave);
+    RENEWER.nudge.notify_one();
+}
+
+/// Asks the store at once whether it still has this ticket.
+pub(crate) fn verify(id: TicketId) {
+    let now = clock::now();
+    let mut plan = RENEWER.plan();
+    let found = plan.entries.iter().find(|entry| entry.held.ticket().id == id);
+    if let Some(held) = found.map(|entry| Arc::clone(&entry.held)) {
+        held.verify(now);
+        let due = held.set_due(now);
+        plan.entries.remove(&Entry { due, held: Arc::clone(&held) });
+        plan.entries.insert(Entry { due: now, held });
+        RENEWER.nudge.notify_one();
+    } else {
+        plan.early.push_back(id);
+        if plan.early.len() > EARLY {
+            plan.early.pop_front();
+        }
+    }
+}
+
+/// Makes the renewer panic, as a defect in it would.
+#[cfg(feature = "conformance")]
+pub(crate) fn doom() {
+    RENEWER.plan().doomed = true;
+    RENEWER.nudge.notify_one();
+}
+
+impl Renewer {
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock()
+    }
+
+    /// Runs, and after a panic tells the holders of all locks that they are lost, and runs again:
+    /// what was to be given up is given up by the next run.
+    async fn go_on_for_ever(&'static self) {
+        loop {
+            let _ = AssertUnwindSafe(self.run()).catch_unwind().await;
+            tracing::error!("the thread that renews locks has panicked; all locks are lost");
+            while let Some(Entry { held, .. }) = { self.plan().entries.pop_first() } {
+                // A waker may panic as well, and the others are to be told all the same.
+                let _ = catch_unwind(AssertUnwindSafe(|| held.lose_unrenewed()));
+            }
+            clock::pause(AFTER_PANIC).await;
+        }
+    }
+
+    async fn run(&'static self) {
+        // A store that panics fails one call, and must not take the renewer along.
+        let begin = |job| AssertUnwindSafe(work(job)).catch_unwind();
+        let mut work = FuturesUnordered::new();
+        let mut due = VecDeque::new();
+        loop {
+            let Agenda { losses, leaves, next } = self.collect(&mut due);
+            work.extend(losses.into_iter().map(|held| begin(Job::Lapse(held))));
+            work.extend(leaves.into_iter().map(|leave| begin(Job::Finish(leave))));
+            // A few at a time: while the store works on these the next are begun, and the first are
+            // done with, and out of memory, before the last.
+            let few = due.drain(..due.len().min(FEW)).filter(|held| !held.is_over());
+            work.extend(few.map(|held| begin(Job::Renew(held))));
+            tokio::select! {
+                () = self.nudge.notified() => {}
+                Some(_) = work.next(), if !work.is_empty() => {}
+                () = clock::sleep_until(next), if next != Time::NEVER => {}
+                () = tokio::task::yield_now(), if !due.is_empty() => {}
+            }
+            let all_done = |cx: &mut Context<'_>| {
+                while let Poll::Ready(Some(_)) = work.poll_next_unpin(cx) {}
+                Poll::Ready(())
+            };
+            poll_fn(all_done).await;
+        }
+    }
+
+    /// Adds what is to be renewed, and takes what else there is to do.
+    fn collect(&self, renewals: &mut VecDeque<Arc<HeldLock>>) -> Agenda {
+        let now = clock::now();
+        let mut losses = Vec::new();
+        let mut plan = self.plan();
+        #[cfg(feature = "conformance")]
+        assert!(!std::mem::take(&mut plan.doomed), "a test wanted this");
+        while plan.entries.first().is_some_and(|first| first.due <= now) {
+            let Some(Entry { held, .. }) = plan.entries.pop_first() else { break };
+            if held.is_over() {
+                held.set_due(Time::NEVER);
+                continue;
+            }
+            let (next, again) = held.next(now);
+            if next == Next::Lose {
+                losses.push(held);
+                continue;
+            }
+            plan.entries.insert(Entry { due: again, held: Arc::clone(&held) });
+            if next == Next::Renew {
+                renewals.push_back(held);
+            }
+        }
+        plan.planned = plan.entries.first().map_or(Time::NEVER, |first| first.due);
+        Agenda { losses, leaves: std::mem::take(&mut plan.leaves), next: plan.planned }
+    }
+}
+
+/// What the renewer is to do beside renewals, and when it is to look again.
+struct Agenda {
+    losses: Vec<Arc<HeldLock>>,
+    leaves: Vec<PendingRelease>,
+    next: Time,
+}
+
+async fn work(job: Job) {
+    match job {
+        Job::Renew(held) => renew(held).await,
+        Job::Lapse(held) => lapse(held).await,
+        Job::Finish(leave) => finish(leave).await,
+    }
+}
+
+/// The deadline has passed without a renewal: tell the holder, then tidy up behind it. Not at once:
+/// the margin is the holder's, to stop its work in, and nobody is to be let in before it is over.
+/// By then the lease is over as well, unless a renewal came through unconfirmed.
+async fn lapse(held: Arc<HeldLock>) {
+    if held.lose() {
+        clock::sleep_until(held.lapses()).await;
+        let ticket = held.ticket();
+        finish(PendingRelease::new(&held.handles, &held.line, ticket.id, ticket.lease)).await;
+    }
+}
+
+async fn finish(mut leave: PendingRelease) {
+    let backoff =
+        Backoff::exponential(Duration::from_millis(20), Duration::from_secs(2)).jitter(50);
+    let mut told = false;
+    for attempt in 0.. {
+        match try_to_leave(&leave).await {
+            Ok(()) => break,
+            // Also then the place is there until its lease is over; and rights may come back.
+            Err(error) if !error.retryable() && !told => {
+                tracing::warn!(name = %leave.line, %error, "could not leave the line");
+                told = true;
+            }
+            Err(_) => {}
+        }
+        let now = clock::now();
+        if now >= leave.until {
+            tracing::warn!(name = %leave.line, "left the line to its lease");
+            break;
+        }
+        let pause = backoff.pause(attempt, fastrand::u64(..));
+        clock::pause(pause.min(now.until(leave.until))).await;
+    }
+    leave.done = true;
+}
+
+/// Asks the store once, when it is this one's turn.
+async fn try_to_leave(leave: &PendingRelease) -> Result<()> {
+    let handles = &*leave.handles;
+    let _turn = handles.undone.turn().await;
+    let call = AssertUnwindSafe(async { handles.background.leave(&leave.line, leave.id).await });
+    let limit = clock::now().after(LEAVE_TIME);
+    let outcome = clock::within(limit, call.catch_unwind()).await;
+    let outcome = outcome.map(|outcome| {
+        outcome.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, "the store panicked; report it"))
+        })
+    });
+    handles.availability.note(|| handles.store.address(), outcome.as_ref());
+    match outcome {
+        Some(outcome) => outcome.map(|_| ()),
+        None => Err(Error::new(ErrorKind::Unavailable, "the store did not answer in time")),
+    }
+}
+
+async fn renew(held: Arc<HeldLock>) {
+    let interval = held.until().0.saturating_sub(clock::now().0);
+    let limit = Duration::from_nanos(interval).min(held.ticket().lease / 4);
+    let outcome =
+        tokio::time::timeout(limit, held.renew(&*held.handles.background, None)).await.ok();
+    let handles = &held.handles;
+    handles.availability.note(|| handles.store.address(), outcome.as_ref());
+    metrics::renewed(matches!(outcome, Some(Ok(()))));
+    match outcome {
+        Some(Ok(())) => {
+            if held.is_over() {
+                unregister(&held);
+            }
+        }
+        Some(Err(error)) => {
+            tracing::warn!(name = %held.line, token = held.seq.0, %error, "renewal failed");
+        }
+        None => {
+            tracing::warn!(name = %held.line, token = held.seq.0, "renewal not answered in time");
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Entering and keeping a place.
+
+use super::answer::{self, Found, garbled};
+use super::beside;
+use super::errors;
+use super::flight::Flight;
+use super::layout;
+use super::predecessors::{self, Predecessors};
+use super::proto::{self, Op, Put, Range, RequestOp, Txn};
+use super::session::{Session, seconds_for};
+use super::shared::Shared;
+use super::ticket_record::TicketRecord;
+use crate::clock;
+use crate::error::Result;
+use crate::names::Name;
+use crate::store::{Enter, Refusal, Seq, Standing, Ticket, refuse};
+use holdline_kernel::Time;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A waiter looks again after this time, even if nothing wakes it.
+const AGAIN: Duration = Duration::from_secs(2);
+/// So often a new session or a new look is tried before the caller is told to try again.
+pub(super) const TRIES: usize = 5;
+
+/// One request to enter or keep.
+pub(super) struct Request<'a> {
+    pub(super) line: &'a Name,
+    pub(super) ticket: &'a Ticket,
+    pub(super) note: &'a Arc<str>,
+    pub(super) how: Enter,
+}
+
+/// How a try to get a key written ended.
+pub(super) enum Entered {
+    /// The place is there: what is ahead of it is in the record.
+    There,
+    /// It would not have been admitted at once, so nothing was written.
+    Not,
+    /// Somebody else came in between.
+    Again,
+}
+
+pub(super) fn token(create: i64) -> Seq {
+    Seq(create.unsigned_abs())
+}
+
+impl Request<'_> {
+    /// How long one member may take over one of its requests.
+    pub(super) fn limit(&self) -> Duration {
+        limit(self.ticket.lease)
+    }
+
+    pub(super) fn refuse(&self, refusal: Refusal) -> crate::Error {
+        refuse(self.line, self.ticket, refusal)
+    }
+
+    pub(super) fn waiting(&self, seq: Option<Seq>) -> Standing {
+        let again = (self.ticket.wait_lease / 3).clamp(Duration::from_millis(2), AGAIN);
+        Standing::Waiting { seq, again }
+    }
+}
+
+/// How long one member may take: the others must get their turn while the lease lasts.
+pub(super) fn limit(lease: Duration) -> Duration {
+    (lease / 8).clamp(Duration::from_millis(200), Duration::from_secs(1))
+}
+
+impl Shared {
+    pub(super) async fn enter(self: &Arc<Self>, request: &Request<'_>) -> Result<Standing> {
+        let (began, ticket) = (clock::now(), request.ticket);
+        if ticket.weight == 0 || ticket.weight > ticket.capacity {
+            return Err(request.refuse(Refusal::Weight));
+        }
+        match (self.find(ticket.id), request.how) {
+            (Some(record), _) if record.place().create != 0 => {
+                self.keep(&record, request, began).await
+            }
+            (_, Enter::Keep(_)) => Ok(Standing::Lost),
+            _ if self.has_lapsed(ticket.id) => Ok(Standing::Lost),
+            (_, Enter::Try | Enter::Queue) => self.join(request, began).await,
+        }
+    }
+
+    /// Takes a place, as far as `how` allows.
+    async fn join(self: &Arc<Self>, request: &Request<'_>, began: Time) -> Result<Standing> {
+        self.entered.insert(request.ticket.id);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            if request.how == Enter::Try && !self.is_worth_a_lease(request).await? {
+                return Ok(request.waiting(None));
+            }
+            let record = self.record(request, began).await?;
+            let beside = self.sees_beside();
+            let entered = match request.how {
+                Enter::Try => self.try_now(request, &record).await,
+                Enter::Queue | Enter::Keep(_) => self.queue(request, &record).await,
+            };
+            record.settle();
+            match entered {
+                Ok(Entered::There) => return self.standing(&record, request, began, true).await,
+                Ok(Entered::Not) => {
+                    self.drop_unwritten(&record);
+                    return Ok(request.waiting(None));
+                }
+                Ok(Entered::Again) if tries < TRIES => {}
+                Ok(Entered::Again) => {
+                    self.drop_unwritten(&record);
+                    return Ok(Standing::Waiting { seq: None, again: Duration::from_millis(5) });
+                }
+                Err(error) if errors::is_lease_gone(&error) && tries < TRIES => {
+                    // Lost since it was last used: whatever was on it is gone.
+                    self.find_out().await;
+                    self.forget(&record);
+                }
+                Err(error) if self.narrow_down(&error, beside) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The record of a ticket that has no place yet.
+    async fn record(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        began: Time,
+    ) -> Result<Arc<TicketRecord>> {
+        let ticket = request.ticket;
+        let until = began.after(ticket.lease);
+        // Its first try may be long ago: what it writes now must not have lapsed already.
+        let due = began.after(ticket.wait_lease.max(ticket.lease));
+        if let Some(record) = self.find(ticket.id) {
+            let session = Arc::clone(&record.place().session);
+            if !session.is_lost() {
+                session.refresh(until);
+                record.place().due = due;
+                if record.place().permit.is_none() {
+                    let permit = Arc::clone(&self.entering).acquire_owned().await.ok();
+                    record.place().permit = permit;
+                }
+                return Ok(record);
+            }
+            self.forget(&record); // what it may have written goes with the lease
+        }
+        // More requests than the server works off would only pile up there.
+        let permit = Arc::clone(&self.entering).acquire_owned().await.ok();
+        let prefix = layout::prefix(&self.cluster.address.prefix, request.line);
+        let session = self.session(ticket.lease, &prefix, request.limit()).await?;
+        session.refresh(until);
+        let record = TicketRecord::new(request.line, prefix, ticket, request.note, session, due);
+        record.place().permit = permit;
+        let record = Arc::new(record);
+        self.remember(&record);
+        Ok(record)
+    }
+
+    /// Forgets a ticket for which nothing was written, unless that is in doubt.
+    pub(super) fn drop_unwritten(&self, record: &TicketRecord) {
+        if !record.place().doubtful {
+            self.forget(record);
+        }
+    }
+
+    /// Sends a transaction that may write the ticket's key; with the other lease, perhaps.
+    pub(super) async fn write(
+        &self,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+        other: Option<&Arc<Session>>,
+        txn: Txn,
+    ) -> Result<Found> {
+        let flight = Flight::new(record, other);
+        let answer = self.cluster.write(&txn, request.limit(), &flight).await?;
+        answer::read(&self.cluster.address, &txn, answer)
+    }
+
+    /// The key is written, and who is ahead of it is told. One round trip.
+    ///
+    /// Whoever has to wait does so on a short lease (see [`waiting_lease`]). If the lock's own is
+    /// long, the key goes to the one if nobody is there, and to the other if somebody is.
+    async fn queue(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+    ) -> Result<Entered> {
+        let (key, put) = put(request, record);
+        let own: RequestOp = Op::Range(layout::one(&key)).into();
+        let asked = predecessors::ranges(&record.prefix, record.capacity, request.ticket.weight, 0);
+        let looks = || asked.iter().map(|range| RequestOp::from(Op::Range(range.clone())));
+        let waiting = self.waiting_session(request, record).await?;
+        // What was written is read again: it says when it was created.
+        let entry = Txn {
+            compare: vec![layout::absent(&key, Vec::new())],
+            success: looks().chain([put.clone(), own.clone()]).collect(),
+            failure: vec![own.clone()],
+        };
+        let offer = waiting.is_none().then_some(&entry);
+        if let Some(found) = self.along(request, record, offer).await {
+            return self.entered(request, record, &asked, found).await;
+        }
+        let mut txn = match &waiting {
+            None => entry,
+            Some(session) => {
+                let moved = moved(put.clone(), session);
+                Txn {
+                    compare: vec![layout::absent(&record.prefix, layout::end(&record.prefix))],
+                    success: vec![put, own.clone()],
+                    failure: [own.clone()].into_iter().chain(looks()).chain([moved, own]).collect(),
+                }
+            }
+        };
+        let beside = self.look_beside(record, &mut txn);
+        let mut found = self.write(request, record, waiting.as_ref(), txn).await?;
+        let other = (beside && !found.succeeded).then(|| found.pop());
+        let succeeded = found.succeeded;
+        match waiting {
+            None if succeeded => return self.entered(request, record, &asked, found).await,
+            None => {}
+            Some(_) if succeeded => {
+                let nobody = vec![proto::RangeAnswer::default(); asked.len()];
+                found.ranges.splice(..0, nobody);
+                return self.entered(request, record, &asked, found).await;
+            }
+            Some(session) => {
+                record.place().session = session;
+                let was_there = !found.ranges.is_empty() && !found.ranges.remove(0).kvs.is_empty();
+                if !was_there {
+                    let entered = self.entered(request, record, &asked, found).await?;
+                    return self.beside_nobody(request, record, other, entered).await;
+                }
+            }
+        }
+        // An earlier try of ours did it, or somebody else's lock stands there.
+        let own = found.pop().kvs.pop();
+        record.place().create = own.map_or(0, |kv| kv.create_revision);
+        if record.key().1 == 0 {
+            return self.beside_nobody(request, record, other, Entered::Again).await;
+        }
+        let entered = self.look_ahead(request, record).await?;
+        self.beside_nobody(request, record, other, entered).await
+    }
+
+    /// The key was written just now: who was there is in the answer, and when that was.
+    pub(super) async fn entered(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+        asked: &[Range],
+        mut found: Found,
+    ) -> Result<Entered> {
+        let own = found.pop().kvs.pop();
+        let Some(own) = own.filter(|own| own.create_revision == found.revision) else {
+            return Err(garbled(&self.cluster.address, "a key that was written is not there"));
+        };
+        record.place().create = own.create_revision;
+        let (prefix, capacity) = (&record.prefix, record.capacity);
+        let predecessors =
+            Predecessors::new(prefix, capacity, found.revision, asked, &found.ranges);
+        self.take(request, record, predecessors).await
+    }
+
+    /// Adds to a request to enter that it does nothing if somebody else's lock stands there, which
+    /// then is the last that it finds. Says whether it does.
+    pub(super) fn look_beside(&self, record: &TicketRecord, txn: &mut Txn) -> bool {
+        let sees = self.sees_beside();
+        if sees {
+            txn.compare.push(beside::no_other(&record.prefix));
+            txn.failure.push(Op::Range(beside::other(&record.prefix)).into());
+        }
+        sees
+    }
+
+    /// What became of an entry, unless somebody else's lock was found: then it is taken back.
+    async fn beside_nobody(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+        other: Option<proto::RangeAnswer>,
+        entered: Entered,
+    ) -> Result<Entered> {
+        let Some(Err(error)) = other.map(|found| beside::refuse_other(request.line, &found)) else {
+            return Ok(entered);
+        };
+        if record.key().1 == 0 {
+            self.drop_unwritten(record);
+        } else {
+            self.take_back(request, record).await?;
+        }
+        Err(error)
+    }
+
+    /// The session to wait on, if that is not the ticket's own.
+    async fn waiting_session(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &TicketRecord,
+    ) -> Result<Option<Arc<Session>>> {
+        let lease = waiting_lease(request.ticket);
+        if record.place().session.seconds <= seconds_for(lease) {
+            return Ok(None);
+        }
+        self.session(lease, &record.prefix, request.limit()).await.map(Some)
+    }
+
+    /// What the record says, once the lease is sure to last.
+    pub(super) async fn standing(
+        self: &Arc<Self>,
+        record: &Arc<TicketRecord>,
+        request: &Request<'_>,
+        began: Time,
+        new: bool,
+    ) -> Result<Standing> {
+        let ticket = request.ticket;
+        let Some((seq, admitted)) = record.stand(ticket, began, new) else {
+            return Ok(Standing::Lost);
+        };
+        let seq = token(seq);
+        for _ in 0..TRIES {
+            if !self.update(record, request).await? {
+                record.lose(&self.loss_hint.0);
+                return Ok(Standing::Lost);
+            }
+            if !admitted {
+                return Ok(request.waiting(Some(seq)));
+            }
+            let session = Arc::clone(&record.place().session);
+            if !session.good_for(began.after(ticket.lease)).await || record.place().gone {
+                return Ok(Standing::Lost);
+            }
+            // The heartbeat may have told of an election.
+            if !session.is_outdated(&self.cluster) {
+                return Ok(Standing::Admitted(seq));
+            }
+        }
+        Err(self.elections())
+    }
+}
+
+/// The ticket's key, and the request that writes it.
+pub(super) fn put(request: &Request<'_>, record: &TicketRecord) -> (Vec<u8>, proto::RequestOp) {
+    let place = record.place();
+    let put = Put {
+        key: place.key.clone(),
+        value: layout::value(request.ticket, request.note, record.leads),
+        lease: place.session.lease,
+    };
+    (put.key.clone(), Op::Put(put).into())
+}
+
+/// The same request on another lease.
+fn moved(put: proto::RequestOp, session: &Session) -> proto::RequestOp {
+    match put.op {
+        Some(Op::Put(put)) => Op::Put(Put { lease: session.lease, ..put }).into(),
+        op => proto::RequestOp { op },
+    }
+}
+
+/// A waiter that dies delays those behind it by no more than this, a tenth, and a second.
+const WAITERS: Duration = Duration::from_secs(10);
+
+/// The lease that a ticket waits on: not a long one, so that others need not wait long if it dies.
+pub(super) fn waiting_lease(ticket: &Ticket) -> Duration {
+    ticket.lease.min(ticket.wait_lease.max(WAITERS))
+}

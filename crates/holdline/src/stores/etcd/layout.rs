@@ -1,0 +1,412 @@
+//! How a line looks in etcd: keys, values, and the rule over them.
+//!
+//! A ticket's key is `NAME/LEASE-SLOT`, both in hexadecimal. The slot tells the places apart that
+//! one process has in one line at the same time, and is used again afterwards: etcd remembers every
+//! key that it ever had until its history is compacted, and a look at a line walks over all of
+//! them. The ticket is in the value. (A leader's value is its word, so its key is
+//! `NAME/LEASE-TICKET`, new each time.)
+//!
+//! Go's `concurrency` package, and so `etcdctl lock`, writes `NAME/LEASE`, and takes whatever key
+//! under `NAME/` was created first for the owner, so that both respect one another. What lies
+//! deeper (`NAME/x/y`) belongs to another
+//! name, and what has no lease is nobody's place: neither can ever stand in our way, as they can in
+//! Go's.
+
+use super::proto::{self, KeyValue};
+use crate::names::Name;
+use crate::store::{Ticket, TicketId};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What our values begin with; whatever else a key of ours holds is a leader's word, as it is.
+const OURS: &str = "{\"holdline\":";
+
+/// The value of a key of ours.
+#[derive(Debug, Serialize, Deserialize)]
+struct Value<'a> {
+    holdline: u8,
+    #[serde(borrow)]
+    ticket: std::borrow::Cow<'a, str>,
+    weight: u32,
+    capacity: u32,
+    #[serde(borrow)]
+    note: std::borrow::Cow<'a, str>,
+}
+
+/// The part of a note that a leader's followers read.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Word {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+}
+
+/// What begins all keys of a line.
+pub(super) fn prefix(root: &str, line: &Name) -> Vec<u8> {
+    format!("{root}{line}/").into_bytes()
+}
+
+/// The key of a ticket's place: by its slot, or by the ticket itself.
+pub(super) fn key(prefix: &[u8], lease: i64, ticket: &Ticket, slot: Option<u32>) -> Vec<u8> {
+    let is_light = ticket.weight == 1 && ticket.capacity > 1;
+    let mut key = if is_light { light(prefix) } else { prefix.to_vec() };
+    let child = match slot {
+        Some(slot) => format!("{lease:x}-{slot:x}"),
+        None => format!("{lease:x}-{:032x}", ticket.id.0),
+    };
+    key.extend_from_slice(child.as_bytes());
+    key
+}
+
+/// What begins the keys of the light tickets of a line. It is behind all other keys of places.
+pub(super) fn light(prefix: &[u8]) -> Vec<u8> {
+    [prefix, b"~"].concat()
+}
+
+/// The first key behind all that begin with these bytes.
+pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0] // to the end of everything
+}
+
+/// What a ticket's key holds. A leader's word is kept bare, so that Go's followers can read it; its
+/// note then gets a key of its own.
+pub(super) fn value(ticket: &Ticket, note: &str, leads: bool) -> Vec<u8> {
+    let Ticket { id, weight, capacity, .. } = *ticket;
+    let word = leads.then(|| word(ticket, note)).flatten();
+    word.map_or_else(
+        || {
+            let ticket = format!("{:x}", id.0).into();
+            let value = Value { holdline: 1, ticket, weight, capacity, note: note.into() };
+            serde_json::to_vec(&value).unwrap_or_default()
+        },
+        String::into_bytes,
+    )
+}
+
+/// What a leader says, if the ticket is to be one.
+pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
+    if ticket.capacity != 1 || !note.contains("\"value\"") {
+        return None;
+    }
+    let word = serde_json::from_str::<Word>(note).ok()?.value?;
+    (!word.starts_with(OURS)).then_some(word)
+}
+
+/// The key of a leader's note. It is made after the place, and goes with it.
+pub(super) fn note_key(key: &[u8]) -> Vec<u8> {
+    [key, b"/note"].concat()
+}
+
+/// Deletes a place, and its note, if the place is still the one that was created then (0: whatever
+/// it is). So a request that is carried out late deletes nobody else's.
+pub(super) fn delete(key: &[u8], create: i64) -> proto::Txn {
+    // Only what is named after a ticket, and so as long as one, has a note.
+    let is_leader = key.rsplit(|byte| *byte == b'-').next().is_some_and(|own| own.len() == 32);
+    let range_end = if is_leader { [key, b"0"].concat() } else { Vec::new() };
+    let delete = proto::Delete { key: key.to_vec(), range_end };
+    let guard = (create != 0).then(|| created_at(key, Vec::new(), create));
+    proto::Txn {
+        compare: guard.into_iter().collect(),
+        success: vec![proto::Op::Delete(delete).into()],
+        failure: Vec::new(),
+    }
+}
+
+/// One place in a line.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) id: TicketId,
+    pub(super) key: Vec<u8>,
+    pub(super) create: i64,
+    pub(super) lease: i64,
+    /// Not known if it is not ours: then it takes everything.
+    pub(super) weights: Option<(u32, u32)>,
+    pub(super) note: Arc<str>,
+}
+
+impl Member {
+    /// Reads a key of a line, unless it is not a place of that line.
+    pub(super) fn read(prefix: &[u8], kv: &KeyValue) -> Option<Member> {
+        let child = std::str::from_utf8(kv.key.strip_prefix(prefix)?).ok()?;
+        if child.contains('/') || kv.lease == 0 {
+            return None;
+        }
+        let named = ticket_of(child);
+        let text = String::from_utf8_lossy(&kv.value);
+        let value = (is_ours(child) && text.starts_with(OURS)).then_some(&*text);
+        let value = value.and_then(|text| serde_json::from_str::<Value<'_>>(text).ok());
+        let ticket = value.as_ref().and_then(|value| hex(&value.ticket)).map(TicketId);
+        let ours = named.or(ticket);
+        let (weights, note) = match value {
+            Some(value) => (Some((value.weight, value.capacity)), value.note.into()),
+            None => (named.map(|_| (1, 1)), spoken(&text)),
+        };
+        Some(Member {
+            id: ours.unwrap_or_else(|| made_up(&kv.key, kv.create_revision)),
+            key: kv.key.clone(),
+            create: kv.create_revision,
+            lease: kv.lease,
+            weights,
+            note,
+        })
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.weights.map_or(1, |(_, capacity)| capacity)
+    }
+
+    /// How much it takes of so much.
+    pub(super) fn weight(&self, capacity: u32) -> u32 {
+        self.weights.map_or(capacity, |(weight, _)| weight.min(capacity))
+    }
+}
+
+/// A ticket for a place of others, which have none: it fits no other key, now or later, and its
+/// first digits tell it from others.
+fn made_up(key: &[u8], create: i64) -> TicketId {
+    let half = |seed: u64| {
+        // FNV-1a, which spreads little upward, and so the last step of splitmix64.
+        let bytes = key.iter().copied().chain(create.to_be_bytes());
+        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, step);
+        let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        u128::from(hash ^ (hash >> 31))
+    };
+    TicketId(half(0) << 64 | half(1))
+}
+
+/// A note that says what a bare value says.
+fn spoken(text: &str) -> Arc<str> {
+    if text.is_empty() {
+        return Arc::from("");
+    }
+    let word = Word { value: Some(text.to_owned()) };
+    serde_json::to_string(&word).unwrap_or_default().into()
+}
+
+/// Whether this is a key of ours: `LEASE-SLOT` or `LEASE-TICKET`.
+fn is_ours(child: &str) -> bool {
+    parts(child).is_some()
+}
+
+fn parts(child: &str) -> Option<(u128, &str)> {
+    let child = child.strip_prefix('~').unwrap_or(child);
+    let (lease, own) = child.split_once('-')?;
+    hex(own)?;
+    Some((hex(lease)?, own))
+}
+
+/// The ticket that a key is named after, if it is.
+fn ticket_of(child: &str) -> Option<TicketId> {
+    let (_, own) = parts(child)?;
+    (own.len() == 32).then(|| hex(own).map(TicketId))?
+}
+
+fn hex(text: &str) -> Option<u128> {
+    let digits = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    (digits && !text.is_empty()).then(|| u128::from_str_radix(text, 16).ok())?
+}
+
+/// The name of the line whose place this key is; none if it is no place.
+pub(super) fn name_of(root: &str, kv: &KeyValue) -> Option<Name> {
+    let key = std::str::from_utf8(&kv.key).ok()?.strip_prefix(root)?;
+    let (name, child) = key.rsplit_once('/')?;
+    // Whatever has a lease stands in the line, as Go sees it and we do; but a leader's note.
+    let above = name.rsplit_once('/').map(|(_, above)| above);
+    let is_note = child == "note" && above.is_some_and(|key| ticket_of(key).is_some());
+    if kv.lease == 0 || is_note {
+        return None;
+    }
+    Name::new(name).ok()
+}
+
+/// Keys that lie where places do, and are none, since they have no lease. They keep nobody out
+/// here, but Go's clients wait for them.
+pub(super) fn strays(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
+    let without = kvs.iter().filter(|kv| kv.lease == 0);
+    let read = |kv: &KeyValue| {
+        let mut stray = Member::read(prefix, &KeyValue { lease: 1, ..kv.clone() })?;
+        let key = String::from_utf8_lossy(&kv.key);
+        let what = "has no lease, and holds nothing; Go's clients wait for it";
+        stray.note = format!("the key {key} {what}").into();
+        stray.weights = Some((0, stray.capacity()));
+        Some(stray)
+    };
+    without.filter_map(read).collect()
+}
+
+/// The places of a line in order, out of the keys under its prefix, which are in order of creation.
+pub(super) fn members(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
+    let mut members: Vec<Member> = kvs.iter().filter_map(|kv| Member::read(prefix, kv)).collect();
+    for kv in kvs {
+        let Some(key) = kv.key.strip_suffix(b"/note") else { continue };
+        if let Some(leader) = members.iter_mut().find(|member| member.key == key) {
+            leader.note = String::from_utf8_lossy(&kv.value).into();
+        }
+    }
+    members
+}
+
+/// All keys under a prefix, in order of creation.
+pub(super) fn all(prefix: &[u8]) -> proto::Range {
+    proto::Range {
+        key: prefix.to_vec(),
+        range_end: end(prefix),
+        sort_order: proto::ASCEND,
+        sort_target: proto::BY_CREATE,
+        ..proto::Range::default()
+    }
+}
+
+/// The newest so many keys under a prefix that were created before a revision (0: of all).
+pub(super) fn newest(prefix: &[u8], before: i64, limit: i64) -> proto::Range {
+    proto::Range {
+        limit,
+        sort_order: proto::DESCEND,
+        max_create_revision: if before > 0 { before - 1 } else { 0 },
+        ..all(prefix)
+    }
+}
+
+/// One key.
+pub(super) fn one(key: &[u8]) -> proto::Range {
+    proto::Range { key: key.to_vec(), keys_only: true, ..proto::Range::default() }
+}
+
+/// True if no such key is there; with an end, if there is none in the whole range.
+pub(super) fn absent(key: &[u8], range_end: Vec<u8>) -> proto::Compare {
+    created_at(key, range_end, 0)
+}
+
+/// True if the key is there, and was created then.
+pub(super) fn created_at(key: &[u8], range_end: Vec<u8>, revision: i64) -> proto::Compare {
+    proto::Compare {
+        result: proto::EQUAL,
+        target: proto::CREATE,
+        key: key.to_vec(),
+        against: Some(proto::Against::CreateRevision(revision)),
+        range_end,
+    }
+}
+
+/// True if the key is there, and is as it was at that revision.
+pub(super) fn is_as_at(key: &[u8], revision: i64) -> [proto::Compare; 2] {
+    let there = proto::Compare { result: proto::GREATER, ..absent(key, Vec::new()) };
+    let same = proto::Compare { range_end: Vec::new(), ..unchanged_since(key, revision) };
+    [there, same]
+}
+
+/// True if nothing under the prefix was written after that revision.
+pub(super) fn unchanged_since(prefix: &[u8], revision: i64) -> proto::Compare {
+    proto::Compare {
+        result: proto::LESS,
+        target: proto::MOD,
+        key: prefix.to_vec(),
+        against: Some(proto::Against::ModRevision(revision + 1)),
+        range_end: end(prefix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn kv(key: &str, value: &[u8], lease: i64) -> KeyValue {
+        KeyValue {
+            key: key.as_bytes().to_vec(),
+            value: value.to_vec(),
+            lease,
+            create_revision: 7,
+            mod_revision: 7,
+        }
+    }
+
+    fn ticket(weight: u32, capacity: u32) -> Ticket {
+        let lease = Duration::from_secs(1);
+        Ticket {
+            id: TicketId(5),
+            weight,
+            capacity,
+            lease,
+            wait_lease: lease,
+            token_count: 1,
+            min_token: 0,
+        }
+    }
+
+    #[test]
+    fn a_place_is_read_as_it_was_written() {
+        let name = Name::new("a/b").expect("good");
+        let prefix = prefix("team/", &name);
+        let text = |key| String::from_utf8(key).expect("text");
+        let key = |slot| text(super::key(&prefix, 0x1f, &ticket(2, 3), slot));
+        let (slot, named) = (key(Some(10)), key(None));
+        assert_eq!(slot, "team/a/b/1f-a");
+        assert_eq!(named, "team/a/b/1f-00000000000000000000000000000005");
+        assert!(text(super::key(&prefix, 1, &ticket(1, 3), Some(0))).ends_with("/~1-0"));
+        let read = |key: &str, value: &[u8]| {
+            Member::read(&prefix, &kv(key, value, 0x1f)).expect("a place")
+        };
+        let member = read(&slot, &value(&ticket(2, 3), "{\"host\":\"é\\\"\"}", false));
+        assert_eq!((member.id, member.weights), (TicketId(5), Some((2, 3))));
+        assert_eq!(&*member.note, "{\"host\":\"é\\\"\"}");
+        let leader = value(&ticket(1, 1), "{\"host\":\"h\",\"value\":\"10.0.0.1\"}", true);
+        assert_eq!(leader, b"10.0.0.1");
+        let member = read(&named, &leader);
+        assert_eq!(&*member.note, "{\"value\":\"10.0.0.1\"}");
+        assert_eq!((member.id, member.weights), (TicketId(5), Some((1, 1))));
+        assert_eq!(name_of("team/", &kv(&named, b"", 0x1f)), Some(name.clone()));
+        assert_eq!(name_of("team/", &kv(&slot, b"", 0x1f)), Some(name));
+    }
+
+    #[test]
+    fn others_are_read_for_what_they_are() {
+        let prefix = b"a/";
+        let go = Member::read(prefix, &kv("a/1f", b"", 0x1f)).expect("Go's place");
+        assert_eq!((go.weights, go.weight(9)), (None, 9));
+        assert!(Member::read(prefix, &kv("a/b/1f", b"", 0x1f)).is_none(), "of the name a/b");
+        assert!(Member::read(prefix, &kv("a/config", b"", 0)).is_none(), "no lease");
+        assert_eq!(name_of("", &kv("a/1f", b"", 3)), Name::new("a").ok());
+        assert_eq!(name_of("", &kv("a/config", b"", 0)), None);
+        assert_eq!(name_of("", &kv("a/config", b"", 3)), Name::new("a").ok());
+        let note = "a/1f-00000000000000000000000000000005/note";
+        assert_eq!(name_of("", &kv(note, b"", 3)), None);
+    }
+
+    #[test]
+    fn made_up_tickets_differ_in_their_first_digits() {
+        let id = |key: &str, create| made_up(key.as_bytes(), create);
+        assert_eq!(id("a/1f", 7), id("a/1f", 7));
+        let all = (0..100).flat_map(|n| [id(&format!("a/{n:x}"), 7), id("a/1f", n + 8)]);
+        let short: std::collections::BTreeSet<String> =
+            all.map(|id| id.to_string()[..8].to_owned()).collect();
+        assert_eq!(short.len(), 200);
+    }
+
+    #[test]
+    fn a_leaders_note_goes_with_it() {
+        let range_end = |key: &[u8]| match &delete(key, 3).success[0].op {
+            Some(proto::Op::Delete(delete)) => delete.range_end.clone(),
+            _ => panic!("it deletes"),
+        };
+        let named = key(b"a/", 1, &ticket(1, 1), None);
+        assert!(note_key(&named) < range_end(&named));
+        assert!(range_end(&key(b"a/", 1, &ticket(1, 1), Some(7))).is_empty());
+    }
+
+    #[test]
+    fn an_end_is_behind_its_prefix() {
+        assert_eq!(end(b"a/"), b"a0");
+        assert_eq!(end(b"a\xff"), b"b");
+        assert_eq!(end(b""), [0]);
+    }
+}

@@ -1,0 +1,230 @@
+//! Who is ahead, without walking the line.
+//!
+//! Tickets of weight 1 in lines of a larger capacity (readers, single permits) have keys in a range
+//! of their own, behind all others, which can be counted. So a look at a line is a look at the
+//! newest few of either range, and a count. From those, nearest first, a ticket takes as many as
+//! are needed to keep it out: as long as all of these stay, it need not look again, and when one
+//! goes it does. Only if the few do not tell is the whole line read.
+
+use super::acquire::{Entered, Request};
+use super::answer::Found;
+use super::layout::{self, Member};
+use super::proto::{Op, Range, RangeAnswer, Txn};
+use super::shared::Shared;
+use super::ticket_record::TicketRecord;
+use crate::error::Result;
+use crate::store::Refusal;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// So many of the newest keys that are not light are looked at.
+const HEAVY: i64 = 16;
+/// So many light ones at most: more, and their count has to do.
+const LIGHT: u32 = 1024;
+
+/// What a look at a line shows.
+pub(super) struct Predecessors {
+    revision: i64,
+    /// Newest first.
+    members: Vec<Member>,
+    /// Whether that is everybody.
+    complete: bool,
+    /// The most that they can weigh, if that is known.
+    most: Option<u64>,
+}
+
+/// The ranges to look at, for whoever was created before that revision (0: everybody).
+pub(super) fn ranges(prefix: &[u8], capacity: u32, weight: u32, before: i64) -> Vec<Range> {
+    if capacity == 1 {
+        return vec![layout::newest(prefix, before, 2)];
+    }
+    let light = layout::light(prefix);
+    let heavy = Range { range_end: light.clone(), ..layout::newest(prefix, before, HEAVY) };
+    // With fewer than these none could keep it out; if they are too many, others must.
+    let needed = capacity - weight + 1;
+    let limit = if needed > LIGHT { 1 } else { i64::from(needed) };
+    let light = Range { range_end: layout::end(prefix), ..layout::newest(&light, before, limit) };
+    vec![heavy, light]
+}
+
+impl Predecessors {
+    /// Takes in what [`ranges`] found.
+    pub(super) fn new(
+        prefix: &[u8],
+        capacity: u32,
+        revision: i64,
+        asked: &[Range],
+        found: &[RangeAnswer],
+    ) -> Self {
+        let mut members = Vec::new();
+        let (mut complete, mut most) = (true, Some(0));
+        // With nothing found, nobody is there at all.
+        for (at, (asked, found)) in asked.iter().zip(found).enumerate() {
+            let these = layout::members(prefix, &found.kvs);
+            let all = i64::try_from(found.kvs.len()).is_ok_and(|count| count < asked.limit);
+            complete &= all;
+            let weight = if all {
+                Some(these.iter().map(|member| weight_of(member, capacity)).sum())
+            } else if at == 1 {
+                u64::try_from(found.count).ok() // of weight 1 each, some of them behind us
+            } else {
+                None
+            };
+            most = most.zip(weight).map(|(most, weight)| most + weight);
+            members.extend(these);
+        }
+        members.sort_by_key(|member| std::cmp::Reverse(member.create));
+        Predecessors { revision, members, complete, most }
+    }
+
+    /// Takes in a whole line, as far as it is ahead. Oldest first.
+    fn whole(capacity: u32, revision: i64, mut members: Vec<Member>) -> Self {
+        members.reverse();
+        let most = Some(members.iter().map(|member| weight_of(member, capacity)).sum());
+        Predecessors { revision, members, complete: true, most }
+    }
+
+    /// Writes down who keeps the ticket out, or that nobody does. False if that is not clear.
+    fn tell(self, record: &TicketRecord) -> bool {
+        let mut place = record.place();
+        let room = u64::from(record.capacity).saturating_sub(u64::from(place.weight));
+        let (count, mut weight) = (self.members.len(), 0);
+        let mut ahead = HashMap::new();
+        for member in self.members {
+            weight += weight_of(&member, record.capacity);
+            let part = member.weight(record.capacity);
+            ahead.insert(member.key, part);
+            if weight > room {
+                break;
+            }
+        }
+        if weight > room || self.complete {
+            let all = self.complete && ahead.len() == count;
+            place.see(self.revision, ahead, all);
+            true
+        } else if self.most.is_some_and(|most| most <= room) {
+            place.see(self.revision, HashMap::new(), true);
+            true
+        } else {
+            false
+        }
+    }
+}
+
+/// All users of a name must agree on its capacity.
+pub(super) fn check_capacity(request: &Request<'_>, others: &[Member]) -> Result<()> {
+    let known = others.iter().filter(|member| member.weights.is_some());
+    let ours = request.ticket.capacity;
+    match known.map(Member::capacity).find(|capacity| *capacity != ours) {
+        None => Ok(()),
+        Some(line) => Err(request.refuse(Refusal::Capacity { line })),
+    }
+}
+
+fn weight_of(member: &Member, capacity: u32) -> u64 {
+    u64::from(member.weight(capacity))
+}
+
+impl Shared {
+    /// Takes in who is ahead of a key that is written.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+        predecessors: Predecessors,
+    ) -> Result<Entered> {
+        if let Err(error) = check_capacity(request, &predecessors.members) {
+            self.take_back(request, record).await?;
+            return Err(error);
+        }
+        if predecessors.tell(record) {
+            return Ok(Entered::There);
+        }
+        let all = layout::all(&record.prefix);
+        let (revision, answer) = self.range(&all, request.limit()).await?;
+        let (_, create) = record.key();
+        let mut members = layout::members(&record.prefix, &answer.kvs);
+        members.retain(|member| member.create < create);
+        Predecessors::whole(record.capacity, revision, members).tell(record);
+        Ok(Entered::There)
+    }
+
+    /// Whether a ticket that is not there would be admitted at once.
+    pub(super) async fn has_room(
+        &self,
+        request: &Request<'_>,
+        prefix: &[u8],
+        predecessors: Predecessors,
+    ) -> Result<bool> {
+        let ticket = request.ticket;
+        if let Err(error) = check_capacity(request, &predecessors.members) {
+            if let Some(record) = self.find(ticket.id) {
+                self.drop_unwritten(&record);
+            }
+            return Err(error);
+        }
+        let weigh = |members: &[Member]| -> u64 {
+            members.iter().map(|member| weight_of(member, ticket.capacity)).sum()
+        };
+        let room = u64::from(ticket.capacity) - u64::from(ticket.weight);
+        let seen = weigh(&predecessors.members);
+        if predecessors.complete
+            || seen > room
+            || predecessors.most.is_some_and(|most| most <= room)
+        {
+            return Ok(seen <= room);
+        }
+        let (_, answer) = self.range(&layout::all(prefix), request.limit()).await?;
+        Ok(weigh(&layout::members(prefix, &answer.kvs)) <= room)
+    }
+
+    /// Asks who is ahead of a key that is there, and whether it is.
+    pub(super) async fn look_ahead(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+    ) -> Result<Entered> {
+        let ((key, create), weight) = (record.key(), request.ticket.weight);
+        let asked = ranges(&record.prefix, record.capacity, weight, create);
+        let mut success = vec![Op::Range(layout::one(&key)).into()];
+        success.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
+        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit()).await?;
+        self.compare(request, record, &asked, &found).await
+    }
+
+    /// Takes in the answer to a question for the own key, and for those ahead.
+    pub(super) async fn compare(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+        asked: &[Range],
+        found: &Found,
+    ) -> Result<Entered> {
+        let (_, create) = record.key();
+        let (own, ahead) = found.split();
+        let own = own.and_then(|range| range.kvs.first());
+        if own.is_none_or(|own| own.create_revision != create) {
+            record.lose(&self.loss_hint.0);
+            return Ok(Entered::There);
+        }
+        let (prefix, capacity) = (&record.prefix, record.capacity);
+        let predecessors = Predecessors::new(prefix, capacity, found.revision, asked, ahead);
+        self.take(request, record, predecessors).await
+    }
+
+    /// Deletes a key that should not have been written.
+    pub(super) async fn take_back(
+        &self,
+        request: &Request<'_>,
+        record: &TicketRecord,
+    ) -> Result<()> {
+        let (key, create) = record.key();
+        record.place().leaving = true;
+        let answer = self.txn(&layout::delete(&key, create), request.limit()).await;
+        match answer {
+            Ok(_) => self.forget(record),
+            Err(_) => record.place().leaving = false, // it lapses
+        }
+        answer.map(drop)
+    }
+}

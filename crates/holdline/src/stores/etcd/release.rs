@@ -1,0 +1,282 @@
+//! Leaving, and what is done to places by their keys: looking, listing, evicting.
+
+use super::acquire::{limit, token};
+use super::answer::Found;
+use super::beside;
+use super::layout::{self, Member};
+use super::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
+use super::session;
+use super::shared::Shared;
+use super::ticket_record::TicketRecord;
+use super::transfer::Departure;
+use crate::clock;
+use crate::error::Result;
+use crate::names::Name;
+use crate::store::{EVICTION_TIME, QueueEntry, QueueSnapshot, Seq, TicketId};
+use futures_util::future::join_all;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long one member may take over what is not about a lease of ours.
+const LIMIT: Duration = Duration::from_secs(1);
+/// So many leases of others are asked about at most when somebody looks at a line.
+const LEASES: usize = 32;
+/// So many keys are listed at a time.
+const PAGE: i64 = 1000;
+
+/// A line as it is, and what stands beside it.
+struct Survey {
+    prefix: Vec<u8>,
+    members: Vec<Member>,
+    /// What lies there, and is no place.
+    strays: Vec<Member>,
+    /// Of places that were removed by force.
+    notes: Vec<KeyValue>,
+    /// Somebody else's lock of this name, perhaps.
+    other: RangeAnswer,
+}
+
+impl Shared {
+    pub(super) async fn leave(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
+        let Some(record) = self.find(id) else {
+            // What asked for a place here, and has no record, has no place.
+            if self.entered.remove(id) {
+                return Ok(false);
+            }
+            let Some((member, ..)) = self.find_member(line, id).await? else { return Ok(false) };
+            let delete = layout::delete(&member.key, member.create);
+            let found = self.txn(&delete, LIMIT).await?;
+            return Ok(found.succeeded || found.repeated);
+        };
+        record.place().leaving = true;
+        let mut back = Back { record: &record, left: false };
+        record.land().await;
+        let time = limit(record.place().lease);
+        let exit = self.departure(&record);
+        let company = match &exit {
+            Some(exit) => exit.company().await,
+            None => None,
+        };
+        let found = if let Some(companion) = company {
+            let (key, create) = record.key();
+            Some(self.leave_with(companion, &key, create, time).await?)
+        } else {
+            self.remove(&record, time).await?
+        };
+        back.left = true;
+        let was_there = found.is_some_and(|found| {
+            let place = record.place();
+            let first_did_it = found.repeated && place.create != 0;
+            !place.gone && (found.deleted || first_did_it)
+        });
+        self.forget(&record);
+        self.entered.remove(id);
+        Ok(was_there)
+    }
+
+    /// Deletes the key of a ticket that is given up, for good. Nothing if none was ever written.
+    pub(super) async fn remove(
+        self: &Arc<Self>,
+        record: &Arc<TicketRecord>,
+        limit: Duration,
+    ) -> Result<Option<Found>> {
+        record.land().await;
+        let (key, create, blind) = {
+            let mut place = record.place();
+            if !place.sent {
+                return Ok(None);
+            }
+            // One that deletes whatever is there must not come when the key is another ticket's.
+            let blind = place.create == 0 && !place.doubtful;
+            place.doubtful |= blind;
+            if place.flights > 0 {
+                // Written by a second try, and the first has no answer yet.
+                place.doubtful = true;
+                let lease = place.session.lease;
+                place.doubts.push(lease);
+            }
+            (place.key.clone(), place.create, blind)
+        };
+        let turn = self.leaving.acquire().await;
+        let found = self.txn(&layout::delete(&key, create), limit).await?;
+        drop(turn);
+        let late = {
+            let mut place = record.place();
+            if blind && !found.repeated {
+                place.doubtful = false;
+            }
+            !place.doubts.is_empty()
+        };
+        if late {
+            self.watch_late(record, found.revision + 1);
+        }
+        Ok(Some(found))
+    }
+
+    /// What lets the next one come along, if a holder leaves who has the lock for himself.
+    fn departure(&self, record: &TicketRecord) -> Option<Departure<'_>> {
+        let place = record.place();
+        let known = !place.gone && !place.doubtful && place.flights == 0;
+        let alone = record.capacity == 1 && place.admitted && known;
+        alone.then(|| self.departures.open(&record.prefix))
+    }
+
+    pub(super) async fn evict(
+        self: &Arc<Self>,
+        line: &Name,
+        id: TicketId,
+        note: &str,
+    ) -> Result<Option<Seq>> {
+        let Some((member, next, survey)) = self.find_member(line, id).await? else {
+            return Ok(None);
+        };
+        let found = self.remove_by_force(&member, &survey, note).await?;
+        if !(found.succeeded || found.repeated) {
+            return Ok(None);
+        }
+        tracing::warn!(name = %line, token = member.create, note, "place removed by force");
+        if let Some(record) = self.find(id) {
+            record.lose(&self.loss_hint.0);
+        }
+        Ok(Some(token(next.unwrap_or(found.revision))))
+    }
+
+    /// Deletes somebody's key, unless it is not the same any more, and leaves a note in the same
+    /// transaction; or none, if that cannot be.
+    async fn remove_by_force(&self, member: &Member, survey: &Survey, note: &str) -> Result<Found> {
+        let delete = layout::delete(&member.key, member.create);
+        let lease = if self.sees_beside() {
+            session::lease(&self.cluster, EVICTION_TIME.as_secs() + 1, LIMIT).await.ok()
+        } else {
+            None
+        };
+        if let Some(lease) = lease {
+            let mut both = delete.clone();
+            let Survey { prefix, notes, .. } = survey;
+            both.success.extend(beside::keep_note(prefix, member.id, note, lease.id, notes));
+            match self.txn(&both, LIMIT).await {
+                Err(error) if !error.retryable() => {}
+                outcome => return outcome,
+            }
+        }
+        self.txn(&delete, LIMIT).await
+    }
+
+    /// Somebody in a line, the place of the next one, and the line.
+    async fn find_member(
+        &self,
+        line: &Name,
+        id: TicketId,
+    ) -> Result<Option<(Member, Option<i64>, Survey)>> {
+        let survey = self.survey(line).await?;
+        let mut all = survey.members.iter().chain(&survey.strays);
+        let Some(member) = all.find(|member| member.id == id).cloned() else { return Ok(None) };
+        let mut behind = survey.members.iter().filter(|other| other.create > member.create);
+        let next = behind.next().map(|next| next.create);
+        Ok(Some((member, next, survey)))
+    }
+
+    async fn survey(&self, line: &Name) -> Result<Survey> {
+        let prefix = layout::prefix(&self.cluster.address.prefix, line);
+        loop {
+            let beside = self.sees_beside();
+            let mut ranges = vec![layout::all(&prefix)];
+            if beside {
+                ranges.extend([beside::notes(&prefix), beside::other(&prefix)]);
+            }
+            let success = ranges.into_iter().map(|range| Op::Range(range).into()).collect();
+            match self.txn(&Txn { success, ..Txn::default() }, LIMIT).await {
+                Ok(mut found) => {
+                    let mut pop = |there: bool| if there { found.pop() } else { <_>::default() };
+                    let (other, notes) = (pop(beside), pop(beside).kvs);
+                    let kvs = pop(true).kvs;
+                    let members = layout::members(&prefix, &kvs);
+                    let strays = layout::strays(&prefix, &kvs);
+                    return Ok(Survey { prefix, members, strays, notes, other });
+                }
+                Err(error) if self.narrow_down(&error, beside) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(super) async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let Survey { prefix, members, strays, notes, other } = self.survey(line).await?;
+        beside::refuse_other(line, &other)?;
+        let others = members.iter().filter(|member| self.find(member.id).is_none());
+        let leases: BTreeSet<i64> = others.map(|member| member.lease).collect();
+        let left = join_all(leases.into_iter().take(LEASES).map(|lease| self.time_left(lease)));
+        let left: HashMap<i64, Duration> = left.await.into_iter().flatten().collect();
+        let known = members.iter().find(|member| member.weights.is_some());
+        let capacity = known.or(members.first()).map_or(0, Member::capacity);
+        let (now, mut ahead) = (clock::now(), 0);
+        let places = members.into_iter().chain(strays).map(|member| {
+            let weight = member.weight(capacity);
+            ahead += u64::from(weight);
+            let expires_in = match self.find(member.id) {
+                Some(record) => now.until(record.place().due),
+                None => left.get(&member.lease).copied().unwrap_or_default(),
+            };
+            QueueEntry {
+                id: member.id,
+                seq: token(member.create),
+                weight,
+                admitted: weight > 0 && ahead <= u64::from(capacity),
+                expires_in,
+                note: member.note,
+            }
+        });
+        let evictions = beside::evictions(&prefix, &notes);
+        Ok(QueueSnapshot { capacity, places: places.collect(), evictions })
+    }
+
+    /// How long a lease lasts if nobody renews it.
+    async fn time_left(&self, lease: i64) -> Option<(i64, Duration)> {
+        let id = LeaseId { id: lease };
+        let answer =
+            self.cluster.call::<_, LiveAnswer>(proto::TIME_TO_LIVE, &id, LIMIT).await.ok()?;
+        let left = u64::try_from(answer.body.ttl).unwrap_or(0);
+        Some((lease, Duration::from_secs(left)))
+    }
+
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        let root = &self.cluster.address.prefix;
+        let start = format!("{root}{prefix}").into_bytes();
+        let range_end = layout::end(&start);
+        let mut page = proto::Range {
+            key: if start.is_empty() { vec![0] } else { start },
+            range_end,
+            limit: PAGE,
+            keys_only: true,
+            ..proto::Range::default()
+        };
+        let mut names = BTreeSet::new();
+        loop {
+            let (_, answer) = self.range(&page, LIMIT).await?;
+            let found = answer.kvs.iter().filter_map(|kv| layout::name_of(root, kv));
+            names.extend(found.filter(|name| name.as_str().starts_with(prefix)));
+            match answer.kvs.last().filter(|_| answer.more) {
+                None => return Ok(names.into_iter().collect()),
+                Some(last) => {
+                    page.key.clone_from(&last.key);
+                    page.key.push(0);
+                }
+            }
+        }
+    }
+}
+
+/// Takes the intention to leave back if that did not work.
+struct Back<'a> {
+    record: &'a TicketRecord,
+    left: bool,
+}
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        if !self.left {
+            self.record.place().leaving = false;
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Leaving and entering in one transaction: one task of this process lets go, the next one stands
+//! in the line, and etcd writes once for both.
+//!
+//! Whoever lets go of a lock of capacity 1 says so here before he asks the server. The local queue
+//! then lets the next task through, which finds him here, gives him its own request along, and has
+//! its answer from his. One that comes when he has set out already waits until he is back, because
+//! asking in between would mostly find the lock still held. Nobody waits for company: a departure
+//! steps aside once, so that a task that can run does, and goes.
+//!
+//! In the line nothing is different: the one key goes and the other comes at the end of the line,
+//! at the same revision, behind everybody who waits there.
+//!
+//! The transaction is carried out only while the key that it deletes is the one that was held. So
+//! when that is gone, a request that is still on its way somewhere does nothing any more, for
+//! either. If it does not apply, both go on alone; if its outcome is not known, so do both, each
+//! as after a lost answer of its own.
+
+use super::acquire::Request;
+use super::answer::{self, Found};
+use super::beside;
+use super::flight::Flight;
+use super::layout;
+use super::proto::Txn;
+use super::shared::Shared;
+use super::ticket_record::TicketRecord;
+use crate::error::Result;
+use crate::sync::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// Departures under way, by what begins the keys of their line.
+#[derive(Debug, Default)]
+pub(super) struct Departures(Mutex<HashMap<Vec<u8>, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    company: Company,
+    /// Closed when the departure is over.
+    over: watch::Receiver<()>,
+}
+
+/// Who goes along with a departure.
+#[derive(Debug)]
+enum Company {
+    Nobody,
+    One(Companion),
+    /// It has set out.
+    TooLate,
+}
+
+/// What a ticket that enters gives to the one that leaves.
+#[derive(Debug)]
+pub(super) struct Companion {
+    /// How it would enter by itself.
+    entry: Txn,
+    flight: Arc<Flight>,
+    /// Nothing if it is to go alone, and nothing was written. Dropped if nobody knows.
+    reply: oneshot::Sender<Option<Found>>,
+}
+
+/// A departure under way. It is over when this is dropped.
+pub(super) struct Departure<'a> {
+    departures: &'a Departures,
+    prefix: Vec<u8>,
+    over: watch::Sender<()>,
+}
+
+impl Departures {
+    fn map(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Entry>> {
+        self.0.lock()
+    }
+
+    /// Begins a departure from the line of this prefix.
+    pub(super) fn open(&self, prefix: &[u8]) -> Departure<'_> {
+        let (over, told) = watch::channel(());
+        let entry = Entry { company: Company::Nobody, over: told };
+        let before = self.map().insert(prefix.to_vec(), entry);
+        drop(before); // whoever wanted to go along with that one goes alone
+        Departure { departures: self, prefix: prefix.to_vec(), over }
+    }
+
+    /// Whether there is a departure from the line of this prefix.
+    fn is_open(&self, prefix: &[u8]) -> bool {
+        self.map().contains_key(prefix)
+    }
+
+    /// Goes along with a departure, if there is one and it has room; and what tells when it is
+    /// over.
+    fn join(
+        &self,
+        prefix: &[u8],
+        companion: Option<Companion>,
+    ) -> Option<(bool, watch::Receiver<()>)> {
+        let mut map = self.map();
+        let entry = map.get_mut(prefix)?;
+        let mut joined = false;
+        if let (Company::Nobody, Some(companion)) = (&entry.company, companion) {
+            entry.company = Company::One(companion);
+            joined = true;
+        }
+        Some((joined, entry.over.clone()))
+    }
+}
+
+impl Departure<'_> {
+    /// Lets run who can run, then sets out; with whom, if somebody came.
+    pub(super) async fn company(&self) -> Option<Companion> {
+        tokio::task::yield_now().await;
+        let mut map = self.departures.map();
+        let entry = map.get_mut(&self.prefix).filter(|entry| self.is_mine(entry))?;
+        match std::mem::replace(&mut entry.company, Company::TooLate) {
+            Company::One(companion) if !companion.reply.is_closed() => Some(companion),
+            _ => None,
+        }
+    }
+
+    fn is_mine(&self, entry: &Entry) -> bool {
+        self.over.subscribe().same_channel(&entry.over)
+    }
+}
+
+impl Drop for Departure<'_> {
+    fn drop(&mut self) {
+        let mut map = self.departures.map();
+        let mine = map.get(&self.prefix).is_some_and(|entry| self.is_mine(entry));
+        let ended = if mine { map.remove(&self.prefix) } else { None };
+        drop(map);
+        drop(ended);
+    }
+}
+
+impl Shared {
+    /// Enters along with whoever of this process leaves the same line just now, or waits until he
+    /// has left. Nothing if the ticket is to enter by itself.
+    pub(super) async fn along(
+        &self,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+        offer: Option<&Txn>,
+    ) -> Option<Found> {
+        if record.capacity != 1 {
+            return None;
+        }
+        let (reply, answer) = oneshot::channel();
+        if !self.departures.is_open(&record.prefix) {
+            return None;
+        }
+        let companion = offer.map(|entry| {
+            let mut entry = entry.clone();
+            if self.sees_beside() {
+                entry.compare.push(beside::no_other(&record.prefix));
+            }
+            Companion { entry, flight: Flight::new(record, None), reply }
+        });
+        let (joined, mut over) = self.departures.join(&record.prefix, companion)?;
+        let limit = request.limit();
+        if joined {
+            let answer = tokio::time::timeout(limit, answer).await.ok()?.ok()?;
+            if answer.is_some() {
+                return answer;
+            }
+        }
+        let _ = tokio::time::timeout(limit, over.changed()).await;
+        None
+    }
+
+    /// Deletes the key that was created then, and lets somebody in with the same request.
+    pub(super) async fn leave_with(
+        &self,
+        companion: Companion,
+        key: &[u8],
+        create: i64,
+        limit: Duration,
+    ) -> Result<Found> {
+        let Companion { entry, flight, reply } = companion;
+        let alone = layout::delete(key, create);
+        let mut both = alone.clone();
+        both.compare.extend(entry.compare);
+        // In this order, so that the look is at those who are in front of the newcomer.
+        both.success.extend(entry.success);
+        let answer = self.cluster.write(&both, limit, &flight).await;
+        let found = answer.and_then(|answer| answer::read(&self.cluster.address, &both, answer));
+        let repeated = match found {
+            Ok(found) if found.succeeded => {
+                let _ = reply.send(Some(found.clone()));
+                return Ok(found);
+            }
+            Ok(found) => found.repeated,
+            Err(error) if error.retryable() => return Err(error),
+            // Refused, perhaps for the newcomer's sake.
+            Err(_) => false,
+        };
+        drop(flight);
+        let found = self.txn(&alone, limit).await?;
+        if !repeated {
+            let _ = reply.send(None);
+        }
+        Ok(Found { repeated: found.repeated || repeated, ..found })
+    }
+}

@@ -1,0 +1,348 @@
+//! Making connections: to the one server, to whichever the sentinels name, or to a cluster.
+
+use super::config::{Config, Kind};
+use super::errors::Fault;
+use super::pubsub_conn::PubSubConn;
+use super::scan;
+use crate::error::{Error, ErrorKind};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster::ClusterClientBuilder;
+use redis::cluster_async::ClusterConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, Value,
+};
+use std::time::Duration;
+
+/// A connection for commands, shared by all calls.
+#[derive(Clone)]
+pub(super) enum Conn {
+    One(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl Conn {
+    /// An answer that is an error is one; errors within an answer are for whoever reads it.
+    pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+        let answer = match self {
+            Conn::One(conn) => conn.req_packed_command(command).await?,
+            Conn::Cluster(conn) => conn.req_packed_command(command).await?,
+        };
+        match answer {
+            error @ Value::ServerError(_) => error.extract_error(),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Asks, and then how many replicas have the answer's cause, of so many and within so many ms:
+    /// one round trip. In a cluster both go where the command's key is.
+    pub(super) async fn ask_acked(
+        &mut self,
+        command: &Cmd,
+        (acks, millis): (u32, u64),
+    ) -> Result<(Value, u32), RedisError> {
+        let mut both = redis::pipe();
+        both.add_command(command.clone()).cmd("WAIT").arg(acks).arg(millis);
+        let mut answers = match self {
+            Conn::One(conn) => conn.req_packed_commands(&both, 0, 2).await,
+            Conn::Cluster(conn) => conn.req_packed_commands(&both, 0, 2).await,
+        }?
+        .into_iter();
+        let answer = answers.next().unwrap_or(Value::Nil).extract_error()?;
+        let count = answers.next().unwrap_or(Value::Nil).extract_error()?;
+        Ok((answer, redis::from_redis_value(count)?))
+    }
+
+    /// How many replicas are connected to the primary now.
+    pub(super) async fn replicas(&mut self) -> Result<u32, Fault> {
+        let mut info = redis::cmd("INFO");
+        let text: String = redis::from_redis_value(self.ask(info.arg("replication")).await?)
+            .map_err(RedisError::from)?;
+        let line = text.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
+        Ok(line.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
+    }
+
+    /// All keys that fit a pattern. In a cluster, a question without a key goes to any node; so
+    /// each primary is asked by its address.
+    pub(super) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
+        match self {
+            Conn::One(conn) => scan::one(pattern, &mut conn.clone()).await,
+            Conn::Cluster(conn) => scan::cluster(pattern, &mut conn.clone()).await,
+        }
+    }
+}
+
+/// Connects for commands, and listens to the channel, if there is one. The caller limits the time.
+pub(super) async fn commands(config: &Config, reply_order_channel: &str) -> Result<Conn, Fault> {
+    if config.kind == Kind::Cluster {
+        return Ok(Conn::Cluster(connect(cluster(config)?).await?));
+    }
+    let addr = target(config).await?;
+    let client = client(config, addr, login(config))?;
+    let conn = Conn::One(multiplexed(&client, config).await?);
+    if !reply_order_channel.is_empty() {
+        let heard = listen(conn.clone(), reply_order_channel.to_owned());
+        tokio::spawn(tokio::time::timeout(config.timeout, heard));
+    }
+    Ok(conn)
+}
+
+/// Lets a connection for commands listen to a channel as well. Nobody waits for this, or for what
+/// comes over the channel; a server that refuses is none the worse.
+async fn listen(mut conn: Conn, channel: String) -> Result<(), RedisError> {
+    // Under the older protocol, a connection that listens could do nothing else.
+    conn.ask(redis::cmd("HELLO").arg(3)).await?;
+    conn.ask(redis::cmd("SUBSCRIBE").arg(channel)).await?;
+    Ok(())
+}
+
+/// Connects for notices. The caller limits the time.
+pub(super) async fn notices(config: &Config) -> Result<PubSubConn, Fault> {
+    if config.sharded {
+        let (pushes, heard) = tokio::sync::mpsc::unbounded_channel();
+        let builder = cluster(config)?.use_protocol(ProtocolVersion::RESP3).push_sender(pushes);
+        return Ok(PubSubConn::Sharded(connect(builder).await?, heard));
+    }
+    let addr = target(config).await?;
+    let client = client(config, addr, login(config))?;
+    client.get_async_pubsub().await.map(PubSubConn::from).map_err(unsent)
+}
+
+async fn multiplexed(client: &Client, config: &Config) -> Result<MultiplexedConnection, Fault> {
+    let options = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(config.timeout))
+        .set_response_timeout(None); // every call has a limit of its own
+    client.get_multiplexed_async_connection_with_config(&options).await.map_err(unsent)
+}
+
+/// Nothing was asked for yet.
+fn unsent(error: RedisError) -> Fault {
+    match Fault::from(error) {
+        Fault::Broken(error, _) => Fault::Broken(error, true),
+        other => other,
+    }
+}
+
+fn login(config: &Config) -> RedisConnectionInfo {
+    let mut login = RedisConnectionInfo::default()
+        .set_db(i64::from(config.db))
+        .set_lib_name("holdline", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &config.user {
+        login = login.set_username(user);
+    }
+    if let Some(password) = &config.password {
+        login = login.set_password(&password.0);
+    }
+    login
+}
+
+fn address(config: &Config, host: &str, port: u16) -> ConnectionAddr {
+    if config.tls {
+        let host = host.to_owned();
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host.to_owned(), port)
+    }
+}
+
+fn client(
+    config: &Config,
+    addr: ConnectionAddr,
+    login: RedisConnectionInfo,
+) -> Result<Client, Fault> {
+    let info = addr
+        .into_connection_info()
+        .map_err(unsent)?
+        .set_redis_settings(login)
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    if !config.tls {
+        return Client::open(info).map_err(unsent);
+    }
+    tls::client(config, info)
+}
+
+/// Where the server is that takes commands: for most, in the URL.
+async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
+    match &config.kind {
+        Kind::Unix(path) => Ok(ConnectionAddr::Unix(path.into())),
+        Kind::Single => {
+            let (host, port) = &config.hosts[0];
+            Ok(address(config, host, *port))
+        }
+        // PubSubConn go through any node of a cluster: try another one each time.
+        Kind::Cluster => {
+            let (host, port) = &config.hosts[fastrand::usize(..config.hosts.len())];
+            Ok(address(config, host, *port))
+        }
+        Kind::Sentinel(service) => primary(config, service).await,
+    }
+}
+
+/// Asks the sentinels, one after the other, each for a fair share of the time.
+async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault> {
+    let share = config.timeout / (config.hosts.len() as u32 + 1);
+    let mut fault = Fault::Silence;
+    for (host, port) in &config.hosts {
+        let asked = tokio::time::timeout(share, ask_sentinel(config, host, *port, service));
+        match asked.await {
+            Ok(Ok(addr)) => return Ok(addr),
+            Ok(Err(error)) => fault = error,
+            Err(_) => {}
+        }
+    }
+    Err(fault)
+}
+
+async fn ask_sentinel(
+    config: &Config,
+    host: &str,
+    port: u16,
+    service: &str,
+) -> Result<ConnectionAddr, Fault> {
+    let mut login = RedisConnectionInfo::default();
+    if let Some(user) = &config.sentinel_user {
+        login = login.set_username(user);
+    }
+    if let Some(password) = &config.sentinel_password {
+        login = login.set_password(&password.0);
+    }
+    let client = client(config, address(config, host, port), login)?;
+    let mut sentinel = multiplexed(&client, config).await?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
+    let found: Option<(String, u16)> = command.query_async(&mut sentinel).await?;
+    let Some((host, port)) = found else {
+        let message = format!(
+            "{} is watched by sentinels that know no primary of this name",
+            config.address()
+        );
+        return Err(Fault::Ours(Error::new(ErrorKind::Unavailable, message)));
+    };
+    Ok(address(config, &host, port))
+}
+
+async fn connect(builder: ClusterClientBuilder) -> Result<ClusterConnection, Fault> {
+    let client = builder.build().map_err(unsent)?;
+    client.get_async_connection().await.map_err(unsent)
+}
+
+fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
+    let nodes = config.hosts.iter().map(|(host, port)| address(config, host, *port));
+    let nodes: Vec<_> = nodes
+        .map(IntoConnectionInfo::into_connection_info)
+        .collect::<Result<_, _>>()
+        .map_err(unsent)?;
+    let mut builder = ClusterClientBuilder::new(nodes)
+        .retries(3)
+        // All nodes are waited for, and twice: those that the URL names, then those that they
+        // name. So one that stands still must not take all of the time, nor keep other calls.
+        .connection_timeout(config.timeout / 4)
+        .response_timeout(
+            config.timeout / 2 + config.ack.map_or(Duration::ZERO, |_| config.ack_timeout),
+        )
+        .overall_response_timeout(Some(config.timeout + config.ack_timeout))
+        .tcp_settings(TcpSettings::default().set_nodelay(true));
+    if let Some(user) = &config.user {
+        builder = builder.username(user);
+    }
+    if let Some(password) = &config.password {
+        builder = builder.password(&password.0);
+    }
+    if config.tls {
+        builder = tls::cluster(config, builder)?;
+    }
+    Ok(builder)
+}
+
+#[cfg(feature = "redis-tls")]
+mod tls {
+    use super::super::config::Pem;
+    use super::{Client, Config, Error, ErrorKind, Fault, unsent};
+    use redis::cluster::ClusterClientBuilder;
+    use redis::{ClientTlsConfig, ConnectionInfo, TlsCertificates, TlsMode};
+    use rustls::crypto::CryptoProvider;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::sign::CertifiedKey;
+
+    /// What the URL says about certificates; nothing if it is silent.
+    fn certificates(config: &Config) -> Result<Option<TlsCertificates>, Fault> {
+        crate::stores::tls_provider::choose();
+        let read = |pem: &Option<Pem>, what| {
+            pem.as_ref().map(|pem| pem.read(what)).transpose().map_err(Fault::Ours)
+        };
+        let root_cert = read(&config.ca, "CA")?;
+        let pair = read(&config.cert, "certificate")?.zip(read(&config.key, "key")?);
+        let client_tls =
+            pair.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        let any = client_tls.is_some() || root_cert.is_some();
+        let certificates = TlsCertificates { client_tls, root_cert };
+        if !make_sense(&certificates) {
+            let message = format!(
+                "the certificates or the key for {} cannot be used: they are not in PEM, or there \
+                 are none, or the key belongs to another certificate",
+                config.address()
+            );
+            return Err(Fault::Ours(Error::new(ErrorKind::Invalid, message)));
+        }
+        Ok(any.then_some(certificates))
+    }
+
+    /// Whether they are what they should be. Else they would be taken for a broken connection.
+    fn make_sense(TlsCertificates { client_tls, root_cert }: &TlsCertificates) -> bool {
+        let chain = |pem: &[u8]| {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+            chain.ok().filter(|chain| !chain.is_empty())
+        };
+        let ours = client_tls.as_ref().is_none_or(|pair| {
+            let key = PrivateKeyDer::from_pem_slice(&pair.client_key).ok();
+            let parts = chain(&pair.client_cert).zip(key).zip(CryptoProvider::get_default());
+            parts.is_some_and(|((chain, key), ring)| {
+                CertifiedKey::from_der(chain, key, ring).is_ok()
+            })
+        });
+        ours && root_cert.as_ref().is_none_or(|pem| chain(pem).is_some())
+    }
+
+    pub(super) fn client(config: &Config, info: ConnectionInfo) -> Result<Client, Fault> {
+        match certificates(config)? {
+            None => Client::open(info).map_err(unsent),
+            Some(certificates) => Client::build_with_tls(info, certificates).map_err(unsent),
+        }
+    }
+
+    pub(super) fn cluster(
+        config: &Config,
+        builder: ClusterClientBuilder,
+    ) -> Result<ClusterClientBuilder, Fault> {
+        let builder = builder.tls(TlsMode::Secure);
+        Ok(match certificates(config)? {
+            None => builder,
+            Some(certificates) => builder.certs(certificates),
+        })
+    }
+}
+
+#[cfg(not(feature = "redis-tls"))]
+mod tls {
+    use super::{Client, Config, Error, ErrorKind, Fault};
+    use redis::ConnectionInfo;
+    use redis::cluster::ClusterClientBuilder;
+
+    fn absent<T>() -> Result<T, Fault> {
+        let message = "TLS to Redis is not in this build; build with the feature \"redis-tls\"";
+        Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
+    }
+
+    pub(super) fn client(_: &Config, _: ConnectionInfo) -> Result<Client, Fault> {
+        absent()
+    }
+
+    pub(super) fn cluster(
+        _: &Config,
+        _: ClusterClientBuilder,
+    ) -> Result<ClusterClientBuilder, Fault> {
+        absent()
+    }
+}

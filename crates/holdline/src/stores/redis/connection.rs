@@ -1,0 +1,340 @@
+//! The connection that commands go over: one, shared by all calls of a store, made when it is first
+//! needed and again when it breaks.
+//!
+//! It lives on the runtime of whoever made it, which is why the renewer's [background handle] has
+//! one of its own. Every call has a time limit, connecting included. A connection that has given no
+//! answer for a second although it was asked is given up too: it may be cut somewhere without
+//! either end knowing.
+//!
+//! [background handle]: crate::store::Store::background_handle
+
+use super::config::{Ack, Config};
+use super::connect::{self, Conn};
+use super::errors::{Fault, no_script};
+use crate::clock::{self, within};
+use crate::sync::Mutex;
+use holdline_kernel::{Backoff, Time};
+use redis::{Cmd, Value};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, MutexGuard};
+use std::time::Duration;
+
+/// A connection that has been silent for so long, though asked, is given up.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// The pauses between attempts to connect that fail: from the first to the longest.
+const SOON: Duration = Duration::from_millis(10);
+const SLOW: Duration = Duration::from_millis(250);
+
+pub(super) struct Connection {
+    config: Arc<Config>,
+    /// A channel that its connection listens to, or empty: see `queue.lua`.
+    reply_order_channel: String,
+    slot: Mutex<Slot>,
+    /// Held by the one who connects; the others wait for it, and for what comes of it.
+    dialing: tokio::sync::Mutex<Dialing>,
+    /// How many attempts to connect have failed.
+    attempts: AtomicU64,
+}
+
+/// How connecting goes.
+#[derive(Default)]
+struct Dialing {
+    /// How often it has failed in a row,
+    failures: u32,
+    /// and how it failed last.
+    fault: Option<Fault>,
+    /// Not to be tried before this.
+    not_before: Time,
+}
+
+#[derive(Default)]
+struct Slot {
+    conn: Option<Conn>,
+    /// Counts the connections that there were.
+    number: u64,
+    /// Since when questions have gone unanswered.
+    silent: Option<Time>,
+    /// How many replicas are to confirm a lock.
+    acks: u32,
+}
+
+/// A connection to use, its number, and how many replicas of its server are to confirm a lock.
+struct Found {
+    conn: Conn,
+    number: u64,
+    acks: u32,
+}
+
+const NONE: Duration = Duration::ZERO;
+
+/// One of the scripts, as text and as the name by which the server knows it.
+pub(super) struct Script {
+    text: &'static str,
+    hash: LazyLock<String>,
+    /// Whether it takes or keeps a lock; if it does, its answer is a text, or a number but 0.
+    enters: bool,
+}
+
+macro_rules! lua {
+    ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file)), "\n"),+) };
+}
+
+macro_rules! script {
+    ($name:ident, $text:expr) => { script!($name: false, $text); };
+    ($name:ident: $enters:literal, $text:expr) => {
+        pub(super) static $name: Script = Script {
+            enters: $enters,
+            text: $text,
+            hash: LazyLock::new(|| redis::Script::new($name.text).get_hash().to_owned()),
+        };
+    };
+}
+
+script!(ENTER: true, lua!("enter_head.lua", "enter_one.lua", "queue.lua", "enter.lua"));
+script!(LEAVE, lua!("leave_head.lua", "leave_one.lua", "queue.lua", "leave.lua"));
+script!(EVICT, lua!("leave_head.lua", "evicted.lua", "leave_one.lua", "queue.lua", "evict.lua"));
+script!(
+    BATCH,
+    concat!(
+        lua!("batch_head.lua"),
+        "local function enter(line, wants, tail)\n",
+        lua!("enter_one.lua", "queue.lua", "enter.lua"),
+        "end\nlocal function leave(line, id, rest, barred_for)\n",
+        lua!("leave_one.lua", "queue.lua", "leave.lua"),
+        "end\n",
+        lua!("batch.lua")
+    )
+);
+script!(BUSY, lua!("busy.lua"));
+script!(LOOK, lua!("look.lua"));
+script!(STRING_ENTER: true, lua!("string_enter.lua"));
+script!(STRING_LEAVE, lua!("evicted.lua", "string_leave.lua"));
+script!(STRING_LOOK, lua!("string_look.lua"));
+script!(REDISSON_ENTER: true, lua!("redisson_foreign.lua", "redisson_enter.lua"));
+script!(REDISSON_LEAVE, lua!("evicted.lua", "redisson_leave.lua"));
+script!(REDISSON_LOOK, lua!("redisson_foreign.lua", "redisson_look.lua"));
+
+impl Script {
+    #[cfg(test)]
+    pub(super) fn text(&self) -> &'static str {
+        self.text
+    }
+
+    /// A call of it, by name or, if the server does not know that, by its text.
+    fn call(&self, by_name: bool, size: usize, fill: &(dyn Fn(&mut Cmd) + Sync)) -> Cmd {
+        let mut command = Cmd::with_capacity(18, size + 64);
+        if by_name {
+            command.arg("EVALSHA").arg(self.hash.as_str());
+        } else {
+            command.arg("EVAL").arg(self.text);
+        }
+        fill(&mut command);
+        command
+    }
+}
+
+impl Connection {
+    pub(super) fn new(config: Arc<Config>, reply_order_channel: String) -> Self {
+        Connection {
+            config,
+            reply_order_channel,
+            slot: Mutex::default(),
+            dialing: tokio::sync::Mutex::default(),
+            attempts: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn reply_order_channel(&self) -> &str {
+        &self.reply_order_channel
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock()
+    }
+
+    /// Runs a script: one round trip, or two if the server has forgotten it. `fill` adds the number
+    /// of keys, the keys and the arguments.
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        size: usize,
+        fill: &(dyn Fn(&mut Cmd) + Sync),
+    ) -> Result<Value, Fault> {
+        let acked = script.enters && self.config.ack.is_some();
+        match self.ask_for(&script.call(true, size, fill), acked).await {
+            Err(Fault::Refused(error)) if no_script(&error) => {
+                self.ask_for(&script.call(false, size + script.text.len(), fill), acked).await
+            }
+            other => other,
+        }
+    }
+
+    /// Asks, within the time limit.
+    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
+        self.ask_for(command, false).await
+    }
+
+    /// Asks, and if the answer is a lock, makes sure that enough replicas have it.
+    async fn ask_for(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
+        let time = self.config.timeout + if acked { self.config.ack_timeout } else { NONE };
+        let limit = clock::now().after(time);
+        let talk = pin!(self.converse(command, acked));
+        within(limit, talk).await.unwrap_or(Err(Fault::Silence))
+    }
+
+    async fn converse(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
+        let Found { mut conn, number, acks } = self.conn().await?;
+        let mut question = Question { connection: self, number, answered: false };
+        let reply = if acked {
+            let millis = u64::try_from(self.config.ack_timeout.as_millis()).unwrap_or(u64::MAX);
+            conn.ask_acked(command, (acks, millis)).await
+        } else {
+            conn.ask(command).await.map(|value| (value, acks))
+        };
+        let reply = reply.map_err(Fault::from);
+        question.answered = !matches!(reply, Err(Fault::Broken(..)));
+        drop(question);
+        if let Err(fault) = &reply
+            && fault.breaks()
+        {
+            self.discard(number);
+        }
+        match reply? {
+            // A lock, in whichever form it is said.
+            (Value::Int(1..) | Value::BulkString(_), got) if got < acks => {
+                Err(Fault::Unconfirmed(got, acks))
+            }
+            (value, _) => Ok(value),
+        }
+    }
+
+    /// The connection, after a check that it answers; or a new one.
+    async fn conn(&self) -> Result<Found, Fault> {
+        match self.usable() {
+            Some(found) => Ok(found),
+            None => Box::pin(self.connect()).await, // rare, and large
+        }
+    }
+
+    /// A new connection, made by one for all who want one. After a failure the next attempt waits
+    /// for a moment, however many ask; those who have waited for a failed attempt share its error.
+    async fn connect(&self) -> Result<Found, Fault> {
+        let attempts = self.attempts.load(Ordering::Relaxed);
+        let mut dialing = self.dialing.lock().await;
+        if let Some(found) = self.usable() {
+            return Ok(found); // made by somebody else in the meantime
+        }
+        if let Some(fault) = &dialing.fault
+            && self.attempts.load(Ordering::Relaxed) != attempts
+        {
+            return Err(fault.copy());
+        }
+        clock::sleep_until(dialing.not_before).await;
+        let backoff = Backoff::exponential(SOON, SLOW).jitter(50);
+        let pause = backoff.pause(dialing.failures, fastrand::u64(..));
+        // Also if this future is dropped before it is done.
+        dialing.not_before = clock::now().after(pause);
+        match self.dial().await {
+            Ok(found) => {
+                *dialing = Dialing::default();
+                Ok(found)
+            }
+            Err(fault) => {
+                dialing.failures = dialing.failures.saturating_add(1);
+                dialing.not_before = clock::now().after(pause);
+                dialing.fault = Some(fault.copy());
+                self.attempts.fetch_add(1, Ordering::Relaxed);
+                Err(fault)
+            }
+        }
+    }
+
+    async fn dial(&self) -> Result<Found, Fault> {
+        let mut conn = connect::commands(&self.config, &self.reply_order_channel).await?;
+        let acks = match self.config.ack {
+            None => 0,
+            Some(ack @ Ack::Count(_)) => ack.of(0),
+            Some(ack) => ack.of(conn.replicas().await?),
+        };
+        let mut slot = self.slot();
+        slot.number += 1;
+        slot.silent = None;
+        slot.acks = acks;
+        slot.conn = Some(conn.clone());
+        Ok(Found { conn, number: slot.number, acks })
+    }
+
+    fn usable(&self) -> Option<Found> {
+        // A server that waits for its replicas is silent for a while.
+        let silence = SILENCE + self.config.ack.map_or(NONE, |_| self.config.ack_timeout);
+        let mut slot = self.slot();
+        if slot.silent.is_some_and(|since| since.until(clock::now()) > silence) {
+            slot.conn = None;
+            slot.silent = None;
+        }
+        let (number, acks) = (slot.number, slot.acks);
+        slot.conn.clone().map(|conn| Found { conn, number, acks })
+    }
+
+    /// Gives the connection up, as the server at its end is not the one that is wanted.
+    pub(super) fn distrust(&self) {
+        let number = self.slot().number;
+        self.discard(number);
+    }
+
+    /// Gives a connection up; those who still wait for answers over it may get them.
+    fn discard(&self, number: u64) {
+        let mut slot = self.slot();
+        if slot.number == number {
+            slot.conn = None;
+            slot.silent = None;
+        }
+    }
+}
+
+impl Connection {
+    /// Every key that fits the pattern, on every server; some perhaps twice.
+    pub(super) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
+        let limit = clock::now().after(self.config.timeout * 5);
+        let scanning = async {
+            // Most often the server has closed an idle connection: then a new one serves.
+            match self.scan_once(pattern).await {
+                Err(Fault::Broken(..)) => self.scan_once(pattern).await,
+                other => other,
+            }
+        };
+        within(limit, scanning).await.unwrap_or(Err(Fault::Silence))
+    }
+
+    async fn scan_once(&self, pattern: &str) -> Result<Vec<String>, Fault> {
+        let Found { conn, number, .. } = self.conn().await?;
+        let found = conn.scan(pattern).await;
+        if found.as_ref().is_err_and(Fault::breaks) {
+            self.discard(number);
+        }
+        found
+    }
+}
+
+/// Notes whether a question was answered, also if its future is dropped.
+struct Question<'a> {
+    connection: &'a Connection,
+    number: u64,
+    answered: bool,
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        let mut slot = self.connection.slot();
+        if slot.number != self.number {
+            return;
+        }
+        if self.answered {
+            slot.silent = None;
+        } else if slot.silent.is_none() {
+            slot.silent = Some(clock::now());
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What `look.lua` answers, as somebody looking at the line sees it.
+
+use super::evictions;
+use super::pubsub::id_of;
+use crate::store::{QueueEntry, QueueSnapshot, Seq, TicketId};
+use redis::Value;
+use std::time::Duration;
+
+/// Where `enter_one.lua` packs things, in numbers that come after one byte for the kind.
+const CAPACITY: usize = 2;
+const WEIGHT: usize = 3;
+const SEQ: usize = 4;
+const EXPIRES: usize = 5;
+/// Where the ticket's id begins, and its words.
+const ID: usize = 65;
+const WORDS: usize = ID + 32;
+
+/// Where a line of a few places has the first of them; and in each, after three numbers and the
+/// length of the rest, the ticket's id and its words.
+const FIRST: usize = 73;
+const REST: usize = 28;
+
+/// Reads the time, the line and its places: lapsed ones are left out, and who is admitted follows
+/// from the rule. Nothing if it makes no sense, or if the key is not a line's.
+pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
+    let Value::Array(parts) = value else { return None };
+    let [Value::Array(time), head, Value::Array(fields), evictions] = &parts[..] else {
+        return None;
+    };
+    let evictions = evictions::read(evictions);
+    let mut clock = time.iter().map(|part| std::str::from_utf8(bytes(part)?).ok()?.parse().ok());
+    let (seconds, rest): (u64, u64) = (clock.next()??, clock.next()??);
+    let now = seconds.checked_mul(1_000_000)?.checked_add(rest)?;
+    if *head == Value::Nil {
+        return Some(QueueSnapshot { evictions, ..QueueSnapshot::default() });
+    }
+    let head = bytes(head)?;
+    let capacity = number(head, CAPACITY)? as u32;
+    let mut places = match head.first()? {
+        1 => vec![only(head)?],
+        3 => few(head.get(FIRST..)?)?,
+        2 => fields
+            .chunks(2)
+            .map(|pair| match pair {
+                [id, content] => place(bytes(id)?, bytes(content)?),
+                _ => None,
+            })
+            .collect::<Option<_>>()?,
+        _ => return None,
+    };
+    places.retain(|(_, expires)| *expires > now);
+    places.sort_by_key(|(place, _)| place.seq);
+    let mut ahead = 0;
+    for (place, expires) in &mut places {
+        ahead += u64::from(place.weight);
+        place.admitted = ahead <= u64::from(capacity);
+        place.expires_in = Duration::from_micros(*expires - now);
+    }
+    let places: Vec<_> = places.into_iter().map(|(place, _)| place).collect();
+    let capacity = if places.is_empty() { 0 } else { capacity };
+    Some(QueueSnapshot { capacity, places, evictions })
+}
+
+/// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and there
+/// may be no words.
+fn only(head: &[u8]) -> Option<(QueueEntry, u64)> {
+    let id = head.get(ID..WORDS).and_then(id_of).unwrap_or(TicketId(0));
+    let words = head.get(WORDS..).unwrap_or_default();
+    let [weight, seq, expires] = [WEIGHT, SEQ, EXPIRES].map(|at| number(head, at));
+    Some((standee(id, seq? as u64, weight? as u32, words), expires? as u64))
+}
+
+/// The places of a line of a few, and when they lapse.
+fn few(mut text: &[u8]) -> Option<Vec<(QueueEntry, u64)>> {
+    let mut places = Vec::new();
+    while !text.is_empty() {
+        let (numbers, rest) = text.split_at_checked(REST)?;
+        let number = |at: usize| {
+            let bytes = numbers.get(at * 8..at * 8 + 8)?;
+            Some(f64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let size = u32::from_le_bytes(numbers.get(24..)?.try_into().ok()?);
+        let (tail, next) = rest.split_at_checked(size as usize)?;
+        let (id, words) = tail.split_at_checked(WORDS - ID)?;
+        let place = standee(id_of(id)?, number(1)? as u64, number(0)? as u32, words);
+        places.push((place, number(2)? as u64));
+        text = next;
+    }
+    Some(places)
+}
+
+/// A place, of which it is not known yet whether it is admitted. The first word is a channel.
+fn standee(id: TicketId, seq: u64, weight: u32, words: &[u8]) -> QueueEntry {
+    let note = words
+        .iter()
+        .position(|byte| *byte == b' ')
+        .and_then(|at| words.get(at + 1..))
+        .unwrap_or_default();
+    let (seq, note) = (Seq(seq), String::from_utf8_lossy(note).into());
+    QueueEntry { id, seq, weight, admitted: false, expires_in: Duration::ZERO, note }
+}
+
+/// A place in a line of many, and when it lapses.
+fn place(id: &[u8], content: &[u8]) -> Option<(QueueEntry, u64)> {
+    let content = String::from_utf8_lossy(content);
+    let mut words = content.splitn(5, ' ');
+    let weight = words.next()?.parse().ok()?;
+    let seq = Seq(words.next()?.parse().ok()?);
+    let expires = words.next()?.parse().ok()?;
+    let _channel = words.next()?;
+    let note = words.next()?.into();
+    let expires_in = Duration::ZERO;
+    Some((QueueEntry { id: id_of(id)?, seq, weight, admitted: false, expires_in, note }, expires))
+}
+
+fn number(head: &[u8], at: usize) -> Option<f64> {
+    let bytes = head.get(1 + at * 8..9 + at * 8)?;
+    Some(f64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    }
+}

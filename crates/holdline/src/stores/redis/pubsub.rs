@@ -1,0 +1,314 @@
+//! The connection that notices come over: one for all of a store's connections and background
+//! handles.
+//!
+//! The process listens to one channel of its own, which is written beside each of its places; so a
+//! release tells only the processes whose tickets it admits, and which. It listens from before the
+//! first ticket that may wait. PubSubConn are lost while the connection is down, so once it is back
+//! every waiter of this process is woken to look for itself; and a waiter looks by itself anyway,
+//! after a bounded time.
+//!
+//! In other libraries' layouts it is the lock that has a channel, which everybody listens to who
+//! waits for it: see [`channels`](super::channels).
+
+use super::channels::Channels;
+use super::config::Config;
+use super::connect;
+use super::errors::{Fault, says};
+use super::pubsub_conn::{Heard, PubSubConn};
+use crate::clock;
+use crate::store::{LossHint, Seq, TicketId};
+use crate::stores::waiters::Waiters;
+use crate::sync::Mutex;
+use holdline_kernel::Backoff;
+use std::future::Future;
+use std::sync::{Arc, MutexGuard, OnceLock};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// What a store and its background handles share of hearing.
+pub(super) struct PubSub {
+    hearing: Arc<Listener>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+struct Listener {
+    config: Arc<Config>,
+    /// The channel of this process, or of this store if the process has several; if there is one.
+    channel: Option<String>,
+    /// The channels of locks,
+    channels: Channels,
+    /// and what is news there.
+    tells: fn(&[u8]) -> bool,
+    wakes: Waiters,
+    loss_hint: OnceLock<LossHint>,
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody listens.
+    Off,
+    /// Connecting for the first time.
+    Starting,
+    /// Subscribed.
+    On,
+    /// Not subscribed now, but trying.
+    Down,
+}
+
+/// The connection is asked for a sign of life after so long without a notice.
+const PING: Duration = Duration::from_secs(5);
+
+impl PubSub {
+    pub(super) fn new(
+        config: Arc<Config>,
+        channel: Option<String>,
+        tells: fn(&[u8]) -> bool,
+    ) -> Self {
+        let hearing = Listener {
+            config,
+            channel,
+            channels: Channels::default(),
+            tells,
+            wakes: Waiters::default(),
+            loss_hint: OnceLock::new(),
+            state: watch::Sender::new(State::Off),
+        };
+        PubSub { hearing: Arc::new(hearing), task: Mutex::default() }
+    }
+
+    fn task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
+        self.task.lock()
+    }
+
+    pub(super) fn channel(&self) -> &str {
+        self.hearing.channel.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn channels(&self) -> &Channels {
+        &self.hearing.channels
+    }
+
+    pub(super) fn wakes(&self) -> &Waiters {
+        &self.hearing.wakes
+    }
+
+    pub(super) fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.hearing.loss_hint.set(loss_hint);
+    }
+
+    /// Sees to it that somebody listens: a task on the runtime of whoever notices first that nobody
+    /// does. If that runtime ends, the next one to need it begins anew.
+    pub(super) fn open(&self) {
+        if *self.hearing.state.borrow() != State::Off {
+            return;
+        }
+        let mut task = self.task();
+        if *self.hearing.state.borrow() != State::Off {
+            return;
+        }
+        let hearing = Arc::clone(&self.hearing);
+        hearing.state.send_replace(State::Starting);
+        let over = Over(Arc::clone(&hearing));
+        let listening = async move {
+            let _over = over;
+            hearing.listen().await;
+        };
+        *task = Some(tokio::spawn(listening).abort_handle());
+    }
+
+    /// Waits until somebody listens; or until that has failed once, since waiters look by
+    /// themselves too.
+    pub(super) async fn ready(&self) {
+        if *self.hearing.state.borrow() == State::On {
+            return;
+        }
+        self.open();
+        let mut state = self.hearing.state.subscribe();
+        let done = state.wait_for(|state| *state != State::Starting);
+        // The sender lives as long as this; and the task limits its own time.
+        let _ = tokio::time::timeout(self.hearing.config.timeout / 2, done).await;
+    }
+
+    /// Lets a ticket be told what a lock's channel tells; and waits until that is listened to, or
+    /// cannot be now.
+    pub(super) async fn follow(&self, channel: &str, id: TicketId) {
+        let channels = &self.hearing.channels;
+        let mut settled = channels.settled();
+        channels.want(channel, id);
+        self.open();
+        let done = settled
+            .wait_for(|()| channels.is_on(channel) || *self.hearing.state.borrow() == State::Down);
+        let _ = tokio::time::timeout(self.hearing.config.timeout / 2, done).await;
+    }
+}
+
+impl Drop for PubSub {
+    fn drop(&mut self) {
+        if let Some(task) = self.task().take() {
+            task.abort();
+        }
+    }
+}
+
+/// Says that nobody listens any more, however the task came to its end.
+struct Over(Arc<Listener>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.state.send_replace(State::Off);
+        self.0.channels.down();
+        self.0.wakes.wake_all();
+    }
+}
+
+impl Listener {
+    async fn listen(&self) {
+        let mut failures = 0;
+        loop {
+            let heard = match self.subscribe().await {
+                Ok(notices) => {
+                    failures = 0;
+                    self.state.send_replace(State::On);
+                    self.wakes.wake_all();
+                    self.hear(notices).await
+                }
+                Err(fault) => fault,
+            };
+            self.state.send_replace(State::Down);
+            self.channels.down();
+            let refused = matches!(&heard, Fault::Refused(error) if says(error, "NOPERM")
+                || says(error, "permission"));
+            let slowest = Duration::from_secs(if refused { 30 } else { 1 });
+            let error = heard.explain(&self.config.address(), "the channel of notices");
+            if refused {
+                tracing::warn!(%error, "no notices: waiters will look by themselves");
+            } else {
+                tracing::debug!(%error, "notices are interrupted");
+            }
+            let first = if refused { slowest } else { Duration::from_millis(20) };
+            let backoff = Backoff::exponential(first, slowest).jitter(50);
+            clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
+            failures += 1;
+        }
+    }
+
+    async fn subscribe(&self) -> Result<PubSubConn, Fault> {
+        let subscribed = async {
+            let mut notices = connect::notices(&self.config).await?;
+            notices.subscribe(self.channel.as_slice()).await?;
+            self.follow(&mut notices).await?;
+            Ok(notices)
+        };
+        self.in_time(subscribed).await
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        let limit = clock::now().after(self.config.timeout);
+        clock::within(limit, work).await.unwrap_or(Err(Fault::Silence))
+    }
+
+    /// Subscribes to the locks' channels that somebody wants and nobody has asked for.
+    async fn follow(&self, notices: &mut PubSubConn) -> Result<(), Fault> {
+        let channels = self.channels.ask();
+        notices.subscribe(&channels).await?;
+        self.channels.on(&channels);
+        Ok(())
+    }
+
+    /// Passes notices on until the connection breaks, and says how it broke.
+    async fn hear(&self, mut notices: PubSubConn) -> Fault {
+        let mut tick = tokio::time::interval(PING);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut silent = false;
+        loop {
+            let done = tokio::select! {
+                heard = notices.next() => {
+                    silent = false;
+                    self.take_in(heard)
+                }
+                () = self.channels.wanted() => self.in_time(self.follow(&mut notices)).await,
+                _ = tick.tick() => {
+                    let given_up = self.channels.sweep();
+                    let seen = async {
+                        notices.unsubscribe(&given_up).await?;
+                        if silent {
+                            notices.ping().await?;
+                        }
+                        Ok(())
+                    };
+                    let seen = self.in_time(seen).await;
+                    silent = true;
+                    seen
+                }
+            };
+            if let Err(fault) = done {
+                return fault;
+            }
+        }
+    }
+
+    fn take_in(&self, heard: Heard) -> Result<(), Fault> {
+        match heard {
+            Heard::Message(channel, message)
+                if self.channel.as_ref().is_some_and(|own| own.as_bytes() == channel) =>
+            {
+                self.notice(&message);
+            }
+            Heard::Message(channel, message) if (self.tells)(&message) => self.stir(&channel),
+            Heard::Message(..) => {}
+            Heard::Moved(channel) => {
+                self.channels.lost(&String::from_utf8_lossy(&channel));
+                self.stir(&channel);
+            }
+            Heard::Broken => {
+                let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+                return Err(Fault::Broken(error.into(), true));
+            }
+        }
+        Ok(())
+    }
+
+    /// A lock may be free: whoever waits for it here tries again.
+    fn stir(&self, channel: &[u8]) {
+        for id in self.channels.tickets(&String::from_utf8_lossy(channel)) {
+            self.wakes.wake(id);
+        }
+    }
+
+    /// `w` and the places that were admitted, or `a` and the ticket that was removed by force.
+    fn notice(&self, message: &[u8]) {
+        match message.split_first() {
+            Some((b'w', places)) => {
+                for (id, seq) in places.chunks(PLACE).filter_map(place_of) {
+                    self.wakes.admit(id, seq);
+                }
+            }
+            Some((b'a', id)) => {
+                let Some(id) = id_of(id) else { return };
+                self.wakes.wake(id);
+                if let Some(loss_hint) = self.loss_hint.get() {
+                    loss_hint(id);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How long a place is in a notice,
+pub(super) const PLACE: usize = 40;
+
+/// and what is in it: the ticket's id, and its number as the line has it.
+pub(super) fn place_of(text: &[u8]) -> Option<(TicketId, Seq)> {
+    let (id, seq) = text.split_at_checked(32)?;
+    let seq = f64::from_le_bytes(seq.try_into().ok()?);
+    Some((id_of(id)?, Seq(seq as u64)))
+}
+
+/// A ticket's id as its 32 digits say it.
+pub(super) fn id_of(digits: &[u8]) -> Option<TicketId> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == 32)?;
+    u128::from_str_radix(digits, 16).ok().map(TicketId)
+}

@@ -1,0 +1,438 @@
+//! A lock that is one key of somebody else's layout: the schemes `string` and `redisson`.
+//!
+//! Such a lock has a holder, or none; nobody stands behind it. Whoever waits asks again: when told
+//! that the key has gone, if the server tells, and else by a schedule. So any of the waiters may be
+//! next, there are no fencing tokens (each is 0), and no semaphores or read-write locks.
+//!
+//! A request whose answer was lost is settled by asking again: ours, nobody's, or somebody else's.
+//! One that was given up unanswered and that the server carries out later holds the lock for one
+//! lease.
+//!
+//! What such a key looks like is a [`KeyLayout`]'s business.
+
+use super::config::Config;
+use super::connection::{Connection, Script};
+use super::encode::{describe, text_of};
+use super::errors::Fault;
+use super::evictions::{self, SUFFIX_BESIDE};
+use super::in_flight::InFlight;
+use super::keys::beside;
+use super::pubsub::PubSub;
+use super::{half_known, keys, millis};
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{
+    Async, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq,
+    Standing, Store, Ticket, TicketId, refuse,
+};
+use futures_util::{StreamExt, TryStreamExt};
+use redis::{Cmd, Value};
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a lock looks like in the server. The scripts answer alike: to enter, the owner if it is
+/// his, 0 if it is not any more, `{ms}` for somebody else's with so long to live; to leave, 0 if
+/// there was nothing to leave; to look, something that ends with the evictions.
+pub(super) trait KeyLayout: Send + Sync + 'static {
+    /// As in `?scheme=`.
+    fn scheme(&self) -> &'static str;
+
+    /// To enter, to leave and to look. The first two take the owner first.
+    fn scripts(&self) -> [&'static Script; 3];
+
+    /// What the server writes for this ticket's owner.
+    fn owner(&self, id: TicketId) -> String;
+
+    /// The last arguments to enter, after owner, lease, note, and 1 to renew only.
+    fn to_enter(&self, key: &str, command: &mut Cmd);
+
+    /// The arguments to leave, after the owner. If it is somebody else's place, the key of the
+    /// evictions follows, the ticket, and the note.
+    fn to_leave(&self, key: &str, command: &mut Cmd);
+
+    /// The arguments to look. The key of the evictions follows.
+    fn to_look(&self, key: &str, command: &mut Cmd);
+
+    /// Reads what looking answered; nothing if it makes no sense.
+    fn read(&self, value: &Value) -> Option<Vec<Found>>;
+
+    /// The channel that tells of this key, if there is one.
+    fn channel(&self, key: &str) -> Option<String>;
+
+    /// Whether what came over that channel is a reason to try again.
+    fn tells(&self) -> fn(&[u8]) -> bool;
+
+    /// Refuses a key that cannot be used.
+    fn check(&self, key: &str) -> Result<()>;
+}
+
+/// A holder, as it is written in the server.
+pub(super) struct Found {
+    pub(super) id: TicketId,
+    /// What the server has for its owner.
+    pub(super) owner: Vec<u8>,
+    pub(super) note: String,
+    pub(super) expires_in: Duration,
+    /// It is surely a lock: by a client of this form, and not some other key.
+    pub(super) sure: bool,
+}
+
+pub(super) struct Plain {
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+    /// The connection over which tickets ask: its own, or that of the store that it is the twin
+    /// of.
+    asks: Arc<Connection>,
+}
+
+/// What a store and its background handles share.
+struct Shared {
+    config: Arc<Config>,
+    form: Box<dyn KeyLayout>,
+    pubsub: PubSub,
+    in_flight: InFlight,
+    /// Whether waiters are told.
+    notifications: bool,
+    address: String,
+}
+
+/// The one token of a store without tokens.
+const NO_TOKEN: Seq = Seq(0);
+/// The longest lease; also how long a lock without an end is said to last.
+pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+impl Plain {
+    pub(super) fn new(
+        config: Arc<Config>,
+        connection: Connection,
+        form: Box<dyn KeyLayout>,
+    ) -> Self {
+        let shared = Shared {
+            pubsub: PubSub::new(Arc::clone(&config), None, form.tells()),
+            in_flight: InFlight::default(),
+            notifications: form.channel("x").is_some(),
+            address: config.address(),
+            config,
+            form,
+        };
+        let connection = Arc::new(connection);
+        Plain { shared: Arc::new(shared), asks: Arc::clone(&connection), connection }
+    }
+
+    fn key(&self, line: &Name) -> String {
+        format!("{}{line}", self.shared.config.prefix)
+    }
+
+    /// Runs a script on a key, again if the connection broke. Says too whether it may have run
+    /// before.
+    async fn run(
+        &self,
+        script: &Script,
+        key: &str,
+        fill: &(dyn Fn(&mut Cmd) + Sync),
+    ) -> Result<(Value, bool), Error> {
+        let all = |command: &mut Cmd| {
+            command.arg(1).arg(key);
+            fill(command);
+        };
+        let size = 2 * key.len() + 512;
+        let explain =
+            |fault: Fault| fault.explain(&self.shared.address, &format!("lock \"{key}\""));
+        match self.connection.run(script, size, &all).await {
+            Err(fault @ Fault::Broken(..)) => {
+                let value = self.connection.run(script, size, &all).await.map_err(explain)?;
+                Ok((value, fault.in_doubt()))
+            }
+            other => other.map(|value| (value, false)).map_err(explain),
+        }
+    }
+
+    async fn do_enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &str,
+        how: Enter,
+    ) -> Result<Standing> {
+        if ticket.weight != 1 || ticket.capacity != 1 {
+            if ticket.weight == 0 || ticket.weight > ticket.capacity {
+                return Err(refuse(line, ticket, Refusal::Weight));
+            }
+            return Err(self.only_plain_locks());
+        }
+        let Shared { form, pubsub, .. } = &*self.shared;
+        let key = self.key(line);
+        form.check(&key)?;
+        let channel = match how {
+            Enter::Keep(seq) if seq != NO_TOKEN => return Ok(Standing::Lost),
+            Enter::Keep(_) | Enter::Try => None,
+            Enter::Queue => form.channel(&key),
+        };
+        let Some(channel) = channel else { return self.ask(&key, ticket, note, how).await };
+        // Who is told asks again once it listens: what happened before that was told to nobody.
+        let told = pubsub.channels().join(&channel, ticket.id);
+        let mut standing = self.ask(&key, ticket, note, how).await?;
+        if !told && matches!(standing, Standing::Waiting { .. }) {
+            pubsub.follow(&channel, ticket.id).await;
+            standing = self.ask(&key, ticket, note, how).await?;
+        }
+        if !matches!(standing, Standing::Waiting { .. }) {
+            pubsub.channels().part(&channel, ticket.id);
+        }
+        Ok(standing)
+    }
+
+    async fn ask(&self, key: &str, ticket: &Ticket, note: &str, how: Enter) -> Result<Standing> {
+        let form = &self.shared.form;
+        let owner = form.owner(ticket.id);
+        let keep = i32::from(matches!(how, Enter::Keep(_)));
+        let fill = |command: &mut Cmd| {
+            let lease = millis(ticket.lease).max(1);
+            command.arg(&owner).arg(lease).arg(note).arg(keep);
+            form.to_enter(key, command);
+        };
+        let request = (keep == 0).then(|| self.shared.in_flight.begin(ticket.id));
+        let (answer, repeated) = self.run(form.scripts()[0], key, &fill).await?;
+        if let Some(request) = request.filter(|_| !repeated) {
+            request.landed();
+        }
+        match &answer {
+            Value::BulkString(whose) if whose == owner.as_bytes() => {
+                return Ok(Standing::Admitted(NO_TOKEN));
+            }
+            Value::Int(0) => return Ok(Standing::Lost),
+            Value::Array(items) => {
+                if let [Value::Int(left)] = &items[..] {
+                    let keep = ticket.wait_lease / 3;
+                    let left = u64::try_from(*left).map_or(keep, Duration::from_millis);
+                    let again = keep.min(left).max(Duration::from_millis(2));
+                    return Ok(Standing::Waiting { seq: None, again });
+                }
+            }
+            _ => {}
+        }
+        Err(self.nonsense(&answer))
+    }
+
+    async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        let key = self.key(line);
+        let Shared { form, pubsub, address, .. } = &*self.shared;
+        if let Some(channel) = form.channel(&key) {
+            pubsub.channels().part(&channel, id);
+        }
+        let owner = form.owner(id);
+        let fill = |command: &mut Cmd| {
+            command.arg(&owner);
+            form.to_leave(&key, command);
+        };
+        let answer = if self.shared.in_flight.in_doubt(id) {
+            self.follow(&key, &fill).await?
+        } else {
+            self.run(form.scripts()[1], &key, &fill).await?
+        };
+        self.shared.in_flight.forget(id);
+        match answer {
+            (Value::Int(0), false) => Ok(false),
+            (Value::Int(0), true) => Err(half_known(address, line)),
+            (Value::Int(done), _) => Ok(self.told(&key, done)),
+            (answer, _) => Err(self.nonsense(&answer)),
+        }
+    }
+
+    /// Leaves behind a request to enter that was given up unanswered: over the connection by which
+    /// it went, so that the server cannot carry it out later. Over another if that one is of no
+    /// use; then it may, and the lock is held for one lease.
+    async fn follow(
+        &self,
+        key: &str,
+        fill: &(dyn Fn(&mut Cmd) + Sync),
+    ) -> Result<(Value, bool), Error> {
+        let script = self.shared.form.scripts()[1];
+        let all = |command: &mut Cmd| {
+            command.arg(1).arg(key);
+            fill(command);
+        };
+        match self.asks.run(script, 2 * key.len() + 512, &all).await {
+            Ok(value) => Ok((value, false)),
+            Err(_) => self.run(script, key, fill).await,
+        }
+    }
+
+    /// It is released, but whoever waits may not know.
+    fn told(&self, key: &str, done: i64) -> bool {
+        if done == 2 {
+            tracing::warn!(
+                "{} let nobody be told that lock \"{key}\" is free; does the user have the right \
+                 to publish?",
+                self.shared.address
+            );
+        }
+        true
+    }
+
+    async fn read(&self, key: &str) -> Result<(Vec<Found>, Vec<Eviction>)> {
+        let form = &self.shared.form;
+        let fill = |command: &mut Cmd| {
+            form.to_look(key, command);
+            command.arg(beside(key, SUFFIX_BESIDE));
+        };
+        let (value, _) = self.run(form.scripts()[2], key, &fill).await?;
+        let found = form.read(&value).ok_or_else(|| self.nonsense(&value))?;
+        Ok((found, evictions::last_of(&value)))
+    }
+
+    async fn do_snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let (found, evictions) = self.read(&self.key(line)).await?;
+        let places = found.into_iter().map(|found| QueueEntry {
+            id: found.id,
+            seq: NO_TOKEN,
+            weight: 1,
+            admitted: true,
+            expires_in: found.expires_in,
+            note: found.note.into(),
+        });
+        let places: Vec<_> = places.collect();
+        Ok(QueueSnapshot { capacity: places.len().min(1) as u32, places, evictions })
+    }
+
+    /// What is surely a lock; and, below a prefix that is for locks, whatever looks like one.
+    async fn do_list(&self, start: &str) -> Result<Vec<Name>> {
+        let prefix = &self.shared.config.prefix;
+        let pattern = keys::glob(&format!("{prefix}{start}")) + "*";
+        let found = self.connection.scan(&pattern).await;
+        let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
+        let mut names: Vec<Name> = found
+            .map_err(explain)?
+            .iter()
+            .filter(|key| !key.ends_with(SUFFIX_BESIDE))
+            .filter_map(|key| Name::new(key.strip_prefix(prefix)?).ok())
+            .collect();
+        names.sort();
+        names.dedup();
+        let held = futures_util::stream::iter(names.into_iter().map(|name| async {
+            match self.read(&self.key(&name)).await {
+                Ok((found, _)) if !prefix.is_empty() && !found.is_empty() => Ok(Some(name)),
+                Ok((found, _)) => Ok(found.iter().any(|found| found.sure).then_some(name)),
+                // Something else than a lock.
+                Err(error) if !error.retryable() && error.kind() != ErrorKind::Denied => Ok(None),
+                Err(error) => Err(error),
+            }
+        }));
+        let found: Vec<Option<Name>> = held.buffered(64).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    async fn do_evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        let key = self.key(line);
+        let form = &self.shared.form;
+        let (found, _) = self.read(&key).await?;
+        if found.len() > 1 {
+            return Err(self.only_plain_locks());
+        }
+        let Some(holder) = found.into_iter().find(|found| found.id == id) else { return Ok(None) };
+        let fill = |command: &mut Cmd| {
+            command.arg(&holder.owner);
+            form.to_leave(&key, command);
+            command.arg(beside(&key, SUFFIX_BESIDE)).arg(text_of(id)).arg(note);
+        };
+        match self.run(form.scripts()[1], &key, &fill).await? {
+            // Perhaps it was the first attempt, whose reply was lost, that removed it.
+            (Value::Int(0), true) => Err(super::half_known(&self.shared.address, line)),
+            (Value::Int(0), false) => Ok(None),
+            (Value::Int(done), _) => Ok(self.told(&key, done).then_some(NO_TOKEN)),
+            (answer, _) => Err(self.nonsense(&answer)),
+        }
+    }
+
+    fn only_plain_locks(&self) -> Error {
+        let message = format!(
+            "{} with scheme={} has only plain locks; semaphores and read-write locks need \
+             scheme=line",
+            self.shared.address,
+            self.shared.form.scheme()
+        );
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// The connection is given up as well: whatever else comes over it may belong to another call.
+    fn nonsense(&self, answer: &Value) -> Error {
+        self.connection.distrust();
+        let address = &self.shared.address;
+        let message = format!("{address} gave an answer that makes no sense: {}", describe(answer));
+        Error::new(ErrorKind::Corrupt, message)
+    }
+}
+
+impl Store for Plain {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(self.do_enter(line, ticket, note, how))
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        Box::pin(self.do_leave(line, id))
+    }
+
+    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
+        Box::pin(async move {
+            if !self.shared.notifications {
+                pending::<()>().await;
+            }
+            self.shared.pubsub.wakes().wait(id).await;
+            Ok(None)
+        })
+    }
+
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(self.do_snapshot(line))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        Box::pin(self.do_list(prefix))
+    }
+
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(self.do_evict(line, id, note))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: false,
+            fencing_tokens: false,
+            notifications: self.shared.notifications,
+            weighted: false,
+            token_ranges: false,
+            swaps: false,
+            crash_release: false,
+            survives_failover: false,
+            survives_restart: false,
+            lease_min: Duration::from_millis(100),
+            lease_max: LONGEST,
+        }
+    }
+
+    fn background_handle(&self) -> Arc<dyn Store> {
+        let connection = Arc::new(Connection::new(Arc::clone(&self.shared.config), String::new()));
+        let (shared, asks) = (Arc::clone(&self.shared), Arc::clone(&self.asks));
+        Arc::new(Plain { shared, connection, asks })
+    }
+
+    fn on_loss_hint(&self, _alarm: LossHint) {}
+
+    fn address(&self) -> String {
+        self.shared.address.clone()
+    }
+}
+
+impl fmt::Debug for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shared.address)
+    }
+}

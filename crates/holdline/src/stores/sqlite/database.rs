@@ -1,0 +1,221 @@
+//! The database file: finding it, making it, knowing it as ours, and opening it fast.
+//!
+//! A short-lived program opens a database that is there and has nothing to do in it, so that case
+//! runs no statement that writes or waits for the disk. Closing does not either: the write-ahead
+//! log stays where it is, and is emptied by whoever closes when it has grown.
+
+use super::address::Address;
+use super::errors::{busy, explain, obstacle, refused};
+use super::{machine, schema};
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A log longer than this is emptied at closing, because the next program to open it reads it all.
+const LOG: u64 = 512 * 1024;
+
+/// A database file that exists, and how to treat it.
+#[derive(Debug)]
+pub(super) struct Site {
+    /// As it was named, for messages.
+    pub(super) name: PathBuf,
+    /// Without links: all who use the file find the same folder beside it.
+    file: PathBuf,
+    /// How long to wait while another process writes.
+    pub(super) busy_timeout: Duration,
+}
+
+/// An open database.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) conn: Connection,
+    /// Which file it is: device and inode.
+    inode: (u64, u64),
+}
+
+impl Site {
+    /// Finds or makes the file.
+    pub(super) fn find(address: Address) -> Result<Self> {
+        let Address { path: name, busy_timeout, network } = address;
+        let file = match fs::canonicalize(&name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => create(&name)?,
+            found => found.map_err(|error| refused("open the lock database", &name, error))?,
+        };
+        let about =
+            fs::metadata(&file).map_err(|error| refused("open the lock database", &name, error))?;
+        if !about.is_file() {
+            let message = format!("{} is not a file; name a file for the locks", name.display());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        machine::learn()?;
+        if mounted_alone(&file) {
+            let message = format!(
+                "the lock database {} is mounted by itself, without the files beside it \
+                 (-wal, -shm, .live) by which others know of its locks; mount its folder",
+                name.display()
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        if !network && let Some(system) = network_system(&file) {
+            let message = format!(
+                "the lock database {} lies on {system}, where the processes of several machines \
+                 would not see each other's locks; choose a path on a local disk, or add \
+                 ?network=allow if only one machine uses it",
+                name.display()
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Ok(Site { name, file, busy_timeout })
+    }
+
+    /// The folder of the liveness locks and sockets.
+    pub(super) fn live(&self) -> PathBuf {
+        self.beside(".live")
+    }
+
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut path = OsString::from(&self.file);
+        path.push(ending);
+        path.into()
+    }
+
+    /// Opens the database, and makes it what it should be if it is new.
+    pub(super) fn open(&self) -> Result<Open> {
+        let limit = clock::now().after(self.busy_timeout);
+        loop {
+            match self.connect() {
+                Ok(Ok(open)) => return Ok(open),
+                Ok(Err(error)) => return Err(error),
+                Err(error) if busy(&error) && clock::now() < limit => pause(),
+                Err(error) => return Err(explain(&self.name, error)),
+            }
+        }
+    }
+
+    fn connect(&self) -> rusqlite::Result<Result<Open>> {
+        let missing = |error| Ok(Err(refused("open the lock database", &self.name, error)));
+        let inode = match fs::metadata(&self.file) {
+            Ok(about) => (about.dev(), about.ino()),
+            // Somebody removed it since it was found.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match create(&self.file) {
+                Ok(_) => return self.connect(),
+                Err(error) => return Ok(Err(error)),
+            },
+            Err(error) => return missing(error),
+        };
+        // No URIs: a file may have any name. No creation: that would set the wrong mode.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(&self.file, flags)?;
+        conn.busy_timeout(Duration::ZERO)?; // SQLite's own waiting starves one of two processes
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        conn.set_prepared_statement_cache_capacity(48);
+        if conn.is_readonly("main")? {
+            // SQLite makes do with reading if it may not write, or if it could not just now.
+            return Ok(Err(obstacle(&self.name).unwrap_or_else(|| {
+                refused("write the lock database", &self.name, io::ErrorKind::Interrupted.into())
+            })));
+        }
+        // Enough, because whoever held a lock when the power failed is gone as well, and tokens do
+        // not depend on what is stored as long as the wall clock goes forward.
+        conn.pragma_update(None, "synchronous", "NORMAL")?;
+        if let Err(error) = schema::know(self, &conn)? {
+            return Ok(Err(error));
+        }
+        if !self.is(inode) {
+            return self.connect();
+        }
+        Ok(Ok(Open { conn, inode }))
+    }
+
+    /// Whether the path still leads to the file that is open. If not, that file is of the past:
+    /// others meet in the new one.
+    pub(super) fn current(&self, open: &Open) -> bool {
+        self.is(open.inode)
+    }
+
+    fn is(&self, inode: (u64, u64)) -> bool {
+        fs::metadata(&self.file).is_ok_and(|about| (about.dev(), about.ino()) == inode)
+    }
+
+    /// Empties a long log, so that the next program opens the database fast.
+    pub(super) fn tidy(&self, open: &Open) {
+        let long = fs::metadata(self.beside("-wal")).is_ok_and(|log| log.len() > LOG);
+        if long {
+            // If others use it just now, one of them will do it.
+            let _ = open.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        }
+    }
+}
+
+/// A short wait of random length, so that of several processes none is always the slower.
+pub(super) fn pause() {
+    std::thread::sleep(Duration::from_micros(fastrand::u64(50..300)));
+}
+
+/// Makes the file and the folders above it, for this user only. SQLite gives its other files the
+/// same mode.
+fn create(path: &Path) -> Result<PathBuf> {
+    let making = |error| refused("make the lock database", path, error);
+    if let Some(folder) = path.parent()
+        && !folder.as_os_str().is_empty()
+    {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(making)?;
+    }
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(making(error)),
+        _ => {}
+    }
+    fs::canonicalize(path).map_err(making)
+}
+
+/// Whether the file is a mount of its own: a container may be given the file without its folder.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn mounted_alone(file: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    // An older kernel does not tell.
+    statx(CWD, file, AtFlags::empty(), StatxFlags::TYPE)
+        .is_ok_and(|about| about.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn mounted_alone(_file: &Path) -> bool {
+    false
+}
+
+/// The file systems that lie on another machine, or may.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const NETWORKS: [(u32, &str); 15] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x00c3_6400, "Ceph"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x0102_1997, "9P"),
+    (0x6573_5546, "a FUSE file system"),
+    (0x7461_636f, "OCFS2"),
+    (0x0116_1970, "GFS2"),
+    (0x786f_4256, "a folder shared with a virtual machine"),
+    (0xbacb_acbc, "a folder shared with a virtual machine"),
+];
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn network_system(file: &Path) -> Option<&'static str> {
+    let kind = rustix::fs::statfs(file).ok()?.f_type as u32;
+    NETWORKS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn network_system(_file: &Path) -> Option<&'static str> {
+    None
+}

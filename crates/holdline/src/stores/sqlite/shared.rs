@@ -1,0 +1,404 @@
+//! What the user's handles and the store's threads share: the desk, and how this process is seen by
+//! others and hears of them.
+
+use super::address::Address;
+use super::database::Site;
+use super::errors::refused;
+use super::executor::Executor;
+use super::liveness::{LivenessDir, OwnLock};
+use super::monitor::{self, Findings, Monitor, MonitorHandler};
+use super::operations::{self, Done, Entered, News, Notice, Outlook};
+use super::rows::Process;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{LossHint, Standing, TicketId};
+use crate::stores::waiters::Waiters;
+use crate::sync::Mutex;
+use rusqlite::Connection;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, MutexGuard, OnceLock};
+
+/// An open file store.
+pub(super) struct Shared {
+    pub(super) executor: Executor,
+    pub(super) wakes: Waiters,
+    pub(super) loss_hint: OnceLock<LossHint>,
+    process_state: Mutex<ProcessState>,
+}
+
+/// Built as far as it is needed.
+#[derive(Debug, Default)]
+struct ProcessState {
+    liveness_dir: Option<Arc<LivenessDir>>,
+    own_lock: Option<OwnLock>,
+    monitor: Option<Arc<Monitor>>,
+    outbox: Option<Arc<UnixDatagram>>,
+    /// The tickets that may have a place.
+    tickets: HashSet<TicketId>,
+}
+
+/// One new process in so many sweeps up behind the dead even if it never waits.
+const SWEEP_ODDS: u8 = 32;
+
+impl Shared {
+    pub(super) fn open(address: Address) -> Result<Self> {
+        let executor = Executor::open(Site::find(address)?)?;
+        let process_state = Mutex::default();
+        Ok(Shared {
+            executor,
+            wakes: Waiters::default(),
+            loss_hint: OnceLock::new(),
+            process_state,
+        })
+    }
+
+    /// Refuses a child that was forked off by the process that opened the store.
+    pub(super) fn at_home(&self) -> Result<()> {
+        if self.executor.at_home() {
+            return Ok(());
+        }
+        let message = format!(
+            "the lock database {} was opened before this process was forked off; open it again",
+            self.executor.site.name.display()
+        );
+        Err(Error::new(ErrorKind::Invalid, message))
+    }
+
+    fn process_state(&self) -> MutexGuard<'_, ProcessState> {
+        self.process_state.lock()
+    }
+
+    fn failed(&self, error: io::Error) -> crate::error::Error {
+        refused(
+            "keep the files that show this process to be alive in",
+            &self.executor.site.live(),
+            error,
+        )
+    }
+
+    /// The folder beside the database.
+    fn liveness_dir(&self) -> io::Result<Arc<LivenessDir>> {
+        let mut process_state = self.process_state();
+        if let Some(liveness_dir) = &process_state.liveness_dir {
+            return Ok(Arc::clone(liveness_dir));
+        }
+        let liveness_dir = Arc::new(LivenessDir::open(&self.executor.site.live())?);
+        process_state.liveness_dir = Some(Arc::clone(&liveness_dir));
+        Ok(liveness_dir)
+    }
+
+    /// This process's number, by a liveness lock that others can see.
+    pub(super) fn process(self: &Arc<Self>) -> Result<Process> {
+        if let Some(own_lock) = &self.process_state().own_lock
+            && own_lock.is_linked()
+        {
+            return Ok(own_lock.process);
+        }
+        let process = self.create_own().map_err(|error| self.failed(error))?;
+        if fastrand::u8(..SWEEP_ODDS) == 0 {
+            self.try_start_monitor();
+        }
+        Ok(process)
+    }
+
+    /// Lights a liveness lock, perhaps in place of one that somebody removed; then the folder may
+    /// be gone too, and the monitor has to move.
+    fn create_own(&self) -> io::Result<Process> {
+        let mut process_state = self.process_state();
+        if let Some(monitor) = process_state.monitor.take() {
+            monitor.close();
+        }
+        let liveness_dir = Arc::new(LivenessDir::open(&self.executor.site.live())?);
+        let own_lock = liveness_dir.create_own()?;
+        let process = own_lock.process;
+        process_state.liveness_dir = Some(liveness_dir);
+        process_state.own_lock = Some(own_lock);
+        Ok(process)
+    }
+
+    /// the monitor, if it is there.
+    fn monitor(&self) -> Option<Arc<Monitor>> {
+        self.process_state().monitor.clone()
+    }
+
+    /// Whether there is a monitor already.
+    pub(super) fn has_monitor(&self) -> bool {
+        self.process_state().monitor.is_some()
+    }
+
+    /// Whether other processes can wake who waits here.
+    pub(super) fn hears(&self) -> bool {
+        self.monitor().is_some_and(|monitor| monitor.hears())
+    }
+
+    /// Builds the monitor if that can be done. Without one, waiters look by themselves.
+    pub(super) fn try_start_monitor(self: &Arc<Self>) {
+        if let Err(error) = self.start_monitor() {
+            tracing::warn!(%error, "no thread or socket for wakes; waiting by looking often");
+        }
+    }
+
+    fn start_monitor(self: &Arc<Self>) -> Result<Arc<Monitor>> {
+        if let Some(monitor) = self.monitor() {
+            return Ok(monitor);
+        }
+        let process = self.process()?;
+        let liveness_dir = self.liveness_dir().map_err(|error| self.failed(error))?;
+        let mut process_state = self.process_state();
+        if let Some(monitor) = &process_state.monitor {
+            return Ok(Arc::clone(monitor));
+        }
+        let monitor = Monitor::new(liveness_dir, process).map_err(|error| self.failed(error))?;
+        let monitor = Arc::new(monitor);
+        let (shared, runs) = (Arc::clone(self), Arc::clone(&monitor));
+        std::thread::Builder::new()
+            .name("holdline-wake".to_owned())
+            .spawn(move || {
+                shared.sweep();
+                runs.run(&*shared);
+            })
+            .map_err(|error| self.failed(error))?;
+        process_state.monitor = Some(Arc::clone(&monitor));
+        Ok(monitor)
+    }
+
+    /// Somebody begins to wait.
+    pub(super) fn register_wait(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<WaitEntry> {
+        let monitor = self.start_monitor()?;
+        monitor.register_wait(line, id);
+        Ok(WaitEntry { monitor, id })
+    }
+
+    /// Remembers whether a ticket may have a place.
+    pub(super) fn note(&self, id: TicketId, entered: &Entered) {
+        match entered.outcome {
+            Ok(Standing::Admitted(_) | Standing::Waiting { seq: Some(_), .. }) => {
+                self.process_state().tickets.insert(id);
+            }
+            Ok(Standing::Lost) => self.forget(id),
+            Ok(Standing::Waiting { seq: None, .. }) | Err(_) => {}
+        }
+    }
+
+    /// A ticket has no place any more.
+    pub(super) fn forget(&self, id: TicketId) {
+        self.process_state().tickets.remove(&id);
+    }
+
+    /// Which of these processes are dead.
+    pub(super) fn dead_of(&self, processes: &[Process]) -> Result<Vec<Process>> {
+        let liveness_dir = self.liveness_dir().map_err(|error| self.failed(error))?;
+        let own = self.process_state().own_lock.as_ref().map(|own_lock| own_lock.process);
+        let mut others = processes.to_vec();
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|one| {
+            Some(*one) != own && liveness_dir.peer(*one).is_some_and(|it| it.is_free())
+        });
+        Ok(others)
+    }
+
+    /// Tells the living from the dead among many, each looked at once.
+    pub(super) fn living(&self) -> impl FnMut(Process) -> bool {
+        let (liveness_dir, own) = {
+            let process_state = self.process_state();
+            (
+                process_state.liveness_dir.clone(),
+                process_state.own_lock.as_ref().map(|own_lock| own_lock.process),
+            )
+        };
+        let liveness_dir = liveness_dir
+            .or_else(|| LivenessDir::find(&self.executor.site.live()).ok().map(Arc::new));
+        let mut known: HashMap<Process, bool> = own.map(|own| (own, true)).into_iter().collect();
+        move |process| {
+            // Without a liveness lock to look at, only the lease decides.
+            let look = || liveness_dir.as_ref()?.peer(process).map(|peer| !peer.is_free());
+            *known.entry(process).or_insert_with(|| look().unwrap_or(true))
+        }
+    }
+
+    /// Removes the files of a process that is dead and has no places.
+    pub(super) fn clear(&self, process: Process) {
+        if let Ok(liveness_dir) = self.liveness_dir() {
+            liveness_dir.clear(process);
+        }
+    }
+
+    /// Tells everybody concerned of what a transaction did, and gives back what it came to.
+    pub(super) fn deliver<T>(&self, mut done: Done<T>) -> T {
+        if !done.notices.is_empty() {
+            self.tell(&mut done.notices);
+        }
+        done.value
+    }
+
+    fn tell(&self, notices: &mut [Notice]) {
+        let own = self.process_state().own_lock.as_ref().map(|own_lock| own_lock.process);
+        notices.sort_by_key(|notice| (notice.process, notice.news as u8));
+        for same in notices.chunk_by(|a, b| (a.process, a.news) == (b.process, b.news)) {
+            let (to, news) = (same[0].process, same[0].news);
+            if Some(to) == own {
+                self.heard(news, &mut same.iter().map(|notice| notice.id));
+                continue;
+            }
+            let ids: Vec<TicketId> = same.iter().map(|notice| notice.id).collect();
+            let sent = self.liveness_dir().and_then(|liveness_dir| {
+                let outbox = self.outbox()?;
+                monitor::send(&outbox, &liveness_dir, to, news, &ids)
+            });
+            if let Err(error) = sent {
+                // It may be dead, or have no socket; if it waits, it will look by itself.
+                tracing::debug!(process = to, %error, "a notice was not delivered");
+            }
+        }
+    }
+
+    fn outbox(&self) -> io::Result<Arc<UnixDatagram>> {
+        let mut process_state = self.process_state();
+        if let Some(outbox) = &process_state.outbox {
+            return Ok(Arc::clone(outbox));
+        }
+        let outbox = UnixDatagram::unbound()?;
+        outbox.set_nonblocking(true)?;
+        let outbox = Arc::new(outbox);
+        process_state.outbox = Some(Arc::clone(&outbox));
+        Ok(outbox)
+    }
+
+    /// Removes the places and files of all that died.
+    fn sweep(&self) {
+        let Ok(liveness_dir) = self.liveness_dir() else { return };
+        let (dark, orphan_sockets) = liveness_dir.stale_locks();
+        for process in orphan_sockets {
+            liveness_dir.clear(process);
+        }
+        if dark.is_empty() {
+            return;
+        }
+        let Ok(owners) = self.executor.in_turn(self.executor.limit(), || true, operations::owners)
+        else {
+            return;
+        };
+        // Looked at again: a liveness lock that is just being lit was dark for an instant. But who
+        // has places has lit it before.
+        let Ok(dead) = self.dead_of(&dark) else { return };
+        for process in dead {
+            if !owners.value.contains(&process) || self.remove_places_of(process) {
+                liveness_dir.clear(process);
+            }
+        }
+    }
+
+    /// Removes all places of a dead process. Says whether that was done.
+    fn remove_places_of(&self, process: Process) -> bool {
+        loop {
+            let limit = self.executor.limit();
+            match self.executor.in_turn(
+                limit,
+                || true,
+                |conn| operations::remove_places_of(conn, process),
+            ) {
+                Ok(done) => {
+                    if !self.deliver(done) {
+                        return true;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the places of a dead process are left to their leases");
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Finds out again whom somebody has to watch.
+    fn look_ahead(&self, monitor: &Monitor, line: &Name, id: TicketId) {
+        let outlook = |conn: &Connection| operations::outlook(conn, line, id);
+        match self.executor.in_turn(self.executor.limit(), || true, outlook) {
+            Ok(Done { value: Outlook::Waits(processes), .. }) => monitor.watch(id, processes),
+            Ok(Done { value: Outlook::Decided, .. }) => self.wakes.wake(id),
+            Err(_) => monitor.doubt(id),
+        }
+    }
+
+    /// The last handle is going.
+    pub(super) fn close(&self) {
+        if !self.executor.at_home() {
+            return; // a forked child: the files are its parent's
+        }
+        let mut process_state = self.process_state();
+        if let Some(monitor) = process_state.monitor.take() {
+            monitor.close();
+        }
+        let own_lock = process_state.own_lock.take();
+        if let (Some(own_lock), Some(liveness_dir)) = (&own_lock, &process_state.liveness_dir)
+            && process_state.tickets.is_empty()
+            && self.executor.idle()
+        {
+            liveness_dir.remove(own_lock.process);
+        }
+        // Otherwise the liveness lock is left there, dark, so that others remove_places_of what is
+        // left.
+        drop(own_lock);
+        drop(process_state);
+        self.executor.close();
+    }
+}
+
+impl MonitorHandler for Shared {
+    fn heard(&self, news: News, ids: &mut dyn Iterator<Item = TicketId>) {
+        let monitor = if news == News::First { self.monitor() } else { None };
+        for id in ids {
+            match news {
+                News::Admitted => self.wakes.wake(id),
+                News::First => monitor.iter().for_each(|monitor| monitor.doubt(id)),
+                News::Evicted => {
+                    self.wakes.wake(id);
+                    if let Some(loss_hint) = self.loss_hint.get() {
+                        loss_hint(id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn found(&self, monitor: &Monitor, findings: Findings) {
+        for process in findings.dead {
+            if self.remove_places_of(process) {
+                self.clear(process);
+            }
+        }
+        for (line, id) in findings.stale {
+            self.look_ahead(monitor, &line, id);
+        }
+    }
+}
+
+/// Somebody who waits, until it is dropped.
+#[derive(Debug)]
+pub(super) struct WaitEntry {
+    monitor: Arc<Monitor>,
+    id: TicketId,
+}
+
+impl WaitEntry {
+    /// Says whom to watch.
+    pub(super) fn watch(&self, processes: Vec<Process>) {
+        self.monitor.watch(self.id, processes);
+    }
+}
+
+impl Drop for WaitEntry {
+    fn drop(&mut self) {
+        self.monitor.unregister(self.id);
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("executor", &self.executor).finish_non_exhaustive()
+    }
+}

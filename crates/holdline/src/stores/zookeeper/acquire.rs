@@ -1,0 +1,310 @@
+//! Entering: a node is made, and the line is looked at, in one go.
+//!
+//! The client sends what is asked in the order in which it is asked, without waiting for answers,
+//! and a session's requests are carried out in that order: a list that is asked for right behind
+//! the creation of a node has that node in it.
+
+use super::cleanup::Unstarted;
+use super::client::Mode;
+use super::errors::{self, ZkError};
+use super::layout::{self, Member};
+use super::path;
+use super::shared::{Shared, limit};
+use super::ticket_record::{Doubt, Leaving, TicketRecord};
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{Enter, Refusal, Seq, Standing, Ticket, refuse};
+use holdline_kernel::Time;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A waiter looks again after this time, even if nothing wakes it.
+const AGAIN: Duration = Duration::from_secs(2);
+/// So often what others did in between is borne with.
+const TRIES: usize = 5;
+
+/// One request to enter or keep.
+pub(super) struct Request<'a> {
+    pub(super) line: &'a Name,
+    pub(super) ticket: &'a Ticket,
+    pub(super) note: &'a Arc<str>,
+    pub(super) how: Enter,
+}
+
+impl Request<'_> {
+    /// How long its requests may take.
+    pub(super) fn limit(&self) -> Duration {
+        limit(self.ticket.lease)
+    }
+
+    pub(super) fn refuse(&self, refusal: Refusal) -> Error {
+        refuse(self.line, self.ticket, refusal)
+    }
+
+    fn waiting(&self, seq: Option<Seq>) -> Standing {
+        let again = (self.ticket.wait_lease / 3).clamp(Duration::from_millis(2), AGAIN);
+        Standing::Waiting { seq, again }
+    }
+}
+
+impl Shared {
+    pub(super) async fn enter(self: &Arc<Self>, request: &Request<'_>) -> Result<Standing> {
+        let (began, ticket) = (clock::now(), request.ticket);
+        if ticket.weight == 0 || ticket.weight > ticket.capacity {
+            return Err(request.refuse(Refusal::Weight));
+        }
+        match (self.find(ticket.id), request.how) {
+            (Some(record), _) if record.place().create != 0 => {
+                self.keep(&record, request, began).await
+            }
+            (_, Enter::Keep(_)) => Ok(Standing::Lost),
+            (_, Enter::Try | Enter::Queue) => self.join(request, began).await,
+        }
+    }
+
+    /// Takes a place, as far as `how` allows.
+    async fn join(self: &Arc<Self>, request: &Request<'_>, began: Time) -> Result<Standing> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let record = self.record(request, began).await?;
+            let joined = match request.how {
+                Enter::Try => self.try_now(request, &record).await,
+                Enter::Queue | Enter::Keep(_) => self.queue(request, &record).await,
+            };
+            match joined {
+                Ok(true) => return self.standing(&record, request, began, true).await,
+                Ok(false) => return Ok(request.waiting(None)),
+                Err(error) => {
+                    let (lost, unwritten) = {
+                        let place = record.place();
+                        (record.session.is_lost(), place.create == 0 && !place.doubtful)
+                    };
+                    if !lost && unwritten {
+                        self.forget(&record);
+                    }
+                    if !lost || tries >= TRIES {
+                        return Err(error);
+                    } // else on to a new session
+                }
+            }
+        }
+    }
+
+    /// The record of a ticket that has no place yet.
+    async fn record(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        began: Time,
+    ) -> Result<Arc<TicketRecord>> {
+        let ticket = request.ticket;
+        let old = self.find(ticket.id);
+        if let Some(record) = old.as_ref().filter(|record| !record.session.is_lost()) {
+            return Ok(Arc::clone(record));
+        }
+        let unstarted = old.is_none().then(|| Unstarted::new(self, ticket.id));
+        let over = began.after(request.limit());
+        let session = self.session(request.limit()).await?;
+        session.check(&self.address, ticket.lease)?;
+        let permit = Arc::clone(&self.cleanup.entering).acquire_owned();
+        let Some(Ok(permit)) = clock::within(over, permit).await else {
+            return Err(self.error(ZkError::Busy));
+        };
+        let parent = path::of(&self.address.root, request.line);
+        let due = began.after(ticket.wait_lease.max(ticket.lease));
+        let record = TicketRecord::new(request.line, parent, ticket, request.note, session, due);
+        {
+            let mut place = record.place();
+            place.permit = Some(permit);
+            place.stale = old.as_ref().is_some_and(|old| old.may_be_there());
+        }
+        if let Some(old) = &old {
+            self.forget(old);
+        }
+        let record = Arc::new(record);
+        self.remember(&record);
+        if let Some(unstarted) = unstarted {
+            unstarted.start();
+        }
+        Ok(record)
+    }
+
+    /// A node is made, and who is ahead of it is told. One round trip.
+    async fn queue(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+    ) -> Result<bool> {
+        let over = clock::now().after(request.limit());
+        for _ in 0..TRIES {
+            let doubtful = record.place().doubtful;
+            if doubtful && self.find_own(record, request.limit()).await? {
+                self.look_ahead(request, record).await?;
+                return Ok(true);
+            }
+            match clock::within(over, self.create(request, record)).await {
+                None => return Err(self.error(ZkError::Timeout)),
+                Some(Ok((member, children))) => {
+                    self.check_number(request, record, &member).await?;
+                    if children.contains(&member.child) {
+                        self.take(request, record, &children).await?;
+                    } else {
+                        self.look_ahead(request, record).await?;
+                    }
+                    return Ok(true);
+                }
+                Some(Err(ZkError::NoNode)) => self.make_parents(record, request.limit()).await?,
+                Some(Err(error)) if errors::is_cut(&error) => {
+                    // Made or not: to be found out, once the client has another connection.
+                }
+                Some(Err(error)) => {
+                    self.failed(&record.session, &error);
+                    return Err(self.error(error));
+                }
+            }
+        }
+        Err(self.error(ZkError::ConnectionLoss))
+    }
+
+    /// Makes the node, and lists the line, together.
+    async fn create(
+        &self,
+        request: &Request<'_>,
+        record: &TicketRecord,
+    ) -> Result<(Member, Vec<String>), ZkError> {
+        let (client, ticket) = (&record.session.client, request.ticket);
+        let stem = record.stem(self.address.dialect, ticket);
+        let data = layout::data(ticket, None, request.note);
+        let doubt = Doubt::new(record);
+        let made = client.create(&stem, &data, Mode::EphemeralSequential, self.acl());
+        let listed = client.list_children(&record.parent);
+        let (made, listed) = futures_util::future::join(made, listed).await;
+        let (path, stat) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                if !errors::is_cut(&error) {
+                    doubt.settle(); // refused, so it was not made
+                }
+                return Err(error);
+            }
+        };
+        let child = path.strip_prefix(&stem).and_then(|_| path.rsplit('/').next());
+        let member = child.and_then(Member::read).ok_or(ZkError::Garbled)?;
+        record.born(&member, stat.czxid);
+        doubt.settle();
+        // That the list did not come is no reason to make another node.
+        Ok((member, listed.unwrap_or_default()))
+    }
+
+    /// The numbers of a line may be used up.
+    async fn check_number(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+        member: &Member,
+    ) -> Result<()> {
+        if member.seq >= layout::MANY && !member.is_exhausted() {
+            tracing::warn!(
+                name = %record.line, number = member.seq,
+                "the sequence numbers of a lock will soon be used up: delete its empty node"
+            );
+        }
+        if member.is_exhausted() {
+            self.take_back(request, record).await?;
+            return Err(self.exhausted(record));
+        }
+        Ok(())
+    }
+
+    pub(super) fn exhausted(&self, record: &TicketRecord) -> Error {
+        let message = format!(
+            "the sequence numbers of the node {} in {} are used up, and with them the order of \
+             those who wait; delete the node when nobody stands there",
+            record.parent, self.address
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    }
+
+    /// Makes the node that a line stands under, as a container: the servers remove it by and by
+    /// when it is empty.
+    async fn make_parents(&self, record: &TicketRecord, time: Duration) -> Result<()> {
+        let client = &record.session.client;
+        let (root, parent) = (&self.address.root, &record.parent);
+        let work = async {
+            if !root.is_empty() {
+                client.mkdir(root, Mode::Persistent, self.acl()).await?;
+            }
+            client.mkdir(parent, Mode::Container, self.acl()).await
+        };
+        match clock::within(clock::now().after(time), work).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) if errors::is_cut(&error) => Ok(()), // the next try tells
+            Some(Err(error)) => {
+                self.failed(&record.session, &error);
+                Err(self.error(error))
+            }
+            None => Err(self.error(ZkError::Timeout)),
+        }
+    }
+
+    /// At once or not at all. A look first, so that nothing is written unless it would be admitted;
+    /// if somebody comes in between, the node is deleted again.
+    async fn try_now(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+    ) -> Result<bool> {
+        if !record.place().doubtful {
+            let free = self.has_room(request, record).await;
+            if !matches!(free, Ok(true)) {
+                self.forget(record);
+                return free;
+            }
+        }
+        self.queue(request, record).await?;
+        if record.place().blockers.is_empty() {
+            return Ok(true);
+        }
+        self.take_back(request, record).await?;
+        Ok(false)
+    }
+
+    /// Deletes a node that should not be there.
+    pub(super) async fn take_back(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &TicketRecord,
+    ) -> Result<()> {
+        let leaving = Leaving::new(record);
+        self.remove(record, request.limit()).await?;
+        self.forget(record);
+        leaving.done();
+        Ok(())
+    }
+
+    /// What the record says, once the session is sure to last.
+    pub(super) async fn standing(
+        self: &Arc<Self>,
+        record: &Arc<TicketRecord>,
+        request: &Request<'_>,
+        began: Time,
+        new: bool,
+    ) -> Result<Standing> {
+        let ticket = request.ticket;
+        let stands = record.place().stand(ticket, began, new);
+        let Some((seq, admitted)) = stands else { return Ok(Standing::Lost) };
+        if !self.update(record, request).await? {
+            record.lose(&self.loss_hint.0);
+            return Ok(Standing::Lost);
+        }
+        if !admitted {
+            return Ok(request.waiting(Some(seq)));
+        }
+        let good = record.session.good_for(began.after(ticket.lease)).await;
+        if !good || record.place().gone {
+            return Ok(Standing::Lost);
+        }
+        Ok(Standing::Admitted(seq))
+    }
+}

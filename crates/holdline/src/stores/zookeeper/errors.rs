@@ -1,0 +1,85 @@
+//! What ZooKeeper's errors mean for us.
+
+use super::address::Address;
+pub(super) use super::zk_error::ZkError;
+use crate::error::{Error, ErrorKind};
+
+/// Whether the connection broke, so that nobody knows whether the request was carried out. The
+/// next connection is made by itself.
+pub(super) fn is_cut(error: &ZkError) -> bool {
+    // A server that fails inside, as one that is just going down, calls that a marshalling error.
+    matches!(
+        error,
+        ZkError::ConnectionLoss
+            | ZkError::SessionMoved
+            | ZkError::MarshallingError
+            | ZkError::Garbled
+            | ZkError::Code(_)
+    )
+}
+
+/// Whether the session is over, and with it all that stood on it.
+pub(super) fn is_over(error: &ZkError) -> bool {
+    matches!(
+        error,
+        ZkError::SessionExpired | ZkError::SessionGivenUp | ZkError::WentBack | ZkError::AuthFailed
+    )
+}
+
+/// The error for the caller. What the client says is kept as its cause: it contains no secrets.
+pub(super) fn error(address: &Address, error: ZkError) -> Error {
+    let (kind, message) = match &error {
+        ZkError::AuthFailed => {
+            (ErrorKind::Denied, format!("{address} refuses the user or the password"))
+        }
+        ZkError::NoAuth | ZkError::InvalidAcl => {
+            let message = format!("{address} refuses us; check the user and the nodes' ACLs");
+            (ErrorKind::Denied, message)
+        }
+        ZkError::QuotaExceeded => {
+            (ErrorKind::Denied, format!("the quota of a node of {address} is used up"))
+        }
+        ZkError::Unimplemented => {
+            (ErrorKind::Unsupported, format!("{address} is no ZooKeeper of version 3.5 or later"))
+        }
+        ZkError::NoChildrenForEphemerals => {
+            let message = format!("a node that the lock needs is ephemeral in {address}");
+            (ErrorKind::Corrupt, message)
+        }
+        ZkError::Garbled => {
+            (ErrorKind::Unavailable, format!("an answer of {address} makes no sense"))
+        }
+        ZkError::BadArguments => (ErrorKind::Corrupt, format!("{address} did not understand us")),
+        ZkError::Stranger(..) => {
+            (ErrorKind::Invalid, format!("{address} is no address of ours: {error}"))
+        }
+        ZkError::Busy => {
+            let message = format!(
+                "too many acquisitions of this process are under way in {address}, or are being \
+                 given up there; ask for less at once"
+            );
+            (ErrorKind::Unavailable, message)
+        }
+        ZkError::NoHosts => {
+            let message = format!(
+                "nobody listens at {} (connection refused); check the address, and that ZooKeeper \
+                 runs",
+                address.hosts.join(", ")
+            );
+            (ErrorKind::Unavailable, message)
+        }
+        _ => {
+            let tls = if address.tls {
+                ", that the port is the secure one, that its certificate names the host and is \
+                 from an authority that we trust (ca_file), and that ours is one that it asks for \
+                 (cert_file)"
+            } else {
+                ""
+            };
+            let message =
+                format!("{address} could not be reached; check that it runs and has a leader{tls}");
+            (ErrorKind::Unavailable, message)
+        }
+    };
+    Error::because(kind, message, error)
+}

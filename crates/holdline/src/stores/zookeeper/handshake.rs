@@ -1,0 +1,248 @@
+//! Making a connection, and with it a session, or attaching it to the session that there is.
+
+use super::address::{Address, Login};
+use super::identify::identify;
+use super::jute::{Reader, Writer};
+use super::sasl::Digest;
+use super::tls;
+use super::transport::{Header, Transport, op, xid};
+use super::zk_error::ZkError;
+use std::fmt;
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// A session, as its servers know it.
+#[derive(Clone)]
+pub(super) struct SessionId {
+    /// 0 for one that is still to be made.
+    pub(super) id: i64,
+    password: Vec<u8>,
+    /// How long the servers keep it without hearing of us.
+    pub(super) length: Duration,
+}
+
+impl SessionId {
+    pub(super) fn new(length: Duration) -> Self {
+        SessionId { id: 0, password: vec![0; 16], length }
+    }
+}
+
+/// Why a server is of no use now.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nobody listens there.
+    Absent,
+    /// It hangs up without a word: it does not serve, or not us.
+    HungUp,
+    /// It is silent, does not serve, or cannot be trusted.
+    Unusable(String),
+    /// No other would do better.
+    Over(ZkError),
+}
+
+impl Failure {
+    #[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+    fn unusable(error: impl fmt::Display) -> Self {
+        Failure::Unusable(format!("{error:#}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Absent => f.write_str("nobody listens there"),
+            Failure::HungUp => f.write_str("it hangs up"),
+            Failure::Unusable(why) => f.write_str(why),
+            Failure::Over(why) => why.fmt(f),
+        }
+    }
+}
+
+/// Whether no other server would do better.
+impl From<ZkError> for Failure {
+    fn from(error: ZkError) -> Self {
+        match error {
+            ZkError::SessionExpired | ZkError::SessionGivenUp | ZkError::AuthFailed => {
+                Failure::Over(error)
+            }
+            error => Failure::unusable(error),
+        }
+    }
+}
+
+/// Connects to a host, for the session: a new one if its id is 0. `seen` is the last transaction
+/// that was seen on it; a server that has not seen that one refuses us. The host has `silence` for
+/// each step.
+pub(super) async fn attach<T>(
+    address: &Address,
+    host: &str,
+    silence: Duration,
+    ident: &SessionId,
+    seen: i64,
+) -> Result<(Transport<T>, SessionId), Failure> {
+    let late = || Failure::unusable("it takes too long");
+    let socket = timeout(silence, dial(host)).await.map_err(|_| late())??;
+    let socket = timeout(silence, tls::wrap(address, host, socket)).await.map_err(|_| late())?;
+    let transport = Transport::<()>::new(socket.map_err(Failure::Unusable)?);
+    let mut hand = Handshake { transport, silence };
+    let length = i32::try_from(ident.length.as_millis()).unwrap_or(i32::MAX);
+    let request = Writer::default().int(0).long(seen).int(length).long(ident.id);
+    hand.transport.put(&[&request.bytes(&ident.password).bool(false).0]);
+    let login = match (&address.user, &address.password) {
+        (Some(user), Some(password)) => Some((address.login, user, &password.0)),
+        _ => None,
+    };
+    if let Some((Login::Digest, user, password)) = login {
+        let login = format!("{user}:{password}");
+        let body = Writer::default().int(0).text("digest").text(&login);
+        hand.transport.say(xid::AUTH, op::AUTH, &body.0);
+    }
+    let first = match hand.next().await {
+        Err(ZkError::ConnectionLoss) => return Err(Failure::HungUp),
+        first => first?,
+    };
+    let ident = answered(&first, ident)?;
+    match login {
+        Some((Login::Digest, ..)) => drop(hand.reply(xid::AUTH).await?),
+        Some((Login::Sasl, user, password)) => hand.sasl(user, password).await?,
+        None => {}
+    }
+    Ok((hand.transport.turn(), ident))
+}
+
+/// Makes a new session with a host, or says what else answers there.
+pub(super) async fn introduce<T>(
+    address: &Address,
+    host: &str,
+    silence: Duration,
+    new: &SessionId,
+) -> Result<(Transport<T>, SessionId), Failure> {
+    let found = |stranger| Failure::Over(ZkError::Stranger(stranger, host.to_owned()));
+    let mut attempt = std::pin::pin!(attach(address, host, silence, new, 0));
+    let look = async {
+        tokio::time::sleep(SUSPICIOUS).await;
+        identify(address, host).await
+    };
+    let failed = tokio::select! {
+        done = &mut attempt => match done {
+            Ok(_) | Err(Failure::Absent | Failure::Over(_)) => return done,
+            Err(failed) => failed,
+        },
+        stranger = look => match stranger {
+            Some(stranger) => return Err(found(stranger)),
+            None => return attempt.await,
+        },
+    };
+    Err(identify(address, host).await.map_or(failed, found))
+}
+
+/// After this time without an answer it is asked what it is that listens there.
+const SUSPICIOUS: Duration = Duration::from_millis(300);
+
+/// Whether the servers have lost transactions that they had confirmed: then they refuse a session
+/// that has seen those. That they are only behind (one is that follows, or has no leader) is
+/// told apart by a new session. To make one is a transaction to which a quorum agrees, so its
+/// number is higher than that of any before it, unless those are lost.
+pub(super) async fn went_back(address: &Address, host: &str, silence: Duration, seen: i64) -> bool {
+    let new = SessionId::new(Duration::from_secs(2));
+    let Ok((transport, _)) = attach::<()>(address, host, silence, &new, 0).await else {
+        return false;
+    };
+    let mut hand = Handshake { transport, silence };
+    hand.transport.ask(op::EXISTS, &Writer::default().text("/").bool(false).0, ());
+    let asked = hand.next().await;
+    hand.transport.ask(op::CLOSE, &[], ());
+    let _closed = hand.next().await;
+    let header = asked.and_then(|frame| Header::read(&frame).map(|(header, _)| header));
+    header.is_ok_and(|header| header.xid == 1 && header.zxid > 0 && header.zxid < seen)
+}
+
+/// Each address of a host in turn.
+async fn dial(host: &str) -> Result<TcpStream, Failure> {
+    let mut absent = true;
+    let mut last = Failure::unusable("the host has no address");
+    for address in tokio::net::lookup_host(host).await.map_err(Failure::unusable)? {
+        match TcpStream::connect(address).await {
+            Ok(socket) => {
+                socket.set_nodelay(true).map_err(Failure::unusable)?;
+                return Ok(socket);
+            }
+            Err(error) => {
+                absent &= error.kind() == ErrorKind::ConnectionRefused;
+                last = if absent { Failure::Absent } else { Failure::unusable(error) };
+            }
+        }
+    }
+    Err(last)
+}
+
+/// What the server says to the session.
+fn answered(frame: &[u8], old: &SessionId) -> Result<SessionId, Failure> {
+    let mut reader = Reader(frame);
+    let (_version, millis, id) = (reader.int()?, reader.int()?, reader.long()?);
+    let password = reader.bytes()?.to_vec();
+    let length = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+    if id == 0 || length.is_zero() {
+        return Err(Failure::Over(ZkError::SessionExpired));
+    }
+    if old.id != 0 && old.id != id {
+        return Err(Failure::from(ZkError::Garbled));
+    }
+    // Old servers do not say it, and have no such mode.
+    if reader.bool().unwrap_or(false) {
+        return Err(Failure::unusable("it is read-only"));
+    }
+    if old.id != 0 && length < old.length {
+        tracing::warn!(?length, was = ?old.length, "a server keeps the session for a shorter time");
+        return Err(Failure::Over(ZkError::SessionGivenUp));
+    }
+    // One that is kept for longer than we asked for is as good for us as that.
+    let length = length.min(old.length);
+    Ok(SessionId { id, password, length })
+}
+
+/// A connection while hands are shaken: one thing after the other.
+struct Handshake {
+    transport: Transport<()>,
+    silence: Duration,
+}
+
+impl Handshake {
+    /// Writes what there is, and waits for what is said next.
+    async fn next(&mut self) -> Result<Vec<u8>, ZkError> {
+        let transport = &mut self.transport;
+        let next = poll_fn(|cx| {
+            transport.write(cx)?;
+            transport.poll_frame(cx)
+        });
+        timeout(self.silence, next).await.unwrap_or(Err(ZkError::Timeout))
+    }
+
+    /// The answer to the request of this number, without its header.
+    async fn reply(&mut self, wanted: i32) -> Result<Vec<u8>, ZkError> {
+        let frame = self.next().await?;
+        let (header, body) = Header::read(&frame)?;
+        match ZkError::of(header.code) {
+            Some(error) => Err(error),
+            None if header.xid == wanted => Ok(body.0.to_vec()),
+            None => Err(ZkError::Garbled),
+        }
+    }
+
+    async fn sasl(&mut self, user: &str, password: &str) -> Result<(), ZkError> {
+        let challenge = self.token(1, &[]).await?;
+        let (digest, answer) = Digest::answer(user, password, &challenge)?;
+        digest.check(&self.token(2, &answer).await?)
+    }
+
+    /// Says something of a login, and hears the answer.
+    async fn token(&mut self, xid: i32, token: &[u8]) -> Result<Vec<u8>, ZkError> {
+        self.transport.ask(op::SASL, &Writer::default().bytes(token).0, ());
+        let answer = self.reply(xid).await?;
+        self.transport.answered(xid)?;
+        Ok(Reader(&answer).bytes()?.to_vec())
+    }
+}

@@ -1,0 +1,129 @@
+//! Looking at a line, and at which lines there are.
+
+use super::errors::ZkError;
+use super::layout::{self, Member, NodeData};
+use super::path;
+use super::release::LIMIT;
+use super::session::Session;
+use super::shared::Shared;
+use super::ticket_record::token;
+use crate::clock;
+use crate::error::Result;
+use crate::names::Name;
+use crate::store::{QueueEntry, QueueSnapshot, TicketId};
+use futures_util::future::{join, join_all};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// So many nodes are listed at once.
+const TOGETHER: usize = 64;
+
+/// One place, with all that can be known of it.
+pub(super) struct Seen {
+    pub(super) member: Member,
+    pub(super) id: TicketId,
+    /// Its token.
+    pub(super) create: i64,
+    told: NodeData,
+}
+
+/// The id of a node whose name has none. It fits no other node, now or later, and differs from all
+/// others from its first digits on, so that the beginning is enough to name it by.
+fn made_up(path: &str, czxid: i64) -> TicketId {
+    TicketId(u128::from_be_bytes(md5::compute(format!("{path} {czxid}")).0))
+}
+
+impl Shared {
+    /// Everybody in a line, front first.
+    pub(super) async fn seen(&self, session: &Session, parent: &str) -> Result<Vec<Seen>> {
+        let children = self.children(session, parent, LIMIT).await?;
+        let members = layout::members(&children);
+        let asked = members.into_iter().map(|member| async {
+            let path = format!("{parent}/{}", member.child);
+            let asked = self.ask(session, LIMIT, || session.client.get_data(&path)).await;
+            let (data, stat) = match asked {
+                Ok(found) => found,
+                Err(ZkError::NoNode) => return Ok(None), // gone since
+                Err(error) => return Err(error),
+            };
+            let told = NodeData::read(&data);
+            let create = told.token.unwrap_or(stat.czxid);
+            let id = member.id().unwrap_or_else(|| made_up(&path, stat.czxid));
+            Ok(Some(Seen { member, id, create, told }))
+        });
+        let seen = join_all(asked).await.into_iter().collect::<Result<Vec<_>, ZkError>>();
+        Ok(seen.map_err(|error| self.error(error))?.into_iter().flatten().collect())
+    }
+
+    pub(super) async fn snapshot(self: &Arc<Self>, line: &Name) -> Result<QueueSnapshot> {
+        let session = self.session(LIMIT).await?;
+        let parent = path::of(&self.address.root, line);
+        let (places, evictions) =
+            join(self.seen(&session, &parent), self.evictions(&session, &parent)).await;
+        let places = places?;
+        let said = |place: &Seen| place.member.weights.map(|(_, capacity)| capacity);
+        let known = places.iter().find_map(|place| said(place).or(place.told.capacity));
+        let Some(capacity) = known.or((!places.is_empty()).then_some(1)) else {
+            return Ok(QueueSnapshot { evictions, ..QueueSnapshot::default() });
+        };
+        let (now, mut ahead) = (clock::now(), 0);
+        let places = places.into_iter().map(|place| {
+            let weight = place.member.weight(capacity);
+            ahead += u64::from(weight);
+            let expires_in = match self.find(place.id) {
+                Some(record) => now.until(record.place().due),
+                None => place.told.lease,
+            };
+            QueueEntry {
+                id: place.id,
+                seq: token(place.create),
+                weight,
+                admitted: ahead <= u64::from(capacity),
+                expires_in,
+                note: place.told.note,
+            }
+        });
+        Ok(QueueSnapshot { capacity, places: places.collect(), evictions })
+    }
+
+    /// Walks through the nodes below the one that the prefix leads to.
+    pub(super) async fn list(self: &Arc<Self>, prefix: &str) -> Result<Vec<Name>> {
+        let session = self.session(LIMIT).await?;
+        let root = &self.address.root;
+        let start = match prefix.rsplit_once('/') {
+            Some((folder, _)) if !folder.is_empty() => match Name::new(folder) {
+                Ok(folder) => path::of(root, &folder),
+                Err(_) => return Ok(Vec::new()),
+            },
+            _ => root.clone(),
+        };
+        let mut names = BTreeSet::new();
+        let mut folders = VecDeque::from([start]);
+        while !folders.is_empty() {
+            let some: Vec<_> = folders.drain(..folders.len().min(TOGETHER)).collect();
+            let listed = some.iter().map(|path| {
+                let path = if path.is_empty() { "/" } else { path };
+                self.children(&session, path, LIMIT)
+            });
+            for (folder, children) in some.iter().zip(join_all(listed).await) {
+                let children = children?;
+                if !layout::members(&children).is_empty() {
+                    names.extend(path::name(root, folder));
+                }
+                let below = children.iter().filter(|child| Member::read(child).is_none());
+                let below = below.map(|child| format!("{folder}/{child}"));
+                folders.extend(below.filter(|path| {
+                    path != "/zookeeper"
+                        && path::name(root, path).is_some_and(|name| leads(name.as_str(), prefix))
+                }));
+            }
+        }
+        names.retain(|name| name.as_str().starts_with(prefix));
+        Ok(names.into_iter().collect())
+    }
+}
+
+/// Whether names that begin with this prefix may stand there or below.
+fn leads(name: &str, prefix: &str) -> bool {
+    name.starts_with(prefix) || prefix.starts_with(name)
+}

@@ -1,0 +1,258 @@
+//! How a line looks in ZooKeeper: children of one node, in the order of the numbers that the server
+//! puts behind their names, and the rule over them.
+
+use super::dialect::{self, Family};
+use crate::store::{Ticket, TicketId};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the data of our nodes begin with.
+const OURS: &str = "{\"holdline\":";
+/// What Curator's users write into a node to ask its owner to let go.
+pub(super) const REVOKE: &[u8] = b"__REVOKE__";
+
+/// The numbers are those of the server's 32 bits: when they are used up the server goes on giving
+/// the last one to everybody, and no client can tell any more who came first.
+const LAST: i64 = 2_147_000_000;
+/// From here on somebody should see to it.
+pub(super) const MANY: i64 = 2_000_000_000;
+
+/// The data of a node of ours.
+#[derive(Debug, Serialize, Deserialize)]
+struct Data<'a> {
+    holdline: u8,
+    weight: u32,
+    capacity: u32,
+    /// Its fencing token, if that is not the transaction that made the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<i64>,
+    /// How long it holds unless it is heard of, in milliseconds.
+    #[serde(default)]
+    lease: u64,
+    #[serde(borrow)]
+    note: std::borrow::Cow<'a, str>,
+}
+
+/// A note that tells what somebody else's data say.
+#[derive(Serialize)]
+struct Spoken<'a> {
+    label: &'a str,
+}
+
+/// One place in a line, by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    /// Its node's name, without the path.
+    pub(super) child: String,
+    pub(super) seq: i64,
+    pub(super) family: Family,
+    /// Not known for a lock that is only exclusive, and for others' nodes: then it takes all.
+    pub(super) weights: Option<(u32, u32)>,
+    /// The number is of the kind that does not run out.
+    long: bool,
+}
+
+impl Member {
+    /// Reads a child's name. None if it is not known to be anybody's place.
+    pub(super) fn read(child: &str) -> Option<Member> {
+        let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
+        let (stem, number) = child.split_at_checked(child.len() - digits)?;
+        let seq: i64 = number.parse().ok()?;
+        let (stem, seq) = match (digits, dialect::read(stem), stem.strip_suffix('-')) {
+            (10 | 19, Some(stem), _) => (stem, seq),
+            // Ten characters with its sign, or eleven.
+            (9 | 10, None, Some(stem)) => (dialect::read(stem)?, -seq),
+            _ => return None,
+        };
+        Some(Member {
+            child: child.to_owned(),
+            seq,
+            family: stem.family,
+            weights: stem.weights,
+            long: digits == 19,
+        })
+    }
+
+    /// Its globally unique id, which for ours is the ticket. Most who look do not want to know.
+    pub(super) fn id(&self) -> Option<TicketId> {
+        dialect::guid(&self.child).map(|(id, _)| id)
+    }
+
+    /// How much it takes of so much.
+    pub(super) fn weight(&self, capacity: u32) -> u32 {
+        self.weights.map_or(capacity, |(weight, _)| weight.min(capacity))
+    }
+
+    /// Whether numbers like this one say nothing any more about who came first.
+    pub(super) fn is_exhausted(&self) -> bool {
+        !self.long && !(0..LAST).contains(&self.seq)
+    }
+}
+
+/// The places among a node's children, front first.
+pub(super) fn members(children: &[String]) -> Vec<Member> {
+    let mut members: Vec<_> = children.iter().filter_map(|child| Member::read(child)).collect();
+    // Of two with one number, which Curator's downgrade leaves for a moment, the writer is first.
+    let weight = |member: &Member| std::cmp::Reverse(member.weight(u32::MAX));
+    members.sort_unstable_by(|one, two| {
+        let order = one.seq.cmp(&two.seq).then_with(|| weight(one).cmp(&weight(two)));
+        order.then_with(|| one.child.cmp(&two.child))
+    });
+    members
+}
+
+/// Those of `predecessors` who keep a ticket out, as few as may be, the nearest first: as long as
+/// all of them stay, nothing has changed for it. None if it is admitted.
+pub(super) fn blockers(ahead: &[Member], weight: u32, capacity: u32) -> Vec<Member> {
+    let room = u64::from(capacity - weight);
+    let total: u64 = ahead.iter().map(|member| u64::from(member.weight(capacity))).sum();
+    if total <= room {
+        return Vec::new();
+    }
+    let mut heavy: Vec<_> = ahead.iter().rev().collect();
+    heavy.sort_by_key(|member| std::cmp::Reverse(member.weight(capacity))); // stable
+    let mut sum = 0;
+    let enough = heavy.into_iter().take_while(|member| {
+        let before = sum;
+        sum += u64::from(member.weight(capacity));
+        before <= room
+    });
+    enough.cloned().collect()
+}
+
+/// What a node of ours holds.
+pub(super) fn data(ticket: &Ticket, token: Option<i64>, note: &str) -> Vec<u8> {
+    let Ticket { weight, capacity, .. } = *ticket;
+    let lease = u64::try_from(ticket.lease.as_millis()).unwrap_or(u64::MAX);
+    let data = Data { holdline: 1, weight, capacity, token, lease, note: note.into() };
+    serde_json::to_vec(&data).unwrap_or_default()
+}
+
+/// What a node's data tell.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeData {
+    /// Only of ours.
+    pub(super) capacity: Option<u32>,
+    pub(super) token: Option<i64>,
+    pub(super) lease: Duration,
+    pub(super) note: Arc<str>,
+}
+
+impl NodeData {
+    /// Reads a node's data, whoever wrote them.
+    pub(super) fn read(data: &[u8]) -> NodeData {
+        let text = String::from_utf8_lossy(data);
+        let ours = serde_json::from_str::<Data<'_>>(&text).ok();
+        match ours.filter(|_| text.starts_with(OURS)) {
+            Some(data) => NodeData {
+                capacity: Some(data.capacity),
+                token: data.token,
+                lease: Duration::from_millis(data.lease),
+                note: data.note.into(),
+            },
+            None if text.is_empty() => NodeData::default(),
+            None => {
+                let label = if data == REVOKE { "asked to let go (__REVOKE__)" } else { &text };
+                let note = serde_json::to_string(&Spoken { label }).unwrap_or_default().into();
+                NodeData { note, ..NodeData::default() }
+            }
+        }
+    }
+}
+
+/// Whether a ticket with this note is a candidate for an election.
+pub(super) fn elects(ticket: &Ticket, note: &str) -> bool {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Word {
+        value: Option<String>,
+    }
+    ticket.capacity == 1
+        && note.contains("\"value\"")
+        && serde_json::from_str::<Word>(note).is_ok_and(|word| word.value.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dialect::READERS;
+    use super::*;
+
+    const ID: &str = "_c_a7b3a4de-05a8-4b0f-8a05-6a1b2b7b0b57";
+
+    #[test]
+    fn numbers_are_read_whatever_they_look_like() {
+        let table = [
+            ("-lock-0000000007", Some((7, false))),
+            ("-lock-2147483647", Some((i64::from(i32::MAX), true))),
+            ("-lock--000000001", Some((-1, true))),
+            ("-lock--2147483648", Some((i64::from(i32::MIN), true))),
+            ("-lock-0000000002147483648", Some((2_147_483_648, false))),
+            ("-lock-2146999999", Some((2_146_999_999, false))),
+            ("-lock-2147000000", Some((2_147_000_000, true))),
+            ("-lock-7", None),
+            ("-lock-", None),
+            ("-job-0000000007", None),
+        ];
+        for (rest, expected) in table {
+            let member = Member::read(&format!("{ID}{rest}"));
+            let read = member.map(|member| (member.seq, member.is_exhausted()));
+            assert_eq!(read, expected, "{rest}");
+        }
+        let kazoo = "a7b3a4de05a84b0f8a056a1b2b7b0b57__lock__-999999999";
+        assert_eq!(Member::read(kazoo).map(|member| member.seq), Some(-999_999_999));
+    }
+
+    fn line(names: &[&str]) -> Vec<Member> {
+        members(&names.iter().map(|name| format!("{ID}-{name}")).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_numbers() {
+        let children = ["sub", "zzz__lock__0000000001", "lock-0000000003", "x-1-0000000002"];
+        let children = children.map(str::to_owned);
+        let seqs: Vec<_> = members(&children).iter().map(|member| member.seq).collect();
+        assert_eq!(seqs, [1, 2, 3], "what has no number is nobody's place");
+        let downgraded = line(&["__READ__0000000001", "__WRIT__0000000001"]);
+        assert!(downgraded[0].child.contains("WRIT"));
+    }
+
+    #[test]
+    fn a_waiter_watches_as_few_as_may_be() {
+        let watched = |names: &[&str], weight, capacity| {
+            let blockers = blockers(&line(names), weight, capacity);
+            blockers.iter().map(|member| member.seq).collect::<Vec<_>>()
+        };
+        let two = ["lock-0000000001", "lock-0000000002"];
+        assert_eq!(watched(&two, 1, 1), [2], "the one before it");
+        let read = ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003"];
+        assert_eq!(watched(&read, 1, READERS), [2], "a reader the writer");
+        assert_eq!(watched(&read[2..], 1, READERS), [] as [i64; 0]);
+        assert_eq!(watched(&read[2..], READERS, READERS), [3], "a writer the last reader");
+        let permits = ["1of3-lock-0000000001", "1of3-lock-0000000002", "1of3-lock-0000000003"];
+        assert_eq!(watched(&permits, 1, 3), [3, 2, 1]);
+        assert_eq!(watched(&permits, 2, 3), [3, 2]);
+        assert_eq!(watched(&permits[1..], 1, 3), [] as [i64; 0]);
+    }
+
+    #[test]
+    fn data_are_read_as_they_were_written() {
+        let lease = Duration::from_secs(1);
+        let id = TicketId(5);
+        let ticket = Ticket {
+            id,
+            weight: 2,
+            capacity: 3,
+            lease,
+            wait_lease: lease,
+            token_count: 1,
+            min_token: 0,
+        };
+        let told = NodeData::read(&data(&ticket, Some(9), "{\"host\":\"é\\\"\"}"));
+        assert_eq!((told.capacity, told.token, told.lease), (Some(3), Some(9), lease));
+        assert_eq!(&*told.note, "{\"host\":\"é\\\"\"}");
+        assert_eq!(&*NodeData::read(b"10.0.0.1").note, "{\"label\":\"10.0.0.1\"}");
+        assert_eq!(NodeData::read(b""), NodeData::default());
+        assert!(NodeData::read(REVOKE).note.contains("asked to let go"));
+    }
+}

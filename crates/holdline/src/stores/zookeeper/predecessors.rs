@@ -1,0 +1,261 @@
+//! Who is ahead, by the children of a line's node.
+
+use super::acquire::Request;
+use super::client::Mode;
+use super::errors::{self, ZkError};
+use super::layout::{self, Member, NodeData};
+use super::session::Session;
+use super::shared::Shared;
+use super::ticket_record::TicketRecord;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Refusal;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Shared {
+    /// Asks what may be asked again and again, until there is an answer or the time is up.
+    pub(super) async fn ask<T, F>(
+        &self,
+        session: &Session,
+        time: Duration,
+        mut ask: impl FnMut() -> F,
+    ) -> Result<T, ZkError>
+    where
+        F: Future<Output = Result<T, ZkError>>,
+    {
+        let over = clock::now().after(time);
+        loop {
+            match clock::within(over, ask()).await {
+                None => return Err(ZkError::Timeout),
+                Some(Ok(answer)) => return Ok(answer),
+                Some(Err(error)) if errors::is_cut(&error) && clock::now() < over => {
+                    // What is asked now waits for the client's next connection.
+                    clock::pause(Duration::from_millis(5)).await;
+                }
+                Some(Err(error)) => {
+                    self.failed(session, &error);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The children of a line's node as they are now, and not only as our server has them.
+    pub(super) async fn children(
+        &self,
+        session: &Session,
+        parent: &str,
+        time: Duration,
+    ) -> Result<Vec<String>> {
+        self.list_synced(session, parent, time).await.map_err(|error| self.error(error))
+    }
+
+    /// The same, with the servers' own error.
+    pub(super) async fn list_synced(
+        &self,
+        session: &Session,
+        parent: &str,
+        time: Duration,
+    ) -> Result<Vec<String>, ZkError> {
+        let client = &session.client;
+        let ask = || {
+            let (synced, listed) = (client.sync(parent), client.list_children(parent));
+            async move {
+                let (synced, listed) = futures_util::future::join(synced, listed).await;
+                synced?;
+                listed
+            }
+        };
+        match self.ask(session, time, ask).await {
+            Err(ZkError::NoNode) => Ok(Vec::new()),
+            listed => listed,
+        }
+    }
+
+    /// Looks for a node that may have been made, and is ours: it carries our ticket, and is on our
+    /// session. One that an earlier session has left behind will go with that.
+    pub(super) async fn find_own(
+        self: &Arc<Self>,
+        record: &TicketRecord,
+        time: Duration,
+    ) -> Result<bool> {
+        let session = &record.session;
+        let children = self.listed(&record.parent, record.id, time).await?;
+        let members = layout::members(&children);
+        for member in members {
+            let path = record.path(&member.child);
+            let stat = self
+                .ask(session, time, || session.client.check_stat(&path))
+                .await
+                .map_err(|error| self.error(error))?;
+            if let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.id) {
+                let create = record.place().create; // kept if it has only moved
+                record.born(&member, if create == 0 { stat.czxid } else { create });
+                return Ok(true);
+            }
+        }
+        record.place().doubtful = false;
+        Ok(false)
+    }
+
+    /// Whether a ticket that is not there would be admitted at once.
+    pub(super) async fn has_room(
+        &self,
+        request: &Request<'_>,
+        record: &TicketRecord,
+    ) -> Result<bool> {
+        let ticket = request.ticket;
+        let children = self.children(&record.session, &record.parent, request.limit()).await?;
+        let members = layout::members(&children);
+        self.check_line(request, record, &members).await?;
+        self.check_recipes(request, record, &children).await?;
+        Ok(layout::blockers(&members, ticket.weight, ticket.capacity).is_empty())
+    }
+
+    /// Asks who is ahead of a node that is there, and whether it is.
+    pub(super) async fn look_ahead(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+    ) -> Result<()> {
+        let (session, parent) = (&record.session, &record.parent);
+        let ask = || session.client.list_children(parent);
+        let children = match self.ask(session, request.limit(), ask).await {
+            Ok(children) => children,
+            Err(ZkError::NoNode) => Vec::new(),
+            Err(error) => return Err(self.error(error)),
+        };
+        self.take(request, record, &children).await
+    }
+
+    /// Takes in who stands in the line. If we cannot stand there, our node is deleted.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        record: &Arc<TicketRecord>,
+        children: &[String],
+    ) -> Result<()> {
+        let (own, weight) = {
+            let place = record.place();
+            (place.child.clone(), place.weight)
+        };
+        let members = layout::members(children);
+        let Some(at) = members.iter().position(|member| member.child == own) else {
+            if members.iter().any(|member| member.id() == Some(record.id)) {
+                // Under another name than we were told.
+                record.place().doubtful = true;
+                return Err(self.error(ZkError::Garbled));
+            }
+            record.lose(&self.loss_hint.0);
+            return Ok(());
+        };
+        let mut ahead = &members[..at];
+        let same = |last: &&Member| last.seq == members[at].seq && last.id() != Some(record.id);
+        let mut checked = Ok(());
+        if let Some(equal) = ahead.last().filter(same) {
+            let path = record.path(&equal.child);
+            let proof = self.prove(&record.session, request.limit(), &path).await;
+            if proof.map_err(|error| self.error(error))? {
+                checked = Err(self.exhausted(record));
+            } else {
+                ahead = &ahead[..at - 1];
+            }
+        }
+        if checked.is_ok() {
+            checked = self.check_line(request, record, ahead).await;
+        }
+        if checked.is_ok() {
+            checked = self.check_recipes(request, record, children).await;
+        }
+        if let Err(error) = checked {
+            self.take_back(request, record).await?;
+            return Err(error);
+        }
+        let blockers = layout::blockers(ahead, weight, record.capacity);
+        let ended = record.place().see(blockers, clock::now());
+        drop(ended);
+        Ok(())
+    }
+
+    /// Whether somebody's node is in the ensemble, and not in our server's copy alone, where it
+    /// would stay for ever: a copy that was not set right after an election, as in ZOOKEEPER-1549
+    /// and 5010. Then it is removed.
+    ///
+    /// A node is made and deleted under the same path, in one transaction. Where it is there the
+    /// transaction is refused. Where it is not nothing has changed afterwards; but the copy that
+    /// has a node of that path after all loses it, and whoever watches it there is told.
+    pub(super) async fn is_there(
+        &self,
+        session: &Session,
+        time: Duration,
+        path: &str,
+    ) -> Result<bool, ZkError> {
+        let again = || session.client.replace(path, &[], Mode::Ephemeral, self.acl(), path);
+        match self.ask(session, time, again).await? {
+            Ok(()) => Ok(false),
+            Err(ZkError::NodeExists) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same for somebody who is in our way.
+    pub(super) async fn prove(
+        &self,
+        session: &Session,
+        time: Duration,
+        path: &str,
+    ) -> Result<bool, ZkError> {
+        let there = self.is_there(session, time, path).await?;
+        if !there {
+            // Or, which is unlikely, it went just now.
+            tracing::warn!(path, "a place that only one server had is removed from there");
+        }
+        Ok(there)
+    }
+
+    /// Whether those in a line are such as we can stand with: of a dialect in which they see us, of
+    /// the same capacity, with numbers that tell who came first.
+    async fn check_line(
+        &self,
+        request: &Request<'_>,
+        record: &TicketRecord,
+        others: &[Member],
+    ) -> Result<()> {
+        let dialect = self.address.dialect;
+        if others.iter().any(Member::is_exhausted) {
+            return Err(self.exhausted(record));
+        }
+        if let Some(member) = self.blind(others) {
+            let message = format!(
+                "lock \"{}\" has mixed dialects: {} is in the line, a place of {}, whose owner \
+                 would not see a place of the dialect {}, so both would hold; use one dialect \
+                 (?dialect=...), or make its owner see ours and say ?mixed=wait",
+                record.line,
+                member.child,
+                member.family.name(),
+                dialect.name()
+            );
+            return Err(Error::new(ErrorKind::Mismatch, message));
+        }
+        let shares = others.iter().filter_map(|member| member.weights);
+        let shared = shares.map(|(_, capacity)| capacity).find(|it| *it != record.capacity);
+        if let Some(line) = shared {
+            return Err(request.refuse(Refusal::Capacity { line }));
+        }
+        if record.capacity == 1 {
+            return Ok(());
+        }
+        // Ours and others' locks go by the same name: the data tell.
+        let Some(lock) = others.iter().find(|member| member.weights.is_none()) else {
+            return Ok(());
+        };
+        let (session, path) = (&record.session, record.path(&lock.child));
+        let asked = self.ask(session, request.limit(), || session.client.get_data(&path)).await;
+        let Ok((data, _)) = asked else { return Ok(()) };
+        match NodeData::read(&data).capacity.filter(|capacity| *capacity != record.capacity) {
+            Some(line) => Err(request.refuse(Refusal::Capacity { line })),
+            None => Ok(()),
+        }
+    }
+}

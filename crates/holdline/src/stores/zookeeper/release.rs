@@ -1,0 +1,135 @@
+//! Leaving, and removing others by force.
+
+use super::errors::ZkError;
+use super::inspect::Seen;
+use super::path;
+use super::session::Session;
+use super::shared::{Shared, limit};
+use super::ticket_record::{Leaving, TicketRecord, token};
+use crate::error::Result;
+use crate::names::Name;
+use crate::store::{Seq, TicketId};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long what is not about a lock of ours may take.
+pub(super) const LIMIT: Duration = Duration::from_secs(4);
+
+impl Shared {
+    pub(super) async fn leave(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
+        if self.cleanup.unsent().take(id) {
+            return Ok(false);
+        }
+        let Some(record) = self.find(id) else {
+            // Not one of ours, or not any more.
+            let parent = path::of(&self.address.root, line);
+            return self.remove_listed(&parent, id, LIMIT).await;
+        };
+        let leaving = Leaving::new(&record);
+        let time = limit(record.place().lease);
+        let removed = self.remove(&record, time).await?;
+        let was_there = removed && !record.place().gone;
+        self.forget(&record);
+        leaving.done();
+        Ok(was_there)
+    }
+
+    /// Removes a ticket's node, wherever it is. Says whether it was there. Once this has said
+    /// either, it is not there any more, and will not be.
+    pub(super) async fn remove(
+        self: &Arc<Self>,
+        record: &TicketRecord,
+        time: Duration,
+    ) -> Result<bool> {
+        let session = &record.session;
+        if !record.may_be_there() {
+            return Ok(false);
+        }
+        let (doubtful, stale) = {
+            let place = record.place();
+            (place.doubtful, place.stale)
+        };
+        // A session that is over for us may still be one for the servers.
+        match record.own().filter(|_| !doubtful && !stale && !session.is_lost()) {
+            Some(path) if self.delete(session, &path, time).await? => Ok(true),
+            Some(_) if record.place().gone => Ok(false), // as we were told
+            _ => self.remove_listed(&record.parent, record.id, time).await,
+        }
+    }
+
+    /// Deletes a node. Nobody else's node ever has its path.
+    pub(super) async fn delete(
+        &self,
+        session: &Session,
+        path: &str,
+        time: Duration,
+    ) -> Result<bool> {
+        // An answer that was lost may have been that it is done.
+        let mut tries = 0;
+        let delete = || {
+            tries += 1;
+            session.client.delete(path)
+        };
+        match self.ask(session, time, delete).await {
+            Ok(()) => Ok(true),
+            Err(ZkError::NoNode) if tries > 1 => Ok(true),
+            Err(ZkError::NoNode) => {
+                // It was seen on our server. If only there, it is to go from there too.
+                let _ = self.is_there(session, time, path).await;
+                Ok(false)
+            }
+            Err(_) if session.has_ended() => Ok(false),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    pub(super) async fn evict(
+        self: &Arc<Self>,
+        line: &Name,
+        id: TicketId,
+        note: &str,
+    ) -> Result<Option<Seq>> {
+        let session = self.session(LIMIT).await?;
+        let parent = path::of(&self.address.root, line);
+        let places = self.seen(&session, &parent).await?;
+        let Some(victim) = places.into_iter().find(|place| place.id == id) else {
+            return Ok(None);
+        };
+        let path = format!("{parent}/{}", victim.member.child);
+        if !self.delete_noted(&session, &parent, &path, (id, note)).await? {
+            return Ok(None);
+        }
+        if let Some(record) = self.find(id) {
+            record.lose(&self.loss_hint.0);
+        }
+        self.fence(&session, &parent, &victim).await.map(Some)
+    }
+
+    /// A token that is higher than that of a place which was removed, and no higher than that of
+    /// anybody behind it.
+    async fn fence(&self, session: &Session, parent: &str, victim: &Seen) -> Result<Seq> {
+        let client = &session.client;
+        // What is behind it, and when somebody last came or went: he himself, if nobody since.
+        let asked = self.ask(session, LIMIT, || client.get_children(parent)).await;
+        let (children, changed) = match asked {
+            Ok((children, stat)) => (children, stat.pzxid),
+            Err(ZkError::NoNode) => (Vec::new(), victim.create + 1),
+            Err(error) => return Err(self.error(error)),
+        };
+        let behind = super::layout::members(&children);
+        let behind = behind.into_iter().filter(|member| member.seq > victim.member.seq);
+        for member in behind {
+            let path = format!("{parent}/{}", member.child);
+            let asked = self.ask(session, LIMIT, || client.get_data(&path)).await;
+            match asked {
+                Ok((data, stat)) => {
+                    let told = super::layout::NodeData::read(&data);
+                    return Ok(token(told.token.unwrap_or(stat.czxid)));
+                }
+                Err(ZkError::NoNode) => {}
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+        Ok(token(changed.max(victim.create + 1)))
+    }
+}

@@ -1,0 +1,218 @@
+//! What a client may want next: which lock, how, and for how long.
+
+use fastrand::Rng;
+use holdline::{Client, Guard, Leader, Mutex, Result, RwLock, Semaphore, WriteGuard};
+use serde::{Deserialize, Serialize};
+use std::ops::{Deref, RangeInclusive};
+use std::time::Duration;
+
+/// How many permits the semaphore has.
+pub(crate) const PERMITS: u32 = 3;
+/// What a writer weighs, which is all of a read-write lock.
+pub(crate) const ALL: u32 = 1 << 30;
+
+/// How a client behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Temper {
+    /// Waits, tries, gives up and cancels, and stops its work when it is told of a loss.
+    Good,
+    /// As good, but only ever tries.
+    TryOnly,
+    /// Goes on with its work whatever it is told. It keeps no place while it waits: who was
+    /// admitted from a place may have it for as long as waiters may be silent, which is more than
+    /// a short lease.
+    Deaf,
+    /// As good, but its store sometimes says "admitted" to somebody who has to wait.
+    Deceived,
+}
+
+/// A lock and how much of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Mutex(u8),
+    Permits(u32),
+    Read,
+    Write,
+}
+
+/// How to ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    Wait,
+    Try,
+    Within(Duration),
+    /// Wait, and drop the future after this time.
+    Cancel(Duration),
+}
+
+/// How long a section takes on average, and how long the lock is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) work: Duration,
+    pub(crate) lease: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Workload {
+    pub(crate) kind: Kind,
+    pub(crate) way: Way,
+    pub(crate) work: Duration,
+    /// Drop the guard instead of unlocking it.
+    pub(crate) drop: bool,
+    /// The pause after it.
+    pub(crate) rest: Duration,
+}
+
+/// The names of all locks of a run with their capacities.
+pub(crate) fn locks(run: &str, weights: bool) -> Vec<(String, u32)> {
+    let mut locks = vec![(format!("{run}-m0"), 1), (format!("{run}-m1"), 1)];
+    if weights {
+        locks.extend([(format!("{run}-s"), PERMITS), (format!("{run}-rw"), ALL)]);
+    }
+    locks
+}
+
+impl Kind {
+    pub(crate) fn name(self, run: &str) -> String {
+        match self {
+            Kind::Mutex(at) => format!("{run}-m{at}"),
+            Kind::Permits(_) => format!("{run}-s"),
+            Kind::Read | Kind::Write => format!("{run}-rw"),
+        }
+    }
+
+    pub(crate) fn weight(self) -> u32 {
+        match self {
+            Kind::Mutex(_) | Kind::Read => 1,
+            Kind::Permits(n) => n,
+            Kind::Write => ALL,
+        }
+    }
+
+    /// Whether it is alone inside, so that it may use the guarded resource.
+    pub(crate) fn alone(self) -> bool {
+        matches!(self, Kind::Mutex(_) | Kind::Write)
+    }
+}
+
+fn millis(dice: &mut Rng, range: RangeInclusive<u64>) -> Duration {
+    Duration::from_millis(dice.u64(range))
+}
+
+/// The longest that a section takes: 60 times as long as usual, but no more than three leases,
+/// which is enough to be renewed.
+pub(crate) fn longest(work: Duration, lease: Duration) -> Duration {
+    (work * 60).min(lease * 3).max(work * 2)
+}
+
+impl Workload {
+    pub(crate) fn roll(dice: &mut Rng, temper: Temper, weights: bool, times: &Times) -> Self {
+        let kind = match dice.u32(..if weights && temper != Temper::Deaf { 10 } else { 5 }) {
+            0..=4 => Kind::Mutex(dice.u8(..2)),
+            5 | 6 => Kind::Permits(dice.u32(1..=2)),
+            7 | 8 => Kind::Read,
+            _ => Kind::Write,
+        };
+        let way = match (temper, dice.u32(..10)) {
+            (Temper::TryOnly, _) | (Temper::Good, 0) => Way::Try,
+            (Temper::Good, 1) => Way::Within(millis(dice, 0..=30)),
+            (Temper::Good, 2) => Way::Cancel(millis(dice, 0..=15)),
+            _ => Way::Wait,
+        };
+        let rest = match temper {
+            Temper::Good | Temper::Deceived => millis(dice, 0..=120),
+            Temper::TryOnly => millis(dice, 2..=30),
+            Temper::Deaf => millis(dice, 0..=50),
+        };
+        // A few take long enough to be renewed.
+        let long = temper != Temper::Deaf && dice.u32(..40) == 0;
+        let most = if long { longest(times.work, times.lease) } else { times.work * 2 };
+        let work = most.mul_f64(dice.f64());
+        Workload { kind, way, work, drop: dice.u32(..12) == 0, rest }
+    }
+}
+
+/// A held lock of any kind.
+pub(crate) enum Grip {
+    Plain(Guard),
+    Writer(WriteGuard),
+    Leader(Leader),
+}
+
+impl Deref for Grip {
+    type Target = Guard;
+    fn deref(&self) -> &Guard {
+        match self {
+            Grip::Plain(guard) => guard,
+            Grip::Writer(guard) => guard,
+            Grip::Leader(leader) => leader,
+        }
+    }
+}
+
+impl Grip {
+    pub(crate) async fn unlock(self) -> Result<()> {
+        match self {
+            Grip::Plain(guard) => guard.unlock().await,
+            Grip::Writer(guard) => guard.unlock().await,
+            Grip::Leader(leader) => leader.resign().await,
+        }
+    }
+}
+
+/// Who asks, and for how long a lease.
+pub(crate) struct Asker<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) label: &'a str,
+    pub(crate) lease: Duration,
+    /// Keep no place in the line of a mutex.
+    pub(crate) unfair: bool,
+}
+
+impl Asker<'_> {
+    /// Asks for a lock, through the recipe that it belongs to.
+    pub(crate) async fn take(&self, kind: Kind, name: &str, way: Way) -> Result<Option<Grip>> {
+        macro_rules! made {
+            ($recipe:expr) => {
+                $recipe.lease(self.lease).margin(self.lease / 8).label(self.label)
+            };
+        }
+        let guard = match kind {
+            Kind::Mutex(_) => {
+                let mutex = made!(Mutex::new(self.client, name));
+                let mutex = if self.unfair { mutex.unfair() } else { mutex };
+                match way {
+                    Way::Try => mutex.try_lock().await,
+                    Way::Within(time) => mutex.lock_within(time).await,
+                    Way::Wait | Way::Cancel(_) => mutex.lock().await.map(Some),
+                }
+            }
+            Kind::Permits(n) => {
+                let semaphore = made!(Semaphore::new(self.client, name, PERMITS));
+                match way {
+                    Way::Try => semaphore.try_acquire(n).await,
+                    Way::Within(time) => semaphore.acquire_within(n, time).await,
+                    Way::Wait | Way::Cancel(_) => semaphore.acquire(n).await.map(Some),
+                }
+            }
+            Kind::Read => {
+                let lock = made!(RwLock::new(self.client, name));
+                match way {
+                    Way::Try => lock.try_read().await,
+                    Way::Within(time) => lock.read_within(time).await,
+                    Way::Wait | Way::Cancel(_) => lock.read().await.map(Some),
+                }
+            }
+            Kind::Write => {
+                let lock = made!(RwLock::new(self.client, name));
+                let writer = match way {
+                    Way::Try => lock.try_write().await,
+                    Way::Within(time) => lock.write_within(time).await,
+                    Way::Wait | Way::Cancel(_) => lock.write().await.map(Some),
+                };
+                return Ok(writer?.map(Grip::Writer));
+            }
+        };
+        Ok(guard?.map(Grip::Plain))
+    }
+}

@@ -1,0 +1,149 @@
+//! The known holes of other clients of ZooKeeper, each with the number of its report, shut here.
+//!
+//! Where the others are: orphans after an interrupt (CURATOR-79, 205, 462, kazoo#732) in
+//! `loss::who_gives_up_leaves_no_orphan`, and after a lost answer in
+//! `loss::a_lost_answer_makes_no_second_node`; stray children (CURATOR-43) in
+//! `dialects::stray_children_are_in_nobodys_way`; numbers that are used up (kazoo#730,
+//! ZOOKEEPER-3249) in `dialects::a_line_whose_numbers_are_used_up_is_refused`; waiters that outlive
+//! their session in `loss::a_waiter_whose_session_dies_takes_a_new_place`.
+
+use crate::flaky_links::{Cut, FlakyLinks};
+use crate::server::{Servers, soon, start, until};
+use holdline::store::{Enter, Standing, Ticket, TicketId};
+use holdline::{Client, Mutex, Name, RwLock};
+use std::sync::Arc;
+use std::time::Duration;
+use zookeeper_client as zk;
+
+const LEASE: Duration = Duration::from_millis(1500);
+
+fn flaky(servers: &Servers) -> FlakyLinks {
+    FlakyLinks::to("zookeeper", &servers.hosts(), "?session=5s")
+}
+
+async fn waiters(client: &Client, name: &str, count: usize) {
+    until("waiters", async || {
+        client.inspect(name).await.is_ok_and(|info| info.waiters.len() == count)
+    })
+    .await;
+}
+
+async fn children(raw: &zk::Client, path: &str) -> usize {
+    raw.list_children(path).await.map_or(0, |children| children.len())
+}
+
+/// CURATOR-604, 498, 489: who looks for its node after a lost answer finds one with its id that a
+/// session of the past has left, takes it for its own, and "holds" what the servers are about to
+/// free for another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_another_session_is_not_ones_own() {
+    let Some(servers) = start(1) else { return };
+    let (flaky, raw) = (flaky(&servers), servers.raw().await);
+    let client = flaky.client().await;
+    let warm = Mutex::new(&client, "x").lease(LEASE).lock().await.expect("works");
+    warm.unlock().await.expect("held");
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    let id = TicketId(0x1234_5678_0000_0000_0000_0000_0000_0001);
+    let old = "/x/_c_12345678-0000-0000-0000-000000000001-lock-";
+    let options = zk::CreateMode::EphemeralSequential.with_acls(zk::Acls::anyone_all());
+    let (_, number) = raw.create(old, b"", &options).await.expect("works");
+    let old = format!("{old}{number}");
+    let (weight, capacity, wait_lease) = (1, 1, LEASE);
+    let ticket =
+        Ticket { id, weight, capacity, lease: LEASE, wait_lease, token_count: 1, min_token: 0 };
+    let note: Arc<str> = Arc::from("");
+    for _ in 0..10 {
+        flaky.links[0].lose_next_reply();
+        match soon("an answer", store.enter(&line, &ticket, &note, Enter::Queue)).await {
+            Ok(Standing::Admitted(_)) => panic!("it took another session's node for its own"),
+            Ok(_) => break,
+            Err(error) => assert!(error.retryable(), "{error:?}"),
+        }
+    }
+    raw.delete(&old, None).await.expect("works");
+    until("its turn", async || {
+        let asked = store.enter(&line, &ticket, &note, Enter::Queue).await;
+        matches!(asked, Ok(Standing::Admitted(_)))
+    })
+    .await;
+    assert!(store.leave(&line, id).await.expect("works"));
+    until("nobody", async || children(&raw, "/x").await == 0).await;
+}
+
+/// The same from outside: cut off until the session is over, and back at any moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_holds_twice_after_a_reconnection() {
+    let Some(servers) = start(3) else { return };
+    let rival = servers.client().await;
+    for round in 0..6 {
+        let flaky = flaky(&servers);
+        let one = Mutex::new(&flaky.client().await, "x").lease(LEASE);
+        let first = soon("the lock", one.lock()).await.expect("works");
+        let two = Mutex::new(&rival, "x").lease(LEASE);
+        let next = tokio::spawn(async move { two.lock().await });
+        waiters(&rival, "x", 1).await;
+        flaky.cut(if round % 2 == 0 { Cut::Closed } else { Cut::Silence });
+        soon("the loss", first.lost()).await;
+        let token = first.token();
+        drop(first);
+        // Around the moment at which the servers end the session.
+        tokio::time::sleep(Duration::from_millis(1000 + 400 * round)).await;
+        let again = one.clone();
+        let again = tokio::spawn(async move { again.lock().await });
+        flaky.mend();
+        let next = soon("the next", next).await.expect("no panic").expect("works");
+        assert!(next.token() > token);
+        for _ in 0..50 {
+            assert!(next.is_valid() && !again.is_finished(), "two hold it");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let token = next.token();
+        next.unlock().await.expect("held");
+        if let Ok(again) = soon("again", again).await.expect("no panic") {
+            assert!(again.token() > token);
+            again.unlock().await.expect("held");
+        }
+    }
+}
+
+/// CURATOR-678: a release while the connection is lost forgets the lock and leaves its node, for
+/// which everybody waits from then on, first of all oneself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_without_a_connection_is_made_up_for() {
+    let Some(servers) = start(1) else { return };
+    let raw = servers.raw().await;
+    for cut in Cut::ALL {
+        let flaky = flaky(&servers);
+        let client = flaky.client().await;
+        let lock = Mutex::new(&client, "x").lease(LEASE);
+        let guard = soon("the lock", lock.lock()).await.expect("works");
+        flaky.cut(cut);
+        let asked = tokio::spawn(guard.unlock());
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        flaky.mend();
+        let _whatever_is_known = soon("an answer", asked).await.expect("no panic");
+        soon("what is left to do", client.settle()).await;
+        until("no node", async || children(&raw, "/x").await == 0).await;
+        let again = soon("again", lock.lock()).await.expect("works");
+        again.unlock().await.expect("held");
+    }
+}
+
+/// CURATOR-621: when a writer becomes a reader, a writer that waits behind it gets in beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_lets_no_writer_in() {
+    let Some(servers) = start(1) else { return };
+    let (one, two) = (servers.client().await, servers.client().await);
+    let (lock, other) = (RwLock::new(&one, "x"), RwLock::new(&two, "x"));
+    let writer = soon("the lock", lock.write()).await.expect("works");
+    let queued = tokio::spawn(async move { other.write().await });
+    waiters(&one, "x", 1).await;
+    let reader = writer.downgrade().await.map_err(|(_, error)| error).expect("held");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(reader.is_valid() && !queued.is_finished(), "a writer beside a reader");
+    let token = reader.token();
+    reader.unlock().await.expect("held");
+    let queued = soon("the writer", queued).await.expect("no panic").expect("works");
+    assert!(queued.token() > token);
+    queued.unlock().await.expect("held");
+}

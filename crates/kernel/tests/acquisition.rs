@@ -1,0 +1,366 @@
+//! One ticket's life, step by step: what it asks, when it believes an answer, and how it ends.
+
+use core::time::Duration;
+use holdline_kernel::{
+    Acquisition, Action, Backoff, Enter, Event, Lease, LeaseTimer, Next, Seq, Standing, Time,
+    WaitMode,
+};
+
+const LEASE: Lease = Lease { length: Duration::from_secs(10), margin: Duration::from_millis(100) };
+const POLL: Backoff = Backoff::fixed(Duration::from_millis(50));
+const AGAIN: Duration = Duration::from_secs(1);
+
+fn ms(millis: u64) -> Time {
+    Time(millis * 1_000_000)
+}
+
+fn acquisition(mode: WaitMode) -> Acquisition {
+    Acquisition::new(mode, LEASE, Time::NEVER)
+}
+
+fn reply(sent: Time, standing: Standing) -> Event {
+    Event::Reply { sent, standing }
+}
+
+fn waiting(seq: Option<u64>) -> Standing {
+    Standing::Waiting { seq: seq.map(Seq), again: AGAIN }
+}
+
+fn admitted(seq: u64) -> Standing {
+    Standing::Admitted(Seq(seq))
+}
+
+#[test]
+fn each_manner_begins_with_its_verb() {
+    assert_eq!(acquisition(WaitMode::Try).restart(), Action::Send(Enter::Try));
+    assert_eq!(acquisition(WaitMode::Barge(POLL)).restart(), Action::Send(Enter::Try));
+    assert_eq!(acquisition(WaitMode::Listen).restart(), Action::Send(Enter::Queue));
+    assert_eq!(acquisition(WaitMode::Poll(POLL)).restart(), Action::Send(Enter::Queue));
+}
+
+#[test]
+fn a_fresh_answer_grants_from_when_it_was_asked_for() {
+    for mode in [WaitMode::Try, WaitMode::Listen, WaitMode::Poll(POLL), WaitMode::Barge(POLL)] {
+        let action = acquisition(mode).step(ms(5), 0, reply(ms(1), admitted(7)));
+        assert_eq!(action, Action::Grant { seq: Seq(7), sent: ms(1) });
+    }
+}
+
+/// The answer is too old when the lease that it speaks of may have ended: ask again, about that
+/// very place.
+#[test]
+fn an_old_answer_grants_nothing() {
+    let too_late = LEASE.good_until(ms(1));
+    let mut acquisition = acquisition(WaitMode::Listen);
+    let action = acquisition.step(too_late, 0, reply(ms(1), admitted(7)));
+    assert_eq!(action, Action::Send(Enter::Keep(Seq(7))));
+    let just_in_time = Time(too_late.0 - 1);
+    let action = acquisition.step(just_in_time, 0, reply(ms(1), admitted(7)));
+    assert_eq!(action, Action::Grant { seq: Seq(7), sent: ms(1) });
+}
+
+#[test]
+fn an_old_answer_after_the_limit_gives_up() {
+    let mut acquisition = Acquisition::new(WaitMode::Listen, LEASE, ms(60_000));
+    assert_eq!(acquisition.step(ms(60_000), 0, reply(ms(1), admitted(7))), Action::GiveUp);
+}
+
+/// A fresh answer is not thrown away because the limit passed while it was on its way.
+#[test]
+fn a_fresh_answer_at_the_limit_is_a_grant() {
+    let mut acquisition = Acquisition::new(WaitMode::Listen, LEASE, ms(10));
+    let action = acquisition.step(ms(11), 0, reply(ms(9), admitted(7)));
+    assert_eq!(action, Action::Grant { seq: Seq(7), sent: ms(9) });
+}
+
+#[test]
+fn a_listener_waits_as_long_as_the_line_says_and_keeps_its_place() {
+    let mut acquisition = acquisition(WaitMode::Listen);
+    let action = acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    assert_eq!(action, Action::Wait { until: ms(1_005), seq: Some(Seq(7)) });
+    assert_eq!(acquisition.step(ms(20), 0, Event::Woken), Action::Send(Enter::Keep(Seq(7))));
+}
+
+/// A wake-up is a reason to ask, never a grant.
+#[test]
+fn a_wake_up_is_proved() {
+    let mut acquisition = acquisition(WaitMode::Listen);
+    acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    for now in 6..20 {
+        assert_eq!(acquisition.step(ms(now), 0, Event::Woken), Action::Send(Enter::Keep(Seq(7))));
+    }
+}
+
+#[test]
+fn a_poller_waits_by_its_schedule_but_never_longer_than_its_place_lasts() {
+    let schedule = Backoff::exponential(Duration::from_millis(400), Duration::from_secs(9));
+    let mut acquisition = acquisition(WaitMode::Poll(schedule));
+    for until in [400, 800, 1_000, 1_000] {
+        let action = acquisition.step(ms(0), 0, reply(ms(0), waiting(Some(7))));
+        assert_eq!(action, Action::Wait { until: ms(until), seq: Some(Seq(7)) });
+    }
+}
+
+/// A barger has no place to lose, so it waits by its schedule alone, and asks to enter at once, as
+/// somebody new: its last ticket has been answered. One that was not answered is asked about again.
+#[test]
+fn a_barger_keeps_no_place() {
+    let mut acquisition = acquisition(WaitMode::Barge(Backoff::fixed(Duration::from_secs(5))));
+    let action = acquisition.step(ms(0), 0, reply(ms(0), waiting(None)));
+    assert_eq!(action, Action::Wait { until: ms(5_000), seq: None });
+    assert_eq!(acquisition.step(ms(5_000), 0, Event::Woken), Action::Restart);
+    assert_eq!(acquisition.restart(), Action::Send(Enter::Try));
+    let Action::Wait { until, .. } = acquisition.step(ms(5_000), 0, Event::Failed) else {
+        panic!("a failure is retried")
+    };
+    assert_eq!(acquisition.step(until, 0, Event::Woken), Action::Send(Enter::Try));
+}
+
+/// Whatever happens to a try, it never asks for a place in the line.
+#[test]
+fn a_try_writes_nothing() {
+    let mut try_once = acquisition(WaitMode::Try);
+    assert_eq!(try_once.restart(), Action::Send(Enter::Try));
+    let Action::Wait { until, seq: None } = try_once.step(ms(0), 0, Event::Failed) else {
+        panic!("a failure is retried")
+    };
+    assert_eq!(try_once.step(until, 0, Event::Woken), Action::Send(Enter::Try));
+    assert_eq!(try_once.step(until, 0, reply(until, waiting(None))), Action::GiveUp);
+    assert_eq!(
+        acquisition(WaitMode::Try).step(ms(0), 0, reply(ms(0), Standing::Lost)),
+        Action::GiveUp
+    );
+}
+
+/// The outcome is unknown: the same question again, about the same ticket and the same place.
+#[test]
+fn a_failure_keeps_the_ticket_and_the_place() {
+    let mut new = acquisition(WaitMode::Listen);
+    let Action::Wait { until, seq: None } = new.step(ms(0), 9, Event::Failed) else {
+        panic!("a failure is retried")
+    };
+    assert_eq!(new.step(until, 0, Event::Woken), Action::Send(Enter::Queue));
+    new.step(until, 0, reply(until, waiting(Some(7))));
+    let Action::Wait { until, seq } = new.step(until, 9, Event::Failed) else {
+        panic!("a failure is retried")
+    };
+    assert_eq!(seq, Some(Seq(7)));
+    assert_eq!(new.step(until, 0, Event::Woken), Action::Send(Enter::Keep(Seq(7))));
+}
+
+#[test]
+fn failures_back_off_and_end_after_five_in_a_row() {
+    let mut acquisition = acquisition(WaitMode::Listen);
+    for pause in [50, 100, 200, 400] {
+        // In the middle of its jitter: with half the spread added, the plain pause.
+        let random = pause * 500_000;
+        let action = acquisition.step(ms(0), random, Event::Failed);
+        assert_eq!(action, Action::Wait { until: ms(pause), seq: None });
+    }
+    assert_eq!(acquisition.step(ms(0), 0, Event::Failed), Action::Fail);
+}
+
+#[test]
+fn an_answer_forgives_the_failures_before_it() {
+    let mut acquisition = acquisition(WaitMode::Listen);
+    for _ in 0..10 {
+        for _ in 0..4 {
+            assert!(matches!(acquisition.step(ms(0), 0, Event::Failed), Action::Wait { .. }));
+        }
+        acquisition.step(ms(0), 0, reply(ms(0), waiting(Some(7))));
+    }
+}
+
+/// A waiter whose place is gone begins again; with a new ticket, and so with a new place.
+#[test]
+fn lost_while_waiting_begins_again() {
+    let mut acquisition = acquisition(WaitMode::Listen);
+    acquisition.step(ms(0), 0, reply(ms(0), waiting(Some(7))));
+    assert_eq!(acquisition.step(ms(5), 0, reply(ms(4), Standing::Lost)), Action::Restart);
+    assert_eq!(acquisition.restart(), Action::Send(Enter::Queue));
+    let action = acquisition.step(ms(6), 0, reply(ms(5), waiting(Some(9))));
+    assert_eq!(action, Action::Wait { until: ms(1_006), seq: Some(Seq(9)) });
+}
+
+#[test]
+fn no_wait_outlasts_the_limit() {
+    for mode in [WaitMode::Listen, WaitMode::Poll(POLL), WaitMode::Barge(POLL)] {
+        let mut acquisition = Acquisition::new(mode, LEASE, ms(20));
+        let action = acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+        let Action::Wait { until, .. } = action else { panic!("{mode:?} does not wait") };
+        assert_eq!(until, ms(20), "{mode:?}");
+        assert_eq!(acquisition.step(ms(20), 0, Event::Woken), Action::GiveUp, "{mode:?}");
+        let action = acquisition.step(ms(20), 0, reply(ms(19), waiting(Some(7))));
+        assert_eq!(action, Action::GiveUp, "{mode:?}");
+        let action = acquisition.step(ms(20), 0, reply(ms(19), Standing::Lost));
+        assert_eq!(action, Action::GiveUp, "{mode:?}");
+        // It has been told to wait, and one answer that the limit cut off does not change that.
+        assert_eq!(acquisition.step(ms(20), 0, Event::Failed), Action::GiveUp, "{mode:?}");
+        assert_eq!(acquisition.step(ms(20), 0, Event::Failed), Action::Fail, "{mode:?}");
+        let mut unheard = Acquisition::new(mode, LEASE, ms(20));
+        assert_eq!(unheard.step(ms(20), 0, Event::Failed), Action::Fail, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_failure_near_the_limit_waits_no_longer_than_it() {
+    let mut acquisition = Acquisition::new(WaitMode::Listen, LEASE, ms(20));
+    let action = acquisition.step(ms(19), u64::MAX, Event::Failed);
+    assert_eq!(action, Action::Wait { until: ms(20), seq: None });
+}
+
+/// Fails again and again from `now` on, each time when the pause is over, until it is given up or
+/// `most` tries were made. Says how often it tried, when the last failure was, and the end.
+fn fail_on(acquisition: &mut Acquisition, mut now: Time, most: u32) -> (u32, Time, Action) {
+    for tries in 1..=most {
+        match acquisition.step(now, 0, Event::Failed) {
+            Action::Wait { until, .. } => now = until,
+            end => return (tries, now, end),
+        }
+        match acquisition.step(now, 0, Event::Woken) {
+            Action::Send(_) => {}
+            end => return (tries, now, end),
+        }
+    }
+    (most, now, Action::Send(Enter::Try))
+}
+
+const FOR_EVER: Duration = Duration::MAX;
+const WAITING: [WaitMode; 3] = [WaitMode::Listen, WaitMode::Poll(POLL), WaitMode::Barge(POLL)];
+
+#[test]
+fn a_store_that_never_answered_is_given_up_after_a_few_tries() {
+    for mode in WAITING {
+        let mut acquisition = acquisition(mode).outlasting(FOR_EVER, false);
+        let (tries, _, end) = fail_on(&mut acquisition, ms(1), 100);
+        assert_eq!((tries, end), (5, Action::Fail), "{mode:?}");
+    }
+}
+
+#[test]
+fn an_outage_is_outlasted_by_those_who_wait() {
+    for mode in WAITING {
+        // The client was answered before; or this very acquisition was.
+        let before = acquisition(mode).outlasting(FOR_EVER, true);
+        let mut within = acquisition(mode).outlasting(FOR_EVER, false);
+        within.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+        for mut acquisition in [before, within] {
+            let (_, now, end) = fail_on(&mut acquisition, ms(10), 10_000);
+            assert!(matches!(end, Action::Send(_)), "{mode:?}: {end:?}");
+            assert!(now > ms(3_600_000), "{mode:?}: it asks every {now:?} / 10,000");
+            // The store is back, and has kept the place or not.
+            let action = acquisition.clone().step(now, 0, reply(now, Standing::Lost));
+            assert_eq!(action, Action::Restart, "{mode:?}");
+            let action = acquisition.step(now, 0, reply(now, admitted(9)));
+            assert_eq!(action, Action::Grant { seq: Seq(9), sent: now }, "{mode:?}");
+        }
+    }
+}
+
+#[test]
+fn a_try_outlasts_nothing() {
+    let mut acquisition = acquisition(WaitMode::Try).outlasting(FOR_EVER, true);
+    let (tries, _, end) = fail_on(&mut acquisition, ms(1), 100);
+    assert_eq!((tries, end), (5, Action::Fail));
+}
+
+/// The bound counts from the first failure; and a few tries are made in any case.
+#[test]
+fn an_outage_that_is_longer_than_the_bound_ends_the_wait() {
+    for mode in WAITING {
+        let bound = Duration::from_secs(60);
+        let mut bounded = acquisition(mode).outlasting(bound, true);
+        let (_, now, end) = fail_on(&mut bounded, ms(10), 10_000);
+        assert_eq!(end, Action::Fail, "{mode:?}");
+        assert!((ms(60_010)..ms(62_000)).contains(&now), "{mode:?}: {now:?}");
+        // An answer in between begins a new count.
+        let mut bounded = acquisition(mode).outlasting(bound, true);
+        let (_, now, _) = fail_on(&mut bounded, ms(10), 40);
+        bounded.step(now, 0, reply(now, waiting(Some(7))));
+        let (_, end_of_it, end) = fail_on(&mut bounded, now, 10_000);
+        assert_eq!(end, Action::Fail, "{mode:?}");
+        assert!(now.until(end_of_it) >= bound, "{mode:?}: {:?}", now.until(end_of_it));
+        let mut none = acquisition(mode).outlasting(Duration::ZERO, true);
+        assert_eq!(fail_on(&mut none, ms(1), 100).0, 5, "{mode:?}");
+    }
+}
+
+/// The limit ends an outage too, and the end says that the store could not be asked.
+#[test]
+fn a_limit_ends_an_outage_with_an_error() {
+    for mode in WAITING {
+        for limit in [100, 1_000, 7_777] {
+            let mut acquisition =
+                Acquisition::new(mode, LEASE, ms(limit)).outlasting(FOR_EVER, true);
+            acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+            let (_, now, end) = fail_on(&mut acquisition, ms(10), 10_000);
+            assert_eq!((now, end), (ms(limit), Action::Fail), "{mode:?}");
+        }
+    }
+}
+
+fn trusting(mode: WaitMode) -> Acquisition {
+    acquisition(mode).trusting(Duration::from_secs(3))
+}
+
+/// The line's own word is worth what its last answer was: a wait lease of 3 s less 32 ms of drift
+/// and the margin, from when that was asked for.
+#[test]
+fn the_lines_word_is_a_grant_for_what_is_left_of_the_patience() {
+    let mut acquisition = trusting(WaitMode::Listen);
+    acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    let word = acquisition.clone().step(ms(20), 0, Event::AdmittedByNotice(Seq(7)));
+    assert_eq!(word, Action::GrantOnNotice { seq: Seq(7), until: ms(1 + 3_000 - 32 - 100) });
+    // With less than a quarter of it left the line is asked.
+    let last = ms(2_869 - 717);
+    assert!(matches!(
+        acquisition.clone().step(Time(last.0 - 1), 0, Event::AdmittedByNotice(Seq(7))),
+        Action::GrantOnNotice { .. }
+    ));
+    assert_eq!(
+        acquisition.step(last, 0, Event::AdmittedByNotice(Seq(7))),
+        Action::Send(Enter::Keep(Seq(7)))
+    );
+}
+
+#[test]
+fn the_lines_word_is_not_taken_when_something_is_open() {
+    // By those who did not say that they would.
+    let mut wary = acquisition(WaitMode::Listen);
+    wary.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    assert_eq!(
+        wary.step(ms(20), 0, Event::AdmittedByNotice(Seq(7))),
+        Action::Send(Enter::Keep(Seq(7)))
+    );
+    // After a request whose fate is unknown.
+    let mut acquisition = trusting(WaitMode::Listen);
+    acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+    acquisition.step(ms(6), 0, Event::Woken);
+    acquisition.step(ms(500), 0, Event::Failed);
+    assert_eq!(
+        acquisition.step(ms(600), 0, Event::AdmittedByNotice(Seq(7))),
+        Action::Send(Enter::Keep(Seq(7)))
+    );
+    // About another place: that one lapsed, and the ticket came back.
+    let mut acquisition = trusting(WaitMode::Listen);
+    acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(8))));
+    assert_eq!(
+        acquisition.step(ms(6), 0, Event::AdmittedByNotice(Seq(7))),
+        Action::Send(Enter::Keep(Seq(8)))
+    );
+    // Without a place.
+    let mut acquisition = trusting(WaitMode::Barge(POLL));
+    acquisition.step(ms(5), 0, reply(ms(1), waiting(None)));
+    assert_eq!(acquisition.step(ms(6), 0, Event::AdmittedByNotice(Seq(7))), Action::Restart);
+}
+
+#[test]
+fn a_lock_taken_on_trust_is_renewed_in_time_and_ends_in_time() {
+    let mut hold = LeaseTimer::trusted(LEASE, ms(100), ms(2_100));
+    assert_eq!(hold.next(ms(100)), Next::Sleep(ms(600)));
+    assert_eq!(hold.next(ms(600)), Next::Renew);
+    hold.renewed(LEASE, ms(600));
+    assert_eq!(hold.until(), LEASE.good_until(ms(600)));
+    let mut hold = LeaseTimer::trusted(LEASE, ms(100), ms(2_100));
+    assert_eq!(hold.next(ms(2_100)), Next::Lose);
+}

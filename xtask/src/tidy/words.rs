@@ -1,0 +1,101 @@
+//! Names are the field's standard terms: words that are not used as names.
+//!
+//! A private metaphor costs every newcomer a look into a dictionary that does not exist. Only names
+//! in code are looked at; what is a metaphor in prose, a program cannot tell.
+
+use super::Finding;
+use super::source::Source;
+
+/// A word that is not part of a name, and what is said instead.
+const WORDS: &[(&str, &str)] = &[
+    ("beacon", "liveness lock"),
+    ("bury", "remove"),
+    ("crew", "workers, handler"),
+    ("desk", "executor, batcher, slot"),
+    ("doors", "links"),
+    ("ear", "callback, subscriber, inbox"),
+    ("ears", "callbacks, subscribers"),
+    ("errand", "workload"),
+    ("flotsam", "orphans"),
+    ("ghost", "late write"),
+    ("ghosts", "late writes"),
+    ("harbour", "process state"),
+    ("haunt", "watch"),
+    ("house", "shared state, store"),
+    ("hub", "watcher"),
+    ("keeper", "renewer"),
+    ("lodging", "session slot"),
+    ("mouth", "writer, outbox"),
+    ("papers", "certificates, TLS options"),
+    ("rouse", "wake"),
+    ("shore", "directory"),
+    ("steward", "janitor"),
+    ("tower", "monitor"),
+    ("twin", "background handle"),
+    ("wreck", "stale lock"),
+    ("wrecks", "stale locks"),
+];
+
+/// Looks at the names in code, part by part: `find_house` and `HouseKeeper` have two each.
+pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
+    for (number, line) in (1..).zip(&source.code) {
+        for (word, instead) in words_of(line) {
+            let sentence = format!(
+                "\"{word}\" is no term of this field; here it may be: {instead} (see words.rs)."
+            );
+            findings.push(Finding::new(&source.path, number, sentence));
+        }
+    }
+}
+
+/// The words of the list in the names of a line of code, each once.
+fn words_of(line: &str) -> Vec<(&'static str, &'static str)> {
+    let mut parts: Vec<String> = line
+        .replace("ZooKeeper", "") // a product's name
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|name| !name.is_empty())
+        .flat_map(parts)
+        .collect();
+    parts.sort();
+    parts.dedup();
+    parts.iter().filter_map(|part| WORDS.iter().find(|(word, _)| word == part).copied()).collect()
+}
+
+/// The parts of a name between changes of case, in lower case.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    let mut small_before = false;
+    for c in name.chars() {
+        if parts.is_empty() || (c.is_uppercase() && small_before) {
+            parts.push(String::new());
+        }
+        small_before = !c.is_uppercase();
+        if let Some(part) = parts.last_mut() {
+            part.extend(c.to_lowercase());
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_names_are_looked_at() {
+        let found = |line: &str| words_of(line).iter().map(|(word, _)| *word).collect::<Vec<_>>();
+        assert_eq!(found("struct HouseKeeper(Tower);"), ["house", "keeper", "tower"]);
+        assert_eq!(found("let light_house = ear;"), ["ear", "house"]);
+        assert_eq!(found("fn HOUSE() {}"), ["house"]);
+        assert!(found("fn clear_year(hearing: Bookkeeper) {}").is_empty());
+        assert!(found("ZooKeeper::new()").is_empty());
+    }
+
+    #[test]
+    fn what_comments_and_strings_say_is_not_looked_at() {
+        let source = Source::new("a.rs", "// a tower\nlet a = \"a tower\";\n");
+        let mut findings = Vec::new();
+        check(&source, &mut findings);
+        assert!(findings.is_empty());
+    }
+}
