@@ -56,8 +56,8 @@ async fn a_leader_of_the_past_prolongs_nothing() {
 }
 
 /// A leader that was frozen for longer than a lease goes on among the others. Before 3.4.30 and
-/// 3.5.13 it has leases revoked that live (etcd#15247). As long as it is frozen everybody keeps what
-/// he has, and meanwhile moves it to a lease that the old leader has never counted: nothing is lost.
+/// 3.5.13 it has leases revoked that live (etcd#15247). As long as it is frozen all locks are kept,
+/// and meanwhile moved to leases that the old leader has never counted: nothing is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_frozen_for_longer_than_a_lease_goes_on() {
     const HOLDERS: usize = 24; // more than etcd revokes at a time (see `frozen.rs`)
