@@ -117,8 +117,8 @@ async fn an_ensemble_that_is_frozen_and_restarts_ends_nobody() {
 }
 
 /// Servers that are frozen vouch for a session only until it could be over: a lock may be kept for
-/// as long as that, though its lease is shorter, but no longer. Its holder is told while nobody else
-/// can be in, and who comes next is behind it.
+/// as long as that, though its lease is shorter, but no longer. Its holder is told while nobody
+/// else can be in, and who comes next is behind it.
 async fn a_freeze_ends_locks_in_time(count: usize) {
     const SESSION: Duration = Duration::from_secs(6);
     let Some(servers) = start(count) else { return };
