@@ -10,6 +10,7 @@ mod certs;
 mod cost;
 mod dialects;
 mod divergent_replica;
+mod doubles;
 #[path = "../support/eventually.rs"]
 mod eventually;
 mod evictions;

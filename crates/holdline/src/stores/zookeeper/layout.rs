@@ -103,6 +103,14 @@ pub(super) fn members(children: &[String]) -> Vec<Member> {
     members
 }
 
+/// Takes out those that carry the same id as a node and are not that node.
+pub(super) fn take_doubles(members: &mut Vec<Member>, own: &str) -> Vec<Member> {
+    let Some((_, rest)) = dialect::guid(own) else { return Vec::new() };
+    let id = &own[..own.len() - rest.len()];
+    let is_double = |member: &mut Member| member.child.starts_with(id) && member.child != own;
+    members.extract_if(.., is_double).collect()
+}
+
 /// Those of `predecessors` who keep a ticket out, as few as may be, the nearest first: as long as
 /// all of them stay, nothing has changed for it. None if it is admitted.
 pub(super) fn blockers(ahead: &[Member], weight: u32, capacity: u32) -> Vec<Member> {
