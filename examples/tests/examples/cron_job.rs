@@ -1,3 +1,5 @@
+//! The cron job: it works, ends quietly beside another, and says when it lost its lock.
+
 use crate::support::Store;
 use std::process::{Command, Output};
 

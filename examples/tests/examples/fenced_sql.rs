@@ -1,3 +1,5 @@
+//! Fenced SQL: what the database holds in the end.
+
 use crate::support::{Example, Store};
 use rusqlite::Connection;
 

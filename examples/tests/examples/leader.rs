@@ -1,3 +1,5 @@
+//! The leader: two processes that take over from each other.
+
 use crate::support::{Example, Store};
 use rustix::process::Signal;
 

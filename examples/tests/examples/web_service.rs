@@ -1,3 +1,5 @@
+//! The web service: busy, lost, finished and given up, over HTTP.
+
 use crate::support::{Example, Store, until};
 use rustix::process::Signal;
 use std::io::{Read, Write};

@@ -1,3 +1,5 @@
+//! The workers: three processes under one limit, and a permit that is lost.
+
 use crate::support::{Example, Store};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
