@@ -151,10 +151,10 @@ impl Shared {
         } else {
             None
         };
-        if let Some((lease, _)) = lease {
+        if let Some(lease) = lease {
             let mut both = delete.clone();
             let Survey { prefix, notes, .. } = survey;
-            both.success.extend(beside::keep_note(prefix, member.id, note, lease, notes));
+            both.success.extend(beside::keep_note(prefix, member.id, note, lease.id, notes));
             match self.txn(&both, LIMIT).await {
                 Err(error) if !error.retryable() => {}
                 outcome => return outcome,

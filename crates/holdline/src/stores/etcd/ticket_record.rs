@@ -2,7 +2,8 @@
 
 use super::layout::{self, Member};
 use super::proto;
-use super::session::{Session, Slot};
+use super::session::Session;
+use super::slot::Slot;
 use super::watcher::{News, Watching};
 use crate::names::Name;
 use crate::store::{LossHint, Ticket, TicketId};
