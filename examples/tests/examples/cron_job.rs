@@ -43,8 +43,8 @@ fn a_run_that_takes_too_long_stops_and_says_so() {
 fn without_a_store_nothing_runs() {
     let store = Store::file();
     let mut command = store.command(PROGRAM);
-    command.env("HOLDLINE_STORE", "sqlite:/nowhere/at/all");
+    command.env("HOLDLINE_STORE", format!("{}/below-a-file", store.url));
     let (code, stdout, stderr) = run(command, [NEVER, "5"]);
     assert_eq!((code, &*stdout), (Some(69), ""), "{stderr}");
-    assert!(stderr.contains("/nowhere/at/all"), "{stderr}");
+    assert!(stderr.contains("below-a-file"), "{stderr}");
 }

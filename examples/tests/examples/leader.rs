@@ -14,7 +14,7 @@ fn token_in(line: &str) -> u64 {
 
 #[test]
 fn one_works_at_a_time_and_the_next_takes_over() {
-    for store in Store::file_and("HOLDLINE_TEST_ETCD") {
+    for store in Store::file_and("HOLDLINE_TEST_ETCD", "/examples-leader-") {
         let mut first = start(&store);
         let token = token_in(&first.says("we lead"));
         first.says(&format!("working under token {token}"));

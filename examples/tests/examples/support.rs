@@ -28,10 +28,12 @@ impl Store {
         Store { client: blocking::open(&url).expect("the file can be made"), folder, url }
     }
 
-    /// A store in a file, and the one at the URL in this variable, if it is set.
-    pub(crate) fn file_and(variable: &str) -> Vec<Self> {
+    /// A store in a file, and the one at the URL in this variable, if it is set. What is added to
+    /// the URL keeps this test apart from others on that server, up to a number added to that.
+    pub(crate) fn file_and(variable: &str, rest: &str) -> Vec<Self> {
         let mut stores = vec![Store::file()];
         if let Ok(url) = std::env::var(variable) {
+            let url = format!("{url}{rest}{}", std::process::id());
             let client = blocking::open(&url).expect("the server is there");
             stores.push(Store { url, client, ..Store::file() });
         }
