@@ -66,6 +66,12 @@ impl Client {
         Client(client)
     }
 
+    /// The async client behind this one: for a recipe with options, as in
+    /// `Mutex::new(holdline::Mutex::new(client.as_async(), "name").lease(time))`.
+    pub fn as_async(&self) -> &crate::Client {
+        &self.0
+    }
+
     /// The mutex of this name.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(recipes::Mutex::new(&self.0, name))
