@@ -257,8 +257,8 @@ fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
 
 #[cfg(feature = "redis-tls")]
 mod tls {
-    use super::super::config::Pem;
     use super::{Client, Config, Error, ErrorKind, Fault, unsent};
+    use crate::stores::tls::Pem;
     use redis::cluster::ClusterClientBuilder;
     use redis::{ClientTlsConfig, ConnectionInfo, TlsCertificates, TlsMode};
     use rustls::crypto::CryptoProvider;
@@ -270,10 +270,12 @@ mod tls {
     fn certificates(config: &Config) -> Result<Option<TlsCertificates>, Fault> {
         crate::stores::tls_provider::choose();
         let read = |pem: &Option<Pem>, what| {
-            pem.as_ref().map(|pem| pem.read(what)).transpose().map_err(Fault::Ours)
+            let text = pem.as_ref().map(|pem| pem.read(what, &config.address()));
+            text.transpose().map_err(Fault::Ours)
         };
-        let root_cert = read(&config.ca, "CA")?;
-        let pair = read(&config.cert, "certificate")?.zip(read(&config.key, "key")?);
+        let options = &config.tls_options;
+        let root_cert = read(&options.ca, "CA certificate")?;
+        let pair = read(&options.cert, "certificate")?.zip(read(&options.key, "key")?);
         let client_tls =
             pair.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
         let any = client_tls.is_some() || root_cert.is_some();

@@ -1,6 +1,7 @@
 //! Where a file store is: what follows `sqlite:` in a URL, and the path when nobody names one.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::url;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -38,9 +39,9 @@ impl Address {
             Some(path) if !path.starts_with('/') => {
                 return refuse("it names a host; write sqlite:PATH or sqlite:///absolute/path");
             }
-            Some(path) => match decode(path) {
-                Some(path) => path,
-                None => return refuse("after a % there must be two hexadecimal digits"),
+            Some(path) => match url::decode(path) {
+                Ok(path) => path,
+                Err(why) => return refuse(&format!("it {why}")),
             },
             None => path.to_owned(),
         };
@@ -50,7 +51,7 @@ impl Address {
         let mut address = Address::of(path);
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
-                Some(("busy_timeout", value)) => match duration(value) {
+                Some(("busy_timeout", value)) => match url::duration(value) {
                     Some(busy_timeout) => address.busy_timeout = busy_timeout,
                     None => return refuse("busy_timeout must be a time such as 500ms or 2s"),
                 },
@@ -64,32 +65,6 @@ impl Address {
             }
         }
         Ok(address)
-    }
-}
-
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        if byte == b'%' {
-            let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = &tail[2..];
-        } else {
-            bytes.push(byte);
-            rest = tail;
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn duration(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let number = digits.parse().ok()?;
-    match unit {
-        "ms" => Some(Duration::from_millis(number)),
-        "s" => Some(Duration::from_secs(number)),
-        _ => None,
     }
 }
 
