@@ -3,6 +3,7 @@
 use super::evictions;
 use super::pubsub::id_of;
 use crate::store::{QueueEntry, QueueSnapshot, Seq, TicketId};
+use holdline_kernel::rule::admitted_prefix;
 use redis::Value;
 use std::time::Duration;
 
@@ -50,10 +51,9 @@ pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     };
     places.retain(|(_, expires)| *expires > now);
     places.sort_by_key(|(place, _)| place.seq);
-    let mut ahead = 0;
-    for (place, expires) in &mut places {
-        ahead += u64::from(place.weight);
-        place.admitted = ahead <= u64::from(capacity);
+    let weights: Vec<u32> = places.iter().map(|(place, _)| place.weight).collect();
+    for ((place, expires), admitted) in places.iter_mut().zip(admitted_prefix(capacity, weights)) {
+        place.admitted = admitted;
         place.expires_in = Duration::from_micros(*expires - now);
     }
     let places: Vec<_> = places.into_iter().map(|(place, _)| place).collect();

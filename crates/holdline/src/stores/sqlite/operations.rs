@@ -6,6 +6,7 @@ use super::{evictions, machine};
 use crate::clock;
 use crate::names::Name;
 use crate::store::{Enter, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
+use holdline_kernel::rule::fits;
 use holdline_kernel::{Head, Line, Place, Time};
 use rusqlite::{Connection, Result, params};
 use std::sync::Arc;
@@ -289,9 +290,10 @@ pub(super) fn snapshot(
             if expires <= now || !lives(rows::process(row, 4)?) {
                 continue;
             }
-            // By the rule, because those who are gone may still bar the way in the head.
-            ahead += u64::from(weight);
-            open = open && (seq < head.front || ahead <= u64::from(head.capacity));
+            // Dead and lapsed places may still count in the head's front, so the rule is applied
+            // to the others behind it.
+            open = open && (seq < head.front || fits(ahead, weight, head.capacity));
+            ahead = ahead.saturating_add(u64::from(weight));
             places.push(QueueEntry {
                 id: rows::ticket(row, 1)?,
                 seq,
