@@ -1,5 +1,5 @@
-//! `memory:` the kernel's line behind a mutex, for one process: for tests, and for programs that
-//! choose their store by configuration.
+//! The store `memory:`: the kernel's line behind a mutex, in one process. For tests, and for
+//! programs that choose their store by configuration.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,12 +27,12 @@ struct Space {
     lines: Mutex<HashMap<Name, Room>>,
     wakes: Waiters,
     loss_hint: OnceLock<LossHint>,
-    /// The highest token of any line that is gone, so that tokens rise even if the clock does not.
+    /// The highest token of any removed line, so that tokens rise even if the clock does not.
     last: Mutex<u64>,
     evictions: Mutex<Evictions>,
 }
 
-/// Places of all lines that were removed by force, oldest first.
+/// The evictions of all lines, oldest first.
 #[derive(Default)]
 struct Evictions(VecDeque<(Time, Name, Eviction)>);
 
@@ -61,7 +61,7 @@ impl Evictions {
     }
 }
 
-/// One line, with what its places carry.
+/// One line: its head and its places.
 #[derive(Default)]
 struct Room {
     head: Head,
@@ -69,7 +69,7 @@ struct Room {
 }
 
 impl Memory {
-    /// A store that nobody else can see.
+    /// A new, unshared store.
     pub fn new() -> Self {
         Memory::named(String::new())
     }
@@ -86,7 +86,7 @@ impl Memory {
         Memory { space: Arc::new(space) }
     }
 
-    /// The store of this name, which all of the process share while anybody uses it.
+    /// The store of this name, shared within the process for as long as it is used.
     pub fn shared(name: &str) -> Self {
         static SPACES: Mutex<Option<HashMap<String, Weak<Space>>>> = Mutex::new(None);
         let mut spaces = SPACES.lock();
@@ -107,7 +107,7 @@ impl Memory {
         self.space.evictions.lock()
     }
 
-    /// Does one operation on a line, and forgets the line if it is then empty.
+    /// Runs one operation on a line, and removes the line if it is then empty.
     fn on<T>(&self, name: &Name, work: impl FnOnce(&mut LineOf<'_>) -> Result<T, Infallible>) -> T {
         let space = &*self.space;
         let mut lines = self.lines();
@@ -196,7 +196,7 @@ impl Store for Memory {
 
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
-            // In one step with the removal: nobody finds it gone, and not why.
+            // In one step with the removal, so that the reason is there when the loss is seen.
             let token = self.on(line, |on| {
                 let token = on.evict(id)?;
                 if token.is_some() {

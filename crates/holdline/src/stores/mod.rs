@@ -1,4 +1,4 @@
-//! The stores: one file or folder each, behind a feature each.
+//! The stores: one file or folder each, behind a feature each, and what they share.
 
 #[cfg(feature = "etcd")]
 pub mod etcd;

@@ -1,16 +1,16 @@
-//! Where calls that come at the same time are put together into one.
+//! The batcher, which combines operations on several lines into one call.
 //!
-//! Running a script costs the server more than what the script does to a line, and a request costs
-//! both sides more than its bytes. So while a few calls are under way, those that come next wait
-//! until the tasks that can run now have run, or until they are as many as one call may deal with,
-//! and then go as one call that deals with many lines (`batch.lua`). Nobody waits for an answer
-//! or a timer to fill it: a link of any length costs a call what it would cost alone. And a full
-//! one goes at once, so that the server works on it while the next is being filled.
+//! Starting a script costs the server more than what the script does to a line, and a request costs
+//! both sides more than its bytes. So while a few calls are in flight, further operations are queued
+//! until the tasks that can run now have run, or until a batch is full, and are then sent as one
+//! call (`batch.lua`). A batch never waits for a reply or a timer, so it adds no latency that
+//! depends on the network. A full batch is sent at once, so that the server works on it while the
+//! next one fills.
 //!
-//! Each caller has its own answer: what one line refuses, or how long one caller waits, is nothing
-//! to the others. A call that the server does not take as a whole is made one by one. In a cluster
-//! lines are on different servers, and where replicas are to confirm a lock, each has its
-//! own answer from them: there nothing is put together.
+//! Each caller has its own reply: errors and timeouts of one operation do not affect the others. If
+//! the server refuses a batch as a whole, its operations are sent one by one. Nothing is batched in
+//! a cluster, where lines are on different servers, nor where replicas confirm locks, since each
+//! lock needs a confirmation of its own.
 
 use super::config::{Config, Kind};
 use super::connection::{BATCH, Connection, ENTER, LEAVE, Script};
@@ -26,7 +26,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// What is to be done to one line.
+/// One operation on one line.
 pub(super) struct Step {
     pub(super) key: String,
     pub(super) verb: Verb,
@@ -35,28 +35,28 @@ pub(super) struct Step {
 pub(super) enum Verb {
     /// Numbers, packed; and the ticket's id, channel and note.
     Enter { wants: [u8; 64], tail: Vec<u8> },
-    /// For how many milliseconds an idle line is kept, and for how many microseconds the ticket is
-    /// barred.
+    /// How long an idle line is kept, in milliseconds, and how long the ticket is barred, in
+    /// microseconds.
     Leave { id: [u8; 32], rest: u64, bar: Option<u64> },
 }
 
-/// Calls of one connection.
+/// The batcher of one connection.
 pub(super) struct Batcher {
     pub(super) connection: Connection,
     timeout: Duration,
     together: AtomicBool,
     under_way: AtomicUsize,
     queue: Mutex<Queue>,
-    /// For how many more calls of several steps there is room.
+    /// Permits for batches in flight.
     room: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Somebody is going to empty it.
+    /// A task has been spawned that will empty it.
     seen_to: bool,
-    /// When it is so long, those in it are looked for who have given up.
+    /// The length at which abandoned operations are removed from it.
     sweep_at: usize,
 }
 
@@ -65,14 +65,14 @@ struct Waiting {
     reply: oneshot::Sender<Result<Value, Fault>>,
 }
 
-/// So many calls go alone; more go together.
+/// The number of calls in flight from which further operations are batched.
 const ALONE: usize = 2;
-/// So many steps make one call at most. More would cost a little less each, but the server would do
-/// nothing while they come together, and nothing else while it deals with them.
+/// The number of operations in one batch at most. With more, each would cost a little less, but the
+/// server would be idle while the batch fills, and serve nothing else while it runs.
 const MOST: usize = 20;
-/// So many calls of several steps are under way at most; what comes then waits in the queue.
+/// The number of batches in flight at most; further operations wait in the queue.
 const ROOM: usize = 256;
-/// When the queue is so long, those in it are looked for who have given up.
+/// The least length of the queue at which abandoned operations are removed from it.
 const LONG: usize = 1024;
 
 impl Step {
@@ -83,7 +83,7 @@ impl Step {
         }
     }
 
-    /// The letter that `batch.lua` knows it by.
+    /// The letter for it in `batch.lua`.
     fn letter(&self) -> u8 {
         match self.verb {
             Verb::Enter { .. } => b'e',
@@ -92,7 +92,7 @@ impl Step {
         }
     }
 
-    /// About how long it is on the wire.
+    /// The approximate number of bytes on the wire.
     fn size(&self) -> usize {
         let rest = match &self.verb {
             Verb::Enter { tail, .. } => tail.len() + 96,
@@ -135,11 +135,11 @@ impl Batcher {
         self.queue.lock()
     }
 
-    /// Does one thing to one line, alone or together with others, within the time limit.
+    /// Runs one operation, alone or in a batch, within the time limit.
     pub(super) async fn ask(self: &Arc<Self>, step: &Arc<Step>) -> Result<Value, Fault> {
         let call = UnderWay::new(self);
         if call.others < ALONE || !self.together.load(Ordering::Relaxed) {
-            // In a box, as what goes with others is to be small: there may be very many.
+            // Boxed, to keep the futures of batched operations small: there may be very many.
             return Box::pin(self.alone(step)).await;
         }
         let (reply, answer) = oneshot::channel();
@@ -147,7 +147,7 @@ impl Batcher {
         let limit = clock::now().after(self.timeout);
         match within(limit, answer).await {
             Some(Ok(answer)) => answer,
-            // Whoever was to ask is gone, with its runtime.
+            // The task that was to send it is gone, with its runtime.
             Some(Err(_)) => {
                 Err(Fault::Broken(RedisError::from(std::io::Error::from(ConnectionReset)), false))
             }
@@ -163,9 +163,9 @@ impl Batcher {
         self.connection.run(step.script(), step.size(), &fill).await
     }
 
-    /// Puts it in the queue. A full one is sent; any other is to be sent once all that can run now
-    /// has run, and has perhaps added to it. Where there is no room for a call, the queue grows
-    /// until there is, by those who wait for their answers.
+    /// Queues an operation. A full batch is sent at once; any other is sent when the tasks that can
+    /// run now have run, and may have added to it. While no permit is free the queue grows, by one
+    /// entry for each waiting caller.
     fn put(self: &Arc<Self>, one: Waiting) {
         let mut queue = self.queue();
         queue.waiting.push(one);
@@ -186,7 +186,7 @@ impl Batcher {
         }
     }
 
-    /// Sends what is in the queue, as there is room.
+    /// Sends what is in the queue, as permits become free.
     async fn empty(self: Arc<Self>, duty: Duty) {
         tokio::task::yield_now().await;
         loop {
@@ -218,7 +218,7 @@ impl Batcher {
                     let _ = one.reply.send(answer);
                 }
             }
-            // It was not taken, so nothing was done. A line by itself may be.
+            // The batch was refused, so nothing was done. Single operations may succeed.
             Err(Fault::Refused(error)) => {
                 if says(&error, "CROSSSLOT") {
                     self.together.store(false, Ordering::Relaxed);
@@ -226,7 +226,7 @@ impl Batcher {
                 self.one_by_one(waiting).await;
             }
             Ok(answer) => {
-                // Which makes no sense to anybody; and nor may what comes after it.
+                // A reply of the wrong form; what follows it on the connection may be wrong too.
                 self.connection.distrust();
                 for one in waiting {
                     let _ = one.reply.send(Ok(answer.clone()));
@@ -265,8 +265,8 @@ fn fill(command: &mut Cmd, waiting: &[Waiting], reply_order_channel: &str) {
 }
 
 impl Queue {
-    /// Takes as many as one call may deal with; and says whether they were the last, after which
-    /// nobody sees to the queue.
+    /// Takes one batch; and says whether it was the last, after which the task that empties the queue
+    /// ends.
     fn take(&mut self) -> (Vec<Waiting>, bool) {
         let most = self.waiting.len().min(MOST);
         let rest = self.waiting.split_off(most);
@@ -279,7 +279,7 @@ impl Queue {
     }
 }
 
-/// A call under way, and how many others there were when it began.
+/// A call in flight, and the number of others when it began.
 struct UnderWay<'a> {
     batcher: &'a Batcher,
     others: usize,
@@ -297,7 +297,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// The duty to empty the queue. If its runtime ends first, those in the queue are told.
+/// A guard of the task that empties the queue. If its runtime ends first, the queued operations fail.
 struct Duty(Option<Arc<Batcher>>);
 
 impl Duty {

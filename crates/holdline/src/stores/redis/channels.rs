@@ -1,7 +1,8 @@
-//! Channels of locks, each followed while somebody here waits for what it tells.
+//! The subscriptions to the channels of locks, each kept while tickets of this process wait.
 //!
-//! A channel is subscribed to when the first ticket asks for it, and given up some time after the
-//! last has gone: whoever contends for a lock comes back soon, and then need not subscribe again.
+//! A channel is subscribed to when the first ticket needs it, and unsubscribed from some time after
+//! the last has gone: a process that contends for a lock comes back soon, and then need not
+//! subscribe again.
 
 use crate::clock;
 use crate::store::TicketId;
@@ -15,17 +16,17 @@ use tokio::sync::{Notify, watch};
 #[derive(Default)]
 pub(super) struct Channels {
     map: Mutex<HashMap<String, Topic>>,
-    /// Something is to be subscribed to.
+    /// Notified when there are channels to subscribe to.
     wanted: Notify,
-    /// Something has been.
+    /// Notified when subscriptions have changed.
     settled: watch::Sender<()>,
 }
 
 struct Topic {
-    /// Whom to tell, and when they were last heard of.
+    /// The tickets to wake, and when each last asked.
     tickets: HashMap<TicketId, Time>,
     stage: Stage,
-    /// Since when nobody is to be told.
+    /// Since when there is no ticket to wake.
     idle: Time,
 }
 
@@ -36,10 +37,10 @@ enum Stage {
     On,
 }
 
-/// A channel that nobody needs is kept for so long.
+/// How long a subscription is kept after its last ticket.
 const LINGER: Duration = Duration::from_secs(5);
-/// A ticket that waits is heard of every second; after so long without, it waits no more. (One that
-/// was told to wait and gives up then need not leave, since it has no place.)
+/// A waiting ticket asks again every second; after so long without, it is removed. (A ticket that
+/// gives up need not leave, since it has no place.)
 const FORGOTTEN: Duration = Duration::from_secs(5);
 
 impl Channels {
@@ -47,7 +48,7 @@ impl Channels {
         self.map.lock()
     }
 
-    /// Lets a ticket be told, if the channel is subscribed to already; and says whether it is.
+    /// Adds a ticket to a channel that is known already. Returns whether it is subscribed to.
     pub(super) fn join(&self, channel: &str, id: TicketId) -> bool {
         let mut map = self.map();
         let Some(topic) = map.get_mut(channel) else { return false };
@@ -55,7 +56,7 @@ impl Channels {
         topic.stage == Stage::On
     }
 
-    /// Lets a ticket be told, and sees to it that the channel is subscribed to.
+    /// Adds a ticket to a channel, and requests the subscription if there is none.
     pub(super) fn want(&self, channel: &str, id: TicketId) {
         let now = clock::now();
         let mut map = self.map();
@@ -70,7 +71,7 @@ impl Channels {
         }
     }
 
-    /// A ticket waits no more.
+    /// Removes a ticket from a channel.
     pub(super) fn part(&self, channel: &str, id: TicketId) {
         if let Some(topic) = self.map().get_mut(channel) {
             topic.tickets.remove(&id);
@@ -83,12 +84,12 @@ impl Channels {
         self.map().get(channel).is_some_and(|topic| topic.stage == Stage::On)
     }
 
-    /// To learn of channels that come to be subscribed to.
+    /// A receiver that is notified when subscriptions have changed.
     pub(super) fn settled(&self) -> watch::Receiver<()> {
         self.settled.subscribe()
     }
 
-    /// Whom a channel tells.
+    /// The tickets of a channel.
     pub(super) fn tickets(&self, channel: &str) -> Vec<TicketId> {
         self.map()
             .get(channel)
@@ -96,14 +97,14 @@ impl Channels {
     }
 }
 
-/// For the one who subscribes.
+/// The part for the task that owns the connection.
 impl Channels {
-    /// Waits until something is to be subscribed to.
+    /// Waits until there are channels to subscribe to.
     pub(super) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// What is to be subscribed to now.
+    /// Takes the channels to subscribe to now.
     pub(super) fn ask(&self) -> Vec<String> {
         let mut map = self.map();
         let wanted = map.iter_mut().filter(|(_, topic)| topic.stage == Stage::Wanted);
@@ -114,7 +115,7 @@ impl Channels {
         asked.collect()
     }
 
-    /// It was.
+    /// Records that channels were subscribed to.
     pub(super) fn on(&self, channels: &[String]) {
         let mut map = self.map();
         for channel in channels {
@@ -126,7 +127,7 @@ impl Channels {
         self.settled.send_replace(());
     }
 
-    /// One channel is subscribed to no more, though nobody asked for that.
+    /// Records that the server ended a subscription.
     pub(super) fn lost(&self, channel: &str) {
         if let Some(topic) = self.map().get_mut(channel) {
             topic.stage = Stage::Wanted;
@@ -134,7 +135,7 @@ impl Channels {
         }
     }
 
-    /// The connection is gone, and every subscription with it.
+    /// Records that the connection broke, and with it all subscriptions.
     pub(super) fn down(&self) {
         for topic in self.map().values_mut() {
             topic.stage = Stage::Wanted;
@@ -142,7 +143,7 @@ impl Channels {
         self.settled.send_replace(());
     }
 
-    /// Forgets what nobody needs any more, and says what to unsubscribe from.
+    /// Removes channels that are not needed any more. Returns those to unsubscribe from.
     pub(super) fn sweep(&self) -> Vec<String> {
         let now = clock::now();
         let mut given_up = Vec::new();

@@ -1,4 +1,4 @@
-//! What a `redis:` URL says.
+//! The configuration of a Redis store, as its URL gives it.
 //!
 //! ```text
 //! redis[s]://[user[:password]@]host[:port][/db]
@@ -7,14 +7,14 @@
 //! redis+unix:///path/of/the/socket
 //! ```
 //!
-//! The password is kept in a type that does not show it.
+//! Passwords are kept in a type that does not show them.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::tls::TlsOptions;
 use crate::stores::url::{self, Secret, join, some};
 use std::time::Duration;
 
-/// Everything about a store's servers, and how it uses them.
+/// The servers of a store, and the options for using them.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
     pub(super) kind: Kind,
@@ -26,22 +26,22 @@ pub(super) struct Config {
     pub(super) sentinel_user: Option<String>,
     pub(super) sentinel_password: Option<Secret>,
     pub(super) db: u32,
-    /// What all keys and channels begin with.
+    /// The prefix of all keys and channels.
     pub(super) prefix: String,
-    /// How long one call may take, with connecting and all.
+    /// The time limit of one call, connecting included.
     pub(super) timeout: Duration,
-    /// How long the token counter of an idle line is kept, at least.
+    /// The least time for which the token counter of an idle line is kept.
     pub(super) idle: Duration,
     pub(super) layout: Layout,
-    /// How many replicas are to confirm a lock,
+    /// The number of replicas that must confirm a lock.
     pub(super) ack: Option<Ack>,
-    /// and how long they may take.
+    /// The time limit for their confirmation.
     pub(super) ack_timeout: Duration,
-    /// PubSubConn come by channels that belong to a slot. Found out, not said by the URL.
+    /// Whether notices use sharded channels. Detected, not set by the URL.
     pub(super) sharded: bool,
 }
 
-/// How the servers are organised.
+/// The topology of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Single,
@@ -51,7 +51,7 @@ pub(super) enum Kind {
     Cluster,
 }
 
-/// What a lock looks like in the server.
+/// The layout of a lock in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// A line with places: see `lua/enter_one.lua`.
@@ -62,17 +62,17 @@ pub(super) enum Layout {
     Redisson,
 }
 
-/// How many replicas are to have a lock before it counts.
+/// The number of replicas that must have a lock before it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ack {
     Count(u32),
-    /// So many that they are, with the primary, more than half.
+    /// As many as are, with the primary, more than half of the servers.
     Majority,
     All,
 }
 
 impl Ack {
-    /// Of a primary that has so many replicas. Never none: there is something to be confirmed.
+    /// The number for a primary with so many replicas. At least 1: something must be confirmed.
     pub(super) fn of(self, replicas: u32) -> u32 {
         match self {
             Ack::Count(count) => count,
@@ -132,7 +132,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses options that make no sense together.
+    /// Refuses options that contradict each other.
     fn agrees(&self) -> Result<()> {
         if self.user.is_some() && self.password.is_none() {
             return Err(invalid(
@@ -153,7 +153,7 @@ impl Config {
         Ok(())
     }
 
-    /// Takes in the path, which means something else for each kind.
+    /// Reads the path, whose meaning depends on the topology.
     fn place(&mut self, kind: &str, path: &str) -> Result<()> {
         let db = |text: &str| match text {
             "" => Ok(0),
@@ -237,7 +237,7 @@ impl Config {
     }
 }
 
-/// The URL itself is not shown: it may hold a password in a place where nobody expects it.
+/// The URL itself is not shown: it may have a password in an unexpected place.
 fn invalid(problem: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("the Redis store's URL {problem}"))
 }

@@ -1,10 +1,9 @@
-//! Requests to enter whose fate is unknown.
+//! The requests to enter that are in flight or whose outcome is unknown.
 //!
-//! When the future of an `enter` is dropped, or its time is up, the server may yet carry the
-//! request out: after the ticket has been given up over another connection. The place that it then
-//! took would stand until its lease ends. So every request to take a place is noted here until it
-//! is answered, and giving up a ticket that is still noted also bars it: the server refuses it
-//! later.
+//! When the future of an `enter` is dropped or times out, the server may carry out the request later,
+//! after the ticket has left over another connection. The place would then stay until its lease
+//! ends. So every request to take a place is recorded here until its reply, and leaving with a ticket
+//! that is still recorded also bars it: the server refuses it later.
 
 use crate::clock;
 use crate::store::TicketId;
@@ -20,28 +19,28 @@ pub(super) struct InFlight(Mutex<Noted>);
 #[derive(Default)]
 struct Noted {
     fates: HashMap<TicketId, Fate>,
-    /// When there are so many, the old ones are swept out.
+    /// The number of tickets at which old ones are removed.
     sweep_at: usize,
 }
 
 struct Fate {
-    /// How many requests are under way.
+    /// The number of requests in flight.
     open: u32,
-    /// A request went unanswered. What is answered later settles nothing: it may have come over
-    /// another connection.
+    /// A request had no reply. A later reply does not settle that: it may be of another
+    /// connection.
     doubt: bool,
     since: Time,
 }
 
-/// One request. Dropping it says that it went unanswered.
+/// One request. Dropping it records that it had no reply.
 pub(super) struct RequestInFlight<'a> {
     in_flight: &'a InFlight,
     id: TicketId,
     landed: bool,
 }
 
-/// Who never gives a ticket up makes us forget about it at last: when there are more than so many,
-/// and then whenever there are twice as many as the last time had to leave.
+/// The number of tickets from which old ones are removed; after that, at twice the number that was
+/// left. A client that never leaves cannot make it grow without bound.
 const KEPT: usize = 4096;
 
 impl InFlight {
@@ -49,7 +48,7 @@ impl InFlight {
         self.0.lock()
     }
 
-    /// Notes a request before it is sent.
+    /// Records a request before it is sent.
     pub(super) fn begin(&self, id: TicketId) -> RequestInFlight<'_> {
         let now = clock::now();
         let mut noted = self.noted();
@@ -67,7 +66,7 @@ impl InFlight {
         self.noted().fates.contains_key(&id)
     }
 
-    /// The ticket has been given up, and barred.
+    /// Removes a ticket that has left and is barred.
     pub(super) fn forget(&self, id: TicketId) {
         let mut noted = self.noted();
         if noted.fates.get(&id).is_some_and(|fate| fate.open == 0) {
@@ -77,7 +76,7 @@ impl InFlight {
 }
 
 impl Noted {
-    /// Forgets one, and gives memory back after many.
+    /// Removes a ticket, and frees memory after many.
     fn remove(&mut self, id: TicketId) {
         self.fates.remove(&id);
         if self.fates.capacity() > 4 * KEPT && self.fates.len() < self.fates.capacity() / 8 {
@@ -87,7 +86,7 @@ impl Noted {
 }
 
 impl RequestInFlight<'_> {
-    /// It was answered.
+    /// Records that the request had a reply.
     pub(super) fn landed(mut self) {
         self.landed = true;
     }

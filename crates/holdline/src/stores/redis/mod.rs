@@ -1,21 +1,21 @@
-//! `redis:` lines kept in Redis (6.2 or later) or Valkey, by scripts that the server runs as one
-//! step each. See `lua/enter_one.lua` and `lua/queue.lua` for what a line looks like there.
+//! The store `redis:`: lines kept in Redis (6.2 or later) or Valkey, by scripts that the server runs
+//! atomically. See `lua/enter_one.lua` and `lua/queue.lua` for the layout of a line.
 //!
-//! Entering, keeping and leaving are one round trip each, and their cost grows neither with those
-//! who wait nor with those who hold. Leases are judged by the server's clock.
+//! Entering, keeping and leaving are one round trip each, and their cost does not grow with the
+//! number of waiters or holders. Leases are measured by the server's clock.
 //!
 //! ```text
-//! config.rs       what the URL says
-//! checks.rs       what a server is asked at opening; scan.rs: keys that fit a pattern
-//! connect.rs      making connections; probe.rs: what listens there, if it is no Redis server
+//! config.rs       the URL and its options
+//! checks.rs       checks of the server at opening; scan.rs: keys that match a pattern
+//! connect.rs      connecting; probe.rs: what listens there, if it is no Redis server
 //! connection.rs   the connection for commands, and the scripts
-//! batcher.rs      calls that come together, as one
-//! encode.rs       what is sent; decode.rs: what is answered; errors.rs: what went wrong
-//! in_flight.rs    requests whose fate is unknown
+//! batcher.rs      several operations in one call
+//! encode.rs       arguments of scripts; decode.rs: snapshots; errors.rs: faults and errors
+//! in_flight.rs    requests whose outcome is unknown
 //! keys.rs         names to keys
-//! pubsub.rs       the connection for notices; channels.rs, pubsub_conn.rs: the channels of locks
-//! evictions.rs    notes about places that were removed by force
-//! single_key.rs   the layouts of others: string.rs, redisson.rs
+//! pubsub.rs       notices; pubsub_conn.rs: their connection; channels.rs: the channels of locks
+//! evictions.rs    notes about evictions
+//! single_key.rs   the layouts of other libraries: string.rs, redisson.rs
 //! ```
 
 mod batcher;
@@ -69,7 +69,7 @@ pub struct Redis {
     batcher: Arc<Batcher>,
 }
 
-/// What a store and its background handles share.
+/// The state of a store and its background handles.
 struct Shared {
     config: Arc<Config>,
     pubsub: PubSub,
@@ -77,11 +77,11 @@ struct Shared {
     address: String,
 }
 
-/// An enter of a ticket that was given up without an answer is refused for so long. By then it has
-/// been carried out, or it never will be.
+/// How long a ticket that left with an `enter` unanswered is barred. A request that is late by more
+/// is never carried out.
 const BAR: Duration = Duration::from_secs(60);
 
-/// When opening has taken so long, it is asked what is there.
+/// The time after which a slow opening probes what listens at the address.
 const SUSPICIOUS: Duration = Duration::from_millis(700);
 
 impl Redis {
@@ -92,7 +92,7 @@ impl Redis {
             Error::because(ErrorKind::Denied, message, error)
         })?;
         let channel = format!("{}wake:{:032x}", config.prefix, u128::from_be_bytes(bytes));
-        // In a cluster a message goes to every node.
+        // In a cluster a message would go to every node.
         let cluster = config.kind == Kind::Cluster;
         let reply_order_channel = if cluster { String::new() } else { format!("{channel}:order") };
         let config = Arc::new(config);
@@ -121,7 +121,7 @@ impl Redis {
         with_retry(|| self.batcher.connection.run(script, size, &all)).await
     }
 
-    /// Does something to a line, perhaps together with what others ask for.
+    /// Runs an operation on a line, perhaps in a batch.
     async fn step(&self, line: &Name, verb: Verb) -> Result<Answer, Fault> {
         let key = keys::line(&self.shared.config.prefix, line);
         let step = Arc::new(Step { key, verb });
@@ -189,7 +189,7 @@ impl Redis {
         }
         match answer.value {
             Value::Int(1) => Ok(true),
-            // Perhaps it was the first attempt, whose reply was lost, that gave the place up.
+            // The first attempt, whose reply was lost, may have removed the place.
             Value::Int(0) if answer.repeated => Err(half_known(&self.shared.address, line)),
             Value::Int(0) => Ok(false),
             other => Err(self.nonsense(line, &other)),
@@ -204,7 +204,7 @@ impl Redis {
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         match answer.value {
             Value::Int(token) if token > 0 => Ok(Some(Seq(token.unsigned_abs()))),
-            // Perhaps it was the first attempt, whose reply was lost, that removed it.
+            // The first attempt, whose reply was lost, may have removed it.
             Value::Nil if answer.repeated => Err(half_known(&self.shared.address, line)),
             Value::Nil => Ok(None),
             other => Err(self.nonsense(line, &other)),
@@ -239,7 +239,8 @@ impl Redis {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The connection is given up as well: whatever else comes over it may belong to another call.
+    /// The error for a reply of the wrong form. The connection is closed as well: later replies on it
+    /// may belong to other calls.
     fn nonsense(&self, line: &Name, answer: &Value) -> Error {
         self.batcher.connection.distrust();
         let message = format!(
@@ -269,14 +270,14 @@ fn half_known(address: &str, line: &Name) -> Error {
     Error::new(ErrorKind::Unknown, message)
 }
 
-/// What a script answered, and whether it may have been run before.
+/// The reply of a script, and whether an earlier attempt may have run it too.
 struct Answer {
     value: Value,
     repeated: bool,
 }
 
-/// Asks, and once more if the connection breaks: every operation may be repeated. Most often the
-/// server has closed an idle connection.
+/// Sends a request, and retries once if the connection breaks: every operation is idempotent. Most
+/// often the server has closed an idle connection.
 async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
 where
     F: Future<Output = Result<Value, Fault>>,
@@ -309,7 +310,7 @@ impl Store for Redis {
         Box::pin(async move {
             self.shared.pubsub.open();
             let seq = self.shared.pubsub.wakes().wait(id).await;
-            // No replica has confirmed it yet.
+            // With `ack`, replicas have not confirmed it yet.
             Ok(seq.filter(|_| self.shared.config.ack.is_none()))
         })
     }
@@ -362,9 +363,9 @@ impl fmt::Debug for Redis {
     }
 }
 
-/// Opens the store at a URL of this scheme, of which `rest` follows the colon, and makes sure that
-/// it can be used: within the time that one request may take. If it cannot be reached, the error
-/// says what is there instead, as far as that can be found out soon.
+/// Opens the store at a URL of this scheme, of which `rest` follows the colon, and checks that it can
+/// be used, within the time limit of one request. If it cannot be reached, the error says what
+/// listens there instead, if that is found in time.
 pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let config = Config::read(scheme, rest)?;
     let limit = clock::now().after(config.timeout);
@@ -396,7 +397,7 @@ async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
         config.sharded = cluster && connection.shards().await;
         Box::new(Redisson { sharded: config.sharded, cluster })
     } else {
-        // In a cluster each node tells only of its own keys, and only to those who ask it.
+        // In a cluster each node notifies only of its own keys, and only its own subscribers.
         let tells = !cluster && connection.tells_of_keys().await;
         Box::new(Strings { tells: tells.then_some(config.db) })
     };

@@ -1,14 +1,13 @@
-//! The connection that notices come over: one for all of a store's connections and background
-//! handles.
+//! The subscriber for notices: one connection for a store and its background handles.
 //!
-//! The process listens to one channel of its own, which is written beside each of its places; so a
-//! release tells only the processes whose tickets it admits, and which. It listens from before the
-//! first ticket that may wait. PubSubConn are lost while the connection is down, so once it is back
-//! every waiter of this process is woken to look for itself; and a waiter looks by itself anyway,
-//! after a bounded time.
+//! The process subscribes to one channel of its own, which is stored with each of its places; so a
+//! release notifies only the processes whose tickets it admits, and names the tickets. The process
+//! subscribes before the first ticket that may wait. Notices are lost while the connection is down,
+//! so after a reconnect every waiter of this process is woken to ask again; and waiters ask again
+//! anyway, after a bounded time.
 //!
-//! In other libraries' layouts it is the lock that has a channel, which everybody listens to who
-//! waits for it: see [`channels`](super::channels).
+//! In other libraries' layouts each lock has a channel, to which all its waiters subscribe: see
+//! [`channels`](super::channels).
 
 use super::channels::Channels;
 use super::config::Config;
@@ -26,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// What a store and its background handles share of hearing.
+/// The subscriber shared by a store and its background handles.
 pub(super) struct PubSub {
     hearing: Arc<Listener>,
     task: Mutex<Option<AbortHandle>>,
@@ -34,11 +33,11 @@ pub(super) struct PubSub {
 
 struct Listener {
     config: Arc<Config>,
-    /// The channel of this process, or of this store if the process has several; if there is one.
+    /// The channel of this store in this process, if its layout has one.
     channel: Option<String>,
-    /// The channels of locks,
+    /// The channels of locks.
     channels: Channels,
-    /// and what is news there.
+    /// Whether a message on a lock's channel is a reason to try again.
     tells: fn(&[u8]) -> bool,
     wakes: Waiters,
     loss_hint: OnceLock<LossHint>,
@@ -47,17 +46,17 @@ struct Listener {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody listens.
+    /// No task runs.
     Off,
     /// Connecting for the first time.
     Starting,
     /// Subscribed.
     On,
-    /// Not subscribed now, but trying.
+    /// Not subscribed, and reconnecting.
     Down,
 }
 
-/// The connection is asked for a sign of life after so long without a notice.
+/// The interval of heartbeats while no notice comes.
 const PING: Duration = Duration::from_secs(5);
 
 impl PubSub {
@@ -98,8 +97,8 @@ impl PubSub {
         let _ = self.hearing.loss_hint.set(loss_hint);
     }
 
-    /// Sees to it that somebody listens: a task on the runtime of whoever notices first that nobody
-    /// does. If that runtime ends, the next one to need it begins anew.
+    /// Starts the task if it does not run, on the caller's runtime. If that runtime ends, the next
+    /// call starts it again.
     pub(super) fn open(&self) {
         if *self.hearing.state.borrow() != State::Off {
             return;
@@ -118,8 +117,7 @@ impl PubSub {
         *task = Some(tokio::spawn(listening).abort_handle());
     }
 
-    /// Waits until somebody listens; or until that has failed once, since waiters look by
-    /// themselves too.
+    /// Waits until the task has subscribed, or has failed once, since waiters ask again anyway.
     pub(super) async fn ready(&self) {
         if *self.hearing.state.borrow() == State::On {
             return;
@@ -127,12 +125,12 @@ impl PubSub {
         self.open();
         let mut state = self.hearing.state.subscribe();
         let done = state.wait_for(|state| *state != State::Starting);
-        // The sender lives as long as this; and the task limits its own time.
+        // An error is a timeout: the sender lives as long as this.
         let _ = tokio::time::timeout(self.hearing.config.timeout / 2, done).await;
     }
 
-    /// Lets a ticket be told what a lock's channel tells; and waits until that is listened to, or
-    /// cannot be now.
+    /// Adds a ticket to a lock's channel, and waits until that is subscribed to, or the connection is
+    /// down.
     pub(super) async fn follow(&self, channel: &str, id: TicketId) {
         let channels = &self.hearing.channels;
         let mut settled = channels.settled();
@@ -152,7 +150,7 @@ impl Drop for PubSub {
     }
 }
 
-/// Says that nobody listens any more, however the task came to its end.
+/// A guard of the task, which resets the state when the task ends for any reason.
 struct Over(Arc<Listener>);
 
 impl Drop for Over {
@@ -209,7 +207,7 @@ impl Listener {
         clock::within(limit, work).await.unwrap_or(Err(Fault::Silence))
     }
 
-    /// Subscribes to the locks' channels that somebody wants and nobody has asked for.
+    /// Subscribes to the requested channels of locks.
     async fn follow(&self, notices: &mut PubSubConn) -> Result<(), Fault> {
         let channels = self.channels.ask();
         notices.subscribe(&channels).await?;
@@ -217,7 +215,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Passes notices on until the connection breaks, and says how it broke.
+    /// Handles notices until the connection breaks. Returns the fault.
     async fn hear(&self, mut notices: PubSubConn) -> Fault {
         let mut tick = tokio::time::interval(PING);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -270,14 +268,14 @@ impl Listener {
         Ok(())
     }
 
-    /// A lock may be free: whoever waits for it here tries again.
+    /// Wakes the tickets of a lock's channel: the lock may be free.
     fn stir(&self, channel: &[u8]) {
         for id in self.channels.tickets(&String::from_utf8_lossy(channel)) {
             self.wakes.wake(id);
         }
     }
 
-    /// `w` and the places that were admitted, or `a` and the ticket that was removed by force.
+    /// Handles a notice: `w` and the places that were admitted, or `a` and the ticket that was evicted.
     fn notice(&self, message: &[u8]) {
         match message.split_first() {
             Some((b'w', places)) => {
@@ -297,17 +295,17 @@ impl Listener {
     }
 }
 
-/// How long a place is in a notice,
+/// The length of a place in a notice.
 pub(super) const PLACE: usize = 40;
 
-/// and what is in it: the ticket's id, and its number as the line has it.
+/// Decodes a place in a notice: the ticket's id, and the number of its place.
 pub(super) fn place_of(text: &[u8]) -> Option<(TicketId, Seq)> {
     let (id, seq) = text.split_at_checked(32)?;
     let seq = f64::from_le_bytes(seq.try_into().ok()?);
     Some((id_of(id)?, Seq(seq as u64)))
 }
 
-/// A ticket's id as its 32 digits say it.
+/// A ticket's id from its 32 digits.
 pub(super) fn id_of(digits: &[u8]) -> Option<TicketId> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == 32)?;
     u128::from_str_radix(digits, 16).ok().map(TicketId)

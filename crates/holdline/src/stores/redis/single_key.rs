@@ -1,14 +1,14 @@
-//! A lock that is one key of somebody else's layout: the schemes `string` and `redisson`.
+//! The store for locks that are a single key in another library's layout: the schemes `string` and
+//! `redisson`.
 //!
-//! Such a lock has a holder, or none; nobody stands behind it. Whoever waits asks again: when told
-//! that the key has gone, if the server tells, and else by a schedule. So any of the waiters may be
-//! next, there are no fencing tokens (each is 0), and no semaphores or read-write locks.
+//! Such a lock has at most one holder and no queue. Waiters ask again: when notified that the key is
+//! gone, if the server does that, and at intervals. So any waiter may be next, there are no fencing
+//! tokens (each is 0), and no semaphores or read-write locks.
 //!
-//! A request whose answer was lost is settled by asking again: ours, nobody's, or somebody else's.
-//! One that was given up unanswered and that the server carries out later holds the lock for one
-//! lease.
+//! A request whose reply was lost is repeated, and its reply says who holds the lock. A request that
+//! was abandoned without a reply and is carried out later holds the lock for one lease.
 //!
-//! What such a key looks like is a [`KeyLayout`]'s business.
+//! The form of the key is defined by a [`KeyLayout`].
 
 use super::config::Config;
 use super::connection::{Connection, Script};
@@ -32,75 +32,75 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a lock looks like in the server. The scripts answer alike: to enter, the owner if it is
-/// his, 0 if it is not any more, `{ms}` for somebody else's with so long to live; to leave, 0 if
-/// there was nothing to leave; to look, something that ends with the evictions.
+/// The layout of a lock in the server. All layouts' scripts reply alike. Enter: the owner if it holds
+/// the lock, 0 if it has lost it, `{ms}` for another owner's with this time to live. Leave: 0 if there
+/// was nothing to remove. Look: an array that ends with the evictions.
 pub(super) trait KeyLayout: Send + Sync + 'static {
-    /// As in `?scheme=`.
+    /// The name in `?scheme=`.
     fn scheme(&self) -> &'static str;
 
-    /// To enter, to leave and to look. The first two take the owner first.
+    /// The scripts to enter, leave and look. The first argument of the first two is the owner.
     fn scripts(&self) -> [&'static Script; 3];
 
-    /// What the server writes for this ticket's owner.
+    /// The owner value of this ticket.
     fn owner(&self, id: TicketId) -> String;
 
-    /// The last arguments to enter, after owner, lease, note, and 1 to renew only.
+    /// Adds the last arguments of enter, after owner, lease, note, and 1 to renew only.
     fn to_enter(&self, key: &str, command: &mut Cmd);
 
-    /// The arguments to leave, after the owner. If it is somebody else's place, the key of the
-    /// evictions follows, the ticket, and the note.
+    /// Adds the arguments of leave, after the owner. For an eviction, the key of the evictions, the
+    /// ticket and the note follow.
     fn to_leave(&self, key: &str, command: &mut Cmd);
 
-    /// The arguments to look. The key of the evictions follows.
+    /// Adds the arguments of look. The key of the evictions follows.
     fn to_look(&self, key: &str, command: &mut Cmd);
 
-    /// Reads what looking answered; nothing if it makes no sense.
+    /// Decodes the reply of look; none if it makes no sense.
     fn read(&self, value: &Value) -> Option<Vec<Found>>;
 
-    /// The channel that tells of this key, if there is one.
+    /// The channel with messages about this key, if there is one.
     fn channel(&self, key: &str) -> Option<String>;
 
-    /// Whether what came over that channel is a reason to try again.
+    /// The function that says whether a message on that channel is a reason to try again.
     fn tells(&self) -> fn(&[u8]) -> bool;
 
     /// Refuses a key that cannot be used.
     fn check(&self, key: &str) -> Result<()>;
 }
 
-/// A holder, as it is written in the server.
+/// A holder, as stored in the server.
 pub(super) struct Found {
     pub(super) id: TicketId,
-    /// What the server has for its owner.
+    /// The owner value in the server.
     pub(super) owner: Vec<u8>,
     pub(super) note: String,
     pub(super) expires_in: Duration,
-    /// It is surely a lock: by a client of this form, and not some other key.
+    /// Whether it is certainly a lock of a client with this layout, and not some other key.
     pub(super) sure: bool,
 }
 
 pub(super) struct Plain {
     shared: Arc<Shared>,
     connection: Arc<Connection>,
-    /// The connection over which tickets ask: its own, or that of the store that it is the twin
-    /// of.
+    /// The connection over which tickets enter: its own, or for a background handle that of its
+    /// store.
     asks: Arc<Connection>,
 }
 
-/// What a store and its background handles share.
+/// The state of a store and its background handles.
 struct Shared {
     config: Arc<Config>,
     form: Box<dyn KeyLayout>,
     pubsub: PubSub,
     in_flight: InFlight,
-    /// Whether waiters are told.
+    /// Whether waiters are notified.
     notifications: bool,
     address: String,
 }
 
 /// The one token of a store without tokens.
 const NO_TOKEN: Seq = Seq(0);
-/// The longest lease; also how long a lock without an end is said to last.
+/// The longest lease; also the time to live shown for a lock without an expiry.
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl Plain {
@@ -125,8 +125,8 @@ impl Plain {
         format!("{}{line}", self.shared.config.prefix)
     }
 
-    /// Runs a script on a key, again if the connection broke. Says too whether it may have run
-    /// before.
+    /// Runs a script on a key, and retries once if the connection breaks. Also returns whether an
+    /// earlier attempt may have run it.
     async fn run(
         &self,
         script: &Script,
@@ -171,7 +171,7 @@ impl Plain {
             Enter::Queue => form.channel(&key),
         };
         let Some(channel) = channel else { return self.ask(&key, ticket, note, how).await };
-        // Who is told asks again once it listens: what happened before that was told to nobody.
+        // After subscribing it must ask again: earlier messages were not received.
         let told = pubsub.channels().join(&channel, ticket.id);
         let mut standing = self.ask(&key, ticket, note, how).await?;
         if !told && matches!(standing, Standing::Waiting { .. }) {
@@ -241,9 +241,9 @@ impl Plain {
         }
     }
 
-    /// Leaves behind a request to enter that was given up unanswered: over the connection by which
-    /// it went, so that the server cannot carry it out later. Over another if that one is of no
-    /// use; then it may, and the lock is held for one lease.
+    /// Leaves after an abandoned request to enter: over the connection of that request, so that the
+    /// server cannot carry it out later. If that connection fails, over another; then the server may
+    /// carry it out, and the lock is held for one lease.
     async fn follow(
         &self,
         key: &str,
@@ -260,7 +260,7 @@ impl Plain {
         }
     }
 
-    /// It is released, but whoever waits may not know.
+    /// Warns if the lock was released but its waiters could not be notified.
     fn told(&self, key: &str, done: i64) -> bool {
         if done == 2 {
             tracing::warn!(
@@ -297,7 +297,7 @@ impl Plain {
         Ok(QueueSnapshot { capacity: places.len().min(1) as u32, places, evictions })
     }
 
-    /// What is surely a lock; and, below a prefix that is for locks, whatever looks like one.
+    /// The keys that are certainly locks; and, if a prefix is set, all that look like locks.
     async fn do_list(&self, start: &str) -> Result<Vec<Name>> {
         let prefix = &self.shared.config.prefix;
         let pattern = keys::glob(&format!("{prefix}{start}")) + "*";
@@ -315,7 +315,7 @@ impl Plain {
             match self.read(&self.key(&name)).await {
                 Ok((found, _)) if !prefix.is_empty() && !found.is_empty() => Ok(Some(name)),
                 Ok((found, _)) => Ok(found.iter().any(|found| found.sure).then_some(name)),
-                // Something else than a lock.
+                // The key is no lock.
                 Err(error) if !error.retryable() && error.kind() != ErrorKind::Denied => Ok(None),
                 Err(error) => Err(error),
             }
@@ -338,7 +338,7 @@ impl Plain {
             command.arg(beside(&key, SUFFIX_BESIDE)).arg(text_of(id)).arg(note);
         };
         match self.run(form.scripts()[1], &key, &fill).await? {
-            // Perhaps it was the first attempt, whose reply was lost, that removed it.
+            // The first attempt, whose reply was lost, may have removed it.
             (Value::Int(0), true) => Err(super::half_known(&self.shared.address, line)),
             (Value::Int(0), false) => Ok(None),
             (Value::Int(done), _) => Ok(self.told(&key, done).then_some(NO_TOKEN)),
@@ -356,7 +356,8 @@ impl Plain {
         Error::new(ErrorKind::Unsupported, message)
     }
 
-    /// The connection is given up as well: whatever else comes over it may belong to another call.
+    /// The error for a reply of the wrong form. The connection is closed as well: later replies on it
+    /// may belong to other calls.
     fn nonsense(&self, answer: &Value) -> Error {
         self.connection.distrust();
         let address = &self.shared.address;
@@ -424,7 +425,7 @@ impl Store for Plain {
         Arc::new(Plain { shared, connection, asks })
     }
 
-    fn on_loss_hint(&self, _alarm: LossHint) {}
+    fn on_loss_hint(&self, _loss_hint: LossHint) {}
 
     fn address(&self) -> String {
         self.shared.address.clone()

@@ -1,11 +1,11 @@
-//! `?scheme=string`: a lock is a string with an expiry, under the lock's own name, as redsync,
-//! node-redlock, redis-py's `Lock`, bsm/redislock and many others have it. So they all share locks.
+//! The layout `?scheme=string`: a lock is a string with an expiry, under the lock's own name, as in
+//! redsync, node-redlock, redis-py's `Lock`, bsm/redislock and many others, with which it is shared.
 //!
-//! The value is the ticket's id, unique to the attempt, and then the note; theirs is whatever they
-//! like. Release is compare-and-delete, renewal compare-and-extend.
+//! The value is the ticket's id, unique to the attempt, and then the note; other libraries have
+//! values of their own. Release is compare-and-delete, renewal compare-and-extend.
 //!
-//! Nobody publishes when such a lock is released. But a server may be set up to tell of what
-//! happens to its keys (`notify-keyspace-events`); if it is, waiters listen to that.
+//! No client publishes when such a lock is released. If the server sends keyspace notifications
+//! (`notify-keyspace-events`), waiters subscribe to those.
 
 use super::connection::{STRING_ENTER, STRING_LEAVE, STRING_LOOK, Script};
 use super::encode::{id_from, text_of};
@@ -17,7 +17,7 @@ use redis::{Cmd, Value};
 use std::time::Duration;
 
 pub(super) struct Strings {
-    /// The number of the database, if the server tells of its keys.
+    /// The number of the database, if the server sends keyspace notifications.
     pub(super) tells: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Where a file store is: what follows `sqlite:` in a URL, and the path when nobody names one.
+//! The address of a file store: what follows `sqlite:` in a URL, or the default path.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::url;
@@ -7,24 +7,24 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a URL of a file store says.
+/// A parsed URL of a file store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// The database, as it was named.
+    /// The path of the database, as it was given.
     pub(super) path: PathBuf,
-    /// How long to wait while another process writes.
+    /// How long to wait for the write lock of the database.
     pub(super) busy_timeout: Duration,
-    /// Whether it may lie on a network file system.
+    /// Whether it may be on a network file system.
     pub(super) network: bool,
 }
 
-/// Short enough for an answer within two seconds. Who waits for a lock asks again.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// Short enough for an answer within two seconds. A waiting acquisition tries again.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 
 impl Address {
-    /// The file at this path, with nothing else said.
+    /// The file at this path, with the default options.
     pub(super) fn of(path: impl Into<PathBuf>) -> Self {
-        Address { path: path.into(), busy_timeout: PATIENCE, network: false }
+        Address { path: path.into(), busy_timeout: BUSY_TIMEOUT, network: false }
     }
 
     /// Reads what follows `sqlite:`. A path is taken as it stands; in the form with `//`, `%20` and
@@ -68,7 +68,7 @@ impl Address {
     }
 }
 
-/// The file store of this user when nobody names one: `$HOLDLINE_STATE`, or else
+/// The default path of this user's file store: `$HOLDLINE_STATE`, or else
 /// `holdline/locks.db` in `$XDG_STATE_HOME`, or else in `~/.local/state`.
 ///
 /// # Errors
@@ -83,7 +83,7 @@ fn choose(var: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
     if let Some(path) = var("HOLDLINE_STATE") {
         return Ok(path.into());
     }
-    // The standard says that a relative path there is to be ignored.
+    // The XDG standard says that a relative path is to be ignored.
     let state = var("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || var("HOME").map(|home| Path::new(&home).join(".local/state"));
     if let Some(state) = state.or_else(home) {

@@ -1,8 +1,8 @@
-//! The watchtower: one thread for each store, from the first time that anybody has to wait.
+//! The monitor: one thread for each store, started when a ticket first has to wait.
 //!
-//! It receives the notices that other processes send, and every 50 ms, while somebody here waits,
-//! it looks at the liveness locks of those who stand in the way. A process that died is buried: its
-//! places are removed, which admits and wakes the next.
+//! It receives the notices of other processes, and every 50 ms, while tickets of this process wait,
+//! it checks the liveness locks of the processes that block them. When one is dead its places are
+//! removed, which admits and wakes the next.
 
 use super::liveness::{LivenessDir, PeerLock};
 use super::operations::News;
@@ -20,21 +20,20 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-/// How often to look at the liveness locks.
+/// The interval between checks of the liveness locks.
 const TICK: Duration = Duration::from_millis(50);
-/// So many ticks without anybody waiting, and the thread sleeps until it is called.
+/// After so many ticks without a waiter, the thread sleeps until it is woken.
 const IDLE_TICKS: u32 = 20;
-/// So many tickets go into one message.
+/// The number of tickets in one message at most.
 const BATCH: usize = 1024;
 
-/// What the thread and those who wait share.
+/// The state of the thread and of the waiters.
 #[derive(Debug)]
 pub(super) struct Monitor {
     state: Mutex<State>,
-    /// Nothing if the system gave no socket; then nobody can send here, and waiters look by
-    /// themselves.
+    /// The socket that receives notices. None if the system gave no socket; then waiters poll.
     inbox: Option<UnixDatagram>,
-    /// To call the thread by: a byte into the one is heard at the other.
+    /// A socket pair that wakes the thread: a byte sent to the first is received at the second.
     wakeup: (UnixDatagram, UnixDatagram),
     liveness_dir: Arc<LivenessDir>,
 }
@@ -47,14 +46,14 @@ struct State {
     closed: bool,
 }
 
-/// Somebody who waits.
+/// A waiting ticket.
 #[derive(Debug)]
 struct WaitEntry {
     line: Name,
-    /// How many wait by this ticket; a retry may overlap with what it retries.
+    /// The number of waits for this ticket; a retry may overlap with what it retries.
     waiters: usize,
     watching: Vec<Process>,
-    /// Whom to watch has to be found out again.
+    /// `watching` has to be read from the database again.
     stale: bool,
 }
 
@@ -64,25 +63,25 @@ struct Watched {
     posts: usize,
 }
 
-/// What a look around found.
+/// The result of a check of the liveness locks.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Processes that died.
     pub(super) dead: Vec<Process>,
-    /// Who has to find out again whom to watch.
+    /// The tickets whose `watching` has to be read again.
     pub(super) stale: Vec<(Name, TicketId)>,
 }
 
-/// What the thread does when it has found or heard something.
+/// The callbacks of the monitor's thread.
 pub(super) trait MonitorHandler {
-    /// A process sent news of tickets.
+    /// A process sent a notice about tickets.
     fn heard(&self, news: News, ids: &mut dyn Iterator<Item = TicketId>);
-    /// A look around found something.
+    /// A check found dead processes, or tickets to look up again.
     fn found(&self, monitor: &Monitor, findings: Findings);
 }
 
 impl Monitor {
-    /// a monitor that hears what is sent to this process.
+    /// A monitor with a socket for the notices to this process.
     pub(super) fn new(liveness_dir: Arc<LivenessDir>, process: Process) -> io::Result<Self> {
         let inbox = UnixDatagram::bind(liveness_dir.socket(process))
             .and_then(|inbox| inbox.set_nonblocking(true).map(|()| inbox));
@@ -99,12 +98,12 @@ impl Monitor {
         self.state.lock()
     }
 
-    /// Whether others can wake who waits here.
+    /// Whether other processes can wake the waiters of this one.
     pub(super) fn hears(&self) -> bool {
         self.inbox.is_some()
     }
 
-    /// Somebody begins to wait.
+    /// Registers a wait for a ticket.
     pub(super) fn register_wait(&self, line: &Name, id: TicketId) {
         let mut state = self.state();
         let post = state.posts.entry(id).or_insert_with(|| WaitEntry {
@@ -117,7 +116,7 @@ impl Monitor {
         self.wake_up(&mut state);
     }
 
-    /// Nobody waits by this any more.
+    /// Ends a wait for a ticket.
     pub(super) fn unregister(&self, id: TicketId) {
         let mut state = self.state();
         let Some(post) = state.posts.get_mut(&id) else { return };
@@ -129,7 +128,7 @@ impl Monitor {
         }
     }
 
-    /// Says whom somebody who waits has to watch.
+    /// Sets the processes whose liveness locks are checked for a waiting ticket.
     pub(super) fn watch(&self, id: TicketId, processes: Vec<Process>) {
         let mut state = self.state();
         let state = &mut *state;
@@ -145,7 +144,7 @@ impl Monitor {
         state.unwatch(&before);
     }
 
-    /// Whom somebody watches is no longer right.
+    /// Marks the processes watched for a ticket as out of date.
     pub(super) fn doubt(&self, id: TicketId) {
         if let Some(post) = self.state().posts.get_mut(&id) {
             post.stale = true;
@@ -162,11 +161,11 @@ impl Monitor {
 
     fn wake_up(&self, state: &mut State) {
         if mem::take(&mut state.asleep) {
-            let _ = self.wakeup.0.send(&[0]); // full: then it rings already
+            let _ = self.wakeup.0.send(&[0]); // full: a wake-up is pending already
         }
     }
 
-    /// The thread.
+    /// The main loop of the thread.
     pub(super) fn run(&self, handler: &dyn MonitorHandler) {
         let mut next = clock::now().after(TICK);
         let mut idle = 0;
@@ -186,7 +185,7 @@ impl Monitor {
         }
     }
 
-    /// Until when to listen; nothing if it is over.
+    /// The deadline of the next wait for messages; none if the monitor is closed.
     fn plan(&self, idle: u32, next: Time) -> Option<Time> {
         let mut state = self.state();
         if state.closed {
@@ -196,7 +195,7 @@ impl Monitor {
         Some(if state.asleep { Time::NEVER } else { next })
     }
 
-    /// Waits for a message, or until `limit`, and takes in all that has come.
+    /// Waits for a message, or until `limit`, and handles all that have come.
     fn listen(&self, limit: Time, buffer: &mut [u8], handler: &dyn MonitorHandler) {
         let wait = (limit != Time::NEVER).then(|| clock::now().until(limit));
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
@@ -253,7 +252,7 @@ fn read_kind(kind: u8) -> Option<News> {
     KINDS.iter().find(|(byte, _)| *byte == kind).map(|(_, news)| *news)
 }
 
-/// Sends news to a process. If that fails, its owner will look by itself a little later.
+/// Sends a notice to a process. If that fails, its waiters poll the database a little later.
 pub(super) fn send(
     outbox: &UnixDatagram,
     liveness_dir: &LivenessDir,

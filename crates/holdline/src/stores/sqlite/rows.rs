@@ -1,11 +1,11 @@
-//! The rows of one line, inside an open transaction: its head, and its places.
+//! The rows of one line, inside an open transaction: its head and its places.
 //!
 //! A place that came when fewer than 16 stood in the line is among the first 16 for as long as it
 //! stands there, because places leave and none is put in between. So those are found by looking
-//! through 16 rows, and only the others are in the indexes: a lock that few want costs no index.
+//! through 16 rows, and only the others are in the indexes: a short line costs no index.
 //!
-//! What is read is checked before the kernel reckons with it: numbers that do not fit together were
-//! not written by holdline, and fail the operation.
+//! Values are checked before the kernel uses them: numbers that do not fit together were not written
+//! by holdline, and fail the operation.
 
 use super::errors::nonsense;
 use crate::store::{Seq, TicketId};
@@ -14,19 +14,19 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::sync::Arc;
 
-/// Names a process by the liveness lock that it holds. Random, and never used again.
+/// The number of a process, which names its liveness lock. Random, and never used again.
 pub(super) type Process = u64;
 
-/// What is kept with a place.
+/// The data of a place.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
-    /// Whose place it is.
+    /// The process that has the place.
     pub(super) process: Process,
-    /// What it says about itself. Not read back, because no decision needs it.
+    /// The note of the ticket. Not read back, because no decision needs it.
     pub(super) note: Option<Arc<str>>,
 }
 
-/// So many places are looked through; those behind are found by an index.
+/// The number of places that are searched row by row; those behind are found by an index.
 const NEAR: u64 = 16;
 
 const HEAD: &str = "SELECT capacity, last, count, held, front, due FROM line WHERE name = ?1";
@@ -52,15 +52,15 @@ const REMOVE: &str = "DELETE FROM place WHERE name = ?1 AND seq = ?2";
 const PROCESSES: &str = "SELECT process FROM place \
     WHERE name = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq LIMIT 64";
 
-/// So many owners are read at once.
+/// The number of owners read at once.
 pub(super) const OWNERS: usize = 64;
 
-/// A number as a column: what is beyond the column's range is `END` and `NEVER`.
+/// A number as a column. What is beyond the column's range is `END` or `NEVER`.
 pub(super) fn column(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A column as a number, the other way round.
+/// A column as a number: the inverse of [`column`].
 pub(super) fn number(row: &Row<'_>, at: usize) -> Result<u64> {
     let value: i64 = row.get(at)?;
     match u64::try_from(value) {
@@ -105,7 +105,7 @@ pub(super) fn head(conn: &Connection, name: &str) -> Result<Option<Head>> {
     conn.prepare_cached(HEAD)?.query_row([name], read).optional()
 }
 
-/// Whether a head can be of a line.
+/// Whether the numbers of a head are consistent.
 pub(super) fn fits_together(head: &Head) -> bool {
     if head.count == 0 {
         return head.held == 0 && head.front == Seq::END;
@@ -113,7 +113,7 @@ pub(super) fn fits_together(head: &Head) -> bool {
     head.capacity > 0 && head.held <= u64::from(head.capacity) && head.count < i64::MAX as u64
 }
 
-/// Whether a place can be one of this line.
+/// Whether a place is consistent with the head of its line.
 pub(super) fn belongs(head: &Head, seq: Seq, weight: u32) -> bool {
     head.count > 0
         && (1..=head.capacity).contains(&weight)
@@ -161,9 +161,9 @@ pub(super) struct Rows<'a> {
     name: &'a str,
     /// The head before the operation, less what the operation has removed.
     head: Head,
-    /// The weight of the place that was looked up last, as the one to be removed.
+    /// The place that was looked up last and its weight, needed if it is removed.
     looked_up: Option<(Seq, u32)>,
-    /// Where the ticket that this is about stands, if its owner knows.
+    /// The number of the ticket's place, if its process knows it.
     hint: Option<Seq>,
 }
 
@@ -182,7 +182,7 @@ impl<'a> Rows<'a> {
         found.map(|place| self.checked(place)).transpose()
     }
 
-    /// The first of the nearest places that is as wanted.
+    /// The first of the nearest places for which `wanted` is true.
     fn near(
         &self,
         mut wanted: impl FnMut(&Row<'_>) -> Result<bool>,
@@ -199,7 +199,7 @@ impl<'a> Rows<'a> {
         if seen == self.head.count.min(NEAR) { Ok(None) } else { Err(nonsense()) }
     }
 
-    /// Keeps in mind what was looked up, perhaps to be removed.
+    /// Remembers the place that was looked up, in case it is removed.
     fn note(&mut self, found: Option<Place<Owner>>) -> Option<Place<Owner>> {
         self.looked_up = found.as_ref().map(|place| (place.seq, place.weight));
         found
