@@ -73,23 +73,23 @@ impl Waiters {
 
 /// A registered waiter. The last one to be dropped removes the slot.
 struct Waiter<'a> {
-    wakes: &'a Waiters,
+    waiters: &'a Waiters,
     id: TicketId,
     notify: Arc<Notify>,
 }
 
 impl<'a> Waiter<'a> {
-    fn new(wakes: &'a Waiters, id: TicketId) -> Self {
-        let mut slots = wakes.slots();
+    fn new(waiters: &'a Waiters, id: TicketId) -> Self {
+        let mut slots = waiters.slots();
         let slot = slots.entry(id).or_default();
         slot.waiting += 1;
-        Waiter { wakes, id, notify: Arc::clone(&slot.notify) }
+        Waiter { waiters, id, notify: Arc::clone(&slot.notify) }
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut slots = self.wakes.slots();
+        let mut slots = self.waiters.slots();
         if let Some(slot) = slots.get_mut(&self.id) {
             slot.waiting -= 1;
             if slot.waiting == 0 {

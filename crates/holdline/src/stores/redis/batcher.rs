@@ -1,9 +1,9 @@
 //! The batcher, which combines operations on several lines into one call.
 //!
 //! Starting a script costs the server more than what the script does to a line, and a request costs
-//! both sides more than its bytes. So while a few calls are in flight, further operations are queued
-//! until the tasks that can run now have run, or until a batch is full, and are then sent as one
-//! call (`batch.lua`). A batch never waits for a reply or a timer, so it adds no latency that
+//! both sides more than its bytes. So while a few calls are in flight, further operations are
+//! queued until the tasks that can run now have run, or until a batch is full, and are then sent as
+//! one call (`batch.lua`). A batch never waits for a reply or a timer, so it adds no latency that
 //! depends on the network. A full batch is sent at once, so that the server works on it while the
 //! next one fills.
 //!
@@ -29,10 +29,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 /// One operation on one line.
 pub(super) struct Step {
     pub(super) key: String,
-    pub(super) verb: Verb,
+    pub(super) operation: Operation,
 }
 
-pub(super) enum Verb {
+pub(super) enum Operation {
     /// Numbers, packed; and the ticket's id, channel and note.
     Enter { wants: [u8; 64], tail: Vec<u8> },
     /// How long an idle line is kept, in milliseconds, and how long the ticket is barred, in
@@ -44,18 +44,18 @@ pub(super) enum Verb {
 pub(super) struct Batcher {
     pub(super) connection: Connection,
     timeout: Duration,
-    together: AtomicBool,
+    batching: AtomicBool,
     under_way: AtomicUsize,
     queue: Mutex<Queue>,
     /// Permits for batches in flight.
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
     /// A task has been spawned that will empty it.
-    seen_to: bool,
+    flush_scheduled: bool,
     /// The length at which abandoned operations are removed from it.
     sweep_at: usize,
 }
@@ -66,47 +66,47 @@ struct Waiting {
 }
 
 /// The number of calls in flight from which further operations are batched.
-const ALONE: usize = 2;
+const UNBATCHED: usize = 2;
 /// The number of operations in one batch at most. With more, each would cost a little less, but the
 /// server would be idle while the batch fills, and serve nothing else while it runs.
-const MOST: usize = 20;
+const MAX_STEPS: usize = 20;
 /// The number of batches in flight at most; further operations wait in the queue.
-const ROOM: usize = 256;
+const MAX_BATCHES: usize = 256;
 /// The least length of the queue at which abandoned operations are removed from it.
-const LONG: usize = 1024;
+const SWEEP_LENGTH: usize = 1024;
 
 impl Step {
     fn script(&self) -> &'static Script {
-        match self.verb {
-            Verb::Enter { .. } => &ENTER,
-            Verb::Leave { .. } => &LEAVE,
+        match self.operation {
+            Operation::Enter { .. } => &ENTER,
+            Operation::Leave { .. } => &LEAVE,
         }
     }
 
     /// The letter for it in `batch.lua`.
     fn letter(&self) -> u8 {
-        match self.verb {
-            Verb::Enter { .. } => b'e',
-            Verb::Leave { bar: None, .. } => b'l',
-            Verb::Leave { bar: Some(_), .. } => b'b',
+        match self.operation {
+            Operation::Enter { .. } => b'e',
+            Operation::Leave { bar: None, .. } => b'l',
+            Operation::Leave { bar: Some(_), .. } => b'b',
         }
     }
 
     /// The approximate number of bytes on the wire.
     fn size(&self) -> usize {
-        let rest = match &self.verb {
-            Verb::Enter { tail, .. } => tail.len() + 96,
-            Verb::Leave { .. } => 96,
+        let rest = match &self.operation {
+            Operation::Enter { tail, .. } => tail.len() + 96,
+            Operation::Leave { .. } => 96,
         };
         self.key.len() + rest + 16
     }
 
     fn arguments(&self, command: &mut Cmd, reply_order_channel: Option<&str>) {
-        match &self.verb {
-            Verb::Enter { wants, tail } => {
+        match &self.operation {
+            Operation::Enter { wants, tail } => {
                 command.arg(&wants[..]).arg(&tail[..]);
             }
-            Verb::Leave { id, rest, bar } => {
+            Operation::Leave { id, rest, bar } => {
                 command.arg(&id[..]).arg(*rest);
                 if let Some(reply_order_channel) = reply_order_channel {
                     command.arg(reply_order_channel);
@@ -123,10 +123,10 @@ impl Batcher {
     pub(super) fn new(config: Arc<Config>, reply_order_channel: String) -> Arc<Self> {
         Arc::new(Batcher {
             timeout: config.timeout,
-            together: AtomicBool::new(config.kind != Kind::Cluster && config.ack.is_none()),
+            batching: AtomicBool::new(config.kind != Kind::Cluster && config.ack.is_none()),
             under_way: AtomicUsize::new(0),
             queue: Mutex::default(),
-            room: Arc::new(Semaphore::new(ROOM)),
+            permits: Arc::new(Semaphore::new(MAX_BATCHES)),
             connection: Connection::new(config, reply_order_channel),
         })
     }
@@ -138,12 +138,12 @@ impl Batcher {
     /// Runs one operation, alone or in a batch, within the time limit.
     pub(super) async fn ask(self: &Arc<Self>, step: &Arc<Step>) -> Result<Value, Fault> {
         let call = UnderWay::new(self);
-        if call.others < ALONE || !self.together.load(Ordering::Relaxed) {
+        if call.others < UNBATCHED || !self.batching.load(Ordering::Relaxed) {
             // Boxed, to keep the futures of batched operations small: there may be very many.
             return Box::pin(self.alone(step)).await;
         }
         let (reply, answer) = oneshot::channel();
-        self.put(Waiting { step: Arc::clone(step), reply });
+        self.enqueue(Waiting { step: Arc::clone(step), reply });
         let limit = clock::now().after(self.timeout);
         match within(limit, answer).await {
             Some(Ok(answer)) => answer,
@@ -166,42 +166,42 @@ impl Batcher {
     /// Queues an operation. A full batch is sent at once; any other is sent when the tasks that can
     /// run now have run, and may have added to it. While no permit is free the queue grows, by one
     /// entry for each waiting caller.
-    fn put(self: &Arc<Self>, one: Waiting) {
+    fn enqueue(self: &Arc<Self>, one: Waiting) {
         let mut queue = self.queue();
         queue.waiting.push(one);
-        if queue.waiting.len() >= queue.sweep_at.max(LONG) {
+        if queue.waiting.len() >= queue.sweep_at.max(SWEEP_LENGTH) {
             queue.waiting.retain(|one| !one.reply.is_closed());
             queue.sweep_at = queue.waiting.len() * 2;
         }
-        if queue.waiting.len() == MOST
-            && let Ok(room) = Arc::clone(&self.room).try_acquire_owned()
+        if queue.waiting.len() == MAX_STEPS
+            && let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()
         {
             let full = mem::take(&mut queue.waiting);
             drop(queue);
-            tokio::spawn(Arc::clone(self).send(full, room));
-        } else if !mem::replace(&mut queue.seen_to, true) {
+            tokio::spawn(Arc::clone(self).send(full, permit));
+        } else if !mem::replace(&mut queue.flush_scheduled, true) {
             drop(queue);
-            let duty = Duty(Some(Arc::clone(self)));
-            tokio::spawn(Arc::clone(self).empty(duty));
+            let guard = FlushGuard(Some(Arc::clone(self)));
+            tokio::spawn(Arc::clone(self).flush(guard));
         }
     }
 
     /// Sends what is in the queue, as permits become free.
-    async fn empty(self: Arc<Self>, duty: Duty) {
+    async fn flush(self: Arc<Self>, guard: FlushGuard) {
         tokio::task::yield_now().await;
         loop {
             // It is never closed.
-            let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else { return };
             let (some, last) = self.queue().take();
             if last {
-                duty.done();
-                return self.send(some, room).await;
+                guard.done();
+                return self.send(some, permit).await;
             }
-            tokio::spawn(Arc::clone(&self).send(some, room));
+            tokio::spawn(Arc::clone(&self).send(some, permit));
         }
     }
 
-    async fn send(self: Arc<Self>, mut waiting: Vec<Waiting>, _room: OwnedSemaphorePermit) {
+    async fn send(self: Arc<Self>, mut waiting: Vec<Waiting>, _permit: OwnedSemaphorePermit) {
         waiting.retain(|one| !one.reply.is_closed());
         if waiting.len() < 2 {
             return self.one_by_one(waiting).await;
@@ -213,7 +213,7 @@ impl Batcher {
                 for (one, answer) in waiting.into_iter().zip(answers) {
                     let answer = answer.extract_error().map_err(Fault::from);
                     if answer.as_ref().is_err_and(Fault::breaks) {
-                        self.connection.distrust();
+                        self.connection.close_current();
                     }
                     let _ = one.reply.send(answer);
                 }
@@ -221,13 +221,13 @@ impl Batcher {
             // The batch was refused, so nothing was done. Single operations may succeed.
             Err(Fault::Refused(error)) => {
                 if says(&error, "CROSSSLOT") {
-                    self.together.store(false, Ordering::Relaxed);
+                    self.batching.store(false, Ordering::Relaxed);
                 }
                 self.one_by_one(waiting).await;
             }
             Ok(answer) => {
                 // A reply of the wrong form; what follows it on the connection may be wrong too.
-                self.connection.distrust();
+                self.connection.close_current();
                 for one in waiting {
                     let _ = one.reply.send(Ok(answer.clone()));
                 }
@@ -265,10 +265,10 @@ fn fill(command: &mut Cmd, waiting: &[Waiting], reply_order_channel: &str) {
 }
 
 impl Queue {
-    /// Takes one batch; and says whether it was the last, after which the task that empties the queue
-    /// ends.
+    /// Takes one batch; and says whether it was the last, after which the task that empties the
+    /// queue ends.
     fn take(&mut self) -> (Vec<Waiting>, bool) {
-        let most = self.waiting.len().min(MOST);
+        let most = self.waiting.len().min(MAX_STEPS);
         let rest = self.waiting.split_off(most);
         let some = mem::replace(&mut self.waiting, rest);
         let last = self.waiting.is_empty();
@@ -297,16 +297,17 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// A guard of the task that empties the queue. If its runtime ends first, the queued operations fail.
-struct Duty(Option<Arc<Batcher>>);
+/// A guard of the task that empties the queue. If its runtime ends first, the queued operations
+/// fail.
+struct FlushGuard(Option<Arc<Batcher>>);
 
-impl Duty {
+impl FlushGuard {
     fn done(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Duty {
+impl Drop for FlushGuard {
     fn drop(&mut self) {
         if let Some(batcher) = self.0.take() {
             let queue = mem::take(&mut *batcher.queue());

@@ -15,14 +15,14 @@ use tokio::sync::{Notify, watch};
 
 #[derive(Default)]
 pub(super) struct Channels {
-    map: Mutex<HashMap<String, Topic>>,
+    map: Mutex<HashMap<String, Subscription>>,
     /// Notified when there are channels to subscribe to.
     wanted: Notify,
     /// Notified when subscriptions have changed.
     settled: watch::Sender<()>,
 }
 
-struct Topic {
+struct Subscription {
     /// The tickets to wake, and when each last asked.
     tickets: HashMap<TicketId, Time>,
     stage: Stage,
@@ -33,55 +33,55 @@ struct Topic {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Wanted,
-    Asked,
-    On,
+    Requested,
+    Subscribed,
 }
 
 /// How long a subscription is kept after its last ticket.
-const LINGER: Duration = Duration::from_secs(5);
+const KEEP_IDLE: Duration = Duration::from_secs(5);
 /// A waiting ticket asks again every second; after so long without, it is removed. (A ticket that
 /// gives up need not leave, since it has no place.)
-const FORGOTTEN: Duration = Duration::from_secs(5);
+const TICKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Channels {
-    fn map(&self) -> MutexGuard<'_, HashMap<String, Topic>> {
+    fn map(&self) -> MutexGuard<'_, HashMap<String, Subscription>> {
         self.map.lock()
     }
 
     /// Adds a ticket to a channel that is known already. Returns whether it is subscribed to.
     pub(super) fn join(&self, channel: &str, id: TicketId) -> bool {
         let mut map = self.map();
-        let Some(topic) = map.get_mut(channel) else { return false };
-        topic.tickets.insert(id, clock::now());
-        topic.stage == Stage::On
+        let Some(subscription) = map.get_mut(channel) else { return false };
+        subscription.tickets.insert(id, clock::now());
+        subscription.stage == Stage::Subscribed
     }
 
     /// Adds a ticket to a channel, and requests the subscription if there is none.
-    pub(super) fn want(&self, channel: &str, id: TicketId) {
+    pub(super) fn add_ticket(&self, channel: &str, id: TicketId) {
         let now = clock::now();
         let mut map = self.map();
-        let topic = map.entry(channel.to_owned()).or_insert_with(|| Topic {
+        let subscription = map.entry(channel.to_owned()).or_insert_with(|| Subscription {
             tickets: HashMap::new(),
             stage: Stage::Wanted,
             idle: now,
         });
-        topic.tickets.insert(id, now);
-        if topic.stage == Stage::Wanted {
+        subscription.tickets.insert(id, now);
+        if subscription.stage == Stage::Wanted {
             self.wanted.notify_one();
         }
     }
 
     /// Removes a ticket from a channel.
-    pub(super) fn part(&self, channel: &str, id: TicketId) {
-        if let Some(topic) = self.map().get_mut(channel) {
-            topic.tickets.remove(&id);
-            topic.idle = clock::now();
+    pub(super) fn remove_ticket(&self, channel: &str, id: TicketId) {
+        if let Some(subscription) = self.map().get_mut(channel) {
+            subscription.tickets.remove(&id);
+            subscription.idle = clock::now();
         }
     }
 
     /// Whether the channel is subscribed to.
     pub(super) fn is_on(&self, channel: &str) -> bool {
-        self.map().get(channel).is_some_and(|topic| topic.stage == Stage::On)
+        self.map().get(channel).is_some_and(|subscription| subscription.stage == Stage::Subscribed)
     }
 
     /// A receiver that is notified when subscriptions have changed.
@@ -93,7 +93,7 @@ impl Channels {
     pub(super) fn tickets(&self, channel: &str) -> Vec<TicketId> {
         self.map()
             .get(channel)
-            .map_or_else(Vec::new, |topic| topic.tickets.keys().copied().collect())
+            .map_or_else(Vec::new, |subscription| subscription.tickets.keys().copied().collect())
     }
 }
 
@@ -105,22 +105,24 @@ impl Channels {
     }
 
     /// Takes the channels to subscribe to now.
-    pub(super) fn ask(&self) -> Vec<String> {
+    pub(super) fn take_wanted(&self) -> Vec<String> {
         let mut map = self.map();
-        let wanted = map.iter_mut().filter(|(_, topic)| topic.stage == Stage::Wanted);
-        let asked = wanted.map(|(channel, topic)| {
-            topic.stage = Stage::Asked;
+        let wanted = map.iter_mut().filter(|(_, subscription)| subscription.stage == Stage::Wanted);
+        let asked = wanted.map(|(channel, subscription)| {
+            subscription.stage = Stage::Requested;
             channel.clone()
         });
         asked.collect()
     }
 
     /// Records that channels were subscribed to.
-    pub(super) fn on(&self, channels: &[String]) {
+    pub(super) fn subscribed(&self, channels: &[String]) {
         let mut map = self.map();
         for channel in channels {
-            if let Some(topic) = map.get_mut(channel).filter(|topic| topic.stage == Stage::Asked) {
-                topic.stage = Stage::On;
+            if let Some(subscription) =
+                map.get_mut(channel).filter(|subscription| subscription.stage == Stage::Requested)
+            {
+                subscription.stage = Stage::Subscribed;
             }
         }
         drop(map);
@@ -129,16 +131,16 @@ impl Channels {
 
     /// Records that the server ended a subscription.
     pub(super) fn lost(&self, channel: &str) {
-        if let Some(topic) = self.map().get_mut(channel) {
-            topic.stage = Stage::Wanted;
+        if let Some(subscription) = self.map().get_mut(channel) {
+            subscription.stage = Stage::Wanted;
             self.wanted.notify_one();
         }
     }
 
     /// Records that the connection broke, and with it all subscriptions.
-    pub(super) fn down(&self) {
-        for topic in self.map().values_mut() {
-            topic.stage = Stage::Wanted;
+    pub(super) fn disconnected(&self) {
+        for subscription in self.map().values_mut() {
+            subscription.stage = Stage::Wanted;
         }
         self.settled.send_replace(());
     }
@@ -147,10 +149,10 @@ impl Channels {
     pub(super) fn sweep(&self) -> Vec<String> {
         let now = clock::now();
         let mut given_up = Vec::new();
-        self.map().retain(|channel, topic| {
-            topic.tickets.retain(|_, heard| heard.until(now) < FORGOTTEN);
-            let keep = !topic.tickets.is_empty() || topic.idle.until(now) < LINGER;
-            if !keep && topic.stage == Stage::On {
+        self.map().retain(|channel, subscription| {
+            subscription.tickets.retain(|_, heard| heard.until(now) < TICKET_TIMEOUT);
+            let keep = !subscription.tickets.is_empty() || subscription.idle.until(now) < KEEP_IDLE;
+            if !keep && subscription.stage == Stage::Subscribed {
                 given_up.push(channel.clone());
             }
             keep
@@ -167,21 +169,21 @@ mod tests {
     fn a_channel_is_asked_for_once_and_again_after_a_break() {
         let (channels, one, two) = (Channels::default(), TicketId(1), TicketId(2));
         assert!(!channels.join("a", one), "nobody follows it");
-        assert!(channels.ask().is_empty());
-        channels.want("a", one);
-        channels.want("a", two);
-        assert_eq!(channels.ask(), ["a"]);
-        assert!(channels.ask().is_empty());
+        assert!(channels.take_wanted().is_empty());
+        channels.add_ticket("a", one);
+        channels.add_ticket("a", two);
+        assert_eq!(channels.take_wanted(), ["a"]);
+        assert!(channels.take_wanted().is_empty());
         assert!(!channels.join("a", one), "it is only asked for");
-        channels.on(&["a".to_owned()]);
+        channels.subscribed(&["a".to_owned()]);
         assert!(channels.join("a", two));
         assert_eq!(channels.tickets("a").len(), 2);
-        channels.part("a", one);
+        channels.remove_ticket("a", one);
         assert_eq!(channels.tickets("a"), [two]);
-        channels.down();
+        channels.disconnected();
         assert!(!channels.is_on("a"));
-        assert_eq!(channels.ask(), ["a"]);
-        channels.part("a", two);
+        assert_eq!(channels.take_wanted(), ["a"]);
+        channels.remove_ticket("a", two);
         assert!(channels.sweep().is_empty(), "it lingers");
     }
 }

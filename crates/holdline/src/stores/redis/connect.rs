@@ -35,9 +35,9 @@ impl Conn {
         }
     }
 
-    /// Sends a command and `WAIT` with so many replicas and milliseconds, in one round trip. Returns
-    /// the reply and the number of replicas that confirmed. In a cluster both go to the command's
-    /// key.
+    /// Sends a command and `WAIT` with so many replicas and milliseconds, in one round trip.
+    /// Returns the reply and the number of replicas that confirmed. In a cluster both go to the
+    /// command's key.
     pub(super) async fn ask_acked(
         &mut self,
         command: &Cmd,
@@ -64,8 +64,8 @@ impl Conn {
         Ok(line.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
 
-    /// All keys that match a pattern. In a cluster, a command without a key goes to any node, so each
-    /// primary is asked by its address.
+    /// All keys that match a pattern. In a cluster, a command without a key goes to any node, so
+    /// each primary is asked by its address.
     pub(super) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         match self {
             Conn::One(conn) => scan::one(pattern, &mut conn.clone()).await,
@@ -74,7 +74,8 @@ impl Conn {
     }
 }
 
-/// Connects for commands, and subscribes to the channel, if there is one. The caller limits the time.
+/// Connects for commands, and subscribes to the channel, if there is one. The caller limits the
+/// time.
 pub(super) async fn commands(config: &Config, reply_order_channel: &str) -> Result<Conn, Fault> {
     if config.kind == Kind::Cluster {
         return Ok(Conn::Cluster(connect(cluster(config)?).await?));

@@ -20,11 +20,11 @@ use std::sync::{Arc, LazyLock, MutexGuard};
 use std::time::Duration;
 
 /// How long a connection may leave a call without a reply before it is closed.
-const SILENCE: Duration = Duration::from_secs(1);
+const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// The first and the longest pause between failed attempts to connect.
-const SOON: Duration = Duration::from_millis(10);
-const SLOW: Duration = Duration::from_millis(250);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) struct Connection {
     config: Arc<Config>,
@@ -32,14 +32,14 @@ pub(super) struct Connection {
     reply_order_channel: String,
     slot: Mutex<Slot>,
     /// Held by the call that connects; the others wait for it, and for its result.
-    dialing: tokio::sync::Mutex<Dialing>,
+    connecting: tokio::sync::Mutex<Connecting>,
     /// How many attempts to connect have failed.
     attempts: AtomicU64,
 }
 
 /// The state of connecting.
 #[derive(Default)]
-struct Dialing {
+struct Connecting {
     /// The number of failures in a row.
     failures: u32,
     /// The last failure.
@@ -140,7 +140,7 @@ impl Connection {
             config,
             reply_order_channel,
             slot: Mutex::default(),
-            dialing: tokio::sync::Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
         }
     }
@@ -153,8 +153,8 @@ impl Connection {
         self.slot.lock()
     }
 
-    /// Runs a script: one round trip, or two if the server has not cached it. `fill` adds the number
-    /// of keys, the keys and the arguments.
+    /// Runs a script: one round trip, or two if the server has not cached it. `fill` adds the
+    /// number of keys, the keys and the arguments.
     pub(super) async fn run(
         &self,
         script: &Script,
@@ -185,7 +185,7 @@ impl Connection {
 
     async fn converse(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
         let Found { mut conn, number, acks } = self.conn().await?;
-        let mut question = Question { connection: self, number, answered: false };
+        let mut call = CallInFlight { connection: self, number, answered: false };
         let reply = if acked {
             let millis = u64::try_from(self.config.ack_timeout.as_millis()).unwrap_or(u64::MAX);
             conn.ask_acked(command, (acks, millis)).await
@@ -193,8 +193,8 @@ impl Connection {
             conn.ask(command).await.map(|value| (value, acks))
         };
         let reply = reply.map_err(Fault::from);
-        question.answered = !matches!(reply, Err(Fault::Broken(..)));
-        drop(question);
+        call.answered = !matches!(reply, Err(Fault::Broken(..)));
+        drop(call);
         if let Err(fault) = &reply
             && fault.breaks()
         {
@@ -217,41 +217,41 @@ impl Connection {
         }
     }
 
-    /// A new connection, made once for all calls that wait for one. After a failure the next attempt
-    /// backs off, however many calls there are; the calls that waited for a failed attempt share its
-    /// error.
+    /// A new connection, made once for all calls that wait for one. After a failure the next
+    /// attempt backs off, however many calls there are; the calls that waited for a failed attempt
+    /// share its error.
     async fn connect(&self) -> Result<Found, Fault> {
         let attempts = self.attempts.load(Ordering::Relaxed);
-        let mut dialing = self.dialing.lock().await;
+        let mut connecting = self.connecting.lock().await;
         if let Some(found) = self.usable() {
             return Ok(found); // made by another call in the meantime
         }
-        if let Some(fault) = &dialing.fault
+        if let Some(fault) = &connecting.fault
             && self.attempts.load(Ordering::Relaxed) != attempts
         {
             return Err(fault.copy());
         }
-        clock::sleep_until(dialing.not_before).await;
-        let backoff = Backoff::exponential(SOON, SLOW).jitter(50);
-        let pause = backoff.pause(dialing.failures, fastrand::u64(..));
+        clock::sleep_until(connecting.not_before).await;
+        let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
+        let pause = backoff.pause(connecting.failures, fastrand::u64(..));
         // Also if this future is dropped before it is done.
-        dialing.not_before = clock::now().after(pause);
-        match self.dial().await {
+        connecting.not_before = clock::now().after(pause);
+        match self.connect_once().await {
             Ok(found) => {
-                *dialing = Dialing::default();
+                *connecting = Connecting::default();
                 Ok(found)
             }
             Err(fault) => {
-                dialing.failures = dialing.failures.saturating_add(1);
-                dialing.not_before = clock::now().after(pause);
-                dialing.fault = Some(fault.copy());
+                connecting.failures = connecting.failures.saturating_add(1);
+                connecting.not_before = clock::now().after(pause);
+                connecting.fault = Some(fault.copy());
                 self.attempts.fetch_add(1, Ordering::Relaxed);
                 Err(fault)
             }
         }
     }
 
-    async fn dial(&self) -> Result<Found, Fault> {
+    async fn connect_once(&self) -> Result<Found, Fault> {
         let mut conn = connect::commands(&self.config, &self.reply_order_channel).await?;
         let acks = match self.config.ack {
             None => 0,
@@ -268,7 +268,7 @@ impl Connection {
 
     fn usable(&self) -> Option<Found> {
         // A server that waits for its replicas is silent for a while.
-        let silence = SILENCE + self.config.ack.map_or(NONE, |_| self.config.ack_timeout);
+        let silence = MAX_SILENCE + self.config.ack.map_or(NONE, |_| self.config.ack_timeout);
         let mut slot = self.slot();
         if slot.silent.is_some_and(|since| since.until(clock::now()) > silence) {
             slot.conn = None;
@@ -279,7 +279,7 @@ impl Connection {
     }
 
     /// Closes the present connection, whose replies cannot be trusted.
-    pub(super) fn distrust(&self) {
+    pub(super) fn close_current(&self) {
         let number = self.slot().number;
         self.discard(number);
     }
@@ -319,13 +319,13 @@ impl Connection {
 }
 
 /// A call in flight, which records on drop whether it had a reply.
-struct Question<'a> {
+struct CallInFlight<'a> {
     connection: &'a Connection,
     number: u64,
     answered: bool,
 }
 
-impl Drop for Question<'_> {
+impl Drop for CallInFlight<'_> {
     fn drop(&mut self) {
         let mut slot = self.connection.slot();
         if slot.number != self.number {

@@ -61,8 +61,8 @@ pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     Some(QueueSnapshot { capacity, places, evictions })
 }
 
-/// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and may have
-/// no channel and note.
+/// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and may
+/// have no channel and note.
 fn only(head: &[u8]) -> Option<(QueueEntry, u64)> {
     let id = head.get(ID..WORDS).and_then(id_of).unwrap_or(TicketId(0));
     let words = head.get(WORDS..).unwrap_or_default();
@@ -89,7 +89,8 @@ fn few(mut text: &[u8]) -> Option<Vec<(QueueEntry, u64)>> {
     Some(places)
 }
 
-/// An entry, not yet known to be admitted. The first of its words is the channel, the rest the note.
+/// An entry, not yet known to be admitted. The first of its words is the channel, the rest the
+/// note.
 fn entry(id: TicketId, seq: u64, weight: u32, words: &[u8]) -> QueueEntry {
     let note = words
         .iter()

@@ -1,7 +1,7 @@
 //! Recent evictions, as `lua/evicted.lua` stores them.
 //!
-//! They are in a string beside the lock, with an expiry of its own: for each eviction the ticket's 32
-//! digits, the length of the note, and the note.
+//! They are in a string beside the lock, with an expiry of its own: for each eviction the ticket's
+//! 32 digits, the length of the note, and the note.
 
 use super::pubsub::id_of;
 use crate::store::{EVICTIONS_KEPT, Eviction};

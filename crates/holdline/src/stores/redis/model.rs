@@ -27,8 +27,8 @@ static TURN: Mutex<()> = Mutex::new(());
 /// The number of places that are kept in a line's string.
 const FEW: u8 = 8;
 
-/// A script for the test: its clock is an argument, its messages go into a list, and `few` places fit
-/// the line's string.
+/// A script for the test: its clock is an argument, its messages go into a list, and `few` places
+/// fit the line's string.
 fn model_of(text: &str, few: u8) -> redis::Script {
     let text = text
         .replace("local FEW, SHORT = 8, ", &format!("local FEW, SHORT = {few}, "))
@@ -62,8 +62,8 @@ impl Server {
         call.invoke(&mut self.conn).expect("the script runs")
     }
 
-    /// Runs one operation; every other time in a batch of three, of which two leave empty lines (whose
-    /// keys are the parts of the time).
+    /// Runs one operation; every other time in a batch of three, of which two leave empty lines
+    /// (whose keys are the parts of the time).
     fn step(&mut self, letter: char, args: Vec<Vec<u8>>, now: u64) -> Value {
         if now.is_multiple_of(2) {
             let script = if letter == 'e' { self.enter.clone() } else { self.leave.clone() };

@@ -13,7 +13,7 @@ use super::channels::Channels;
 use super::config::Config;
 use super::connect;
 use super::errors::{Fault, says};
-use super::pubsub_conn::{Heard, PubSubConn};
+use super::pubsub_conn::{Event, PubSubConn};
 use crate::clock;
 use crate::store::{LossHint, Seq, TicketId};
 use crate::stores::waiters::Waiters;
@@ -27,7 +27,7 @@ use tokio::task::AbortHandle;
 
 /// The subscriber shared by a store and its background handles.
 pub(super) struct PubSub {
-    hearing: Arc<Listener>,
+    listener: Arc<Listener>,
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -38,8 +38,8 @@ struct Listener {
     /// The channels of locks.
     channels: Channels,
     /// Whether a message on a lock's channel is a reason to try again.
-    tells: fn(&[u8]) -> bool,
-    wakes: Waiters,
+    is_notification: fn(&[u8]) -> bool,
+    waiters: Waiters,
     loss_hint: OnceLock<LossHint>,
     state: watch::Sender<State>,
 }
@@ -63,18 +63,18 @@ impl PubSub {
     pub(super) fn new(
         config: Arc<Config>,
         channel: Option<String>,
-        tells: fn(&[u8]) -> bool,
+        is_notification: fn(&[u8]) -> bool,
     ) -> Self {
-        let hearing = Listener {
+        let listener = Listener {
             config,
             channel,
             channels: Channels::default(),
-            tells,
-            wakes: Waiters::default(),
+            is_notification,
+            waiters: Waiters::default(),
             loss_hint: OnceLock::new(),
             state: watch::Sender::new(State::Off),
         };
-        PubSub { hearing: Arc::new(hearing), task: Mutex::default() }
+        PubSub { listener: Arc::new(listener), task: Mutex::default() }
     }
 
     fn task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
@@ -82,63 +82,63 @@ impl PubSub {
     }
 
     pub(super) fn channel(&self) -> &str {
-        self.hearing.channel.as_deref().unwrap_or_default()
+        self.listener.channel.as_deref().unwrap_or_default()
     }
 
     pub(super) fn channels(&self) -> &Channels {
-        &self.hearing.channels
+        &self.listener.channels
     }
 
-    pub(super) fn wakes(&self) -> &Waiters {
-        &self.hearing.wakes
+    pub(super) fn waiters(&self) -> &Waiters {
+        &self.listener.waiters
     }
 
     pub(super) fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.hearing.loss_hint.set(loss_hint);
+        let _ = self.listener.loss_hint.set(loss_hint);
     }
 
     /// Starts the task if it does not run, on the caller's runtime. If that runtime ends, the next
     /// call starts it again.
     pub(super) fn open(&self) {
-        if *self.hearing.state.borrow() != State::Off {
+        if *self.listener.state.borrow() != State::Off {
             return;
         }
         let mut task = self.task();
-        if *self.hearing.state.borrow() != State::Off {
+        if *self.listener.state.borrow() != State::Off {
             return;
         }
-        let hearing = Arc::clone(&self.hearing);
-        hearing.state.send_replace(State::Starting);
-        let over = Over(Arc::clone(&hearing));
+        let listener = Arc::clone(&self.listener);
+        listener.state.send_replace(State::Starting);
+        let guard = ListenerGuard(Arc::clone(&listener));
         let listening = async move {
-            let _over = over;
-            hearing.listen().await;
+            let _guard = guard;
+            listener.listen().await;
         };
         *task = Some(tokio::spawn(listening).abort_handle());
     }
 
     /// Waits until the task has subscribed, or has failed once, since waiters ask again anyway.
     pub(super) async fn ready(&self) {
-        if *self.hearing.state.borrow() == State::On {
+        if *self.listener.state.borrow() == State::On {
             return;
         }
         self.open();
-        let mut state = self.hearing.state.subscribe();
+        let mut state = self.listener.state.subscribe();
         let done = state.wait_for(|state| *state != State::Starting);
         // An error is a timeout: the sender lives as long as this.
-        let _ = tokio::time::timeout(self.hearing.config.timeout / 2, done).await;
+        let _ = tokio::time::timeout(self.listener.config.timeout / 2, done).await;
     }
 
-    /// Adds a ticket to a lock's channel, and waits until that is subscribed to, or the connection is
-    /// down.
+    /// Adds a ticket to a lock's channel, and waits until that is subscribed to, or the connection
+    /// is down.
     pub(super) async fn follow(&self, channel: &str, id: TicketId) {
-        let channels = &self.hearing.channels;
+        let channels = &self.listener.channels;
         let mut settled = channels.settled();
-        channels.want(channel, id);
+        channels.add_ticket(channel, id);
         self.open();
         let done = settled
-            .wait_for(|()| channels.is_on(channel) || *self.hearing.state.borrow() == State::Down);
-        let _ = tokio::time::timeout(self.hearing.config.timeout / 2, done).await;
+            .wait_for(|()| channels.is_on(channel) || *self.listener.state.borrow() == State::Down);
+        let _ = tokio::time::timeout(self.listener.config.timeout / 2, done).await;
     }
 }
 
@@ -151,13 +151,13 @@ impl Drop for PubSub {
 }
 
 /// A guard of the task, which resets the state when the task ends for any reason.
-struct Over(Arc<Listener>);
+struct ListenerGuard(Arc<Listener>);
 
-impl Drop for Over {
+impl Drop for ListenerGuard {
     fn drop(&mut self) {
         self.0.state.send_replace(State::Off);
-        self.0.channels.down();
-        self.0.wakes.wake_all();
+        self.0.channels.disconnected();
+        self.0.waiters.wake_all();
     }
 }
 
@@ -169,13 +169,13 @@ impl Listener {
                 Ok(notices) => {
                     failures = 0;
                     self.state.send_replace(State::On);
-                    self.wakes.wake_all();
+                    self.waiters.wake_all();
                     self.hear(notices).await
                 }
                 Err(fault) => fault,
             };
             self.state.send_replace(State::Down);
-            self.channels.down();
+            self.channels.disconnected();
             let refused = matches!(&heard, Fault::Refused(error) if says(error, "NOPERM")
                 || says(error, "permission"));
             let slowest = Duration::from_secs(if refused { 30 } else { 1 });
@@ -209,9 +209,9 @@ impl Listener {
 
     /// Subscribes to the requested channels of locks.
     async fn follow(&self, notices: &mut PubSubConn) -> Result<(), Fault> {
-        let channels = self.channels.ask();
+        let channels = self.channels.take_wanted();
         notices.subscribe(&channels).await?;
-        self.channels.on(&channels);
+        self.channels.subscribed(&channels);
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl Listener {
             let done = tokio::select! {
                 heard = notices.next() => {
                     silent = false;
-                    self.take_in(heard)
+                    self.handle(heard)
                 }
                 () = self.channels.wanted() => self.in_time(self.follow(&mut notices)).await,
                 _ = tick.tick() => {
@@ -247,20 +247,22 @@ impl Listener {
         }
     }
 
-    fn take_in(&self, heard: Heard) -> Result<(), Fault> {
+    fn handle(&self, heard: Event) -> Result<(), Fault> {
         match heard {
-            Heard::Message(channel, message)
+            Event::Message(channel, message)
                 if self.channel.as_ref().is_some_and(|own| own.as_bytes() == channel) =>
             {
                 self.notice(&message);
             }
-            Heard::Message(channel, message) if (self.tells)(&message) => self.stir(&channel),
-            Heard::Message(..) => {}
-            Heard::Moved(channel) => {
-                self.channels.lost(&String::from_utf8_lossy(&channel));
-                self.stir(&channel);
+            Event::Message(channel, message) if (self.is_notification)(&message) => {
+                self.wake_channel(&channel)
             }
-            Heard::Broken => {
+            Event::Message(..) => {}
+            Event::Moved(channel) => {
+                self.channels.lost(&String::from_utf8_lossy(&channel));
+                self.wake_channel(&channel);
+            }
+            Event::Broken => {
                 let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
                 return Err(Fault::Broken(error.into(), true));
             }
@@ -269,23 +271,24 @@ impl Listener {
     }
 
     /// Wakes the tickets of a lock's channel: the lock may be free.
-    fn stir(&self, channel: &[u8]) {
+    fn wake_channel(&self, channel: &[u8]) {
         for id in self.channels.tickets(&String::from_utf8_lossy(channel)) {
-            self.wakes.wake(id);
+            self.waiters.wake(id);
         }
     }
 
-    /// Handles a notice: `w` and the places that were admitted, or `a` and the ticket that was evicted.
+    /// Handles a notice: `w` and the places that were admitted, or `a` and the ticket that was
+    /// evicted.
     fn notice(&self, message: &[u8]) {
         match message.split_first() {
             Some((b'w', places)) => {
                 for (id, seq) in places.chunks(PLACE).filter_map(place_of) {
-                    self.wakes.admit(id, seq);
+                    self.waiters.admit(id, seq);
                 }
             }
             Some((b'a', id)) => {
                 let Some(id) = id_of(id) else { return };
-                self.wakes.wake(id);
+                self.waiters.wake(id);
                 if let Some(loss_hint) = self.loss_hint.get() {
                     loss_hint(id);
                 }

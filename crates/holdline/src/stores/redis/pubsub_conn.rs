@@ -14,7 +14,7 @@ pub(super) enum PubSubConn {
 }
 
 /// An event on the connection.
-pub(super) enum Heard {
+pub(super) enum Event {
     /// A message on a channel.
     Message(Vec<u8>, Vec<u8>),
     /// A channel has moved to another node.
@@ -72,18 +72,18 @@ impl PubSubConn {
     }
 
     /// The next event. Dropping the future loses none.
-    pub(super) async fn next(&mut self) -> Heard {
+    pub(super) async fn next(&mut self) -> Event {
         match self {
             PubSubConn::Plain(_, stream) => match stream.next().await {
-                Some(message) => Heard::Message(
+                Some(message) => Event::Message(
                     message.get_channel_name().as_bytes().to_vec(),
                     message.get_payload_bytes().to_vec(),
                 ),
-                None => Heard::Broken,
+                None => Event::Broken,
             },
             PubSubConn::Sharded(_, pushes) => loop {
                 let Some(PushInfo { kind, data }) = pushes.recv().await else {
-                    return Heard::Broken;
+                    return Event::Broken;
                 };
                 let mut parts = data.into_iter().map(|part| match part {
                     Value::BulkString(bytes) => bytes,
@@ -91,9 +91,9 @@ impl PubSubConn {
                 });
                 let mut part = || parts.next().unwrap_or_default();
                 match kind {
-                    PushKind::SMessage => return Heard::Message(part(), part()),
-                    PushKind::SUnsubscribe => return Heard::Moved(part()),
-                    PushKind::Disconnection => return Heard::Broken,
+                    PushKind::SMessage => return Event::Message(part(), part()),
+                    PushKind::SUnsubscribe => return Event::Moved(part()),
+                    PushKind::Disconnection => return Event::Broken,
                     _ => {}
                 }
             },

@@ -1,10 +1,11 @@
-//! The layout `?scheme=redisson`: a lock is a hash, as in Redisson's `RLock`, with which it is shared.
+//! The layout `?scheme=redisson`: a lock is a hash, as in Redisson's `RLock`, with which it is
+//! shared.
 //!
 //! The hash has the lock's own name, one field `uuid:thread` with the count of holds, and an
 //! expiry. A holder is a thread there and a guard here, so each guard is a client of its own with
 //! one thread: the ticket's id is the uuid. Releasing publishes on the lock's channel, which wakes
-//! Redisson's waiters, and ours when Redisson does it. The note of a holder has no place in the hash;
-//! it is kept in a key beside it.
+//! Redisson's waiters, and ours when Redisson does it. The note of a holder has no place in the
+//! hash; it is kept in a key beside it.
 
 use super::connection::{REDISSON_ENTER, REDISSON_LEAVE, REDISSON_LOOK, Script};
 use super::encode::{id_from, text_of};
@@ -67,7 +68,7 @@ impl KeyLayout for Redisson {
             found.push(Found {
                 id: id_of(&text).unwrap_or_else(|| id_from(owner)),
                 note: words(note, &text).unwrap_or_else(|| text.clone().into_owned()),
-                sure: looks_like_an_owner(&text),
+                certain: looks_like_an_owner(&text),
                 owner: owner.clone(),
                 expires_in,
             });
@@ -79,12 +80,12 @@ impl KeyLayout for Redisson {
         Some(channel(key))
     }
 
-    fn tells(&self) -> fn(&[u8]) -> bool {
+    fn is_notification(&self) -> fn(&[u8]) -> bool {
         |_| true
     }
 
-    /// Refuses names whose key and channel are in different slots of a cluster: those with unbalanced
-    /// braces. Redisson cannot use them there either.
+    /// Refuses names whose key and channel are in different slots of a cluster: those with
+    /// unbalanced braces. Redisson cannot use them there either.
     fn check(&self, key: &str) -> Result<()> {
         if !self.cluster || tag(key) == tag(&channel(key)) {
             return Ok(());
@@ -141,9 +142,9 @@ mod tests {
 
     #[test]
     fn owners_are_those_of_a_client_with_one_thread() {
-        let form = Redisson { sharded: false, cluster: true };
+        let layout = Redisson { sharded: false, cluster: true };
         let id = TicketId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
-        let owner = form.owner(id);
+        let owner = layout.owner(id);
         assert_eq!(owner, "01234567-89ab-cdef-0123-456789abcdef:0");
         assert_eq!(id_of(&owner), Some(id));
         assert_eq!(id_of("01234567-89ab-cdef-0123-456789abcdef:-37"), None);
@@ -155,14 +156,14 @@ mod tests {
 
     #[test]
     fn keys_and_channels_share_a_slot_or_are_refused() {
-        let form = Redisson { sharded: true, cluster: true };
+        let layout = Redisson { sharded: true, cluster: true };
         assert_eq!(channel("jobs"), "redisson_lock__channel:{jobs}");
         assert_eq!(channel("app:{jobs}:1"), "redisson_lock__channel:app:{jobs}:1");
         for good in ["jobs", "app:{jobs}:1", "with space"] {
-            form.check(good).expect("one slot");
+            layout.check(good).expect("one slot");
         }
         for bad in ["a}b", "{a", "a{}", "}{"] {
-            let error = form.check(bad).expect_err(bad);
+            let error = layout.check(bad).expect_err(bad);
             assert_eq!(error.kind(), ErrorKind::Invalid);
             Redisson { sharded: false, cluster: false }.check(bad).expect("one server");
         }

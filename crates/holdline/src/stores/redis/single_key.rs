@@ -1,12 +1,12 @@
 //! The store for locks that are a single key in another library's layout: the schemes `string` and
 //! `redisson`.
 //!
-//! Such a lock has at most one holder and no queue. Waiters ask again: when notified that the key is
-//! gone, if the server does that, and at intervals. So any waiter may be next, there are no fencing
-//! tokens (each is 0), and no semaphores or read-write locks.
+//! Such a lock has at most one holder and no queue. Waiters ask again: when notified that the key
+//! is gone, if the server does that, and at intervals. So any waiter may be next, there are no
+//! fencing tokens (each is 0), and no semaphores or read-write locks.
 //!
-//! A request whose reply was lost is repeated, and its reply says who holds the lock. A request that
-//! was abandoned without a reply and is carried out later holds the lock for one lease.
+//! A request whose reply was lost is repeated, and its reply says who holds the lock. A request
+//! that was abandoned without a reply and is carried out later holds the lock for one lease.
 //!
 //! The form of the key is defined by a [`KeyLayout`].
 
@@ -18,7 +18,7 @@ use super::evictions::{self, SUFFIX_BESIDE};
 use super::in_flight::InFlight;
 use super::keys::beside;
 use super::pubsub::PubSub;
-use super::{half_known, keys, millis};
+use super::{keys, millis, outcome_unknown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
@@ -32,9 +32,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The layout of a lock in the server. All layouts' scripts reply alike. Enter: the owner if it holds
-/// the lock, 0 if it has lost it, `{ms}` for another owner's with this time to live. Leave: 0 if there
-/// was nothing to remove. Look: an array that ends with the evictions.
+/// The layout of a lock in the server. All layouts' scripts reply alike. Enter: the owner if it
+/// holds the lock, 0 if it has lost it, `{ms}` for another owner's with this time to live. Leave: 0
+/// if there was nothing to remove. Look: an array that ends with the evictions.
 pub(super) trait KeyLayout: Send + Sync + 'static {
     /// The name in `?scheme=`.
     fn scheme(&self) -> &'static str;
@@ -62,7 +62,7 @@ pub(super) trait KeyLayout: Send + Sync + 'static {
     fn channel(&self, key: &str) -> Option<String>;
 
     /// The function that says whether a message on that channel is a reason to try again.
-    fn tells(&self) -> fn(&[u8]) -> bool;
+    fn is_notification(&self) -> fn(&[u8]) -> bool;
 
     /// Refuses a key that cannot be used.
     fn check(&self, key: &str) -> Result<()>;
@@ -76,21 +76,21 @@ pub(super) struct Found {
     pub(super) note: String,
     pub(super) expires_in: Duration,
     /// Whether it is certainly a lock of a client with this layout, and not some other key.
-    pub(super) sure: bool,
+    pub(super) certain: bool,
 }
 
-pub(super) struct Plain {
+pub(super) struct SingleKey {
     shared: Arc<Shared>,
     connection: Arc<Connection>,
     /// The connection over which tickets enter: its own, or for a background handle that of its
     /// store.
-    asks: Arc<Connection>,
+    enter_connection: Arc<Connection>,
 }
 
 /// The state of a store and its background handles.
 struct Shared {
     config: Arc<Config>,
-    form: Box<dyn KeyLayout>,
+    layout: Box<dyn KeyLayout>,
     pubsub: PubSub,
     in_flight: InFlight,
     /// Whether waiters are notified.
@@ -103,22 +103,26 @@ const NO_TOKEN: Seq = Seq(0);
 /// The longest lease; also the time to live shown for a lock without an expiry.
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-impl Plain {
+impl SingleKey {
     pub(super) fn new(
         config: Arc<Config>,
         connection: Connection,
-        form: Box<dyn KeyLayout>,
+        layout: Box<dyn KeyLayout>,
     ) -> Self {
         let shared = Shared {
-            pubsub: PubSub::new(Arc::clone(&config), None, form.tells()),
+            pubsub: PubSub::new(Arc::clone(&config), None, layout.is_notification()),
             in_flight: InFlight::default(),
-            notifications: form.channel("x").is_some(),
+            notifications: layout.channel("x").is_some(),
             address: config.address(),
             config,
-            form,
+            layout,
         };
         let connection = Arc::new(connection);
-        Plain { shared: Arc::new(shared), asks: Arc::clone(&connection), connection }
+        SingleKey {
+            shared: Arc::new(shared),
+            enter_connection: Arc::clone(&connection),
+            connection,
+        }
     }
 
     fn key(&self, line: &Name) -> String {
@@ -162,41 +166,41 @@ impl Plain {
             }
             return Err(self.only_plain_locks());
         }
-        let Shared { form, pubsub, .. } = &*self.shared;
+        let Shared { layout, pubsub, .. } = &*self.shared;
         let key = self.key(line);
-        form.check(&key)?;
+        layout.check(&key)?;
         let channel = match how {
             Enter::Keep(seq) if seq != NO_TOKEN => return Ok(Standing::Lost),
             Enter::Keep(_) | Enter::Try => None,
-            Enter::Queue => form.channel(&key),
+            Enter::Queue => layout.channel(&key),
         };
         let Some(channel) = channel else { return self.ask(&key, ticket, note, how).await };
         // After subscribing it must ask again: earlier messages were not received.
-        let told = pubsub.channels().join(&channel, ticket.id);
+        let subscribed = pubsub.channels().join(&channel, ticket.id);
         let mut standing = self.ask(&key, ticket, note, how).await?;
-        if !told && matches!(standing, Standing::Waiting { .. }) {
+        if !subscribed && matches!(standing, Standing::Waiting { .. }) {
             pubsub.follow(&channel, ticket.id).await;
             standing = self.ask(&key, ticket, note, how).await?;
         }
         if !matches!(standing, Standing::Waiting { .. }) {
-            pubsub.channels().part(&channel, ticket.id);
+            pubsub.channels().remove_ticket(&channel, ticket.id);
         }
         Ok(standing)
     }
 
     async fn ask(&self, key: &str, ticket: &Ticket, note: &str, how: Enter) -> Result<Standing> {
-        let form = &self.shared.form;
-        let owner = form.owner(ticket.id);
+        let layout = &self.shared.layout;
+        let owner = layout.owner(ticket.id);
         let keep = i32::from(matches!(how, Enter::Keep(_)));
         let fill = |command: &mut Cmd| {
             let lease = millis(ticket.lease).max(1);
             command.arg(&owner).arg(lease).arg(note).arg(keep);
-            form.to_enter(key, command);
+            layout.to_enter(key, command);
         };
         let request = (keep == 0).then(|| self.shared.in_flight.begin(ticket.id));
-        let (answer, repeated) = self.run(form.scripts()[0], key, &fill).await?;
+        let (answer, repeated) = self.run(layout.scripts()[0], key, &fill).await?;
         if let Some(request) = request.filter(|_| !repeated) {
-            request.landed();
+            request.answered();
         }
         match &answer {
             Value::BulkString(whose) if whose == owner.as_bytes() => {
@@ -213,55 +217,55 @@ impl Plain {
             }
             _ => {}
         }
-        Err(self.nonsense(&answer))
+        Err(self.invalid_reply(&answer))
     }
 
     async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let key = self.key(line);
-        let Shared { form, pubsub, address, .. } = &*self.shared;
-        if let Some(channel) = form.channel(&key) {
-            pubsub.channels().part(&channel, id);
+        let Shared { layout, pubsub, address, .. } = &*self.shared;
+        if let Some(channel) = layout.channel(&key) {
+            pubsub.channels().remove_ticket(&channel, id);
         }
-        let owner = form.owner(id);
+        let owner = layout.owner(id);
         let fill = |command: &mut Cmd| {
             command.arg(&owner);
-            form.to_leave(&key, command);
+            layout.to_leave(&key, command);
         };
         let answer = if self.shared.in_flight.in_doubt(id) {
             self.follow(&key, &fill).await?
         } else {
-            self.run(form.scripts()[1], &key, &fill).await?
+            self.run(layout.scripts()[1], &key, &fill).await?
         };
         self.shared.in_flight.forget(id);
         match answer {
             (Value::Int(0), false) => Ok(false),
-            (Value::Int(0), true) => Err(half_known(address, line)),
-            (Value::Int(done), _) => Ok(self.told(&key, done)),
-            (answer, _) => Err(self.nonsense(&answer)),
+            (Value::Int(0), true) => Err(outcome_unknown(address, line)),
+            (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done)),
+            (answer, _) => Err(self.invalid_reply(&answer)),
         }
     }
 
     /// Leaves after an abandoned request to enter: over the connection of that request, so that the
-    /// server cannot carry it out later. If that connection fails, over another; then the server may
-    /// carry it out, and the lock is held for one lease.
+    /// server cannot carry it out later. If that connection fails, over another; then the server
+    /// may carry it out, and the lock is held for one lease.
     async fn follow(
         &self,
         key: &str,
         fill: &(dyn Fn(&mut Cmd) + Sync),
     ) -> Result<(Value, bool), Error> {
-        let script = self.shared.form.scripts()[1];
+        let script = self.shared.layout.scripts()[1];
         let all = |command: &mut Cmd| {
             command.arg(1).arg(key);
             fill(command);
         };
-        match self.asks.run(script, 2 * key.len() + 512, &all).await {
+        match self.enter_connection.run(script, 2 * key.len() + 512, &all).await {
             Ok(value) => Ok((value, false)),
             Err(_) => self.run(script, key, fill).await,
         }
     }
 
     /// Warns if the lock was released but its waiters could not be notified.
-    fn told(&self, key: &str, done: i64) -> bool {
+    fn warn_unnotified(&self, key: &str, done: i64) -> bool {
         if done == 2 {
             tracing::warn!(
                 "{} let nobody be told that lock \"{key}\" is free; does the user have the right \
@@ -273,13 +277,13 @@ impl Plain {
     }
 
     async fn read(&self, key: &str) -> Result<(Vec<Found>, Vec<Eviction>)> {
-        let form = &self.shared.form;
+        let layout = &self.shared.layout;
         let fill = |command: &mut Cmd| {
-            form.to_look(key, command);
+            layout.to_look(key, command);
             command.arg(beside(key, SUFFIX_BESIDE));
         };
-        let (value, _) = self.run(form.scripts()[2], key, &fill).await?;
-        let found = form.read(&value).ok_or_else(|| self.nonsense(&value))?;
+        let (value, _) = self.run(layout.scripts()[2], key, &fill).await?;
+        let found = layout.read(&value).ok_or_else(|| self.invalid_reply(&value))?;
         Ok((found, evictions::last_of(&value)))
     }
 
@@ -314,7 +318,7 @@ impl Plain {
         let held = futures_util::stream::iter(names.into_iter().map(|name| async {
             match self.read(&self.key(&name)).await {
                 Ok((found, _)) if !prefix.is_empty() && !found.is_empty() => Ok(Some(name)),
-                Ok((found, _)) => Ok(found.iter().any(|found| found.sure).then_some(name)),
+                Ok((found, _)) => Ok(found.iter().any(|found| found.certain).then_some(name)),
                 // The key is no lock.
                 Err(error) if !error.retryable() && error.kind() != ErrorKind::Denied => Ok(None),
                 Err(error) => Err(error),
@@ -326,7 +330,7 @@ impl Plain {
 
     async fn do_evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let key = self.key(line);
-        let form = &self.shared.form;
+        let layout = &self.shared.layout;
         let (found, _) = self.read(&key).await?;
         if found.len() > 1 {
             return Err(self.only_plain_locks());
@@ -334,15 +338,15 @@ impl Plain {
         let Some(holder) = found.into_iter().find(|found| found.id == id) else { return Ok(None) };
         let fill = |command: &mut Cmd| {
             command.arg(&holder.owner);
-            form.to_leave(&key, command);
+            layout.to_leave(&key, command);
             command.arg(beside(&key, SUFFIX_BESIDE)).arg(text_of(id)).arg(note);
         };
-        match self.run(form.scripts()[1], &key, &fill).await? {
+        match self.run(layout.scripts()[1], &key, &fill).await? {
             // The first attempt, whose reply was lost, may have removed it.
-            (Value::Int(0), true) => Err(super::half_known(&self.shared.address, line)),
+            (Value::Int(0), true) => Err(super::outcome_unknown(&self.shared.address, line)),
             (Value::Int(0), false) => Ok(None),
-            (Value::Int(done), _) => Ok(self.told(&key, done).then_some(NO_TOKEN)),
-            (answer, _) => Err(self.nonsense(&answer)),
+            (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done).then_some(NO_TOKEN)),
+            (answer, _) => Err(self.invalid_reply(&answer)),
         }
     }
 
@@ -351,22 +355,22 @@ impl Plain {
             "{} with scheme={} has only plain locks; semaphores and read-write locks need \
              scheme=line",
             self.shared.address,
-            self.shared.form.scheme()
+            self.shared.layout.scheme()
         );
         Error::new(ErrorKind::Unsupported, message)
     }
 
-    /// The error for a reply of the wrong form. The connection is closed as well: later replies on it
-    /// may belong to other calls.
-    fn nonsense(&self, answer: &Value) -> Error {
-        self.connection.distrust();
+    /// The error for a reply of the wrong form. The connection is closed as well: later replies on
+    /// it may belong to other calls.
+    fn invalid_reply(&self, answer: &Value) -> Error {
+        self.connection.close_current();
         let address = &self.shared.address;
         let message = format!("{address} gave an answer that makes no sense: {}", describe(answer));
         Error::new(ErrorKind::Corrupt, message)
     }
 }
 
-impl Store for Plain {
+impl Store for SingleKey {
     fn enter<'a>(
         &'a self,
         line: &'a Name,
@@ -386,7 +390,7 @@ impl Store for Plain {
             if !self.shared.notifications {
                 pending::<()>().await;
             }
-            self.shared.pubsub.wakes().wait(id).await;
+            self.shared.pubsub.waiters().wait(id).await;
             Ok(None)
         })
     }
@@ -421,8 +425,9 @@ impl Store for Plain {
 
     fn background_handle(&self) -> Arc<dyn Store> {
         let connection = Arc::new(Connection::new(Arc::clone(&self.shared.config), String::new()));
-        let (shared, asks) = (Arc::clone(&self.shared), Arc::clone(&self.asks));
-        Arc::new(Plain { shared, connection, asks })
+        let (shared, enter_connection) =
+            (Arc::clone(&self.shared), Arc::clone(&self.enter_connection));
+        Arc::new(SingleKey { shared, connection, enter_connection })
     }
 
     fn on_loss_hint(&self, _loss_hint: LossHint) {}
@@ -432,7 +437,7 @@ impl Store for Plain {
     }
 }
 
-impl fmt::Debug for Plain {
+impl fmt::Debug for SingleKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shared.address)
     }

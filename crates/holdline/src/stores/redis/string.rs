@@ -1,5 +1,6 @@
 //! The layout `?scheme=string`: a lock is a string with an expiry, under the lock's own name, as in
-//! redsync, node-redlock, redis-py's `Lock`, bsm/redislock and many others, with which it is shared.
+//! redsync, node-redlock, redis-py's `Lock`, bsm/redislock and many others, with which it is
+//! shared.
 //!
 //! The value is the ticket's id, unique to the attempt, and then the note; other libraries have
 //! values of their own. Release is compare-and-delete, renewal compare-and-extend.
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 pub(super) struct Strings {
     /// The number of the database, if the server sends keyspace notifications.
-    pub(super) tells: Option<u32>,
+    pub(super) notified_db: Option<u32>,
 }
 
 impl KeyLayout for Strings {
@@ -52,7 +53,7 @@ impl KeyLayout for Strings {
                     owner: bytes.clone(),
                     note: String::from_utf8_lossy(note).into_owned(),
                     expires_in: u64::try_from(*left).map_or(LONGEST, Duration::from_millis),
-                    sure: ours.is_some(),
+                    certain: ours.is_some(),
                 }])
             }
             _ => None,
@@ -60,10 +61,10 @@ impl KeyLayout for Strings {
     }
 
     fn channel(&self, key: &str) -> Option<String> {
-        self.tells.map(|db| format!("__keyspace@{db}__:{key}"))
+        self.notified_db.map(|db| format!("__keyspace@{db}__:{key}"))
     }
 
-    fn tells(&self) -> fn(&[u8]) -> bool {
+    fn is_notification(&self) -> fn(&[u8]) -> bool {
         |event| matches!(event, b"del" | b"expired" | b"evicted" | b"rename_from")
     }
 

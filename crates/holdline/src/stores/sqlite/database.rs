@@ -1,8 +1,8 @@
 //! The database file: finding, creating and opening it.
 //!
-//! Short-lived programs open existing databases, so that case runs no statement that writes or waits
-//! for the disk. Nor does closing: the write-ahead log stays, and is checkpointed at a close when it
-//! has grown.
+//! Short-lived programs open existing databases, so that case runs no statement that writes or
+//! waits for the disk. Nor does closing: the write-ahead log stays, and is checkpointed at a close
+//! when it has grown.
 
 use super::address::Address;
 use super::errors::{busy, explain, obstacle, refused};
@@ -35,7 +35,7 @@ pub(super) struct Site {
 
 /// An open database.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenDatabase {
     pub(super) conn: Connection,
     /// The device and inode of the file.
     inode: (u64, u64),
@@ -55,7 +55,7 @@ impl Site {
             let message = format!("{} is not a file; name a file for the locks", name.display());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        machine::learn()?;
+        machine::detect_shift()?;
         if mounted_alone(&file) {
             let message = format!(
                 "the lock database {} is mounted by itself, without the files beside it \
@@ -88,7 +88,7 @@ impl Site {
     }
 
     /// Opens the database, and creates its schema if it is new.
-    pub(super) fn open(&self) -> Result<Open> {
+    pub(super) fn open(&self) -> Result<OpenDatabase> {
         let limit = clock::now().after(self.busy_timeout);
         loop {
             match self.connect() {
@@ -100,7 +100,7 @@ impl Site {
         }
     }
 
-    fn connect(&self) -> rusqlite::Result<Result<Open>> {
+    fn connect(&self) -> rusqlite::Result<Result<OpenDatabase>> {
         let missing = |error| Ok(Err(refused("open the lock database", &self.name, error)));
         let inode = match fs::metadata(&self.file) {
             Ok(about) => (about.dev(), about.ino()),
@@ -132,12 +132,12 @@ impl Site {
         if !self.is(inode) {
             return self.connect();
         }
-        Ok(Ok(Open { conn, inode }))
+        Ok(Ok(OpenDatabase { conn, inode }))
     }
 
     /// Whether the path still leads to the file that is open. If not, other processes use the new
     /// file.
-    pub(super) fn current(&self, open: &Open) -> bool {
+    pub(super) fn current(&self, open: &OpenDatabase) -> bool {
         self.is(open.inode)
     }
 
@@ -146,7 +146,7 @@ impl Site {
     }
 
     /// Checkpoints a long write-ahead log, so that the next program opens the database fast.
-    pub(super) fn tidy(&self, open: &Open) {
+    pub(super) fn checkpoint(&self, open: &OpenDatabase) {
         let long = fs::metadata(self.beside("-wal")).is_ok_and(|log| log.len() > LOG);
         if long {
             // If other processes use it now, one of them will do it.

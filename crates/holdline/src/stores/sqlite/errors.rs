@@ -21,7 +21,7 @@ pub(super) fn busy(error: &rusqlite::Error) -> bool {
 }
 
 /// The error for a stored value that holdline cannot have written.
-pub(super) fn nonsense() -> rusqlite::Error {
+pub(super) fn corrupt_value() -> rusqlite::Error {
     let code = ffi::Error::new(ffi::SQLITE_MISMATCH);
     rusqlite::Error::SqliteFailure(code, Some("a stored value makes no sense".to_owned()))
 }

@@ -1,11 +1,11 @@
 //! The executor of transactions: on the caller's thread if possible, or else on one worker.
 //!
 //! A transaction takes 10 to 20 microseconds, less than handing it to another thread. So it runs on
-//! the caller's thread, unless the database is busy: then the worker runs it, which can wait without
-//! blocking the caller's runtime. While the worker has work queued, all writes are queued behind it,
-//! so that a leave runs after an abandoned operation on the same ticket.
+//! the caller's thread, unless the database is busy: then the worker runs it, which can wait
+//! without blocking the caller's runtime. While the worker has work queued, all writes are queued
+//! behind it, so that a leave runs after an abandoned operation on the same ticket.
 
-use super::database::{Open, Site, pause};
+use super::database::{OpenDatabase, Site, pause};
 use super::errors::{busy, explain};
 use crate::clock;
 use crate::error::Result;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug)]
 pub(super) struct Executor {
     pub(super) site: Site,
-    open: Mutex<Open>,
+    open: Mutex<OpenDatabase>,
     pending: AtomicUsize,
     /// The process that opened it: neither threads nor an open database survive a fork.
     pid: u32,
@@ -37,7 +37,7 @@ impl Executor {
     }
 
     /// Whether this is the process that opened the store, and not a forked child.
-    pub(super) fn at_home(&self) -> bool {
+    pub(super) fn in_opening_process(&self) -> bool {
         self.pid == std::process::id()
     }
 
@@ -46,21 +46,21 @@ impl Executor {
         self.pending.load(Ordering::Acquire) == 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenDatabase> {
         self.open.lock()
     }
 
     /// Runs a writing transaction now, unless it would have to wait.
-    pub(super) fn at_once<T>(
+    pub(super) fn try_write<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Option<Result<T>> {
-        if self.idle() { self.beside(work) } else { None }
+        if self.idle() { self.try_read(work) } else { None }
     }
 
     /// Runs a reading transaction now, unless it would have to wait; also while the worker waits
     /// for the write lock.
-    pub(super) fn beside<T>(
+    pub(super) fn try_read<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Option<Result<T>> {
@@ -76,7 +76,7 @@ impl Executor {
 
     /// Runs a transaction, and retries while the database is busy: until `limit`, and only while it
     /// is `wanted`.
-    pub(super) fn in_turn<T>(
+    pub(super) fn run_with_retry<T>(
         &self,
         limit: Time,
         wanted: impl Fn() -> bool,
@@ -110,7 +110,7 @@ impl Executor {
     }
 
     /// Reopens the database if the file was removed or replaced.
-    fn renew(&self, open: &mut Open) -> Result<()> {
+    fn renew(&self, open: &mut OpenDatabase) -> Result<()> {
         if !self.site.current(open) {
             *open = self.site.open()?;
         }
@@ -120,7 +120,7 @@ impl Executor {
     /// Checkpoints the log when the last handle is dropped.
     pub(super) fn close(&self) {
         if let Some(open) = self.open.try_lock() {
-            self.site.tidy(&open);
+            self.site.checkpoint(&open);
         }
     }
 }

@@ -54,7 +54,7 @@ fn read_name(name: &str) -> Option<(Process, &str)> {
 }
 
 /// Whether any liveness lock in this folder is held.
-pub(super) fn any_lit(path: &Path) -> io::Result<bool> {
+pub(super) fn any_held(path: &Path) -> io::Result<bool> {
     let liveness_dir = match LivenessDir::find(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         liveness_dir => liveness_dir?,
@@ -220,13 +220,13 @@ mod tests {
         let own_lock = liveness_dir.create_own().unwrap();
         let peer = liveness_dir.peer(own_lock.process).unwrap();
         assert!(!peer.is_free());
-        assert!(any_lit(&folder.path().join("live")).unwrap());
+        assert!(any_held(&folder.path().join("live")).unwrap());
         assert_eq!(liveness_dir.stale_locks(), (vec![], vec![]));
         let process = own_lock.process;
         drop(own_lock);
         assert!(peer.is_free());
-        assert!(!any_lit(&folder.path().join("live")).unwrap());
-        assert!(!any_lit(&folder.path().join("nowhere")).unwrap());
+        assert!(!any_held(&folder.path().join("live")).unwrap());
+        assert!(!any_held(&folder.path().join("nowhere")).unwrap());
         assert_eq!(liveness_dir.stale_locks(), (vec![process], vec![]));
         liveness_dir.clear(process);
         assert!(liveness_dir.peer(process).is_none());

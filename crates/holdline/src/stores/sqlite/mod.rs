@@ -1,7 +1,7 @@
 //! The store `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
 //!
-//! - `address` reads the URL, `database` opens the database, `schema` creates and checks its tables,
-//!   `errors` explains its errors, `machine` is the clock of its leases.
+//! - `address` reads the URL, `database` opens the database, `schema` creates and checks its
+//! tables, `errors` explains its errors, `machine` is the clock of its leases.
 //! - `rows` keeps the kernel's places in tables, `evictions` the notes about evictions, and
 //!   `operations` makes each operation a transaction.
 //! - `executor` runs transactions, on the caller's thread or on a worker.
@@ -50,7 +50,7 @@ pub struct File {
     handle: Arc<Handle>,
     /// Whether all transactions go to the worker, so that a disk that hangs does not block the
     /// caller's thread.
-    aloof: bool,
+    worker_only: bool,
 }
 
 /// The state of all clones of a store. The threads hold only the shared part, so dropping the last
@@ -96,7 +96,7 @@ impl File {
         let shared = Arc::new(Shared::open(address)?);
         let room = Arc::new(Semaphore::new(QUEUE));
         let handle = Arc::new(Handle { shared, worker: Mutex::new(None), room });
-        Ok(File { handle, aloof: false })
+        Ok(File { handle, worker_only: false })
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -109,17 +109,20 @@ impl File {
         work: impl Fn(&Shared, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
         let shared = self.shared();
-        shared.at_home()?;
-        let done =
-            if self.aloof { None } else { shared.executor.at_once(|conn| work(shared, conn)) };
+        shared.in_opening_process()?;
+        let done = if self.worker_only {
+            None
+        } else {
+            shared.executor.try_write(|conn| work(shared, conn))
+        };
         match done {
             Some(done) => Ok(shared.deliver(done?)),
-            None => self.order(work).await,
+            None => self.run_on_worker(work).await,
         }
     }
 
     /// Runs a transaction on the worker, unless its future is dropped before it begins.
-    async fn order<T: Send + 'static>(
+    async fn run_on_worker<T: Send + 'static>(
         &self,
         work: impl Fn(&Shared, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
@@ -129,8 +132,8 @@ impl File {
         let job = move |shared: &Shared| {
             let pending = shared.executor.take_up();
             let wanted = || !reply.is_closed();
-            let done =
-                wanted().then(|| shared.executor.in_turn(limit, wanted, |conn| work(shared, conn)));
+            let done = wanted()
+                .then(|| shared.executor.run_with_retry(limit, wanted, |conn| work(shared, conn)));
             drop((pending, room)); // before the reply: the next operation need not come here
             if let Some(done) = done {
                 let _ = reply.send(done.map(|done| shared.deliver(done)));
@@ -140,7 +143,7 @@ impl File {
         answer.await.unwrap_or_else(|_| Err(self.handle.no_worker("it has ended")))
     }
 
-    async fn stand(
+    async fn try_enter(
         &self,
         line: &Name,
         ticket: &Ticket,
@@ -168,13 +171,13 @@ impl File {
         // The monitor is needed only if the ticket has to wait, so it is tried without first.
         let quick =
             if how == Enter::Queue && !self.shared().has_monitor() { Enter::Try } else { how };
-        let mut entered = self.stand(line, ticket, note, quick).await?;
+        let mut entered = self.try_enter(line, ticket, note, quick).await?;
         let refused = matches!(entered.outcome, Ok(Standing::Waiting { seq: None, .. }));
         if refused && how == Enter::Queue {
             self.shared().try_start_monitor();
-            entered = self.stand(line, ticket, note, how).await?;
+            entered = self.try_enter(line, ticket, note, how).await?;
         } else if refused && self.remove_dead(&entered.blockers).await? {
-            entered = self.stand(line, ticket, note, how).await?;
+            entered = self.try_enter(line, ticket, note, how).await?;
         }
         match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
             Standing::Admitted(seq) => {
@@ -185,7 +188,7 @@ impl File {
                 Ok(Standing::Admitted(seq))
             }
             Standing::Waiting { seq: Some(seq), again } => {
-                let again = if self.shared().hears() { again } else { again.min(LOOK_AGAIN) };
+                let again = if self.shared().has_inbox() { again } else { again.min(LOOK_AGAIN) };
                 Ok(Standing::Waiting { seq: Some(seq), again })
             }
             other => Ok(other),
@@ -204,14 +207,14 @@ impl File {
     }
 
     async fn wait(&self, line: &Name, id: TicketId) -> Result<()> {
-        let post = self.shared().register_wait(line, id)?;
+        let entry = self.shared().register_wait(line, id)?;
         let outlook = {
             let line = line.clone();
             self.ask(move |_, conn| operations::outlook(conn, &line, id)).await?
         };
         if let Outlook::Waits(processes) = outlook {
-            post.watch(processes);
-            self.shared().wakes.wait(id).await;
+            entry.watch(processes);
+            self.shared().waiters.wait(id).await;
         }
         Ok(())
     }
@@ -284,26 +287,30 @@ impl Store for File {
         let line = line.clone();
         Box::pin(async move {
             let shared = self.shared();
-            shared.at_home()?;
+            shared.in_opening_process()?;
             // Not behind the worker, which may be waiting for the write lock.
             let done = shared
                 .executor
-                .beside(|conn| operations::snapshot(conn, &line, &mut shared.living()));
+                .try_read(|conn| operations::snapshot(conn, &line, &mut shared.liveness_check()));
             if let Some(done) = done {
                 return Ok(done?.value);
             }
-            self.order(move |shared, conn| operations::snapshot(conn, &line, &mut shared.living()))
-                .await
+            self.run_on_worker(move |shared, conn| {
+                operations::snapshot(conn, &line, &mut shared.liveness_check())
+            })
+            .await
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
         let prefix = prefix.to_owned();
         Box::pin(async move {
-            self.shared().at_home()?;
+            self.shared().in_opening_process()?;
             // There may be very many locks: too long for the caller's thread.
-            self.order(move |shared, conn| operations::list(conn, &prefix, &mut shared.living()))
-                .await
+            self.run_on_worker(move |shared, conn| {
+                operations::list(conn, &prefix, &mut shared.liveness_check())
+            })
+            .await
         })
     }
 
@@ -331,7 +338,7 @@ impl Store for File {
     fn background_handle(&self) -> Arc<dyn Store> {
         // It shares the connection: one that is stuck waits for the write lock, as another would.
         // But a disk that hangs must not block the renewer, which renews other stores' locks too.
-        Arc::new(File { aloof: true, ..self.clone() })
+        Arc::new(File { worker_only: true, ..self.clone() })
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

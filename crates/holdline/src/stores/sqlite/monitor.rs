@@ -5,7 +5,7 @@
 //! removed, which admits and wakes the next.
 
 use super::liveness::{LivenessDir, PeerLock};
-use super::operations::News;
+use super::operations::NoticeKind;
 use super::rows::Process;
 use crate::clock;
 use crate::names::Name;
@@ -40,8 +40,8 @@ pub(super) struct Monitor {
 
 #[derive(Debug, Default)]
 struct State {
-    posts: HashMap<TicketId, WaitEntry>,
-    sights: HashMap<Process, Watched>,
+    entries: HashMap<TicketId, WaitEntry>,
+    watched: HashMap<Process, Watched>,
     asleep: bool,
     closed: bool,
 }
@@ -60,7 +60,7 @@ struct WaitEntry {
 #[derive(Debug)]
 struct Watched {
     peer: PeerLock,
-    posts: usize,
+    entries: usize,
 }
 
 /// The result of a check of the liveness locks.
@@ -75,9 +75,9 @@ pub(super) struct Findings {
 /// The callbacks of the monitor's thread.
 pub(super) trait MonitorHandler {
     /// A process sent a notice about tickets.
-    fn heard(&self, news: News, ids: &mut dyn Iterator<Item = TicketId>);
+    fn on_notice(&self, kind: NoticeKind, ids: &mut dyn Iterator<Item = TicketId>);
     /// A check found dead processes, or tickets to look up again.
-    fn found(&self, monitor: &Monitor, findings: Findings);
+    fn on_findings(&self, monitor: &Monitor, findings: Findings);
 }
 
 impl Monitor {
@@ -99,32 +99,32 @@ impl Monitor {
     }
 
     /// Whether other processes can wake the waiters of this one.
-    pub(super) fn hears(&self) -> bool {
+    pub(super) fn has_inbox(&self) -> bool {
         self.inbox.is_some()
     }
 
     /// Registers a wait for a ticket.
     pub(super) fn register_wait(&self, line: &Name, id: TicketId) {
         let mut state = self.state();
-        let post = state.posts.entry(id).or_insert_with(|| WaitEntry {
+        let entry = state.entries.entry(id).or_insert_with(|| WaitEntry {
             line: line.clone(),
             waiters: 0,
             watching: Vec::new(),
             stale: false,
         });
-        post.waiters += 1;
+        entry.waiters += 1;
         self.wake_up(&mut state);
     }
 
     /// Ends a wait for a ticket.
     pub(super) fn unregister(&self, id: TicketId) {
         let mut state = self.state();
-        let Some(post) = state.posts.get_mut(&id) else { return };
-        post.waiters -= 1;
-        if post.waiters == 0
-            && let Some(post) = state.posts.remove(&id)
+        let Some(entry) = state.entries.get_mut(&id) else { return };
+        entry.waiters -= 1;
+        if entry.waiters == 0
+            && let Some(entry) = state.entries.remove(&id)
         {
-            state.unwatch(&post.watching);
+            state.unwatch(&entry.watching);
         }
     }
 
@@ -132,22 +132,22 @@ impl Monitor {
     pub(super) fn watch(&self, id: TicketId, processes: Vec<Process>) {
         let mut state = self.state();
         let state = &mut *state;
-        let Some(post) = state.posts.get_mut(&id) else { return };
-        let before = mem::replace(&mut post.watching, processes);
-        for process in &post.watching {
-            if let Some(watched) = state.sights.get_mut(process) {
-                watched.posts += 1;
+        let Some(entry) = state.entries.get_mut(&id) else { return };
+        let before = mem::replace(&mut entry.watching, processes);
+        for process in &entry.watching {
+            if let Some(watched) = state.watched.get_mut(process) {
+                watched.entries += 1;
             } else if let Some(peer) = self.liveness_dir.peer(*process) {
-                state.sights.insert(*process, Watched { peer, posts: 1 });
+                state.watched.insert(*process, Watched { peer, entries: 1 });
             }
         }
         state.unwatch(&before);
     }
 
     /// Marks the processes watched for a ticket as out of date.
-    pub(super) fn doubt(&self, id: TicketId) {
-        if let Some(post) = self.state().posts.get_mut(&id) {
-            post.stale = true;
+    pub(super) fn mark_stale(&self, id: TicketId) {
+        if let Some(entry) = self.state().entries.get_mut(&id) {
+            entry.stale = true;
         }
     }
 
@@ -177,10 +177,10 @@ impl Monitor {
                 continue;
             }
             next = now.after(TICK);
-            let (findings, anybody) = self.look_around();
+            let (findings, anybody) = self.check_locks();
             idle = if anybody { 0 } else { idle + 1 };
             if !findings.dead.is_empty() || !findings.stale.is_empty() {
-                handler.found(self, findings);
+                handler.on_findings(self, findings);
             }
         }
     }
@@ -191,7 +191,7 @@ impl Monitor {
         if state.closed {
             return None;
         }
-        state.asleep = idle >= IDLE_TICKS && state.posts.is_empty();
+        state.asleep = idle >= IDLE_TICKS && state.entries.is_empty();
         Some(if state.asleep { Time::NEVER } else { next })
     }
 
@@ -207,49 +207,51 @@ impl Monitor {
         while self.wakeup.1.recv(buffer).is_ok() {}
         while let Ok(length) = inbox.recv(buffer) {
             if let Some((&kind, ids)) = buffer[..length].split_first()
-                && let Some(news) = read_kind(kind)
+                && let Some(kind) = kind_of(kind)
             {
                 let (ids, _) = ids.as_chunks();
-                handler.heard(news, &mut ids.iter().map(|id| TicketId(u128::from_be_bytes(*id))));
+                handler
+                    .on_notice(kind, &mut ids.iter().map(|id| TicketId(u128::from_be_bytes(*id))));
             }
         }
     }
 
-    fn look_around(&self) -> (Findings, bool) {
+    fn check_locks(&self) -> (Findings, bool) {
         let mut state = self.state();
         let state = &mut *state;
-        let sights = &mut state.sights;
-        let dead: Vec<Process> = sights
+        let watched = &mut state.watched;
+        let dead: Vec<Process> = watched
             .extract_if(|_, watched| watched.peer.is_free())
             .map(|(process, _)| process)
             .collect();
         let mut stale = Vec::new();
-        for (id, post) in &mut state.posts {
-            if mem::take(&mut post.stale) || post.watching.iter().any(|one| dead.contains(one)) {
-                stale.push((post.line.clone(), *id));
+        for (id, entry) in &mut state.entries {
+            if mem::take(&mut entry.stale) || entry.watching.iter().any(|one| dead.contains(one)) {
+                stale.push((entry.line.clone(), *id));
             }
         }
-        (Findings { dead, stale }, !state.posts.is_empty())
+        (Findings { dead, stale }, !state.entries.is_empty())
     }
 }
 
 impl State {
     fn unwatch(&mut self, processes: &[Process]) {
         for process in processes {
-            if let Some(watched) = self.sights.get_mut(process) {
-                watched.posts -= 1;
-                if watched.posts == 0 {
-                    self.sights.remove(process);
+            if let Some(watched) = self.watched.get_mut(process) {
+                watched.entries -= 1;
+                if watched.entries == 0 {
+                    self.watched.remove(process);
                 }
             }
         }
     }
 }
 
-const KINDS: [(u8, News); 3] = [(b'a', News::Admitted), (b'f', News::First), (b'e', News::Evicted)];
+const KINDS: [(u8, NoticeKind); 3] =
+    [(b'a', NoticeKind::Admitted), (b'f', NoticeKind::First), (b'e', NoticeKind::Evicted)];
 
-fn read_kind(kind: u8) -> Option<News> {
-    KINDS.iter().find(|(byte, _)| *byte == kind).map(|(_, news)| *news)
+fn kind_of(kind: u8) -> Option<NoticeKind> {
+    KINDS.iter().find(|(byte, _)| *byte == kind).map(|(_, kind)| *kind)
 }
 
 /// Sends a notice to a process. If that fails, its waiters poll the database a little later.
@@ -257,11 +259,11 @@ pub(super) fn send(
     outbox: &UnixDatagram,
     liveness_dir: &LivenessDir,
     to: Process,
-    news: News,
+    kind: NoticeKind,
     ids: &[TicketId],
 ) -> io::Result<()> {
     let address = liveness_dir.socket(to);
-    let kind = KINDS.iter().find(|(_, one)| *one == news).map_or(0, |(byte, _)| *byte);
+    let kind = KINDS.iter().find(|(_, one)| *one == kind).map_or(0, |(byte, _)| *byte);
     for ids in ids.chunks(BATCH) {
         let mut message = Vec::with_capacity(1 + 16 * ids.len());
         message.push(kind);

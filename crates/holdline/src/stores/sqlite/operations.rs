@@ -1,6 +1,6 @@
 //! The operations, each one transaction: the kernel's line over the rows, and the notices to send.
 
-use super::errors::nonsense;
+use super::errors::corrupt_value;
 use super::rows::{self, Owner, Process, Rows, column, number};
 use super::{evictions, machine};
 use crate::clock;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The kinds of notice that a process gets about a ticket of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum NoticeKind {
     /// It was admitted.
     Admitted,
     /// It is now the first that waits.
@@ -27,7 +27,7 @@ pub(super) enum News {
 pub(super) struct Notice {
     pub(super) process: Process,
     pub(super) id: TicketId,
-    pub(super) news: News,
+    pub(super) kind: NoticeKind,
 }
 
 /// The result of a transaction, and the notices to send.
@@ -121,7 +121,11 @@ fn on<T>(
     let mut head = before;
     let mut rows = Rows::new(conn, name, &head, hint);
     let mut wake = |place: &Place<Owner>| {
-        notices.push(Notice { process: place.data.process, id: place.id, news: News::Admitted });
+        notices.push(Notice {
+            process: place.data.process,
+            id: place.id,
+            kind: NoticeKind::Admitted,
+        });
     };
     let mut line = Line {
         head: &mut head,
@@ -135,7 +139,7 @@ fn on<T>(
         return Ok(value);
     }
     if !rows::fits_together(&head) {
-        return Err(nonsense());
+        return Err(corrupt_value());
     }
     if head.front != before.front && before.front != Seq::END && head.front != Seq::END {
         notices.extend(first(conn, name, &head)?);
@@ -151,7 +155,11 @@ fn on<T>(
 fn first(conn: &Connection, name: &str, head: &Head) -> Result<Option<Notice>> {
     use holdline_kernel::Places;
     let first = Rows::new(conn, name, head, None).first_from(head.front)?;
-    Ok(first.map(|place| Notice { process: place.data.process, id: place.id, news: News::First }))
+    Ok(first.map(|place| Notice {
+        process: place.data.process,
+        id: place.id,
+        kind: NoticeKind::First,
+    }))
 }
 
 /// Takes, keeps or renews a place.
@@ -199,7 +207,7 @@ pub(super) fn evict(
         })?;
         if let (Some(_), Some(place)) = (token, owner) {
             evictions::keep(conn, line.as_str(), id, note)?;
-            notices.push(Notice { process: place.data.process, id, news: News::Evicted });
+            notices.push(Notice { process: place.data.process, id, kind: NoticeKind::Evicted });
         }
         Ok(token)
     })
@@ -265,7 +273,7 @@ fn before(conn: &Connection, name: &str, head: &Head, until: Seq) -> Result<Vec<
 pub(super) fn snapshot(
     conn: &Connection,
     line: &Name,
-    lives: &mut dyn FnMut(Process) -> bool,
+    is_alive: &mut dyn FnMut(Process) -> bool,
 ) -> Result<Done<QueueSnapshot>> {
     const ALL: &str =
         "SELECT seq, id, weight, expires, process, note FROM place WHERE name = ?1 ORDER BY seq";
@@ -285,9 +293,9 @@ pub(super) fn snapshot(
             let weight: u32 = row.get(2)?;
             seen += 1;
             if !rows::belongs(&head, seq, weight) {
-                return Err(nonsense());
+                return Err(corrupt_value());
             }
-            if expires <= now || !lives(rows::process(row, 4)?) {
+            if expires <= now || !is_alive(rows::process(row, 4)?) {
                 continue;
             }
             // Dead and lapsed places may still count in the head's front, so the rule is applied
@@ -304,7 +312,7 @@ pub(super) fn snapshot(
             });
         }
         if seen != head.count {
-            return Err(nonsense());
+            return Err(corrupt_value());
         }
         let capacity = if places.is_empty() { 0 } else { head.capacity };
         Ok(QueueSnapshot { capacity, places, evictions })
@@ -315,7 +323,7 @@ pub(super) fn snapshot(
 pub(super) fn list(
     conn: &Connection,
     prefix: &str,
-    lives: &mut dyn FnMut(Process) -> bool,
+    is_alive: &mut dyn FnMut(Process) -> bool,
 ) -> Result<Done<Vec<Name>>> {
     const NAMES: &str = "SELECT name, count FROM line WHERE name >= ?1 ORDER BY name";
     const OWNERS: &str = "SELECT process FROM place WHERE name = ?1 AND expires > ?2 ORDER BY seq";
@@ -335,8 +343,8 @@ pub(super) fn list(
             let mut owners = conn.prepare_cached(OWNERS)?;
             let mut owners = owners.query(params![name, column(now.0)])?;
             while let Some(owner) = owners.next()? {
-                if lives(rows::process(owner, 0)?) {
-                    names.push(Name::new(name).map_err(|_| nonsense())?);
+                if is_alive(rows::process(owner, 0)?) {
+                    names.push(Name::new(name).map_err(|_| corrupt_value())?);
                     break;
                 }
             }

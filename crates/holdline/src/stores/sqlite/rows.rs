@@ -4,10 +4,10 @@
 //! stands there, because places leave and none is put in between. So those are found by looking
 //! through 16 rows, and only the others are in the indexes: a short line costs no index.
 //!
-//! Values are checked before the kernel uses them: numbers that do not fit together were not written
-//! by holdline, and fail the operation.
+//! Values are checked before the kernel uses them: numbers that do not fit together were not
+//! written by holdline, and fail the operation.
 
-use super::errors::nonsense;
+use super::errors::corrupt_value;
 use crate::store::{Seq, TicketId};
 use holdline_kernel::{Head, Place, Places, Time};
 use rusqlite::types::ValueRef;
@@ -100,7 +100,7 @@ pub(super) fn head(conn: &Connection, name: &str) -> Result<Option<Head>> {
             front: Seq(number(row, 4)?),
             due: Time(number(row, 5)?),
         };
-        if fits_together(&head) { Ok(head) } else { Err(nonsense()) }
+        if fits_together(&head) { Ok(head) } else { Err(corrupt_value()) }
     };
     conn.prepare_cached(HEAD)?.query_row([name], read).optional()
 }
@@ -124,7 +124,7 @@ pub(super) fn belongs(head: &Head, seq: Seq, weight: u32) -> bool {
 
 /// Fails unless one row was changed.
 fn one(changed: usize) -> Result<()> {
-    if changed == 1 { Ok(()) } else { Err(nonsense()) }
+    if changed == 1 { Ok(()) } else { Err(corrupt_value()) }
 }
 
 /// Writes the head of a line; `known` if the line has a row.
@@ -174,7 +174,7 @@ impl<'a> Rows<'a> {
     }
 
     fn checked(&self, place: Place<Owner>) -> Result<Place<Owner>> {
-        if belongs(&self.head, place.seq, place.weight) { Ok(place) } else { Err(nonsense()) }
+        if belongs(&self.head, place.seq, place.weight) { Ok(place) } else { Err(corrupt_value()) }
     }
 
     fn query(&self, sql: &str, key: impl rusqlite::Params) -> Result<Option<Place<Owner>>> {
@@ -196,7 +196,7 @@ impl<'a> Rows<'a> {
                 return self.checked(place(row)?).map(Some);
             }
         }
-        if seen == self.head.count.min(NEAR) { Ok(None) } else { Err(nonsense()) }
+        if seen == self.head.count.min(NEAR) { Ok(None) } else { Err(corrupt_value()) }
     }
 
     /// Remembers the place that was looked up, in case it is removed.
@@ -266,12 +266,12 @@ impl Places for Rows<'_> {
 
     fn remove(&mut self, seq: Seq) -> Result<()> {
         let weight = self.looked_up.take().filter(|(at, _)| *at == seq).map(|(_, weight)| weight);
-        let weight = weight.ok_or_else(nonsense)?;
+        let weight = weight.ok_or_else(corrupt_value)?;
         if seq < self.head.front {
             let left = self.head.held.checked_sub(weight.into());
-            self.head.held = left.ok_or_else(nonsense)?;
+            self.head.held = left.ok_or_else(corrupt_value)?;
         }
-        self.head.count = self.head.count.checked_sub(1).ok_or_else(nonsense)?;
+        self.head.count = self.head.count.checked_sub(1).ok_or_else(corrupt_value)?;
         one(self.conn.prepare_cached(REMOVE)?.execute(params![self.name, column(seq.0)])?)
     }
 

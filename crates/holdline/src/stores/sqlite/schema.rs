@@ -2,7 +2,7 @@
 
 use super::database::Site;
 use super::errors::refused;
-use super::liveness::any_lit;
+use super::liveness::any_held;
 use super::machine;
 use crate::error::{Error, ErrorKind, Result};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -73,7 +73,8 @@ fn extend(conn: &Connection) -> rusqlite::Result<()> {
     txn.commit()
 }
 
-/// The `application_id` and `user_version`, read at one instant: another process may be setting both.
+/// The `application_id` and `user_version`, read at one instant: another process may be setting
+/// both.
 fn marks(conn: &Connection) -> rusqlite::Result<(i32, i32)> {
     let read = |pragma| conn.pragma_query_value(None, pragma, |row| row.get(0));
     let instant = if conn.is_autocommit() { Some(conn.unchecked_transaction()?) } else { None };
@@ -96,7 +97,7 @@ fn stored_boot(conn: &Connection) -> rusqlite::Result<String> {
 /// liveness lock is held, the places are of this boot.
 fn purge(site: &Site, conn: &Connection, boot: &str) -> rusqlite::Result<Result<()>> {
     let txn = begin(conn)?;
-    match any_lit(&site.live()) {
+    match any_held(&site.live()) {
         Ok(true) => return Ok(Ok(())),
         Ok(false) => {}
         Err(error) => return Ok(Err(refused("look for living processes in", &site.live(), error))),

@@ -7,7 +7,7 @@ use super::errors::refused;
 use super::executor::Executor;
 use super::liveness::{LivenessDir, OwnLock};
 use super::monitor::{self, Findings, Monitor, MonitorHandler};
-use super::operations::{self, Done, Entered, News, Notice, Outlook};
+use super::operations::{self, Done, Entered, Notice, NoticeKind, Outlook};
 use super::rows::Process;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -24,7 +24,7 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 /// An open file store.
 pub(super) struct Shared {
     pub(super) executor: Executor,
-    pub(super) wakes: Waiters,
+    pub(super) waiters: Waiters,
     pub(super) loss_hint: OnceLock<LossHint>,
     process_state: Mutex<ProcessState>,
 }
@@ -49,15 +49,15 @@ impl Shared {
         let process_state = Mutex::default();
         Ok(Shared {
             executor,
-            wakes: Waiters::default(),
+            waiters: Waiters::default(),
             loss_hint: OnceLock::new(),
             process_state,
         })
     }
 
     /// Refuses calls in a forked child of the process that opened the store.
-    pub(super) fn at_home(&self) -> Result<()> {
-        if self.executor.at_home() {
+    pub(super) fn in_opening_process(&self) -> Result<()> {
+        if self.executor.in_opening_process() {
             return Ok(());
         }
         let message = format!(
@@ -104,8 +104,8 @@ impl Shared {
         Ok(process)
     }
 
-    /// Creates the liveness lock of this process, perhaps in place of one that was removed; then the
-    /// folder may be new too, and the monitor is restarted.
+    /// Creates the liveness lock of this process, perhaps in place of one that was removed; then
+    /// the folder may be new too, and the monitor is restarted.
     fn create_own(&self) -> io::Result<Process> {
         let mut process_state = self.process_state();
         if let Some(monitor) = process_state.monitor.take() {
@@ -130,8 +130,8 @@ impl Shared {
     }
 
     /// Whether other processes can wake the waiters of this one.
-    pub(super) fn hears(&self) -> bool {
-        self.monitor().is_some_and(|monitor| monitor.hears())
+    pub(super) fn has_inbox(&self) -> bool {
+        self.monitor().is_some_and(|monitor| monitor.has_inbox())
     }
 
     /// Starts the monitor if possible. Without it, waiters poll.
@@ -166,10 +166,10 @@ impl Shared {
     }
 
     /// Registers a wait for a ticket, until the result is dropped.
-    pub(super) fn register_wait(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<WaitEntry> {
+    pub(super) fn register_wait(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<Wait> {
         let monitor = self.start_monitor()?;
         monitor.register_wait(line, id);
-        Ok(WaitEntry { monitor, id })
+        Ok(Wait { monitor, id })
     }
 
     /// Records whether a ticket may have a place.
@@ -202,7 +202,7 @@ impl Shared {
     }
 
     /// A function that says whether a process is alive, and checks each process once.
-    pub(super) fn living(&self) -> impl FnMut(Process) -> bool {
+    pub(super) fn liveness_check(&self) -> impl FnMut(Process) -> bool {
         let (liveness_dir, own) = {
             let process_state = self.process_state();
             (
@@ -237,17 +237,17 @@ impl Shared {
 
     fn tell(&self, notices: &mut [Notice]) {
         let own = self.process_state().own_lock.as_ref().map(|own_lock| own_lock.process);
-        notices.sort_by_key(|notice| (notice.process, notice.news as u8));
-        for same in notices.chunk_by(|a, b| (a.process, a.news) == (b.process, b.news)) {
-            let (to, news) = (same[0].process, same[0].news);
+        notices.sort_by_key(|notice| (notice.process, notice.kind as u8));
+        for same in notices.chunk_by(|a, b| (a.process, a.kind) == (b.process, b.kind)) {
+            let (to, kind) = (same[0].process, same[0].kind);
             if Some(to) == own {
-                self.heard(news, &mut same.iter().map(|notice| notice.id));
+                self.on_notice(kind, &mut same.iter().map(|notice| notice.id));
                 continue;
             }
             let ids: Vec<TicketId> = same.iter().map(|notice| notice.id).collect();
             let sent = self.liveness_dir().and_then(|liveness_dir| {
                 let outbox = self.outbox()?;
-                monitor::send(&outbox, &liveness_dir, to, news, &ids)
+                monitor::send(&outbox, &liveness_dir, to, kind, &ids)
             });
             if let Err(error) = sent {
                 // It may be dead, or have no socket; if it waits, it polls.
@@ -278,7 +278,8 @@ impl Shared {
         if stale.is_empty() {
             return;
         }
-        let Ok(owners) = self.executor.in_turn(self.executor.limit(), || true, operations::owners)
+        let Ok(owners) =
+            self.executor.run_with_retry(self.executor.limit(), || true, operations::owners)
         else {
             return;
         };
@@ -296,7 +297,7 @@ impl Shared {
     fn remove_places_of(&self, process: Process) -> bool {
         loop {
             let limit = self.executor.limit();
-            match self.executor.in_turn(
+            match self.executor.run_with_retry(
                 limit,
                 || true,
                 |conn| operations::remove_places_of(conn, process),
@@ -315,18 +316,18 @@ impl Shared {
     }
 
     /// Reads again which processes a waiting ticket has to watch.
-    fn look_ahead(&self, monitor: &Monitor, line: &Name, id: TicketId) {
+    fn update_watched(&self, monitor: &Monitor, line: &Name, id: TicketId) {
         let outlook = |conn: &Connection| operations::outlook(conn, line, id);
-        match self.executor.in_turn(self.executor.limit(), || true, outlook) {
+        match self.executor.run_with_retry(self.executor.limit(), || true, outlook) {
             Ok(Done { value: Outlook::Waits(processes), .. }) => monitor.watch(id, processes),
-            Ok(Done { value: Outlook::Decided, .. }) => self.wakes.wake(id),
-            Err(_) => monitor.doubt(id),
+            Ok(Done { value: Outlook::Decided, .. }) => self.waiters.wake(id),
+            Err(_) => monitor.mark_stale(id),
         }
     }
 
     /// Ends the monitor and removes this process's files when the last handle is dropped.
     pub(super) fn close(&self) {
-        if !self.executor.at_home() {
+        if !self.executor.in_opening_process() {
             return; // a forked child: the files are its parent's
         }
         let mut process_state = self.process_state();
@@ -349,14 +350,14 @@ impl Shared {
 }
 
 impl MonitorHandler for Shared {
-    fn heard(&self, news: News, ids: &mut dyn Iterator<Item = TicketId>) {
-        let monitor = if news == News::First { self.monitor() } else { None };
+    fn on_notice(&self, kind: NoticeKind, ids: &mut dyn Iterator<Item = TicketId>) {
+        let monitor = if kind == NoticeKind::First { self.monitor() } else { None };
         for id in ids {
-            match news {
-                News::Admitted => self.wakes.wake(id),
-                News::First => monitor.iter().for_each(|monitor| monitor.doubt(id)),
-                News::Evicted => {
-                    self.wakes.wake(id);
+            match kind {
+                NoticeKind::Admitted => self.waiters.wake(id),
+                NoticeKind::First => monitor.iter().for_each(|monitor| monitor.mark_stale(id)),
+                NoticeKind::Evicted => {
+                    self.waiters.wake(id);
                     if let Some(loss_hint) = self.loss_hint.get() {
                         loss_hint(id);
                     }
@@ -365,33 +366,33 @@ impl MonitorHandler for Shared {
         }
     }
 
-    fn found(&self, monitor: &Monitor, findings: Findings) {
+    fn on_findings(&self, monitor: &Monitor, findings: Findings) {
         for process in findings.dead {
             if self.remove_places_of(process) {
                 self.clear(process);
             }
         }
         for (line, id) in findings.stale {
-            self.look_ahead(monitor, &line, id);
+            self.update_watched(monitor, &line, id);
         }
     }
 }
 
 /// A registered wait, which ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct WaitEntry {
+pub(super) struct Wait {
     monitor: Arc<Monitor>,
     id: TicketId,
 }
 
-impl WaitEntry {
+impl Wait {
     /// Sets the processes to watch.
     pub(super) fn watch(&self, processes: Vec<Process>) {
         self.monitor.watch(self.id, processes);
     }
 }
 
-impl Drop for WaitEntry {
+impl Drop for Wait {
     fn drop(&mut self) {
         self.monitor.unregister(self.id);
     }

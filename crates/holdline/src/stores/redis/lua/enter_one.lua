@@ -1,18 +1,21 @@
 -- Takes, keeps or renews a place, and returns its standing. One round trip. Its head is
 -- enter_head.lua or, in a batch, batch_head.lua.
 --
--- line: the line's key. wants: numbers, packed. tail: the ticket's id, then 'channel note'. `how` is
+-- line: the line's key. wants: numbers, packed. tail: the ticket's id, then 'channel note'. `how`
+-- is
 -- -1 to try, -2 to queue, else the seq to keep. Returns seq if admitted; {1, seq or 0, time until a
 -- place lapses, or -1} waiting; {2} lost; {3, capacity} the line has another; {4} the weight was
 -- raised; {5} no tokens left.
 --
--- This first part handles a line that is empty or of one place, as nearly every line is. Such a line
--- is one string: packed numbers, of which the first is the kind (1 one place, 2 many, 3 a few), then
--- the tail. An empty line has a place that has lapsed. Times are the server's, in microseconds; all numbers are
--- doubles, exact to 2^53. `till` says how long the key is kept; it is kept for `idle` after all of
--- its times or, if that saves a step, for half as long. The rule is the kernel's line.rs.
+-- This first part handles a line that is empty or of one place, as nearly every line is. Such a
+-- line is one string: packed numbers, of which the first is the kind (1 one place, 2 many, 3 a
+-- few), then the tail. An empty line has a place that has lapsed. Times are the server's, in
+-- microseconds; all numbers are doubles, exact to 2^53. `till` says how long the key is kept; it is
+-- kept for `idle` after all of its times or, if that saves a step, for half as long. The rule is
+-- the kernel's line.rs.
 local MOST = 9007199254740991
-local weight, wanted, lease, wait_lease, token_count, how, idle, min_token = struct.unpack('<dddddddd', wants)
+local weight, wanted, lease, wait_lease, token_count, how, idle, min_token =
+  struct.unpack('<dddddddd', wants)
 -- A renewal must be possible when the server is out of memory. It then refuses a script's writes
 -- unless an earlier one needed no memory; GETEX, though it only reads, counts as such a write.
 local head = call(how >= 0 and 'GETEX' or 'GET', line)

@@ -2,10 +2,10 @@
 --
 -- line: the line's key. id: the ticket's. rest: the time in ms to keep an idle line. barred_for: if
 -- given, how long to bar the ticket. reply_order_channel: a channel of the caller's, or empty: see
--- queue.lua. Returns 1 if there was a place, else 0. This first part handles a line of one place, see
--- enter_one.lua; and the first of a few, see queue.lua, when that admits the second and no other: the
--- handover of a mutex. The general code does the same, but takes three times as long, and a waiter
--- waits for it.
+-- queue.lua. Returns 1 if there was a place, else 0. This first part handles a line of one place,
+-- see enter_one.lua; and the first of a few, see queue.lua, when that admits the second and no
+-- other: the handover of a mutex. The general code does the same, but takes three times as long,
+-- and a waiter waits for it.
 local head = call('GETEX', line)
 local idle = rest * 1000
 local kind, last, bar, capacity, held, seq, expires, due, till = 1, 0, 0, 0, 0, 0, 0, 0, 0

@@ -2,15 +2,15 @@
 -- names, and every step, are those of the kernel's line.rs. Defined above: line, call, id, idle,
 -- reply_order_channel, head, now, kind, and the numbers of a line of one place.
 --
--- A few places are kept in the line's string, behind its head, in their order (kind 3): a handover is
--- then one read and one write. They are written at the end, by `save`; and as a line of one place
--- when only one is left.
+-- A few places are kept in the line's string, behind its head, in their order (kind 3): a handover
+-- is then one read and one write. They are written at the end, by `save`; and as a line of one
+-- place when only one is left.
 --
 -- More places are in keys of their own (kind 2), until the line is empty again, and the string then
 -- has only the head. Hash `places` has a field for every ticket: 'weight seq expires channel note'.
--- The indexes are rebuilt from it if they are lost: `order` sorts the places by seq, `expiry` by when
--- they lapse. `barred` has the tickets that must not enter any more (see leave.lua), sorted by the end
--- of that. All keys begin with KEYS[1] and share its slot; they are not listed in KEYS,
+-- The indexes are rebuilt from it if they are lost: `order` sorts the places by seq, `expiry` by
+-- when they lapse. `barred` has the tickets that must not enter any more (see leave.lua), sorted by
+-- the end of that. All keys begin with KEYS[1] and share its slot; they are not listed in KEYS,
 -- because a cluster that moves a slot refuses commands on keys that do not exist, and most lines
 -- have only the one.
 if kind ~= 1 and kind ~= 2 and kind ~= 3 then
@@ -58,8 +58,8 @@ local function channel_of(place)
   return string.match(place.words, '^(%S+) ')
 end
 
--- When the keys may expire: `idle` after every lease, and after the clock has passed the last token,
--- so that tokens go on rising.
+-- When the keys may expire: `idle` after every lease, and after the clock has passed the last
+-- token, so that tokens go on rising.
 local function horizon()
   return math.max(now, far, last, bar) + idle
 end
@@ -103,8 +103,8 @@ local function rebuild()
   outlive()
 end
 
--- Moves the front past the places that fit now, and collects their notices; the caller's own place is
--- in its reply.
+-- Moves the front past the places that fit now, and collects their notices; the caller's own place
+-- is in its reply.
 local function advance(asker)
   while front ~= NEVER do
     local next = from(front)
@@ -230,8 +230,8 @@ local function save()
   call('SET', line, text, 'PX', life(horizon()))
 end
 
--- Notifies each process of its places that were admitted, by ticket and number. If publishing is not
--- allowed, the waiters poll.
+-- Notifies each process of its places that were admitted, by ticket and number. If publishing is
+-- not allowed, the waiters poll.
 --
 -- After the call a server writes its output to the connections in the reverse of the order in which
 -- output was first added. The caller's connection, whose reply is added last, would be first, and
