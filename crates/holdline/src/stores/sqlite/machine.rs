@@ -97,8 +97,8 @@ mod tests {
         let text = "monotonic  0 0\nboottime  -10 500000000\n";
         assert_eq!(parse_shift(text), Some(-9_500_000_000));
         assert_eq!(parse_shift("1 0 0\n7 3 0\n"), Some(3_000_000_000));
-        for corrupt_value in ["", "boottime", "boottime x 0", "boottime 1", "monotonic 1 1"] {
-            assert_eq!(parse_shift(corrupt_value), None, "{nonsense}");
+        for text in ["", "boottime", "boottime x 0", "boottime 1", "monotonic 1 1"] {
+            assert_eq!(parse_shift(text), None, "{text}");
         }
     }
 
