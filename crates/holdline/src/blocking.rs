@@ -96,7 +96,7 @@ impl Client {
         Election::new(recipes::Election::new(&self.0, name))
     }
 
-    /// Who holds a lock, and who waits for it.
+    /// The holders and waiters of a lock.
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<LockInfo> {
         wait(self.0.inspect(name))
     }
@@ -315,7 +315,7 @@ impl Election {
         wait(self.0.campaign(value)).map(BlockingLeader)
     }
 
-    /// Who leads now, if anybody does.
+    /// The present leader, if there is one.
     pub fn leader(&self) -> Result<Option<Leadership>> {
         wait(self.0.leader())
     }

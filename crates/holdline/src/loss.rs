@@ -1,7 +1,7 @@
 //! The cause of a loss, as data.
 
 use crate::owner_info::OwnerInfo;
-use crate::store::{Eviction, TicketId};
+use holdline_kernel::TicketId;
 use std::fmt;
 
 /// Why a lock was lost. [`Display`](fmt::Display) is a clause for people, as in "lock \"x\" was
@@ -38,10 +38,10 @@ pub struct Evicted {
 }
 
 impl Evicted {
-    /// Reads what a store keeps.
-    pub(crate) fn read(eviction: &Eviction) -> Self {
-        let mut by = OwnerInfo::read(&eviction.note);
-        Evicted { id: eviction.id, reason: by.reason.take(), by }
+    /// Reads what a store keeps of it.
+    pub(crate) fn read(id: TicketId, note: &str) -> Self {
+        let mut by = OwnerInfo::read(note);
+        Evicted { id, reason: by.reason.take(), by }
     }
 }
 

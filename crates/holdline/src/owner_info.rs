@@ -1,8 +1,6 @@
 //! What a holder or waiter says about itself, for people and for followers of a leader.
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::names::Name;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, OnceLock};
 
@@ -53,16 +51,10 @@ impl OwnerInfo {
         OwnerInfo { reason: Some(reason.to_owned()), ..OwnerInfo::here(None, None) }
     }
 
-    /// As a store keeps it, with this lock; or that it is too long.
-    pub(crate) fn write(&self, line: &Name) -> Result<Arc<str>> {
+    /// The text that a store keeps; or the most bytes that it may have.
+    pub(crate) fn write(&self) -> Result<Arc<str>, usize> {
         let text = serde_json::to_string(self).unwrap_or_default();
-        if text.len() > MOST {
-            let message = format!(
-                "what is said of lock \"{line}\" (label, value, reason) is over {MOST} bytes long"
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        Ok(text.into())
+        if text.len() > MOST { Err(MOST) } else { Ok(text.into()) }
     }
 
     /// Reads what a store keeps. Somebody else's words are shown as a label.

@@ -12,6 +12,7 @@ mod faults;
 #[path = "../support/flaky_links.rs"]
 mod flaky_links;
 mod foreign;
+mod frozen;
 mod garble;
 mod interop;
 #[path = "../support/killed.rs"]

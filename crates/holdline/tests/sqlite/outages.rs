@@ -103,6 +103,7 @@ fn stuck(file: &Path) -> Puppet {
     stuck
 }
 
+/// G24.
 #[tokio::test]
 async fn a_stuck_database_is_ridden_out_by_those_who_wait() {
     let _alone = alone();
@@ -149,7 +150,7 @@ async fn a_stuck_database_is_ridden_out_by_those_who_wait() {
     assert!(tokens.len() == 5 && tokens[0] == guard.token(), "{tokens:?}");
 }
 
-/// An answer comes within the bound for answers, which is shorter than any lease here.
+/// An answer comes within the bound for answers, which is shorter than any lease here. G25.
 #[tokio::test]
 async fn a_stuck_database_is_told_of_in_time() {
     let _alone = alone();

@@ -116,7 +116,7 @@ async fn an_ensemble_that_is_frozen_and_restarts_ends_nobody() {
     .await;
 }
 
-/// Who does not wait for a lock has an answer within two seconds, whatever the servers do.
+/// Who does not wait for a lock has an answer within two seconds, whatever the servers do. G25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hung_servers_keep_nobody_who_does_not_wait() {
     let Some(servers) = start(3) else { return };

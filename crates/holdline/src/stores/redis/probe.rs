@@ -34,6 +34,8 @@ pub(super) async fn why(config: &Config) -> Option<Error> {
     let asked = asked.collect::<FuturesUnordered<_>>().filter_map(std::future::ready);
     let (host, found) = pin!(asked).next().await?;
     let address = config.address();
+    // A server that is just going down hangs up as well, and so does a proxy without its server.
+    let kind = if found == Found::Closed { ErrorKind::Unavailable } else { ErrorKind::Invalid };
     let problem = match (found, config.tls) {
         (Found::Redis, true) => format!("{host} does not speak TLS; use a URL with redis"),
         (Found::Tls, false) => format!("{host} speaks TLS; use a URL with rediss"),
@@ -47,7 +49,7 @@ pub(super) async fn why(config: &Config) -> Option<Error> {
         }
         (Found::Redis, false) | (Found::Tls | Found::Closed, true) => return None,
     };
-    Some(Error::new(ErrorKind::Invalid, format!("{address} cannot be used: {problem}")))
+    Some(Error::new(kind, format!("{address} cannot be used: {problem}")))
 }
 
 /// The first bytes of the reply; empty if the connection was closed.
