@@ -141,6 +141,7 @@ pub struct QueueSnapshot {
     pub places: Vec<QueueEntry>,
     /// Places that were removed by force lately, oldest first. A store keeps the last
     /// [`EVICTIONS_KEPT`] of a line for [`EVICTION_TIME`], also when nobody stands in it any more.
+    /// A store that is made of stores has them in the order of most of those that answer.
     pub evictions: Vec<Eviction>,
 }
 
