@@ -116,13 +116,17 @@ impl World {
     /// Sends a request, and returns the number of the call.
     pub(crate) fn call(&mut self, client: usize, lock: Lock, request: Request) -> u64 {
         let call = self.fresh(client);
+        self.call_as(client, call, lock, request);
+        call
+    }
+
+    fn call_as(&mut self, client: usize, call: u64, lock: Lock, request: Request) {
         self.note(format_args!("client {client} calls {call}: {request} in line {lock}"));
         if self.clients[client].end.is_some() {
             self.ask_quorum(client, call, lock, request);
         } else if let Some(line) = self.plan.lines(lock).next() {
             self.post(client, line.1, Event::Arrives(Letter { client, call, line, request }));
         }
-        call
     }
 
     pub(crate) fn ring(&mut self, client: usize, alarm: Alarm) {
@@ -236,12 +240,14 @@ impl World {
                 let Some(&mut Claiming { lock, ticket, lease, .. }) = self.claiming(client) else {
                     return;
                 };
-                let call = self.call(client, lock, Request::Enter(ticket, how));
+                // Noted before it is asked: a quorum may have the answer at once.
+                let call = self.fresh(client);
                 let time = (lease.length / 3).max(Duration::from_millis(250));
                 self.alarm(client, now.after(time), Alarm::Due { call });
                 if let Some(claiming) = self.claiming(client) {
                     claiming.call = Some((call, now));
                 }
+                self.call_as(client, call, lock, Request::Enter(ticket, how));
             }
             Action::Wait { until, .. } => {
                 let turn = self.fresh(client);

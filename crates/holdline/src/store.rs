@@ -137,6 +137,7 @@ pub struct QueueSnapshot {
     pub places: Vec<QueueEntry>,
     /// Places that were recently removed by force, oldest first. A store keeps the last
     /// [`EVICTIONS_KEPT`] of a line for [`EVICTION_TIME`], also when the line is empty.
+    /// A store that is made of stores has them in the order of most of those that answer.
     pub evictions: Vec<Eviction>,
 }
 

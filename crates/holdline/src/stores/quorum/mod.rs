@@ -68,8 +68,9 @@ enum Until {
 struct Shared {
     /// The tickets that hold.
     held: Mutex<HashMap<TicketId, Grant>>,
-    /// The tickets that are leaving after a try. If the caller stops waiting meanwhile, it asks
-    /// again by the same ticket; and a leave that is late would take away what that gets.
+    /// The tickets that are leaving after a try. If the caller stops waiting meanwhile, or no
+    /// majority says that it has left, it may ask again by the same ticket; and a leave that is
+    /// late would take away what that gets. So it gets nothing any more, until it is given up.
     over: Mutex<HashSet<TicketId>>,
     /// How far the nodes' numbers are ahead of this machine's clock, in microseconds; [`UNKNOWN`]
     /// before the first answer. Only ever a guess that saves a round.
@@ -293,7 +294,9 @@ impl Store for Quorum {
             }
             match how {
                 Enter::Keep(token) => self.keep(line, ticket, note, token).await,
-                Enter::Try | Enter::Queue if self.over().remove(&ticket.id) => Ok(Self::not_now()),
+                Enter::Try | Enter::Queue if self.over().contains(&ticket.id) => {
+                    Ok(Self::not_now())
+                }
                 Enter::Try | Enter::Queue => {
                     // Asked again, it has the token that it had; nodes that were late must not
                     // raise it.
