@@ -34,7 +34,7 @@ async fn children(raw: &zk::Client, path: &str) -> usize {
 
 /// CURATOR-604, 498, 489: who looks for its node after a lost answer finds one with its id that a
 /// session of the past has left, takes it for its own, and "holds" what the servers are about to
-/// free for another. Ours removes it, since nobody else has that id, and holds by a node of its own.
+/// free for another. Ours removes it, since nobody else has that id, and holds by one of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_another_session_is_not_ones_own() {
     let Some(servers) = start(1) else { return };
