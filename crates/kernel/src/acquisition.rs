@@ -93,8 +93,8 @@ pub struct Acquisition {
     away_since: Time,
     /// Whether the last request was answered, so that no request's outcome is open.
     settled: bool,
-    /// The wait lease, if notices are trusted: from when the request at `asked` was sent, the store
-    /// keeps a waiting place this long.
+    /// The wait lease, if notices are trusted: from when the request at `asked` was sent, the
+    /// store keeps a waiting place this long.
     notice_lease: Option<Lease>,
     asked: Time,
 }

@@ -101,7 +101,7 @@ pub(super) const QUICK: Plan = part(
     ],
 );
 
-/// Not the search through all states with four tickets, and not the scripts on a real server.
+/// Not the two longest searches through all states, and not the scripts on a real server.
 const QUICK_TESTS: &[&str] = &[
     "--lib",
     "--test",
@@ -128,7 +128,9 @@ const QUICK_TESTS: &[&str] = &[
     "--skip",
     "redis::model",
     "--skip",
-    "four_tickets",
+    "semaphore_of_three",
+    "--skip",
+    "semaphore_of_four",
 ];
 
 /// The parts that can be run alone.
