@@ -59,7 +59,8 @@ impl OwnerInfo {
         let text = serde_json::to_string(self).unwrap_or_default();
         if text.len() > MAX_BYTES {
             let message = format!(
-                "what is said of lock \"{line}\" (label, value, reason) is over {MAX_BYTES} bytes long"
+                "what is said of lock \"{line}\" (label, value, reason) is over {MAX_BYTES} bytes \
+                 long"
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
