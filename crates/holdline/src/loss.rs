@@ -1,7 +1,7 @@
 //! The causes of a loss, as data.
 
 use crate::owner_info::OwnerInfo;
-use crate::store::{Eviction, TicketId};
+use holdline_kernel::TicketId;
 use std::fmt;
 
 /// The cause of a lock's loss. [`Display`](fmt::Display) is a clause for people, as in "lock \"x\"
@@ -39,9 +39,9 @@ pub struct Evicted {
 
 impl Evicted {
     /// Parses an eviction from a store.
-    pub(crate) fn read(eviction: &Eviction) -> Self {
-        let mut by = OwnerInfo::read(&eviction.note);
-        Evicted { id: eviction.id, reason: by.reason.take(), by }
+    pub(crate) fn read(id: TicketId, note: &str) -> Self {
+        let mut by = OwnerInfo::read(note);
+        Evicted { id, reason: by.reason.take(), by }
     }
 }
 

@@ -2,8 +2,6 @@
 //! leader.
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::names::Name;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, OnceLock};
 
@@ -54,17 +52,10 @@ impl OwnerInfo {
         OwnerInfo { reason: Some(reason.to_owned()), ..OwnerInfo::here(None, None) }
     }
 
-    /// The note as a store keeps it, or an error about this lock if it is too long.
-    pub(crate) fn write(&self, line: &Name) -> Result<Arc<str>> {
+    /// The note as a store keeps it, or the limit in bytes if it is too long.
+    pub(crate) fn write(&self) -> Result<Arc<str>, usize> {
         let text = serde_json::to_string(self).unwrap_or_default();
-        if text.len() > MAX_BYTES {
-            let message = format!(
-                "what is said of lock \"{line}\" (label, value, reason) is over {MAX_BYTES} bytes \
-                 long"
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        Ok(text.into())
+        if text.len() > MAX_BYTES { Err(MAX_BYTES) } else { Ok(text.into()) }
     }
 
     /// Parses a note from a store. A note of another program is shown as a label.

@@ -27,10 +27,8 @@
 //! Stores differ in their [`Capabilities`], which are data. Recipes refuse what a store cannot do,
 //! and the conformance suite chooses its cases by them.
 
-use crate::availability::Availability;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::undone::Undone;
 pub use holdline_kernel::{BadTicketId, Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use std::fmt::{Debug, Write};
 use std::future::Future;
@@ -226,15 +224,4 @@ pub(crate) fn check_lease(store: &dyn Store, lease: Duration) -> Result<()> {
         store.address()
     );
     Err(Error::new(ErrorKind::Invalid, message))
-}
-
-/// The handles of one store: for callers, and for the renewer.
-#[derive(Debug)]
-pub(crate) struct StoreHandles {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) background: Arc<dyn Store>,
-    /// The places that are being released in the background.
-    pub(crate) undone: Undone,
-    /// Whether the store answers.
-    pub(crate) availability: Availability,
 }

@@ -6,7 +6,7 @@ use crate::clock;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::names::Name;
-use crate::options::{Options, Wait, option_methods};
+use crate::options::{Options, Wait, kept, option_methods};
 use crate::owner_info::OwnerInfo;
 use std::ops::Deref;
 use std::time::Duration;
@@ -138,7 +138,7 @@ impl Leader {
     /// Dropping the future keeps the leadership, with the old value or the new.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         let note = OwnerInfo::here(self.label.clone(), Some(value.into()));
-        self.guard.annotate(note.write(self.guard.name())?).await
+        self.guard.annotate(kept(&note, self.guard.name())?).await
     }
 
     /// Resigns, as [`Guard::unlock`] does.

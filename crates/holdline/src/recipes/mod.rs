@@ -35,7 +35,7 @@ async fn acquire(
     numbers: (u32, u32),
     wait: Wait,
 ) -> Result<Option<Guard>> {
-    let request = options.request(client, name, numbers, wait)?;
+    let request = options.request(&**client.store(), client.bounds(), name, numbers, wait)?;
     let guard = client.acquire(request, options.handoff).await?;
     Ok(guard.map(|guard| guard.on_loss(options.on_loss)))
 }

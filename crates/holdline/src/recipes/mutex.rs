@@ -4,9 +4,9 @@ use super::{acquire, expect_acquired};
 use crate::client::Client;
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::local_queue::Handoff;
 use crate::names::Name;
 use crate::options::{Options, Wait, option_methods};
+use crate::request::Handoff;
 use std::time::Duration;
 
 /// A mutex: a lock that one holder has at a time, over all processes that use the store.
