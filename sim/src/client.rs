@@ -1,12 +1,12 @@
-//! A client: it runs the kernel's acquisitions as the library's driver does.
+//! A simulated client: it runs the kernel's acquisitions as the library's driver does.
 
 use crate::clock::Clock;
 use crate::invariants::{Fact, Lock, Settled};
 use crate::plan::{Bug, LEASES, LONGEST_WORK, Plan, WAIT_LEASES};
-use crate::quorum::End;
+use crate::quorum::QuorumClient;
 use crate::renewer::{Holding, Leaving};
 use crate::server::{Answer, Request};
-use crate::world::{Event, Letter, World};
+use crate::world::{Event, Message, World};
 use holdline_kernel::{
     Acquisition, Action, Backoff, Event as Happened, Lease, LeaseTimer, Seq, Ticket, TicketId,
     Time, WaitMode,
@@ -14,63 +14,64 @@ use holdline_kernel::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a client set a timer for. Each carries what makes it stale.
+/// The purpose of a client's timer. Each carries an id, by which an outdated timer is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alarm {
-    /// Want a lock.
+pub(crate) enum Timer {
+    /// Begin an acquisition.
     Begin,
-    /// A request has had its time.
+    /// The time limit of a request.
     Due { call: u64 },
-    /// The wait is over.
+    /// The end of a wait.
     Wake { turn: u64 },
-    /// The renewer has something to do.
+    /// A renewer's step is due.
     Keep { turn: u64 },
-    /// The work is done.
+    /// The end of the work under the lock.
     Done { attempt: u64 },
-    /// The caller wants it no longer.
+    /// The caller cancels.
     Cancel { attempt: u64 },
-    /// Something at the quorum has a time limit.
+    /// A time limit inside the quorum's client.
     Look,
-    /// A leave was not answered.
+    /// The retry of a leave that was not answered.
     LeaveAgain { id: TicketId },
 }
 
-/// An acquisition, and what the driver knows beside it.
+/// An acquisition with the driver's state.
 #[derive(Debug)]
-pub(crate) struct Claiming {
+pub(crate) struct Acquiring {
     pub(crate) lock: Lock,
     pub(crate) ticket: Ticket,
     pub(crate) lease: Lease,
     acquisition: Acquisition,
-    /// The request that is out, and when it was sent.
+    /// The request under way, and when it was sent.
     call: Option<(u64, Time)>,
     /// The timer of the wait, if it waits.
     turn: Option<u64>,
-    /// A notice came while a request was out; and of which place's admission the last one was.
+    /// Whether a notice came while a request was under way, and the place that the last notice
+    /// admitted.
     noticed: bool,
     told: Option<Seq>,
 }
 
-/// What a client is doing.
+/// The state of a client.
 #[derive(Debug)]
 pub(crate) enum State {
     Idle,
-    Claiming(Box<Claiming>),
+    Acquiring(Box<Acquiring>),
     Held(Box<Holding>),
 }
 
-/// One client.
+/// A simulated client.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) clock: Clock,
     pub(crate) asleep_until: u64,
-    /// Its end of the quorum, if locks are kept by one.
-    pub(crate) end: Option<End>,
+    /// Its quorum client, if a quorum keeps the locks.
+    pub(crate) end: Option<QuorumClient>,
     pub(crate) state: State,
     pub(crate) leaving: BTreeMap<TicketId, Leaving>,
-    /// How many locks it will still want once the faults have stopped.
-    pub(crate) encores: u32,
-    /// A server has answered it.
+    /// The number of acquisitions still to begin after the faults have stopped.
+    pub(crate) attempts_left: u32,
+    /// Whether a server has answered it.
     pub(crate) reached: bool,
     pub(crate) attempt: u64,
     /// When the attempt began, in true time.
@@ -82,11 +83,11 @@ impl Client {
     pub(crate) fn new(plan: &Plan, client: usize) -> Self {
         Client {
             clock: plan.clients[client],
-            end: plan.class.is_quorum().then(|| End::new(plan.servers.len())),
+            end: plan.class.is_quorum().then(|| QuorumClient::new(plan.servers.len())),
             asleep_until: 0,
             state: State::Idle,
             leaving: BTreeMap::new(),
-            encores: 2,
+            attempts_left: 2,
             reached: false,
             attempt: 0,
             began: 0,
@@ -101,10 +102,10 @@ impl World {
     }
 
     /// Sets a timer by the client's own clock.
-    pub(crate) fn alarm(&mut self, client: usize, at: Time, alarm: Alarm) {
+    pub(crate) fn set_timer(&mut self, client: usize, at: Time, timer: Timer) {
         let at = self.clients[client].clock.when(at);
         if at < u64::MAX {
-            self.at(at, Event::Rings { client, alarm });
+            self.at(at, Event::TimerFires { client, timer });
         }
     }
 
@@ -125,25 +126,25 @@ impl World {
         if self.clients[client].end.is_some() {
             self.ask_quorum(client, call, lock, request);
         } else if let Some(line) = self.plan.lines(lock).next() {
-            self.post(client, line.1, Event::Arrives(Letter { client, call, line, request }));
+            self.post(client, line.1, Event::Arrives(Message { client, call, line, request }));
         }
     }
 
-    pub(crate) fn ring(&mut self, client: usize, alarm: Alarm) {
-        match alarm {
-            Alarm::Begin => self.begin(client),
-            Alarm::Due { call } => self.timed_out(client, call),
-            Alarm::Wake { turn } => self.wake(client, turn),
-            Alarm::Keep { turn } => self.renewer_wakes(client, turn),
-            Alarm::Done { attempt } if self.clients[client].attempt == attempt => {
+    pub(crate) fn timer_fired(&mut self, client: usize, timer: Timer) {
+        match timer {
+            Timer::Begin => self.begin(client),
+            Timer::Due { call } => self.timed_out(client, call),
+            Timer::Wake { turn } => self.wake(client, turn),
+            Timer::Keep { turn } => self.renewer_wakes(client, turn),
+            Timer::Done { attempt } if self.clients[client].attempt == attempt => {
                 self.release(client);
             }
-            Alarm::Cancel { attempt } if self.clients[client].attempt == attempt => {
+            Timer::Cancel { attempt } if self.clients[client].attempt == attempt => {
                 self.cancel(client);
             }
-            Alarm::Done { .. } | Alarm::Cancel { .. } => {}
-            Alarm::Look => self.look(client),
-            Alarm::LeaveAgain { id } => self.leave_again(client, id),
+            Timer::Done { .. } | Timer::Cancel { .. } => {}
+            Timer::Look => self.look(client),
+            Timer::LeaveAgain { id } => self.leave_again(client, id),
         }
     }
 
@@ -156,7 +157,7 @@ impl World {
         ]);
         match self.rng.below(10) {
             0 => WaitMode::Try,
-            // It has no queue.
+            // A quorum has no queue.
             _ if self.plan.class.is_quorum() => WaitMode::Barge(schedule),
             1 | 2 => WaitMode::Poll(schedule),
             3 => WaitMode::Barge(schedule),
@@ -166,10 +167,10 @@ impl World {
 
     fn begin(&mut self, client: usize) {
         if self.is_calm() {
-            if self.clients[client].encores == 0 {
+            if self.clients[client].attempts_left == 0 {
                 return;
             }
-            self.clients[client].encores -= 1;
+            self.clients[client].attempts_left -= 1;
         }
         let lock = self.rng.below(self.plan.locks.len() as u64) as usize;
         let kind = self.plan.locks[lock].kind;
@@ -197,8 +198,8 @@ impl World {
         self.clients[client].began = self.now;
         self.note(format_args!("client {client} wants line {lock}: {mode:?}"));
         self.tell(&Fact::Began { client, patient: !limited && mode != WaitMode::Try });
-        self.tell(&Fact::Goes { client, id: ticket.id });
-        let claiming = Claiming {
+        self.tell(&Fact::Uses { client, id: ticket.id });
+        let acquiring = Acquiring {
             lock,
             ticket,
             lease,
@@ -208,27 +209,27 @@ impl World {
             noticed: false,
             told: None,
         };
-        self.clients[client].state = State::Claiming(Box::new(claiming));
+        self.clients[client].state = State::Acquiring(Box::new(acquiring));
         if !self.is_calm() && self.rng.chance(100) {
             let wait = self.rng.millis(0, 2_000);
             let attempt = self.clients[client].attempt;
-            self.after(wait, Event::Rings { client, alarm: Alarm::Cancel { attempt } });
+            self.after(wait, Event::TimerFires { client, timer: Timer::Cancel { attempt } });
         }
         self.perform(client, action);
     }
 
-    fn claiming(&mut self, client: usize) -> Option<&mut Claiming> {
+    fn acquiring(&mut self, client: usize) -> Option<&mut Acquiring> {
         match &mut self.clients[client].state {
-            State::Claiming(claiming) => Some(claiming),
+            State::Acquiring(acquiring) => Some(acquiring),
             _ => None,
         }
     }
 
     fn step(&mut self, client: usize, happened: Happened) {
         let (now, random) = (self.local(client), self.rng.next());
-        if let Some(claiming) = self.claiming(client) {
-            (claiming.call, claiming.turn) = (None, None);
-            let action = claiming.acquisition.step(now, random, happened);
+        if let Some(acquiring) = self.acquiring(client) {
+            (acquiring.call, acquiring.turn) = (None, None);
+            let action = acquiring.acquisition.step(now, random, happened);
             self.perform(client, action);
         }
     }
@@ -237,25 +238,26 @@ impl World {
         let now = self.local(client);
         match action {
             Action::Send(how) => {
-                let Some(&mut Claiming { lock, ticket, lease, .. }) = self.claiming(client) else {
+                let Some(&mut Acquiring { lock, ticket, lease, .. }) = self.acquiring(client)
+                else {
                     return;
                 };
                 // Noted before it is asked: a quorum may have the answer at once.
                 let call = self.fresh(client);
                 let time = (lease.length / 3).max(Duration::from_millis(250));
-                self.alarm(client, now.after(time), Alarm::Due { call });
-                if let Some(claiming) = self.claiming(client) {
-                    claiming.call = Some((call, now));
+                self.set_timer(client, now.after(time), Timer::Due { call });
+                if let Some(acquiring) = self.acquiring(client) {
+                    acquiring.call = Some((call, now));
                 }
                 self.call_as(client, call, lock, Request::Enter(ticket, how));
             }
             Action::Wait { until, .. } => {
                 let turn = self.fresh(client);
-                let Some(claiming) = self.claiming(client) else { return };
-                claiming.turn = Some(turn);
+                let Some(acquiring) = self.acquiring(client) else { return };
+                acquiring.turn = Some(turn);
                 // Subscribe, then ask, then wait: a notice that came in between is not lost.
-                let at = if std::mem::take(&mut claiming.noticed) { now } else { until };
-                self.alarm(client, at, Alarm::Wake { turn });
+                let at = if std::mem::take(&mut acquiring.noticed) { now } else { until };
+                self.set_timer(client, at, Timer::Wake { turn });
             }
             Action::Grant { seq, sent } => {
                 let renewed = !self.rng.chance(100);
@@ -266,32 +268,32 @@ impl World {
             }
             Action::Restart => {
                 self.new_ticket(client, true);
-                if let Some(claiming) = self.claiming(client) {
-                    let action = claiming.acquisition.restart();
+                if let Some(acquiring) = self.acquiring(client) {
+                    let action = acquiring.acquisition.restart();
                     self.perform(client, action);
                 }
             }
-            Action::GiveUp => self.end_claim(client, Settled::GaveUp),
-            Action::Fail => self.end_claim(client, Settled::Failed),
+            Action::GiveUp => self.end_acquisition(client, Settled::GaveUp),
+            Action::Fail => self.end_acquisition(client, Settled::Failed),
         }
     }
 
     fn new_ticket(&mut self, client: usize, disown: bool) {
         let id = TicketId(self.rng.id());
-        let Some(claiming) = self.claiming(client) else { return };
-        let old = std::mem::replace(&mut claiming.ticket.id, id);
-        (claiming.noticed, claiming.told) = (false, None);
+        let Some(acquiring) = self.acquiring(client) else { return };
+        let old = std::mem::replace(&mut acquiring.ticket.id, id);
+        (acquiring.noticed, acquiring.told) = (false, None);
         if disown {
             self.tell(&Fact::Disowned { id: old });
         }
-        self.tell(&Fact::Goes { client, id });
+        self.tell(&Fact::Uses { client, id });
     }
 
     fn granted(&mut self, client: usize, seq: Seq, hold: impl FnOnce(Lease) -> LeaseTimer) {
         let state = std::mem::replace(&mut self.clients[client].state, State::Idle);
-        let State::Claiming(claiming) = state else { return };
+        let State::Acquiring(acquiring) = state else { return };
         self.stats.grants += 1;
-        self.note(format_args!("client {client} is GRANTED {seq:?} of line {}", claiming.lock));
+        self.note(format_args!("client {client} is GRANTED {seq:?} of line {}", acquiring.lock));
         self.settled(client, Settled::Granted);
         let most = if self.is_calm() {
             20
@@ -300,9 +302,9 @@ impl World {
         };
         let work = self.rng.millis(0, most);
         let attempt = self.clients[client].attempt;
-        self.after(work, Event::Rings { client, alarm: Alarm::Done { attempt } });
-        let hold = hold(claiming.lease);
-        self.hold(client, &claiming, seq, hold);
+        self.after(work, Event::TimerFires { client, timer: Timer::Done { attempt } });
+        let hold = hold(acquiring.lease);
+        self.hold(client, &acquiring, seq, hold);
     }
 
     fn settled(&mut self, client: usize, how: Settled) {
@@ -313,37 +315,37 @@ impl World {
         self.tell(&Fact::Settled { client, how });
     }
 
-    fn end_claim(&mut self, client: usize, how: Settled) {
+    fn end_acquisition(&mut self, client: usize, how: Settled) {
         let state = std::mem::replace(&mut self.clients[client].state, State::Idle);
-        let State::Claiming(claiming) = state else { return };
+        let State::Acquiring(acquiring) = state else { return };
         self.note(format_args!("client {client} ends its acquisition: {how:?}"));
-        if let Some((call, _)) = claiming.call {
+        if let Some((call, _)) = acquiring.call {
             self.drop_call(client, call);
         }
         self.settled(client, how);
-        self.leave(client, claiming.lock, claiming.ticket.id);
+        self.leave(client, acquiring.lock, acquiring.ticket.id);
         self.rest(client);
     }
 
     fn cancel(&mut self, client: usize) {
         match self.clients[client].state {
             State::Idle => {}
-            State::Claiming(_) => self.end_claim(client, Settled::Cancelled),
+            State::Acquiring(_) => self.end_acquisition(client, Settled::Cancelled),
             State::Held(_) => self.release(client),
         }
     }
 
-    /// Wants the next lock after a while.
+    /// Begins the next acquisition after a pause.
     pub(crate) fn rest(&mut self, client: usize) {
         let longest = self.rng.pick(&[1, 50, 500]);
         let wait = self.rng.millis(0, longest);
-        self.after(wait, Event::Rings { client, alarm: Alarm::Begin });
+        self.after(wait, Event::TimerFires { client, timer: Timer::Begin });
     }
 
     pub(crate) fn replied(&mut self, client: usize, call: u64, answer: Answer) {
         let now = self.local(client);
-        if let Some(claiming) = self.claiming(client)
-            && let Some((out, sent)) = claiming.call
+        if let Some(acquiring) = self.acquiring(client)
+            && let Some((out, sent)) = acquiring.call
             && out == call
         {
             let Answer::Stands(standing) = answer else {
@@ -367,7 +369,7 @@ impl World {
     }
 
     fn timed_out(&mut self, client: usize, call: u64) {
-        let out = self.claiming(client).and_then(|claiming| claiming.call);
+        let out = self.acquiring(client).and_then(|acquiring| acquiring.call);
         if out.is_some_and(|(out, _)| out == call) {
             self.note(format_args!("client {client}: no answer to call {call}"));
             self.drop_call(client, call);
@@ -379,30 +381,30 @@ impl World {
     }
 
     fn wake(&mut self, client: usize, turn: u64) {
-        let claiming = self.claiming(client).filter(|claiming| claiming.turn == Some(turn));
-        let Some(claiming) = claiming else { return };
-        let told = claiming.told.take();
+        let acquiring = self.acquiring(client).filter(|acquiring| acquiring.turn == Some(turn));
+        let Some(acquiring) = acquiring else { return };
+        let told = acquiring.told.take();
         self.step(client, told.map_or(Happened::Woken, Happened::AdmittedByNotice));
     }
 
-    /// A notice about a place: that it was admitted, or else removed by force.
+    /// Handles a notice about a place: that it was admitted, or removed by force.
     pub(crate) fn noticed(&mut self, client: usize, id: TicketId, seq: Seq, admitted: bool) {
         let now = self.local(client);
         let blind = self.config.bug == Some(Bug::NoProofAfterWait);
-        self.doubt(client, id);
-        let Some(claiming) = self.claiming(client) else { return };
-        if claiming.ticket.id != id {
+        self.verify(client, id);
+        let Some(acquiring) = self.acquiring(client) else { return };
+        if acquiring.ticket.id != id {
             return;
         }
         if blind {
             self.granted(client, seq, |lease| LeaseTimer::new(lease, now, true));
-        } else if claiming.turn.is_some() {
+        } else if acquiring.turn.is_some() {
             self.step(
                 client,
                 if admitted { Happened::AdmittedByNotice(seq) } else { Happened::Woken },
             );
         } else {
-            (claiming.noticed, claiming.told) = (true, admitted.then_some(seq));
+            (acquiring.noticed, acquiring.told) = (true, admitted.then_some(seq));
         }
     }
 }

@@ -1,25 +1,25 @@
-//! Clocks that nobody may compare: each has its own beginning and its own rate.
+//! The machines' clocks, each with its own offset and rate.
 
 use holdline_kernel::Time;
 
-/// One machine's clock, as a function of true time (nanoseconds since the world began).
+/// A machine's clock, as a function of true time (nanoseconds since the simulation began).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    /// What it showed when the world began.
+    /// Its reading when the simulation began.
     pub(crate) offset: u64,
-    /// How much faster than true time it runs, in parts per million.
+    /// Its rate relative to true time, in parts per million faster.
     pub(crate) ppm: i64,
 }
 
 impl Clock {
-    /// What it shows at true time `at`.
+    /// Its reading at true time `at`.
     pub(crate) fn local(&self, at: u64) -> Time {
         let drift = i128::from(at) * i128::from(self.ppm) / 1_000_000;
         let local = i128::from(at) + drift + i128::from(self.offset);
         Time(u64::try_from(local).unwrap_or(0))
     }
 
-    /// The first true time at which it shows `local` or more.
+    /// The first true time at which it reads `local` or more.
     pub(crate) fn when(&self, local: Time) -> u64 {
         if local == Time::NEVER {
             return u64::MAX;

@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! Fault injection: the faults and their schedule.
 
 use crate::invariants::{Cause, Fact, Line};
 use crate::plan::Class;
@@ -10,11 +10,11 @@ use std::time::Duration;
 /// One fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// Choose one, do it, and plan the next choice.
+    /// Choose a fault, inject it, and schedule the next choice.
     Next,
-    /// Somebody who looked at a line's holder removes it by force.
+    /// An operator removes by force the holder that was seen earlier.
     Break { line: Line, id: TicketId },
-    /// No more.
+    /// The end of all faults.
     Calm,
 }
 
@@ -27,7 +27,7 @@ impl World {
             Fault::Next => {
                 self.one_fault();
                 let wait = self.rng.between(1, 2 * self.plan.between_faults);
-                self.after(Duration::from_nanos(wait), Event::Goes(Fault::Next));
+                self.after(Duration::from_nanos(wait), Event::Fault(Fault::Next));
             }
         }
     }
@@ -41,7 +41,7 @@ impl World {
                 let forward = self.rng.chance(500);
                 return self.jump(forward);
             }
-            // Set back, a clock only makes leases longer.
+            // A clock set back only makes leases longer.
             Class::Quorum if special => return self.jump(false),
             _ => {}
         }
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// A moment from now, but not after the faults stop.
+    /// A random time from now, but not after the faults stop.
     fn soon(&mut self, from: u64, to: u64) -> u64 {
         let wait = self.rng.millis(from, to).as_nanos() as u64;
         (self.now + wait).min(self.plan.calm)
@@ -71,7 +71,7 @@ impl World {
         self.rng.below(self.servers.len() as u64) as usize
     }
 
-    /// A client stops, perhaps for longer than its lease. Its clock does not.
+    /// Pauses a client, perhaps for longer than its lease. Its clock goes on.
     fn pause(&mut self) {
         let client = self.any_client();
         let longest = self.rng.pick(&[300, 1_500, 5_000]);
@@ -99,7 +99,8 @@ impl World {
         let server = self.bad_server();
         self.stats.wipes += 1;
         self.note(format_args!("server {server} restarts WITHOUT its data"));
-        // A node of a quorum stays away until the clocks of all have passed what it had given.
+        // A quorum's node stays down until the clocks of all nodes have passed the tokens that it
+        // had assigned.
         let least = if self.plan.class == Class::QuorumWipes { 100 } else { 1 };
         self.servers[server].down = self.soon(least, least + 300);
         let lines = std::mem::take(&mut self.servers[server].lines);
@@ -127,15 +128,15 @@ impl World {
         self.note(format_args!("server {server}'s clock jumps {way} by {by:?}"));
     }
 
-    /// An operator looks who holds, and breaks that lock a little later. By then it may be
-    /// another's: it must not be that one which is broken.
+    /// Schedules an operator who reads the holder, and breaks its lock a little later. By then the
+    /// holder may be another one, which must not be evicted.
     fn plan_break(&mut self) {
         let lines = self.lines();
         let line = lines[self.rng.below(lines.len() as u64) as usize];
         if let Some(place) = self.servers[line.1].first(line.0) {
             let id = place.id;
             let wait = self.rng.millis(0, 200);
-            self.after(wait, Event::Goes(Fault::Break { line, id }));
+            self.after(wait, Event::Fault(Fault::Break { line, id }));
         }
     }
 

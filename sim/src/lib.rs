@@ -1,10 +1,10 @@
 //! A seeded, deterministic simulation of holdline's clients, servers, clocks and faults.
 //!
-//! The world is made of the kernel's own parts: every server is a [`holdline_kernel::Line`] per
-//! name, every client runs real [`holdline_kernel::Acquisition`]s and
-//! [`holdline_kernel::LeaseTimer`]s, driven as the library's driver and renewer drive them. Between
-//! them is a network that delays, loses, doubles and reorders; each machine has a clock of its own;
-//! and true time, which nobody in the world can see, is what the invariants are judged by.
+//! The simulation runs the kernel itself: every server is a [`holdline_kernel::Line`] per name,
+//! every client runs real [`holdline_kernel::Acquisition`]s and [`holdline_kernel::LeaseTimer`]s,
+//! driven as the library's driver and renewer drive them. Between them is a network that delays,
+//! loses, duplicates and reorders; each machine has a clock of its own; and the invariants are
+//! checked in true time, which no machine can read.
 //!
 //! ```text
 //!   client.rs  (driver)  --+                       +-- server.rs (a Line per name)
@@ -32,29 +32,29 @@ pub use plan::{Bug, Class};
 /// The names of the invariants.
 pub const INVARIANTS: [&str; 6] = ["exclusion", "tokens", "loss", "progress", "clean", "fairness"];
 
-/// One run to be made.
+/// The configuration of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
-    /// Decides everything.
+    /// The seed, which determines the whole run.
     pub seed: u64,
-    /// The class of faults, if the seed is not to choose it.
+    /// The class of faults; by default the seed chooses it.
     pub class: Option<Class>,
-    /// A mistake to plant.
+    /// A bug to plant.
     pub bug: Option<Bug>,
-    /// Demand exclusion even under faults that break it.
+    /// Check exclusion even under faults that break it.
     pub exclusion_anyway: bool,
-    /// How many servers forget or jump, if the seed is not to choose it.
+    /// The number of servers that lose data or whose clocks jump; by default the seed chooses it.
     pub bad: Option<usize>,
-    /// Judge by this invariant alone.
+    /// Check this invariant only.
     pub only: Option<&'static str>,
-    /// Keep the story, not only its hash.
+    /// Keep the trace, not only its hash.
     pub keep_trace: bool,
 }
 
-/// A rule that was broken.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Its name: that of its file in `invariants/`.
+    /// The invariant's name: that of its file in `invariants/`.
     pub invariant: &'static str,
     /// What happened.
     pub what: String,
@@ -62,16 +62,16 @@ pub struct Violation {
     pub at: u64,
 }
 
-/// How much happened.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Events taken from the queue.
     pub events: u64,
     /// Locks granted.
     pub grants: u64,
-    /// Holders told that they lost.
+    /// Holders that were told of a loss.
     pub losses: u64,
-    /// Places that lapsed on a server.
+    /// Places that expired on a server.
     pub lapses: u64,
     /// Places removed by force.
     pub evictions: u64,
@@ -81,14 +81,14 @@ pub struct Stats {
     pub faults: u64,
     /// Notices sent.
     pub notices: u64,
-    /// The longest that an acquisition waited after the faults had stopped, in milliseconds.
+    /// The longest wait of an acquisition after the faults had stopped, in milliseconds.
     pub calm_wait: u64,
-    /// The shortest bound that was set for it.
+    /// The smallest bound of that wait.
     pub calm_bound: u64,
 }
 
 impl Stats {
-    /// Adds another run's.
+    /// Adds another run's counts.
     pub fn add(&mut self, other: &Stats) {
         self.events += other.events;
         self.grants += other.grants;
@@ -106,24 +106,24 @@ impl Stats {
     }
 }
 
-/// How a run went.
+/// The report of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Its seed.
     pub seed: u64,
     /// The class of its faults.
     pub class: Class,
-    /// The first rule that was broken, if any.
+    /// The first violation, if any.
     pub violation: Option<Violation>,
-    /// A hash of the whole story: equal seeds, equal hashes.
+    /// The hash of the whole trace: equal seeds give equal hashes.
     pub trace_hash: u64,
-    /// The story, if it was kept.
+    /// The trace, if it was kept.
     pub trace: Vec<String>,
-    /// How much happened.
+    /// The counts of a run.
     pub stats: Stats,
 }
 
-/// Lives one world.
+/// Runs one simulation.
 pub fn run(config: Config) -> Report {
     world::World::new(config).run()
 }

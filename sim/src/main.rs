@@ -1,4 +1,5 @@
-//! Runs seeds, and tells the story of the first that breaks a rule.
+//! The simulation's program: runs seeds, and prints the trace of the first that violates an
+//! invariant.
 
 use holdline_sim::{Bug, Class, Config, INVARIANTS, Report, Stats, run};
 use std::io::Write as _;
@@ -20,7 +21,7 @@ holdline-sim: seeded simulation of locks under faults
   --only RULE      judge by one invariant alone
   --table          print how many seeds each invariant needs for each planted mistake";
 
-/// Prints a line; a reader who has gone away is no error.
+/// Prints a line; a closed stdout is no error.
 macro_rules! say {
     ($($what:tt)*) => {{
         let _ = writeln!(std::io::stdout(), $($what)*);
@@ -73,7 +74,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Runs a broken seed again to tell its story: all of it, or its end.
+/// Runs a failed seed again and prints its trace: all of it, or its end.
 fn tell(config: Config, report: &Report, verbose: bool) {
     let Some(violation) = &report.violation else { return };
     let again = run(Config { keep_trace: true, ..config });
@@ -100,8 +101,8 @@ fn tell(config: Config, report: &Report, verbose: bool) {
     }
 }
 
-/// How many seeds one invariant, or all, need to catch a mistake. A mistake may also break the
-/// kernel's own arithmetic before an invariant that was not meant for it sees anything.
+/// The number of seeds that one invariant, or all, need to catch a bug. A bug may also break the
+/// kernel's arithmetic before an invariant sees anything.
 fn needed(options: &Options, bug: Bug, only: Option<&'static str>) -> String {
     for seed in options.from..options.from + options.seeds {
         let config = Config { seed, bug: Some(bug), only, ..options.config };
@@ -114,7 +115,7 @@ fn needed(options: &Options, bug: Bug, only: Option<&'static str>) -> String {
     "-".to_owned()
 }
 
-/// How many seeds it takes each invariant, on its own, to catch each planted mistake.
+/// Prints the number of seeds that each invariant, on its own, needs to catch each planted bug.
 fn table(options: &Options) {
     std::panic::set_hook(Box::new(|_| {}));
     say!("| planted mistake | all | {} |", INVARIANTS.join(" | "));

@@ -1,31 +1,31 @@
-//! What a seed decides before anything happens: who is there, what may go wrong, and how badly.
+//! The plan of a run, which the seed determines: the machines, the faults, and their rates.
 
 use crate::clock::Clock;
 use crate::invariants::{Line, Lock};
 use crate::rng::Rng;
 use std::time::Duration;
 
-/// Which faults a run has.
+/// The class of a run's faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Messages lost, doubled, late and out of order; clients paused past their leases; servers
-    /// restarted with their data; locks broken by force; callers cancelled. Everything is promised.
+    /// Messages lost, duplicated, late and out of order; clients paused past their leases; servers
+    /// restarted with their data; locks broken by force; callers cancelled. All guarantees hold.
     Faults,
     /// Also servers that restart without their data, with clocks that run on. Exclusion is not
-    /// promised.
+    /// guaranteed.
     Wipes,
     /// Also servers whose clocks jump, forward or back, and that keep their data. Exclusion is not
-    /// promised.
+    /// guaranteed.
     Jumps,
     /// As `Faults`, with each lock kept by a quorum of three or five servers whose clocks are far
-    /// apart, and may be set back. Everything is promised.
+    /// apart, and may be set back. All guarantees hold.
     Quorum,
     /// A quorum of servers that restart without their data, one or several at a time. They stay
-    /// away
-    /// for longer than their clocks are apart. Exclusion is promised as far as nodes remember.
+    /// down for longer than their clocks are apart. Exclusion is guaranteed as far as nodes keep
+    /// their data.
     QuorumWipes,
     /// A quorum of servers whose clocks jump, forward or back, one or several at a time. Exclusion
-    /// is promised as far as nodes keep their word.
+    /// is guaranteed as far as nodes keep their promises.
     QuorumJumps,
 }
 
@@ -40,40 +40,42 @@ impl Class {
         Class::QuorumJumps,
     ];
 
-    /// Whether several servers keep each lock together.
+    /// Whether a quorum keeps each lock.
     pub fn is_quorum(self) -> bool {
         matches!(self, Class::Quorum | Class::QuorumWipes | Class::QuorumJumps)
     }
 
-    /// Whether every server does what it promised.
+    /// Whether every server keeps its promises.
     pub fn is_honest(self) -> bool {
         matches!(self, Class::Faults | Class::Quorum)
     }
 }
 
-/// A mistake planted in the simulated client or server, to show that the invariants have power.
+/// A bug planted in the simulated client or server, to show that the invariants catch it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// The client counts its lease from the reply, not from the request.
     ValidFromReply,
-    /// The server takes a place that it does not find for a new one, instead of calling it lost.
+    /// The server treats a renewal of an unknown place as a new entry, instead of answering that it
+    /// is lost.
     KeepRecreates,
     /// The client repeats a request of unknown outcome with a new ticket.
     RetryWithNewId,
-    /// The client takes a wake-up for a grant.
+    /// The client treats a notice as a grant.
     NoProofAfterWait,
-    /// The server removes whoever is first, instead of the ticket that leaves.
+    /// The server removes the first ticket, instead of the one that leaves.
     LeaveByName,
-    /// The server does not use its clock for tokens, so that a lost counter takes them back.
+    /// The server does not use its clock for tokens, so that they fall after the loss of the
+    /// counter.
     CounterOnly,
-    /// A try passes those who wait, if its weight fits.
+    /// A try overtakes waiters, if its weight fits.
     TryOvertakes,
-    /// The server never lets a place lapse.
+    /// The server never expires a place.
     NeverLapses,
-    /// A node forgets which number its later ones must be above, so that lifting it is in vain.
+    /// A node ignores the minimum token of a ticket.
     FloorIgnored,
-    /// No mistake of the code, but of who runs it: nodes that forget have clocks that are far
-    /// apart, so that their numbers start far below those that were given.
+    /// An error in operation, not in code: nodes that lose their data have clocks far apart, so
+    /// that their new tokens start far below the old ones.
     FarClocks,
 }
 
@@ -93,7 +95,7 @@ impl Bug {
     ];
 }
 
-/// What kind of lock a line is.
+/// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mutex,
@@ -119,48 +121,48 @@ impl Kind {
     }
 }
 
-/// One lock, and the server that keeps it, unless a quorum does.
+/// A lock, and the server that keeps it, unless a quorum does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockPlan {
     server: usize,
     pub(crate) kind: Kind,
 }
 
-/// How bad the network is, in thousandths of all messages.
+/// The rates of network faults, in thousandths of all messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weather {
+pub(crate) struct NetworkFaults {
     pub(crate) lost: u64,
     pub(crate) doubled: u64,
     pub(crate) slow: u64,
 }
 
-/// A slow message takes up to so long.
+/// The longest delay of a message.
 pub(crate) const SLOWEST: Duration = Duration::from_secs(3);
-/// A holder in the time of faults works for up to so long.
+/// The longest time that a holder works while there are faults.
 pub(crate) const LONGEST_WORK: Duration = Duration::from_secs(5);
-/// The leases that clients use.
+/// The leases of clients.
 pub(crate) const LEASES: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
-/// The wait_lease that clients use.
+/// The wait leases of clients.
 pub(crate) const WAIT_LEASES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
 
-/// The world as it begins.
+/// The initial state of a simulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) class: Class,
     pub(crate) servers: Vec<Clock>,
-    /// How many of the servers forget or jump: those are the first.
+    /// The number of servers that lose data or whose clocks jump: the first ones.
     pub(crate) bad: usize,
     pub(crate) locks: Vec<LockPlan>,
     pub(crate) clients: Vec<Clock>,
-    pub(crate) weather: Weather,
+    pub(crate) network_faults: NetworkFaults,
     /// When the faults stop, in true time.
     pub(crate) calm: u64,
-    /// How long from one fault to the next, on average.
+    /// The mean time between two faults.
     pub(crate) between_faults: u64,
 }
 
-/// Four of eight seeds are about single servers, four about quorums.
+/// The class of a seed's faults: four of eight seeds have single servers, four have quorums.
 pub(crate) fn class_of(seed: u64) -> Class {
     match seed % 8 {
         0 | 1 => Class::Faults,
@@ -174,8 +176,8 @@ pub(crate) fn class_of(seed: u64) -> Class {
 
 impl Plan {
     pub(crate) fn new(class: Class, bug: Option<Bug>, rng: &mut Rng) -> Self {
-        // Together less than 1% apart, which is what a lease allows for. Nodes that forget go by
-        // clocks that somebody keeps right, and are started again only after a while.
+        // The rates differ by less than 1%, which is the allowance of a lease. Nodes that lose
+        // their data have synchronised clocks, and restart only after a while.
         let near = class == Class::QuorumWipes && bug != Some(Bug::FarClocks);
         let (spread, ppm) = if near { (10_000_000, 100) } else { (1_000_000_000_000, 4_000) };
         let mut clock = |base: u64, spread: u64, most: u64| Clock {
@@ -194,25 +196,25 @@ impl Plan {
         let lock =
             |rng: &mut Rng| LockPlan { server: rng.below(2) as usize, kind: rng.pick(kinds) };
         let locks = (0..rng.between(1, 3)).map(|_| lock(rng)).collect();
-        let weather = match rng.below(4) {
-            0 => Weather { lost: 0, doubled: 0, slow: 0 },
-            1 => Weather { lost: 20, doubled: 20, slow: 20 },
-            2 => Weather { lost: 100, doubled: 50, slow: 50 },
-            _ => Weather { lost: 20, doubled: 200, slow: 200 },
+        let network_faults = match rng.below(4) {
+            0 => NetworkFaults { lost: 0, doubled: 0, slow: 0 },
+            1 => NetworkFaults { lost: 20, doubled: 20, slow: 20 },
+            2 => NetworkFaults { lost: 100, doubled: 50, slow: 50 },
+            _ => NetworkFaults { lost: 20, doubled: 200, slow: 200 },
         };
         let calm = rng.between(20, 60) * 1_000_000_000;
         let between_faults = rng.between(200, 2_000) * 1_000_000;
-        Plan { class, servers, bad, locks, clients, weather, calm, between_faults }
+        Plan { class, servers, bad, locks, clients, network_faults, calm, between_faults }
     }
 
-    /// The lines that keep a lock: one, or one on each node.
+    /// The lines of a lock: one, or one on each node.
     pub(crate) fn lines(&self, lock: Lock) -> impl Iterator<Item = Line> + use<> {
         let one = self.locks[lock].server;
         let all = if self.class.is_quorum() { 0..self.servers.len() } else { one..one + 1 };
         all.map(move |server| (lock, server))
     }
 
-    /// How many servers it takes to keep a lock.
+    /// The number of servers that must grant a lock.
     pub(crate) fn majority(&self) -> usize {
         if self.class.is_quorum() { self.servers.len() / 2 + 1 } else { 1 }
     }

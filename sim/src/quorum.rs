@@ -1,13 +1,13 @@
-//! A client's end of a quorum: the library's own code, over nodes that are servers of this world.
+//! A simulated client of a quorum: the library's own code, over nodes that are simulated servers.
 //!
-//! What a node is asked becomes a letter, its answer is laid on the outbox when it arrives, and the
-//! futures are polled whenever something arrived or a time limit has come, by the client's clock.
-//! So all that happens between two polls may happen: a future may also never be polled again.
+//! A node's request becomes a message, its reply is put into the outbox when it arrives, and the
+//! futures are polled whenever a reply arrived or a time limit has passed, by the client's clock.
+//! Anything may happen between two polls: a future may also never be polled again.
 
-use crate::client::Alarm;
+use crate::client::Timer;
 use crate::invariants::{Fact, Lock};
 use crate::server::{Answer, Request};
-use crate::world::{Event, Letter, World};
+use crate::world::{Event, Message, World};
 use holdline::clock::simulated;
 use holdline::store::{self, Async, Capabilities, Enter, QueueEntry, QueueSnapshot, Store};
 use holdline::stores::quorum::Quorum;
@@ -21,19 +21,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A call of the library's that is under way.
+/// A library call under way.
 type Call = Pin<Box<dyn Future<Output = Answer>>>;
 
-/// One client's end of the quorum.
-pub(crate) struct End {
+/// A simulated client of a quorum.
+pub(crate) struct QuorumClient {
     quorum: Quorum,
     outbox: Arc<Outbox>,
     calls: BTreeMap<u64, Call>,
-    /// When it will look at its time limits next.
+    /// When its time limits are checked next.
     look: Time,
 }
 
-/// Letters to the nodes, and their answers.
+/// Requests to the nodes, and their replies.
 #[derive(Debug, Default)]
 struct Outbox(Mutex<Requests>);
 
@@ -41,20 +41,20 @@ struct Outbox(Mutex<Requests>);
 struct Requests {
     count: u64,
     out: Vec<(u64, usize, Lock, Request)>,
-    /// What was asked, and the answer as soon as it is there.
+    /// The requests, each with its reply once that has arrived.
     asked: BTreeMap<u64, Option<Answer>>,
 }
 
-/// One server, as one client sees it.
+/// A server as a node of a client's quorum.
 #[derive(Clone, Debug)]
 struct Node {
     server: usize,
     outbox: Arc<Outbox>,
 }
 
-impl Debug for End {
+impl Debug for QuorumClient {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("End").field("calls", &self.calls.keys()).finish_non_exhaustive()
+        f.debug_struct("QuorumClient").field("calls", &self.calls.keys()).finish_non_exhaustive()
     }
 }
 
@@ -124,7 +124,7 @@ impl Store for Node {
             match self.ask(line, Request::Look).await {
                 Answer::Holder(id) => Ok(QueueSnapshot {
                     capacity: 1,
-                    places: id.map(standee).into_iter().collect(),
+                    places: id.map(holder_entry).into_iter().collect(),
                     evictions: Vec::new(),
                 }),
                 other => panic!("no answer to a look: {other}"),
@@ -177,22 +177,22 @@ impl Store for Node {
     }
 }
 
-/// A holder, as far as anybody here cares.
-fn standee(id: TicketId) -> QueueEntry {
+/// The queue entry of a holder.
+fn holder_entry(id: TicketId) -> QueueEntry {
     let (seq, expires_in, note) = (Seq(0), Duration::ZERO, Arc::from(""));
     QueueEntry { id, seq, weight: 1, admitted: true, expires_in, note }
 }
 
-impl End {
+impl QuorumClient {
     pub(crate) fn new(nodes: usize) -> Self {
         let outbox = Arc::new(Outbox::default());
         let node =
             |server| Arc::new(Node { server, outbox: Arc::clone(&outbox) }) as Arc<dyn Store>;
         let quorum = Quorum::new((0..nodes).map(node)).expect("there are enough nodes");
-        End { quorum, outbox, calls: BTreeMap::new(), look: Time(0) }
+        QuorumClient { quorum, outbox, calls: BTreeMap::new(), look: Time(0) }
     }
 
-    /// A call of the store, as the driver, the renewer or an operator makes it.
+    /// Begins a call of the store, as the driver, the renewer or an operator makes it.
     fn begin(&self, lock: Lock, request: Request) -> Call {
         let quorum = self.quorum.clone();
         let line = Name::new(lock.to_string()).expect("a number is a name");
@@ -211,7 +211,7 @@ impl End {
         })
     }
 
-    /// Polls all that is under way. Says what has come to its end, and when to look again.
+    /// Polls all calls under way. Returns those that have ended, and when to poll again.
     fn poll(&mut self, now: Time) -> (Vec<(u64, Answer)>, Time) {
         let mut context = Context::from_waker(Waker::noop());
         let mut done = Vec::new();
@@ -239,14 +239,14 @@ impl World {
         }
     }
 
-    /// Whoever called wants to know no more.
+    /// Drops a call's future.
     pub(crate) fn drop_call(&mut self, client: usize, call: u64) {
         if let Some(end) = &mut self.clients[client].end {
             end.calls.remove(&call);
         }
     }
 
-    /// A server's reply has arrived.
+    /// Takes in a server's reply.
     pub(crate) fn delivered(&mut self, client: usize, call: u64, answer: Answer) {
         let Some(end) = &mut self.clients[client].end else {
             return self.replied(client, call, answer);
@@ -257,7 +257,7 @@ impl World {
         self.look(client);
     }
 
-    /// Lets a client go on with what it has at the quorum.
+    /// Polls a client's calls of the quorum.
     pub(crate) fn look(&mut self, client: usize) {
         let now = self.local(client);
         let Some(end) = &mut self.clients[client].end else { return };
@@ -266,12 +266,12 @@ impl World {
         let sooner = end.look <= now || wake < end.look;
         if sooner && wake != Time::NEVER {
             end.look = wake;
-            self.alarm(client, wake, Alarm::Look);
+            self.set_timer(client, wake, Timer::Look);
         }
         for (call, server, lock, request) in letters {
             let line = (lock, server);
             self.disown_stand_in(client, request);
-            self.post(client, server, Event::Arrives(Letter { client, call, line, request }));
+            self.post(client, server, Event::Arrives(Message { client, call, line, request }));
         }
         for (call, answer) in done {
             self.note(format_args!(
@@ -287,8 +287,8 @@ impl World {
         }
     }
 
-    /// A ticket that no acquisition of the client's goes by is the quorum's own, and may be left
-    /// behind.
+    /// Disowns a ticket of the quorum's own, which belongs to none of the client's acquisitions and
+    /// may be left behind.
     fn disown_stand_in(&mut self, client: usize, request: Request) {
         if let Request::Enter(Ticket { id, .. }, Enter::Queue) = request {
             self.note(format_args!("  {id:?} stands in for one whom client {client} removes"));

@@ -1,6 +1,6 @@
-//! What the library's renewer does: it renews what is held, says when it is lost, and leaves.
+//! The simulated renewer, as the library's: it renews held locks, reports losses, and leaves.
 
-use crate::client::{Alarm, Claiming, State};
+use crate::client::{Acquiring, State, Timer};
 use crate::invariants::{Fact, Lock};
 use crate::plan::{Bug, Kind};
 use crate::server::{Answer, Request};
@@ -17,11 +17,11 @@ pub(crate) struct Holding {
     seq: Seq,
     hold: LeaseTimer,
     turn: u64,
-    /// The renewals that are out, and when each was sent.
+    /// The renewals under way, and when each was sent.
     calls: BTreeMap<u64, Time>,
 }
 
-/// A place to be given up, until the server has said so.
+/// A place to be given up, until the server has confirmed it.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     lock: Lock,
@@ -29,7 +29,7 @@ pub(crate) struct Leaving {
     tries: u32,
 }
 
-/// How long a leave may take, and how often it is tried before the lease is left to lapse.
+/// The time limit of a leave, and the number of attempts before the place is left to expire.
 const LEAVE_TIME: Duration = Duration::from_millis(300);
 const LEAVE_TRIES: u32 = 8;
 
@@ -42,8 +42,14 @@ impl World {
     }
 
     /// A acquisition was granted: keep it.
-    pub(crate) fn hold(&mut self, client: usize, claiming: &Claiming, seq: Seq, hold: LeaseTimer) {
-        let &Claiming { lock, ticket, .. } = claiming;
+    pub(crate) fn hold(
+        &mut self,
+        client: usize,
+        acquiring: &Acquiring,
+        seq: Seq,
+        hold: LeaseTimer,
+    ) {
+        let &Acquiring { lock, ticket, .. } = acquiring;
         let until = self.clients[client].clock.when(hold.until());
         let holding = Holding { lock, ticket, seq, hold, turn: 0, calls: BTreeMap::new() };
         self.clients[client].state = State::Held(Box::new(holding));
@@ -58,7 +64,7 @@ impl World {
         }
     }
 
-    /// Does what the hold says, until it says to sleep.
+    /// Carries out the lease timer's steps that are due.
     fn keep(&mut self, client: usize) {
         let now = self.local(client);
         loop {
@@ -69,7 +75,7 @@ impl World {
                     if let Some(holding) = self.holding(client) {
                         holding.turn = turn;
                     }
-                    return self.alarm(client, until, Alarm::Keep { turn });
+                    return self.set_timer(client, until, Timer::Keep { turn });
                 }
                 Next::Renew => self.renew(client, now),
                 Next::Lose => return self.lose(client, "its deadline has come"),
@@ -86,7 +92,7 @@ impl World {
         }
     }
 
-    /// A writer may become a reader, by its next renewal.
+    /// Sometimes downgrades a writer to a reader, by its next renewal.
     fn maybe_lower(&mut self, client: usize) {
         let lower = self.rng.chance(200);
         let Some(&mut Holding { lock, ticket, .. }) = self.holding(client) else { return };
@@ -119,7 +125,7 @@ impl World {
                 self.keep(client);
             }
             Answer::Stands(Ok(_)) => self.lose(client, "the server does not know it"),
-            // A renewal with the weight before it was lowered, overtaken by the one after.
+            // A renewal with the old weight, overtaken by one with the lower weight.
             Answer::Stands(Err(_))
             | Answer::Left(_)
             | Answer::Evicted(_)
@@ -128,8 +134,8 @@ impl World {
         }
     }
 
-    /// A notice about a held ticket: its place may be gone.
-    pub(crate) fn doubt(&mut self, client: usize, id: TicketId) {
+    /// Handles a hint that a held ticket's place may be gone.
+    pub(crate) fn verify(&mut self, client: usize, id: TicketId) {
         let now = self.local(client);
         if let Some(holding) = self.holding(client)
             && holding.ticket.id == id
@@ -145,7 +151,7 @@ impl World {
         self.stop(client);
     }
 
-    /// The work is done.
+    /// Releases the lock when the work is done.
     pub(crate) fn release(&mut self, client: usize) {
         let now = self.local(client);
         let Some(holding) = self.holding(client) else { return };
@@ -164,7 +170,7 @@ impl World {
         self.rest(client);
     }
 
-    /// Gives a place up, and goes on asking until the server has heard it.
+    /// Gives a place up, and retries until the server has confirmed it.
     pub(crate) fn leave(&mut self, client: usize, lock: Lock, id: TicketId) {
         self.tell(&Fact::Disowned { id });
         self.send_leave(client, lock, id, 0);
@@ -174,7 +180,7 @@ impl World {
         let call = self.call(client, lock, Request::Leave(id));
         self.clients[client].leaving.insert(id, Leaving { lock, call, tries });
         let again = self.local(client).after(LEAVE_TIME);
-        self.alarm(client, again, Alarm::LeaveAgain { id });
+        self.set_timer(client, again, Timer::LeaveAgain { id });
     }
 
     pub(crate) fn leave_again(&mut self, client: usize, id: TicketId) {
@@ -186,7 +192,7 @@ impl World {
         }
     }
 
-    /// Whether a reply was to a leave.
+    /// Takes in the reply to a leave. Returns whether it was one.
     pub(crate) fn left(&mut self, client: usize, call: u64) -> bool {
         let leaving = &mut self.clients[client].leaving;
         let before = leaving.len();

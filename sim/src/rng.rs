@@ -1,9 +1,9 @@
-//! Chance, from a seed. SplitMix64: small, good enough, and the same on every machine for ever,
-//! which a library's generator does not promise.
+//! The random number generator: SplitMix64, which is small, good enough, and the same on every
+//! machine for ever, unlike a library's generator.
 
 use std::time::Duration;
 
-/// A source of numbers that a seed decides.
+/// A generator of random numbers from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -28,7 +28,7 @@ impl Rng {
         from + self.below(to - from + 1)
     }
 
-    /// True so many times in a thousand.
+    /// True with this probability, in thousandths.
     pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1_000) < per_mille
     }
@@ -37,7 +37,7 @@ impl Rng {
         Duration::from_micros(self.between(from * 1_000, to * 1_000))
     }
 
-    /// A ticket's id: short, so that a story can be read; no run needs more than a few thousand.
+    /// A ticket's id: short, so that traces are readable; no run needs more than a few thousand.
     pub(crate) fn id(&mut self) -> u128 {
         u128::from(self.next() >> 24)
     }

@@ -1,25 +1,25 @@
-//! A server: the kernel's line for each name, on a clock of its own.
+//! A simulated server: the kernel's line for each name, on a clock of its own.
 
 use crate::clock::Clock;
 use crate::invariants::{Cause, Fact, Line as At, Lock, Spot};
 use crate::plan::Bug;
-use crate::world::{Event, Letter, World};
+use crate::world::{Event, Message, World};
 use holdline_kernel::{
     Enter, Head, Line, MemoryPlaces, Place, Refusal, Seq, Standing, Ticket, TicketId, Time,
 };
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-/// What a client may ask.
+/// A client's request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request {
     Enter(Ticket, Enter),
     Leave(TicketId),
-    /// Remove this place by force.
+    /// Remove this ticket's place by force.
     Evict(TicketId),
-    /// Who holds?
+    /// Query the holder.
     Look,
-    /// Nobody asked: remove what has lapsed.
+    /// Remove expired places, without a client's request.
     Sweep,
 }
 
@@ -51,34 +51,34 @@ impl Display for Answer {
     }
 }
 
-/// What it answers.
+/// The server's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Stands(Result<Standing, Refusal>),
     Left(bool),
     Evicted(Option<Seq>),
     Holder(Option<TicketId>),
-    /// A quorum could not find out.
+    /// A quorum could not decide.
     Failed,
 }
 
-/// One server, with the lines that it keeps.
+/// A server with its lines.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) clock: Clock,
-    /// Until when it is down.
+    /// The end of its downtime.
     pub(crate) down: u64,
     pub(crate) lines: BTreeMap<Lock, (Head, MemoryPlaces<usize>)>,
 }
 
-/// A line's places before or after an operation, and what there is to know about them.
+/// A snapshot of a line before or after an operation.
 struct Seen {
     spots: Vec<Spot>,
     expires: Vec<Time>,
     capacity: u32,
 }
 
-/// Whom an operation wakes.
+/// The tickets that an operation wakes.
 type Woken = Vec<(usize, TicketId, Seq)>;
 
 impl Server {
@@ -90,7 +90,7 @@ impl Server {
         self.lines.get(&lock).map_or(0, |(_, deck)| deck.iter().count())
     }
 
-    /// The first place of a line: what a status would show as the holder.
+    /// The first place of a line, as an operator would see it.
     pub(crate) fn first(&self, lock: Lock) -> Option<&Place<usize>> {
         self.lines.get(&lock).and_then(|(_, deck)| deck.iter().next())
     }
@@ -113,7 +113,7 @@ impl Server {
         }
     }
 
-    /// The real server, and the planted mistakes.
+    /// Carries out a request, with the planted bugs.
     fn act(
         &mut self,
         at: u64,
@@ -167,9 +167,9 @@ impl Server {
 }
 
 impl World {
-    /// A request arrives.
-    pub(crate) fn serve(&mut self, letter: Letter) {
-        let Letter { client, call, line, request } = letter;
+    /// Handles a request that arrives.
+    pub(crate) fn serve(&mut self, message: Message) {
+        let Message { client, call, line, request } = message;
         let server = line.1;
         if self.servers[server].down > self.now {
             self.note(format_args!("server {server} is down for client {client}"));
@@ -180,12 +180,12 @@ impl World {
         self.post(client, server, Event::Replied { client, call, answer });
     }
 
-    /// Removes what has lapsed.
+    /// Removes expired places.
     pub(crate) fn sweep(&mut self, line: At) {
         self.operate(line, usize::MAX, Request::Sweep);
     }
 
-    /// Does one operation, notifies whom it wakes, and tells what changed.
+    /// Carries out one operation, notifies the tickets that it wakes, and reports what changed.
     pub(crate) fn operate(&mut self, line: At, client: usize, request: Request) -> Answer {
         let (now, bug) = (self.now, self.config.bug);
         let (lock, server) = line;
@@ -202,7 +202,7 @@ impl World {
         }
         for (client, id, seq) in woken {
             self.stats.notices += 1;
-            // A quorum asks each of its servers, whatever one of them says.
+            // A quorum asks each of its servers, whatever one of them answers.
             let evicted = matches!(request, Request::Evict(victim) if victim == id);
             let admitted = !evicted && !self.plan.class.is_quorum();
             self.post(client, server, Event::Noticed { client, id, seq, admitted });
@@ -235,7 +235,7 @@ impl World {
         self.tell(&Fact::Line { line, capacity: after.capacity, places: &after.spots });
         for (spot, expires) in after.spots.iter().zip(&after.expires) {
             let (id, seq) = (spot.id, spot.seq);
-            // Of a place that waits too: it is kept as long when it is admitted meanwhile.
+            // For waiting places too: one is kept as long when it is admitted meanwhile.
             self.tell(&Fact::Promised { line, id, seq, until: clock.when(*expires) });
             if !spot.admitted {
                 continue;

@@ -1,12 +1,12 @@
-//! What happened, in words. Always hashed, so that two runs can be compared; kept only if asked
-//! for.
+//! The trace of a run, as text. Always hashed, so that two runs can be compared; kept only on
+//! request.
 
 use std::fmt::{Arguments, Write as _};
 
-/// The story of one run.
+/// The trace of one run.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    /// FNV-1a over every line.
+    /// The FNV-1a hash over all lines.
     pub(crate) hash: u64,
     /// The lines, if they are kept.
     pub(crate) lines: Vec<String>,

@@ -1,10 +1,9 @@
-//! The world: true time, the queue of what is going to happen, and everybody in it.
+//! The world: true time, the event queue, and all machines.
 //!
-//! Nothing here runs by itself. One loop takes the next event, moves true time to it, and hands it
-//! to whom it concerns; everything that follows is a new event. All chance comes from the seed, so
-//! the same seed is the same story.
+//! One loop takes the next event, advances true time to it, and dispatches it; all consequences are
+//! new events. All random numbers come from the seed, so the same seed gives the same run.
 
-use crate::client::{Alarm, Client};
+use crate::client::{Client, Timer};
 use crate::faults::Fault;
 use crate::invariants::{self, Fact, Invariant, Line, Lock};
 use crate::plan::{LEASES, LONGEST_WORK, Plan, SLOWEST, WAIT_LEASES, class_of};
@@ -19,40 +18,42 @@ use std::time::Duration;
 
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Letter {
+pub(crate) struct Message {
     pub(crate) client: usize,
     pub(crate) call: u64,
     pub(crate) line: Line,
     pub(crate) request: Request,
 }
 
-/// Something that is going to happen.
+/// An event in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// A request reaches its server.
-    Arrives(Letter),
+    Arrives(Message),
     /// A reply reaches its client.
     Replied { client: usize, call: u64, answer: Answer },
     /// A notice about a place reaches its client.
     Noticed { client: usize, id: TicketId, seq: Seq, admitted: bool },
-    /// A client's timer ends.
-    Rings { client: usize, alarm: Alarm },
-    /// Something goes wrong.
-    Goes(Fault),
+    /// A client's timer fires.
+    TimerFires { client: usize, timer: Timer },
+    /// A fault occurs.
+    Fault(Fault),
 }
 
 impl Display for Event {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Arrives(letter) => write!(f, "call {} of client {}", letter.call, letter.client),
+            Event::Arrives(message) => {
+                write!(f, "call {} of client {}", message.call, message.client)
+            }
             Event::Replied { client, call, .. } => {
                 write!(f, "the reply to {call} of client {client}")
             }
             Event::Noticed { client, seq, .. } => {
                 write!(f, "the notice of {seq:?} to client {client}")
             }
-            Event::Rings { client, alarm } => write!(f, "{alarm:?} of client {client}"),
-            Event::Goes(fault) => write!(f, "{fault:?}"),
+            Event::TimerFires { client, timer } => write!(f, "{timer:?} of client {client}"),
+            Event::Fault(fault) => write!(f, "{fault:?}"),
         }
     }
 }
@@ -62,13 +63,13 @@ impl Event {
         match self {
             Event::Replied { client, .. }
             | Event::Noticed { client, .. }
-            | Event::Rings { client, .. } => Some(*client),
-            Event::Arrives(_) | Event::Goes(_) => None,
+            | Event::TimerFires { client, .. } => Some(*client),
+            Event::Arrives(_) | Event::Fault(_) => None,
         }
     }
 }
 
-/// Everything there is.
+/// The state of a simulation.
 pub(crate) struct World {
     pub(crate) config: Config,
     pub(crate) plan: Plan,
@@ -77,12 +78,12 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) servers: Vec<Server>,
     pub(crate) clients: Vec<Client>,
-    /// Until when nothing gets through between a client and a server.
+    /// The ends of the partitions between clients and servers.
     pub(crate) cut: BTreeMap<(usize, usize), u64>,
     pub(crate) stats: Stats,
-    /// Locks that an operator is about to break, by his client and call.
+    /// The locks that an operator is about to break, by client and call.
     pub(crate) breaking: BTreeMap<(usize, u64), (Lock, TicketId)>,
-    /// How far servers' clocks were set back, altogether.
+    /// The total by which servers' clocks were set back.
     pub(crate) set_back: Duration,
     queue: BTreeMap<(u64, u64), Event>,
     order: u64,
@@ -96,7 +97,7 @@ impl World {
         let class = config.class.unwrap_or_else(|| class_of(config.seed));
         let mut plan = Plan::new(class, config.bug, &mut rng);
         plan.bad = config.bad.unwrap_or(plan.bad).clamp(1, plan.servers.len());
-        // The library's own chance.
+        // The library's own random numbers.
         fastrand::seed(config.seed);
         let servers = plan.servers.iter().map(|clock| Server::new(*clock)).collect();
         let clients = (0..plan.clients.len()).map(|client| Client::new(&plan, client)).collect();
@@ -121,15 +122,15 @@ impl World {
         }
     }
 
-    /// Lives the whole life of the world.
+    /// Runs the simulation to its end.
     pub(crate) fn run(mut self) -> Report {
         self.note(format_args!("{:?}", self.plan.clone()));
         for client in 0..self.clients.len() {
             let at = self.rng.below(1_000_000_000);
-            self.at(at, Event::Rings { client, alarm: Alarm::Begin });
+            self.at(at, Event::TimerFires { client, timer: Timer::Begin });
         }
-        self.at(self.plan.between_faults, Event::Goes(Fault::Next));
-        self.at(self.plan.calm, Event::Goes(Fault::Calm));
+        self.at(self.plan.between_faults, Event::Fault(Fault::Next));
+        self.at(self.plan.calm, Event::Fault(Fault::Calm));
         let end = self.plan.calm.saturating_add(120_000_000_000);
         while self.violation.is_none() {
             let Some(((at, order), event)) = self.queue.pop_first() else { break };
@@ -138,7 +139,7 @@ impl World {
                 break;
             }
             self.now = at;
-            self.happen(event);
+            self.dispatch(event);
         }
         if self.violation.is_none() {
             self.over();
@@ -153,7 +154,7 @@ impl World {
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn dispatch(&mut self, event: Event) {
         self.stats.events += 1;
         if let Some(client) = event.client() {
             let asleep_until = self.clients[client].asleep_until;
@@ -163,21 +164,22 @@ impl World {
             }
         }
         match event {
-            Event::Arrives(letter) => self.serve(letter),
+            Event::Arrives(message) => self.serve(message),
             Event::Replied { client, call, answer } => self.delivered(client, call, answer),
             Event::Noticed { client, id, seq, admitted } => {
                 self.noticed(client, id, seq, admitted);
             }
-            Event::Rings { client, alarm } => self.ring(client, alarm),
-            Event::Goes(fault) => self.fault(fault),
+            Event::TimerFires { client, timer } => self.timer_fired(client, timer),
+            Event::Fault(fault) => self.fault(fault),
         }
     }
 
-    /// Faults have stopped.
+    /// Ends all faults, and sets the bound for the acquisitions that wait.
     pub(crate) fn calm(&mut self) {
         let most = |of: &[Duration]| of.iter().copied().max().unwrap_or_default();
-        // What may still be under way: a slow message, a lease or a wait that it renews, work that
-        // was begun, a clock that was set back; then a look by each who waits, and a turn for each.
+        // The bound covers what may still be under way: a slow message, a lease or a wait lease
+        // that it renews, work that was begun, a clock that was set back; then a poll and a turn of
+        // each waiter.
         let under_way = SLOWEST + most(&LEASES).max(most(&WAIT_LEASES)) + LONGEST_WORK;
         let turns = Duration::from_millis(500) * self.clients.len() as u32;
         let bound = under_way + self.set_back + most(&WAIT_LEASES) / 3 + turns;
@@ -186,7 +188,7 @@ impl World {
         self.tell(&Fact::Calm { bound: bound.as_nanos() as u64 });
     }
 
-    /// All leases lapse; then every line is to be empty.
+    /// Lets all leases expire, and reports what is left in each line.
     fn over(&mut self) {
         self.now += 10_000_000_000 + self.set_back.as_nanos() as u64;
         for line in self.lines() {
@@ -196,12 +198,12 @@ impl World {
         }
     }
 
-    /// Every line that there is.
+    /// All lines.
     pub(crate) fn lines(&self) -> Vec<Line> {
         (0..self.plan.locks.len()).flat_map(|lock| self.plan.lines(lock)).collect()
     }
 
-    /// Lets something happen at true time `at`; what is planned first for one instant comes first.
+    /// Schedules an event at true time `at`; events of one instant keep their order.
     pub(crate) fn at(&mut self, at: u64, event: Event) {
         self.order += 1;
         self.queue.insert((at.max(self.now), self.order), event);
@@ -219,7 +221,7 @@ impl World {
         self.trace.note(self.now, what);
     }
 
-    /// Tells every invariant something true. The first that objects ends the world.
+    /// Reports a fact to every invariant. The first violation ends the run.
     pub(crate) fn tell(&mut self, fact: &Fact<'_>) {
         for rule in &mut self.rules {
             if let Err(what) = rule.see(self.now, fact)

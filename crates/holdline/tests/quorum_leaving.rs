@@ -57,7 +57,7 @@ async fn what_was_dropped_is_on_no_node_when_it_has_settled() {
         let nodes = nodes();
         let client = Client::new(Arc::new(quorum(&nodes)));
         for at in slow {
-            nodes[*at].always(Op::Leave, SLOW);
+            nodes[at].always(Op::Leave, SLOW);
         }
         nodes[2].calls(Op::Enter, 0, 1, Fault::Stutter(1));
         let (lock, listed) = (Mutex::new(&client, "x"), Client::new(Arc::new(quorum(&nodes))));

@@ -1,7 +1,6 @@
-//! Exhaustive search: every state that a search line can reach, and every operation in each of
-//! them, against the naive model. Two lines that differ only in absolute time and absolute tokens
-//! are one state, so the search closes: it covers sequences of operations of *any* length, not up
-//! to a depth.
+//! Exhaustive search: every state that a small line can reach, and every operation in each of them,
+//! against the naive model. Two lines that differ only in absolute time and absolute tokens are one
+//! state, so the search ends: it covers sequences of operations of *any* length, not up to a depth.
 
 mod common;
 

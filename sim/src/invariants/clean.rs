@@ -1,11 +1,11 @@
-//! Nothing is left behind: every place in a line is its client's present one, or one that the
-//! client has given up; and when all leases have lapsed, every line is empty.
+//! Cleanness: every place in a line is its client's current one, or one that the client has given
+//! up; and when all leases have expired, every line is empty.
 
 use super::{Fact, Invariant};
 use holdline_kernel::TicketId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who goes by which ticket, and which tickets are given up.
+/// The current ticket of each client, and the tickets that are given up.
 #[derive(Debug, Default)]
 pub(crate) struct Clean {
     present: BTreeMap<usize, TicketId>,
@@ -19,7 +19,7 @@ impl Invariant for Clean {
 
     fn see(&mut self, _now: u64, fact: &Fact<'_>) -> Result<(), String> {
         match *fact {
-            Fact::Goes { client, id } => {
+            Fact::Uses { client, id } => {
                 self.present.insert(client, id);
             }
             Fact::Disowned { id } => {

@@ -1,13 +1,13 @@
-//! The held weight never exceeds the capacity, in true time.
+//! Exclusion: the held weight never exceeds the capacity, in true time.
 //!
-//! A client holds from its grant until the earliest of its own deadline, its being told of a loss,
-//! and its leave being sent. Whoever was removed by force is not counted: that is what force means,
-//! and the tokens are what protects a resource from it.
+//! A client holds from its grant until the earliest of its own deadline, the report of a loss, and
+//! the sending of its leave. A ticket that was removed by force is not counted: against its holder
+//! only the tokens protect a resource.
 //!
-//! In a quorum whose nodes forget or whose clocks jump, two may hold at once. Even then it takes
-//! this much: every node that promised the lock to both, for a time that includes now, has broken
-//! its word to one of them. The proof: both believe in what a majority promised, any two majorities
-//! share a node, and a node that keeps its word admits one.
+//! In a quorum whose nodes lose data or whose clocks jump, two may hold at once, but only if every
+//! node that promised the lock to both, for a time that includes now, has broken one of the
+//! promises. The proof: both rely on a majority's promises, any two majorities share a node, and a
+//! node that keeps its promises admits one.
 
 use super::promises::Promises;
 use super::{Cause, Fact, Invariant, Lock};
@@ -24,14 +24,14 @@ struct Holding {
 struct Held {
     capacity: u32,
     by: BTreeMap<TicketId, Holding>,
-    /// Removed by force, perhaps while the grant was still on its way.
+    /// The tickets removed by force, perhaps while the grant was still on its way.
     forced: BTreeSet<TicketId>,
 }
 
-/// Who believes to hold what.
+/// The state of the check: which client holds what, by its own judgement.
 #[derive(Debug)]
 pub(crate) struct Exclusion {
-    /// Two may hold for whom all the nodes that they share have broken their word.
+    /// Whether two may hold if all nodes that they share have broken a promise.
     excused: bool,
     promises: Promises,
     locks: BTreeMap<Lock, Held>,
@@ -66,8 +66,8 @@ impl Held {
     }
 }
 
-/// Whether every node that promised both of them a time that is not over has broken a promise, and
-/// there is one.
+/// Whether there are nodes that promised both of them a time that is not over, and each has broken
+/// a promise.
 fn excused(now: u64, promises: &Promises, one: TicketId, two: TicketId) -> bool {
     let mut shared =
         promises.to(one).filter(|(_, promise)| promise.until > now).filter_map(|(line, to_one)| {

@@ -1,14 +1,14 @@
-//! First come, first served: those let in are the front of the line, by the rule computed from
-//! scratch; a place keeps its number; nobody is granted a lock past somebody who waits before him.
+//! Fairness, first come, first served: the admitted are the front of the line, by the rule computed
+//! from scratch; a place keeps its number; no grant overtakes an earlier waiter.
 
 use super::{Fact, Invariant, Line, Spot};
 use holdline_kernel::{Seq, TicketId};
 use std::collections::BTreeMap;
 
-/// Each line as it last was.
+/// The last state of each line.
 #[derive(Debug)]
 pub(crate) struct Fairness {
-    /// A quorum has no queue: whoever is first at a majority gets in.
+    /// Whether there is a queue. A quorum has none: the first at a majority is admitted.
     queues: bool,
     lines: BTreeMap<Line, Vec<Spot>>,
 }

@@ -1,19 +1,19 @@
-//! A holder is told of a loss before the store could let a rival in.
+//! Loss: a holder is told of it before the store could admit another client.
 //!
-//! Two books are kept. What the server last promised for a place bounds what its holder believes,
-//! however long messages took and whatever became of the server since. And where the server is
-//! honest, it lets no place lapse whose holder still believes in it.
-//! In a quorum a majority of the servers must have promised it.
+//! Two checks are made. The server's last promise for a place bounds its holder's deadline, however
+//! long messages took and whatever became of the server since. And an honest server expires no
+//! place whose holder still relies on it. In a quorum a majority of the servers must have promised
+//! it.
 
 use super::promises::Promises;
 use super::{Cause, Fact, Invariant};
 use holdline_kernel::{Seq, TicketId};
 use std::collections::BTreeMap;
 
-/// Promises, and beliefs.
+/// The promises, and the holders' deadlines.
 #[derive(Debug)]
 pub(crate) struct Loss {
-    /// So many servers must have promised what is believed.
+    /// The number of servers that must have promised a deadline.
     majority: usize,
     honest: bool,
     promises: Promises,
@@ -27,7 +27,7 @@ impl Loss {
 
     fn believes(&mut self, id: TicketId, seq: Seq, until: u64) -> Result<(), String> {
         self.believed.insert(id, (seq, until));
-        // A token is one node's number; the others' numbers for the same ticket are lower.
+        // A quorum's token is one node's; the other nodes' tokens for the same ticket are lower.
         let alone = self.majority == 1;
         let covers = self
             .promises

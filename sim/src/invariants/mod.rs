@@ -1,7 +1,7 @@
-//! What must hold in every run, one file each.
+//! The invariants of every run, one file each.
 //!
-//! The world tells *facts*, in the order of true time; each invariant keeps its own books about
-//! them, and shares no state with the world or with another invariant.
+//! The world reports *facts*, in the order of true time; each invariant keeps its own state, and
+//! shares none with the world or with another invariant.
 
 mod clean;
 mod exclusion;
@@ -30,7 +30,7 @@ pub(crate) struct Spot {
     pub(crate) admitted: bool,
 }
 
-/// Why a place is gone.
+/// The cause of a place's removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Left,
@@ -48,54 +48,54 @@ pub(crate) enum Settled {
     Cancelled,
 }
 
-/// Something that is true, though perhaps nobody in the world knows it.
+/// A fact about the simulation, in true time, perhaps unknown to every machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fact<'a> {
-    /// A client began to want a lock. A patient one has no limit, and queues or asks again.
+    /// A client began an acquisition. A patient one has no limit, and queues or polls.
     Began { client: usize, patient: bool },
-    /// It stopped wanting it.
+    /// A client's acquisition ended.
     Settled { client: usize, how: Settled },
-    /// It goes by this ticket now.
-    Goes { client: usize, id: TicketId },
-    /// It will not use this ticket again: it has left, or was told that its place is gone.
+    /// A client uses this ticket from now on.
+    Uses { client: usize, id: TicketId },
+    /// A client will not use this ticket again: it has left, or was told that its place is gone.
     Disowned { id: TicketId },
-    /// It holds, by its own judgement, until this true time.
+    /// A client holds, by its own judgement, until this true time.
     Granted { lock: Lock, id: TicketId, seq: Seq, weight: u32, capacity: u32, until: u64 },
-    /// It holds for longer.
+    /// A renewal prolonged a client's deadline.
     Renewed { lock: Lock, id: TicketId, seq: Seq, until: u64 },
-    /// It takes less from now on.
+    /// A holder's weight was lowered.
     Lowered { lock: Lock, id: TicketId, weight: u32 },
-    /// It holds no longer: told of the loss, or about to leave.
+    /// A client holds no longer: told of the loss, or about to leave.
     Ended { lock: Lock, id: TicketId },
-    /// The server's line, after an operation.
+    /// The state of a server's line after an operation.
     Line { line: Line, capacity: u32, places: &'a [Spot] },
-    /// The server let it in.
+    /// A server admitted a place.
     Admitted { line: Line, seq: Seq },
-    /// The server keeps a place, admitted or not, at least until this true time, if its clock is
-    /// left alone.
+    /// A server keeps a place, admitted or not, at least until this true time, unless its clock
+    /// jumps.
     Promised { line: Line, id: TicketId, seq: Seq, until: u64 },
-    /// The server has removed it.
+    /// A server removed a place.
     Removed { line: Line, id: TicketId, seq: Seq, cause: Cause },
-    /// Somebody was given this number to fence the one that he broke by force.
+    /// An operator got this token, to fence the ticket that was broken by force.
     Broken { lock: Lock, id: TicketId, seq: Seq },
-    /// No more faults. From now on each patient acquisition is to be admitted within this time.
+    /// The faults have stopped. From now on each patient acquisition is to be admitted within this
+    /// time.
     Calm { bound: u64 },
-    /// All is over and all leases have lapsed: so many places are left in a line.
+    /// The run has ended and all leases have expired: this many places are left in a line.
     Over { line: Line, left: usize },
 }
 
-/// One rule, and the books that it keeps.
+/// An invariant and its state.
 pub(crate) trait Invariant {
     fn name(&self) -> &'static str;
     fn see(&mut self, now: u64, fact: &Fact<'_>) -> Result<(), String>;
 }
 
-/// The rules that hold in this plan. A server that forgets, or whose clock jumps, may let a rival
-/// in
-/// at any moment: then exclusion is not promised, nor any order between the grants as the clients
-/// see them, and a loss is announced by what *was* promised. Of a quorum more can be said: two hold
-/// at once only if every node that promised the lock to both has broken its word, and the tokens
-/// rise unless a vote was counted that a node had not kept.
+/// The invariants that hold in this plan. A server that loses its data, or whose clock jumps, may
+/// admit another client at any moment: then neither exclusion nor the order of the clients' grants
+/// is guaranteed, and a loss is reported by the old promise. A quorum guarantees more: two hold at
+/// once only if every node that promised the lock to both has broken a promise, and the tokens rise
+/// unless a vote was counted that a node had not kept.
 pub(crate) fn all(plan: &Plan, exclusion_anyway: bool) -> Vec<Box<dyn Invariant>> {
     let (quorum, honest) = (plan.class.is_quorum(), plan.class.is_honest());
     let mut rules: Vec<Box<dyn Invariant>> = vec![

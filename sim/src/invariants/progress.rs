@@ -1,4 +1,5 @@
-//! Once faults stop, every live waiter is admitted within a bound, and no store seems to fail.
+//! Progress: once the faults stop, every live waiter is admitted within a bound, and no store is
+//! reported as failed.
 
 use super::{Fact, Invariant, Settled};
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ struct Waiting {
     since: u64,
 }
 
-/// Who waits, and for how long they may.
+/// The waiters, and the bound of their waits.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     calm: Option<(u64, u64)>,

@@ -1,20 +1,20 @@
-//! What the servers promised to each ticket, and whether they kept it: books that several rules
-//! keep.
+//! The servers' promises to each ticket, and whether they were kept: state that several invariants
+//! use.
 
 use super::{Cause, Fact, Line};
 use holdline_kernel::{Seq, TicketId};
 use std::collections::BTreeMap;
 
-/// One server's word to one ticket.
+/// A server's promise to a ticket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
     pub(crate) seq: Seq,
     pub(crate) until: u64,
-    /// It has let the ticket go before that, unasked.
+    /// Whether it removed the ticket before that, without a request.
     pub(crate) broken: bool,
 }
 
-/// All of them.
+/// All promises.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     by: BTreeMap<(TicketId, Line), Promise>,
@@ -40,7 +40,7 @@ impl Promises {
         }
     }
 
-    /// What a ticket was promised, and on which line.
+    /// The promises to a ticket, with their lines.
     pub(crate) fn to(&self, id: TicketId) -> impl Iterator<Item = (Line, &Promise)> {
         let all = (id, (0, 0))..=(id, (usize::MAX, usize::MAX));
         self.by.range(all).map(|(&(_, line), promise)| (line, promise))

@@ -1,11 +1,11 @@
-//! Tokens rise strictly in the order in which the server lets holders in, for ever: across
-//! restarts, across the loss of its data, across evictions.
+//! Tokens: they rise strictly in the order in which the server admits holders, across restarts,
+//! loss of data and evictions.
 //!
-//! Where the server is honest, they also rise in the order in which clients that exclude one
-//! another learn of their grants. In a quorum they do so always, unless a node had let the ticket
-//! go, against its word, before the grant: a vote was counted then that the node had not kept.
+//! With an honest server they also rise in the order in which clients that exclude one another
+//! learn of their grants. In a quorum they always do, unless a node had removed the ticket before
+//! the grant, against its promise: then a vote was counted that the node had not kept.
 //!
-//! Whoever breaks a lock by force gets a number above that lock's, and not above any later one's.
+//! The token of a forced removal is above the removed lock's, and not above any later one's.
 
 use super::promises::Promises;
 use super::{Cause, Fact, Invariant, Line, Lock};
@@ -21,8 +21,8 @@ pub(crate) struct Tokens {
     admitted: BTreeMap<Line, Seq>,
     granted: BTreeMap<(Lock, u32), Seq>,
     forced: BTreeSet<TicketId>,
-    /// The tokens given to those who are not broken, and the highest number by which somebody was
-    /// fenced.
+    /// The tokens of the tickets that were not broken, and the highest fencing token of a forced
+    /// removal.
     given: BTreeMap<TicketId, Seq>,
     fences: BTreeMap<Lock, Seq>,
 }
@@ -41,7 +41,7 @@ impl Tokens {
         }
     }
 
-    /// Whether those who voted for it have kept their word, so that its token is promised to rise.
+    /// Whether the nodes that voted for it have kept their promises, so that its token must rise.
     fn vouched(&self, id: TicketId) -> bool {
         self.honest || (self.quorum && self.promises.to(id).all(|(_, promise)| !promise.broken))
     }
@@ -69,14 +69,14 @@ impl Invariant for Tokens {
 
     fn see(&mut self, now: u64, fact: &Fact<'_>) -> Result<(), String> {
         self.promises.see(now, fact);
-        // Who is broken while it still asks may come in later, with a higher number.
+        // A ticket that is broken while it still waits may be admitted later, with a higher token.
         if let Fact::Granted { id, seq, .. } = *fact
             && !self.forced.contains(&id)
         {
             self.given.insert(id, seq);
         }
         match *fact {
-            // A node of a quorum that has forgotten a ticket may give it the same number again.
+            // A quorum's node that has lost a ticket may assign it the same token again.
             Fact::Admitted { .. } if self.quorum => Ok(()),
             Fact::Admitted { line, seq } => match self.admitted.insert(line, seq) {
                 Some(before) if seq <= before => {
