@@ -213,7 +213,7 @@ impl Config {
             "db" => self.db = value.parse().map_err(|_| invalid("has a db that is no number"))?,
             "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
             "sentinel_password_file" => {
-                self.sentinel_password = Some(url::secret_file(key, value)?)
+                self.sentinel_password = Some(url::secret_file(key, value)?);
             }
             "sentinel_password_env" => self.sentinel_password = Some(secret_env(key, value)?),
             _ => return Err(invalid(&url::unknown_option(KNOWN))),

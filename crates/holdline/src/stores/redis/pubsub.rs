@@ -255,7 +255,7 @@ impl Listener {
                 self.notice(&message);
             }
             Event::Message(channel, message) if (self.is_notification)(&message) => {
-                self.wake_channel(&channel)
+                self.wake_channel(&channel);
             }
             Event::Message(..) => {}
             Event::Moved(channel) => {

@@ -1,7 +1,7 @@
 //! The store `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
 //!
 //! - `address` reads the URL, `database` opens the database, `schema` creates and checks its
-//! tables, `errors` explains its errors, `machine` is the clock of its leases.
+//!   tables, `errors` explains its errors, `machine` is the clock of its leases.
 //! - `rows` keeps the kernel's places in tables, `evictions` the notes about evictions, and
 //!   `operations` makes each operation a transaction.
 //! - `executor` runs transactions, on the caller's thread or on a worker.
