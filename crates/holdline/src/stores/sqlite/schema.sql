@@ -1,9 +1,10 @@
--- The tables of a file store, version 1. A change here needs a new `user_version`.
+-- The tables of a file store, version 1. A change here needs a new `user_version`. SQLite stores the
+-- text of each statement, comments included.
 CREATE TABLE meta (
   one    INTEGER PRIMARY KEY CHECK (one = 1),
-  boot   TEXT    NOT NULL,  -- the boot id that the places are of
-  last   INTEGER NOT NULL,  -- the highest token of all lines whose rows were deleted
-  cursor TEXT    NOT NULL   -- the name from which the sweep of idle lines continues
+  boot   TEXT    NOT NULL,  -- which run of the machine the places are of
+  last   INTEGER NOT NULL,  -- the highest token of all lines whose rows were swept out
+  cursor TEXT    NOT NULL   -- where the sweep of idle lines goes on
 );
 CREATE TABLE line (
   name     TEXT    PRIMARY KEY,
@@ -20,8 +21,8 @@ CREATE TABLE place (
   id      BLOB    NOT NULL,
   weight  INTEGER NOT NULL,
   expires INTEGER NOT NULL,
-  process INTEGER NOT NULL,  -- the number of the owner's liveness lock
-  deep    INTEGER NOT NULL,  -- 1 if 16 or more places were before it when it was added
+  process INTEGER NOT NULL,  -- which liveness lock is held by its owner
+  deep    INTEGER NOT NULL,  -- 1 if 16 or more stood before it when it came
   note    TEXT    NOT NULL,
   PRIMARY KEY (name, seq)
 ) WITHOUT ROWID;
