@@ -20,9 +20,11 @@
 //! ```
 
 mod garble;
+mod missing;
 mod pump;
 
 pub use garble::Garble;
+pub use missing::{VARIABLE as MISSING_VARIABLE, missing};
 use pump::{Pipe, Valve};
 use std::io::{self, Error};
 use std::net::{SocketAddr, ToSocketAddrs};

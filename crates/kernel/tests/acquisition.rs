@@ -237,6 +237,7 @@ fn a_store_that_never_answered_is_given_up_after_a_few_tries() {
     }
 }
 
+/// G24: whether the client was answered before, or this very acquisition was.
 #[test]
 fn an_outage_is_outlasted_by_those_who_wait() {
     for mode in WAITING {

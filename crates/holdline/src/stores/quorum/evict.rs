@@ -11,8 +11,8 @@
 //! stand-in has lifted a majority of those nodes to it. The proof is in
 //! `docs/decisions/0007-quorum-tokens.md`.
 
-use super::Quorum;
 use super::round::Round;
+use super::{Quorum, Until};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -51,9 +51,11 @@ impl Quorum {
             min_token: self.lead(),
         };
         let second = Ticket { id: TicketId(fastrand::u128(..)), ..stand_in };
+        let mut on_cancel = CancelGuard { quorum: self, line, ids: &[second.id, stand_in.id] };
         let number = self.replace(line, id, reason, &stand_in, &second).await;
-        for id in [second.id, stand_in.id] {
-            self.leave_all(line, id, Self::node_timeout(LEASE)).await.ok();
+        while let [id, rest @ ..] = on_cancel.ids {
+            self.leave_all(line, *id, Self::node_timeout(LEASE), Until::AllAnswered).await.ok();
+            on_cancel.ids = rest;
         }
         number
     }
@@ -116,6 +118,21 @@ impl Quorum {
         let lifted = self.lift(line, stand_in, note, node_places, number).await;
         lifted.map_err(|error| unfenced(line, Some(error)))?;
         Ok(number)
+    }
+}
+
+/// Gives up in the background what is left of the two if the caller stops waiting.
+struct CancelGuard<'a> {
+    quorum: &'a Quorum,
+    line: &'a Name,
+    ids: &'a [TicketId],
+}
+
+impl Drop for CancelGuard<'_> {
+    fn drop(&mut self) {
+        for node in self.quorum.nodes.iter() {
+            self.ids.iter().for_each(|id| node.leave_later(self.line, *id));
+        }
     }
 }
 

@@ -66,7 +66,13 @@ impl Quorum {
                 NodePlace::Missing(_) => round.ask(
                     node,
                     Box::pin(async move {
-                        Ok(match node.store.enter(line, ticket, note, Enter::Try).await? {
+                        let standing = node.store.enter(line, ticket, note, Enter::Try).await?;
+                        if !self.held().contains_key(&ticket.id) {
+                            // Given up meanwhile: this may have come after the departure.
+                            node.leave(line, ticket.id).await?;
+                            return Ok((Vote::No, node_place));
+                        }
+                        Ok(match standing {
                             Standing::Admitted(seq) => (Vote::No, NodePlace::Taken(seq)),
                             Standing::Waiting { .. } | Standing::Lost => (Vote::No, node_place),
                         })

@@ -3,7 +3,7 @@
 
 use super::node::Health;
 use crate::clock;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{Async, Store, TicketId};
 use crate::sync::Mutex;
@@ -13,7 +13,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The most requests that are under way at once, beside the worker's one.
 const UNDER_WAY: usize = 64;
@@ -63,17 +63,28 @@ impl Leaving {
     /// dropped may not have been sent yet. Without a runtime (in the simulation, which sends at
     /// once) it is as any other.
     pub(super) fn leave(self: &Arc<Self>, line: &Name, id: TicketId) -> Async<'static, bool> {
-        let (store, line) = (Arc::clone(&self.store), line.clone());
+        let line = line.clone();
         let Ok(runtime) = Handle::try_current() else {
+            let store = Arc::clone(&self.store);
             return Box::pin(async move { store.leave(&line, id).await });
         };
-        let Ok(permit) = Arc::clone(&self.under_way).try_acquire_owned() else {
-            self.later(&line, id);
-            let message = "it has too much to do; it will be asked later";
-            let busy = Error::new(ErrorKind::Unavailable, message);
-            return Box::pin(std::future::ready(Err(busy)));
-        };
-        let (this, sent) = (Arc::clone(self), clock::now());
+        match Arc::clone(&self.under_way).try_acquire_owned() {
+            Ok(permit) => self.begin(&runtime, line, id, permit),
+            Err(_) => {
+                let waits = Waits { leaving: Arc::clone(self), place: Some((line, id)) };
+                Box::pin(waits.run(runtime))
+            }
+        }
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        line: Name,
+        id: TicketId,
+        permit: OwnedSemaphorePermit,
+    ) -> Async<'static, bool> {
+        let (this, store, sent) = (Arc::clone(self), Arc::clone(&self.store), clock::now());
         let mut leaving = Box::pin(async move {
             let left = clock::within(sent.after(LATE), store.leave(&line, id)).await;
             let left = left.unwrap_or_else(|| Err(late()));
@@ -123,6 +134,31 @@ impl Leaving {
         }
         *queue = Queue::default(); // with its memory
         None
+    }
+}
+
+/// A departure that waits until fewer are under way. If nobody waits for it any more, the worker
+/// sees to it.
+struct Waits {
+    leaving: Arc<Leaving>,
+    place: Option<(Name, TicketId)>,
+}
+
+impl Waits {
+    async fn run(mut self, runtime: Handle) -> Result<bool> {
+        let permit = Arc::clone(&self.leaving.under_way).acquire_owned().await;
+        match (permit, self.place.take()) {
+            (Ok(permit), Some((line, id))) => self.leaving.begin(&runtime, line, id, permit).await,
+            _ => Err(late()), // it is never closed
+        }
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        if let Some((line, id)) = self.place.take() {
+            self.leaving.later(&line, id);
+        }
     }
 }
 

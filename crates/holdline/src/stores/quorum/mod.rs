@@ -50,6 +50,18 @@ use std::time::Duration;
 pub struct Quorum {
     nodes: Arc<[Node]>,
     shared: Arc<Shared>,
+    /// A majority's answers end a departure. Not in the background, where what is given up counts
+    /// as given up when this says so.
+    until: Until,
+}
+
+/// When a departure is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    /// The other answers change nothing.
+    Decided,
+    /// All nodes that are not silent have confirmed it.
+    AllAnswered,
 }
 
 #[derive(Debug)]
@@ -106,7 +118,7 @@ impl Quorum {
             ahead: AtomicI64::new(UNKNOWN),
         };
         let nodes = nodes.into_iter().map(|(store, silent)| Node::new(store, silent)).collect();
-        Ok(Quorum { nodes, shared: Arc::new(shared) })
+        Ok(Quorum { nodes, shared: Arc::new(shared), until: Until::Decided })
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<TicketId, Grant>> {
@@ -124,6 +136,12 @@ impl Quorum {
     /// How long one node may take: much less than the lease, so that a dead one costs little of it.
     fn node_timeout(lease: Duration) -> Duration {
         (lease / 10).clamp(Duration::from_millis(50), Duration::from_millis(500))
+    }
+
+    /// How long a try that has failed waits until all nodes have given it up: so long that with the
+    /// try itself it is less than a third of the lease, or 250 ms, after which callers give up.
+    fn leave_timeout(lease: Duration) -> Duration {
+        (lease / 6).clamp(Duration::from_millis(150), SURVEY)
     }
 
     /// A number ahead of all nodes' clocks, as far as is known.
@@ -179,7 +197,10 @@ impl Quorum {
         if outcome.hopeless_by_no() || outcome.tied() {
             // A node that did not answer may have admitted it as well.
             self.over().insert(ticket.id);
-            self.leave_all(line, ticket.id, Self::node_timeout(ticket.lease)).await.ok();
+            // Without a majority's word that it has left, it stays in there, and the caller in
+            // doubt: it gives the ticket up.
+            let limit = Self::leave_timeout(ticket.lease);
+            self.leave_all(line, ticket.id, limit, Until::AllAnswered).await?;
             self.over().remove(&ticket.id);
             return Ok(Self::not_now());
         }
@@ -225,7 +246,13 @@ impl Quorum {
         Ok(Standing::Admitted(token))
     }
 
-    async fn leave_all(&self, line: &Name, id: TicketId, timeout: Duration) -> Result<bool> {
+    async fn leave_all(
+        &self,
+        line: &Name,
+        id: TicketId,
+        timeout: Duration,
+        until: Until,
+    ) -> Result<bool> {
         self.held().remove(&id);
         let sent = clock::now();
         let mut round = Round::new(&self.nodes, line, timeout);
@@ -238,7 +265,10 @@ impl Quorum {
             }
         }
         // It was there if it was on a majority; what lapses may last longest on a few nodes.
-        let outcome = round.run(sent).await;
+        let outcome = match until {
+            Until::Decided => round.run(sent).await,
+            Until::AllAnswered => round.run_to_the_end(sent).await,
+        };
         let answers: Vec<bool> = outcome.each().flatten().map(|(_, there)| *there).collect();
         if answers.len() >= self.tally().majority() as usize {
             let there = answers.iter().filter(|there| **there).count();
@@ -283,7 +313,7 @@ impl Store for Quorum {
     fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
         Box::pin(async move {
             self.over().remove(&id);
-            self.leave_all(line, id, Duration::from_millis(500)).await
+            self.leave_all(line, id, SURVEY, self.until).await
         })
     }
 
@@ -327,7 +357,8 @@ impl Store for Quorum {
 
     fn background_handle(&self) -> Arc<dyn Store> {
         let nodes = self.nodes.iter().map(Node::background_handle).collect();
-        Arc::new(Quorum { nodes, shared: Arc::clone(&self.shared) })
+        let shared = Arc::clone(&self.shared);
+        Arc::new(Quorum { nodes, shared, until: Until::AllAnswered })
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

@@ -96,6 +96,13 @@ impl<'a, T> Round<'a, T> {
         self.outcome(decided)
     }
 
+    /// Runs until all have answered, or to the end of their time.
+    pub(super) async fn run_to_the_end(mut self, sent: Time) -> Outcome<T> {
+        let limit = sent.after(self.timeout);
+        let decided = clock::within(limit, self.progress(sent, true)).await.is_some();
+        self.outcome(decided)
+    }
+
     async fn progress(&mut self, sent: Time, all: bool) {
         poll_fn(|cx| {
             let mut open = false;

@@ -41,8 +41,8 @@ impl Quorum {
     pub(super) async fn see(&self, line: &Name) -> Result<QueueSnapshot> {
         let mut views = self.survey(line, |node| node.snapshot(line)).await?;
         let enough = self.enough(views.len());
-        let evictions = views.iter_mut().flat_map(|view| mem::take(&mut view.evictions));
-        let evictions = merged(evictions);
+        let evictions = views.iter_mut().map(|view| mem::take(&mut view.evictions));
+        let evictions = merged(evictions.collect());
         let mut all: BTreeMap<TicketId, Vec<QueueEntry>> = BTreeMap::new();
         for place in views.into_iter().flat_map(|view| view.places) {
             all.entry(place.id).or_default().push(place);
@@ -69,16 +69,61 @@ impl Quorum {
     }
 }
 
-/// What several nodes say of evictions: each once, in the order of the nodes that know it.
-fn merged(evictions: impl Iterator<Item = Eviction>) -> Vec<Eviction> {
-    let mut all: Vec<Eviction> = Vec::new();
-    for eviction in evictions {
-        if !all.iter().any(|known| known.id == eviction.id) {
-            all.push(eviction);
-        }
+/// What several nodes say of evictions: the last ones, each once, in the order of most of the nodes
+/// that know both of two. If there is none, the one that fewer know is the older: others have
+/// forgotten it.
+fn merged(nodes: Vec<Vec<Eviction>>) -> Vec<Eviction> {
+    let orders: Vec<Vec<TicketId>> =
+        nodes.iter().map(|node| node.iter().map(|eviction| eviction.id).collect()).collect();
+    let mut left: BTreeMap<TicketId, Eviction> =
+        nodes.into_iter().flatten().map(|eviction| (eviction.id, eviction)).collect();
+    let mut all = Vec::with_capacity(left.len());
+    let oldest = |left: &BTreeMap<TicketId, Eviction>| {
+        let older = |id| left.keys().filter(|other| precedes(&orders, **other, id)).count();
+        let known = |id: &TicketId| orders.iter().filter(|order| order.contains(id)).count();
+        left.keys().min_by_key(|id| (older(**id), known(id))).copied()
+    };
+    while let Some(next) = oldest(&left).and_then(|id| left.remove(&id)) {
+        all.push(next);
     }
     let surplus = all.len().saturating_sub(EVICTIONS_KEPT);
     all.split_off(surplus)
+}
+
+/// Whether most of those that know both say that the one came before the other.
+fn precedes(orders: &[Vec<TicketId>], one: TicketId, other: TicketId) -> bool {
+    let at = |order: &[TicketId], id| order.iter().position(|known| *known == id);
+    let both = orders.iter().filter_map(|order| Some(at(order, one)?.cmp(&at(order, other)?)));
+    both.map(|order| order as i32).sum::<i32>() < 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(nodes: &[&[u128]]) -> Vec<u128> {
+        let eviction = |id: &u128| Eviction { id: TicketId(*id), note: Arc::from("") };
+        let nodes = nodes.iter().map(|node| node.iter().map(eviction).collect()).collect();
+        merged(nodes).into_iter().map(|eviction| eviction.id.0).collect()
+    }
+
+    #[test]
+    fn evictions_are_in_the_order_of_most_nodes() {
+        assert_eq!(order(&[&[], &[], &[]]), []);
+        assert_eq!(order(&[&[7, 5], &[5, 3], &[7, 3]]), [7, 5, 3], "each node lacks one");
+        assert_eq!(order(&[&[2, 1], &[1, 2], &[2, 1]]), [2, 1], "one had them the other way");
+        let mut circle = order(&[&[1, 2], &[2, 3], &[3, 1]]);
+        circle.sort_unstable();
+        assert_eq!(circle, [1, 2, 3], "each once");
+    }
+
+    #[test]
+    fn what_most_nodes_have_forgotten_is_the_oldest() {
+        let last: Vec<u128> = (1..=8).collect();
+        let lacks_one = [99, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(order(&[&lacks_one, &last, &last]), last);
+        assert_eq!(order(&[&last, &last, &lacks_one]), last);
+    }
 }
 
 /// One place, as several nodes have it. What it says about itself is what most of them say: those

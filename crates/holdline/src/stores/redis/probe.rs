@@ -1,5 +1,5 @@
-//! What listens at an address that does not behave like a Redis server: asked once, when a store
-//! cannot be opened, so that the error can name it.
+//! The probe of an address that does not behave like a Redis server, when a store cannot be opened:
+//! so that the error can say what listens there.
 
 use super::config::{Config, Kind};
 use crate::error::{Error, ErrorKind};
@@ -9,21 +9,20 @@ use std::io::ErrorKind::WouldBlock;
 use std::pin::pin;
 use tokio::net::TcpStream;
 
-/// What an address answers to a plain `PING`.
+/// The kinds of reply to a plain `PING`.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Redis,
     Tls,
     Http,
-    /// It closed the connection without a word.
+    /// It closed the connection without a reply.
     Closed,
-    /// The beginning of what it said.
+    /// The beginning of any other reply.
     Other(String),
 }
 
-/// Why a server cannot be used that does not answer as it should: as the first of the hosts tells
-/// that says anything. Nothing if none is there, or it is a Redis server. The caller limits the
-/// time.
+/// The error that says what listens at the first host that replies. None if there is none, or if it
+/// is a Redis server. The caller limits the time.
 pub(super) async fn why(config: &Config) -> Option<Error> {
     if matches!(config.kind, Kind::Unix(_)) {
         return None;
@@ -53,7 +52,7 @@ pub(super) async fn why(config: &Config) -> Option<Error> {
     Some(Error::new(kind, format!("{address} cannot be used: {problem}")))
 }
 
-/// The first bytes of the answer; none if it only closes the connection.
+/// The first bytes of the reply; empty if the connection was closed.
 async fn ask(host: &str, port: u16) -> Option<Vec<u8>> {
     let stream = TcpStream::connect((host, port)).await.ok()?;
     stream.writable().await.ok()?;
