@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut stop = pin!(tokio::signal::ctrl_c());
 
     loop {
-        if let Some(leader) = election.leader().await? {
+        if let Ok(Some(leader)) = election.leader().await {
             println!("{} leads", leader.value);
         }
         // An outage of the store is waited out here; an error is one that no waiting mends.

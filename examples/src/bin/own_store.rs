@@ -1,5 +1,6 @@
 //! A store of one's own: a single key for each lock, which has a holder or none, and no queue. What
 //! is a table in memory here would be a row of a database, or an object with a condition on writes.
+//! What decides is `Table::enter`; the rest says what stands there, and what is promised.
 //!
 //! `cargo run -p holdline-examples --bin own_store`; and the suite that every store must pass:
 //! `cargo test -p holdline-examples --bin own_store`.
