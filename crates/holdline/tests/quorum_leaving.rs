@@ -88,7 +88,7 @@ async fn a_try_that_fails_is_on_no_node() {
             if let Some(fault) = missing {
                 let ops = [Op::Enter, Op::Leave, Op::Snapshot];
                 for op in ops {
-                    nodes[0].always(*op, fault);
+                    nodes[0].always(op, fault);
                 }
             }
             if rivals == 2 {
@@ -99,7 +99,7 @@ async fn a_try_that_fails_is_on_no_node() {
             nodes[4].always(Op::Leave, SLOW);
             let standing =
                 quorum(&nodes).enter(&name(), &ticket(2), &Arc::from(""), Enter::Try).await;
-            for node in nodes {
+            for node in &nodes {
                 node.heal();
             }
             let standing = standing.expect("a majority answers");
@@ -121,7 +121,7 @@ async fn a_try_that_cannot_leave_is_in_doubt() {
     let enter = async || quorum.enter(&name(), &ticket(2), &Arc::from(""), Enter::Try).await;
     let error = enter().await.expect_err("it may be there");
     assert!(error.retryable(), "{error}");
-    for node in nodes {
+    for node in &nodes {
         node.heal();
     }
     for node in &nodes {
@@ -151,7 +151,7 @@ async fn a_force_unlock_leaves_nobody_behind() {
     let behind = async |node: &Chaos| node.snapshot(&name).await.expect("works").places.len();
     // Less than what they would lapse after.
     let limit = tokio::time::Instant::now() + Duration::from_secs(2);
-    for node in nodes {
+    for node in &nodes {
         node.heal();
     }
     while behind(&nodes[2]).await > 0 {
