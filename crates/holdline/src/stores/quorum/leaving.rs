@@ -68,13 +68,11 @@ impl Leaving {
             let store = Arc::clone(&self.store);
             return Box::pin(async move { store.leave(&line, id).await });
         };
-        match Arc::clone(&self.under_way).try_acquire_owned() {
-            Ok(permit) => self.begin(&runtime, line, id, permit),
-            Err(_) => {
-                let waits = Waits { leaving: Arc::clone(self), place: Some((line, id)) };
-                Box::pin(waits.run(runtime))
-            }
+        if let Ok(permit) = Arc::clone(&self.under_way).try_acquire_owned() {
+            return self.begin(&runtime, line, id, permit);
         }
+        let waits = Waits { leaving: Arc::clone(self), place: Some((line, id)) };
+        Box::pin(waits.run(runtime))
     }
 
     fn begin(
