@@ -1,4 +1,4 @@
-//! A proxy that spoils what a server sends: for tests that a client survives nonsense.
+//! A fuzzing proxy: it corrupts a server's replies, for tests that a client survives them.
 
 use std::io::{self, Error};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,8 +13,8 @@ use tokio::runtime::{Builder, Runtime};
 /// A TCP proxy to one server, which flips, cuts, repeats and invents bytes of the server's replies.
 /// Requests pass as they are. Dropping it closes all of its connections.
 ///
-/// Where a connection is spoiled, and how, depends only on the seed, the number of the connection
-/// and the position of the byte: not on how the bytes happen to be cut into packets.
+/// The place and kind of each fault depend only on the seed, the number of the connection and the
+/// position of the byte: not on how the bytes are split into packets.
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
@@ -28,7 +28,7 @@ use tokio::runtime::{Builder, Runtime};
 pub struct Garble {
     address: SocketAddr,
     state: Arc<State>,
-    /// In an option to be shut down without waiting, also inside another runtime.
+    /// An option, so that it can be shut down without waiting, also inside another runtime.
     runtime: Option<Runtime>,
 }
 
@@ -43,7 +43,7 @@ struct State {
 }
 
 impl Garble {
-    /// Opens a port of this machine that leads to `server`, and spoils nothing yet.
+    /// Opens a local port that leads to `server`, without faults yet.
     ///
     /// # Errors
     ///
@@ -69,13 +69,12 @@ impl Garble {
         Ok(Self { address, state, runtime: Some(runtime) })
     }
 
-    /// Where a client connects.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Puts one fault into so many bytes of replies, on average and for each connection; none if
-    /// that is 0.
+    /// Sets the mean distance of faults in each connection's replies, in bytes; 0 for none.
     pub fn every(&self, bytes: u64) {
         self.state.every.store(bytes, Ordering::SeqCst);
     }
@@ -98,19 +97,19 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
     for number in 0.. {
         match listener.accept().await {
             Ok((client, _)) => drop(tokio::spawn(serve(client, number, Arc::clone(&state)))),
-            // Out of file descriptors, for example: later it may work.
+            // Out of file descriptors, for example: retry later.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-/// One connection, from its beginning to its end.
+/// Serves one connection.
 async fn serve(client: TcpStream, number: u64, state: Arc<State>) {
     let Ok(server) = TcpStream::connect(state.server).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut requests, to_client) = client.into_split();
     let (replies, mut to_server) = server.into_split();
-    // When the client has said all, the server is told, and may still answer.
+    // When the client has closed its side, the server is told, and may still answer.
     let ask = async {
         let _ = copy(&mut requests, &mut to_server).await;
         let _ = to_server.shutdown().await;
@@ -122,7 +121,7 @@ async fn serve(client: TcpStream, number: u64, state: Arc<State>) {
     }
 }
 
-/// Passes replies on, with faults in them, until either end closes or a fault cuts them off.
+/// Forwards replies, with faults in them, until either end closes or a fault ends the connection.
 async fn spoil(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: u64, state: &State) {
     let mut faults = Faults::new(state.seed, number);
     let mut bytes = vec![0; 16 * 1024];
@@ -143,7 +142,7 @@ struct Faults {
     /// The bytes until the next fault, for this mean distance.
     left: u64,
     every: u64,
-    /// The bytes that are still to be left out.
+    /// The bytes that are still to be skipped.
     skip: u64,
     count: u64,
 }
@@ -163,7 +162,7 @@ impl Faults {
         (mixed ^ (mixed >> 31)) % limit
     }
 
-    /// Passes a byte on, or what becomes of it. False if the connection ends here.
+    /// Forwards a byte, or the result of its fault. Returns false if the connection ends here.
     fn pass(&mut self, byte: u8, every: u64, to: &mut Vec<u8>) -> bool {
         if every != self.every {
             self.every = every;

@@ -1,10 +1,10 @@
-//! What tests and benchmarks put between a client and a server: a [`Link`], which is a TCP proxy
-//! that can be cut, stalled in one direction or both, slowed, and made to lose a reply.
+//! Fault-injecting TCP proxies for tests and benchmarks. A [`Link`] can be cut, stalled in one
+//! direction or both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
 //!
-//! A network that loses the packets of one direction looks to TCP like bytes that do not arrive
-//! *yet*: they are sent again, and arrive once the network is mended. So [`Link::stall`] keeps what
-//! is sent, and delivers it later; nothing is ever taken out of the middle of a stream. What cannot
-//! be delivered any more ([`Link::lose_next_reply`]) ends the connection, as a reset does.
+//! A network that loses the packets of one direction only delays TCP: the bytes are retransmitted,
+//! and arrive once the network is mended. So [`Link::stall`] buffers what is sent, and delivers it
+//! later; nothing is ever removed from the middle of a stream. A lost reply
+//! ([`Link::lose_next_reply`]) ends the connection, as a reset does.
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
@@ -20,9 +20,11 @@
 //! ```
 
 mod garble;
+mod missing;
 mod pump;
 
 pub use garble::Garble;
+pub use missing::{VARIABLE as MISSING_VARIABLE, missing};
 use pump::{Pipe, Valve};
 use std::io::{self, Error};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -44,7 +46,7 @@ pub enum Way {
     Both,
 }
 
-/// What the link does at the moment. Each pump follows it.
+/// The current behaviour of a link, which each pump follows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rule {
     delay: Duration,
@@ -64,7 +66,7 @@ pub struct Link {
     address: SocketAddr,
     rule: watch::Sender<Rule>,
     hub: Arc<Hub>,
-    /// In an option to be shut down without waiting, also inside another runtime.
+    /// An option, so that it can be shut down without waiting, also inside another runtime.
     runtime: Option<Runtime>,
 }
 
@@ -72,13 +74,13 @@ pub struct Link {
 struct Hub {
     accepted: AtomicU64,
     open: AtomicUsize,
-    /// How many replies are still to be lost.
+    /// The number of replies that are still to be lost.
     to_lose: AtomicUsize,
 }
 
 impl Link {
-    /// Opens a port of this machine that leads to `server`. The server need not be up: as long as
-    /// it is not, connections are accepted and closed.
+    /// Opens a local port that leads to `server`. The server need not be up: while it is down,
+    /// connections are accepted and closed.
     ///
     /// # Errors
     ///
@@ -104,23 +106,23 @@ impl Link {
         Ok(Self { address, rule, hub, runtime: Some(runtime) })
     }
 
-    /// Where a client connects.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub fn open(&self) -> usize {
         self.hub.open.load(Ordering::SeqCst)
     }
 
-    /// Bytes take this long, in each direction, from now on. They still flow one behind another:
-    /// it is a long link, not a slow one.
+    /// Delays all bytes by this long, in each direction. Only the latency changes, not the
+    /// bandwidth.
     pub fn delay(&self, one_way: Duration) {
         self.rule.send_modify(|rule| rule.delay = one_way);
     }
 
-    /// Nothing arrives in this direction until [`mend`](Self::mend): it is kept.
+    /// Buffers everything in this direction until [`mend`](Self::mend).
     pub fn stall(&self, way: Way) {
         self.rule.send_modify(|rule| {
             rule.stall_requests |= way != Way::Replies;
@@ -137,13 +139,13 @@ impl Link {
         });
     }
 
-    /// Closes all connections; new ones are welcome.
+    /// Closes all connections; new ones are accepted.
     pub fn reset(&self) {
         let accepted = &self.hub.accepted;
         self.rule.send_modify(|rule| rule.closed_below = accepted.load(Ordering::SeqCst));
     }
 
-    /// Ends stalls, cuts and delays. What was stalled is delivered.
+    /// Ends stalls, cuts and delays. Buffered bytes are delivered.
     pub fn mend(&self) {
         self.hub.to_lose.store(0, Ordering::SeqCst);
         self.rule.send_modify(|rule| {
@@ -151,16 +153,16 @@ impl Link {
         });
     }
 
-    /// The next bytes that the server sends are lost, and their connection is closed: the server
-    /// has acted, and the client cannot know.
+    /// Drops the next bytes that the server sends, and closes their connection: the server has
+    /// acted, and the client cannot know.
     ///
-    /// On a connection that was idle those bytes are the reply to the next request. Other
-    /// connections through the link that happen to speak first lose theirs instead.
+    /// On an idle connection those bytes are the reply to the next request. If another connection
+    /// through the link gets bytes first, it loses those instead.
     pub fn lose_next_reply(&self) {
         self.hub.to_lose.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many replies asked for by [`lose_next_reply`](Self::lose_next_reply) are not lost yet.
+    /// The number of [`lose_next_reply`](Self::lose_next_reply) calls whose reply is not lost yet.
     pub fn replies_to_lose(&self) -> usize {
         self.hub.to_lose.load(Ordering::SeqCst)
     }
@@ -181,7 +183,7 @@ async fn accept(
     hub: Arc<Hub>,
 ) {
     loop {
-        // Out of file descriptors, for example: later it may work.
+        // Out of file descriptors, for example: retry later.
         let Ok((client, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
@@ -194,7 +196,7 @@ async fn accept(
     }
 }
 
-/// One connection, from its beginning to its end.
+/// Serves one connection.
 async fn serve(
     client: TcpStream,
     server: SocketAddr,
@@ -215,7 +217,7 @@ async fn serve(
         valve: Valve::replies(&rules, Arc::clone(&hub)),
     };
     let mut closing = rules;
-    // Whichever ends first closes the other.
+    // When one direction ends, the other is closed.
     tokio::select! {
         () = requests.run() => {}
         () = replies.run() => {}

@@ -1,4 +1,4 @@
-//! One direction of one connection: bytes in, bytes out when their time has come.
+//! The pump: one direction of one connection, which forwards bytes when they are due.
 
 use crate::{Hub, Rule};
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// What a direction obeys.
+/// A direction's rules and its lost replies.
 pub(crate) struct Valve {
     rules: watch::Receiver<Rule>,
     stalled: fn(&Rule) -> bool,
-    /// For replies: where to look whether this one is to be lost.
+    /// For replies: the state that says whether this one is to be lost.
     losing: Option<Arc<Hub>>,
 }
 
@@ -40,12 +40,13 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// Until either end closes, or a reply is lost. What was read before that is still delivered.
+    /// Forwards until either end closes, or a reply is lost. Bytes read before that are still
+    /// delivered.
     pub(crate) async fn run(self) {
         let Self { from, to, valve } = self;
         let rules = valve.rules.clone();
         let stalled = valve.stalled;
-        // Reading and writing apart: what is delayed must not delay what comes behind it.
+        // Reading and writing are separate tasks, so that delays of bytes do not add up.
         let (queue, queued) = mpsc::unbounded_channel();
         tokio::join!(collect(from, valve, queue), deliver(to, queued, rules, stalled));
     }
@@ -73,7 +74,7 @@ async fn deliver(
 ) {
     while let Some((due, bytes)) = queued.recv().await {
         sleep_until(due).await;
-        // The link is gone: so are its connections.
+        // The link was dropped, and so are its connections.
         if rules.wait_for(|rule| !stalled(rule)).await.is_err() {
             return;
         }

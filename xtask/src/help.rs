@@ -16,24 +16,39 @@ Start with `cargo xtask test --quick` while you work, and `cargo xtask test` bef
 ";
 
 /// `cargo xtask test --help`
-pub(crate) const TEST: &str = "
-cargo xtask test [--quick]
+pub(crate) fn test() -> String {
+    let mut text = String::from(
+        "
+cargo xtask test [--quick | PART...]
 
-Runs, in this order: formatting, clippy, tidy, the tests, the documentation, the kernel's purity,
-the library with each store alone, cargo-deny, the simulation. A failed step does not stop the
-later ones. A table of all steps comes at the end, and the last line is `N passed, N failed`.
+Without a word: formatting, clippy, tidy, all tests, the documentation, the kernel's purity, the
+library with each store alone, cargo-deny, the simulation. A failed step does not stop the later
+ones. A table of all steps comes at the end, and the last line is `N passed, N failed`.
 
-  --quick   only formatting, clippy, tidy and the tests; installs no server
-
-Servers that the tests need are started first on private ports, handed to the tests in environment
-variables, and stopped at the end, also after Ctrl-C or a crash. A variable that you have set
-yourself (say HOLDLINE_TEST_REDIS) is used as it is, and that server is not started.
-A server that is missing is `not run` on your machine, and a failure where CI is set.
+  --quick      formatting, clippy, tidy, the tests of kernel and library and 50 simulated seeds,
+               without any server: for while you work
+",
+    );
+    for (name, about) in crate::test::parts() {
+        let _ = writeln!(text, "  {name:<12} {about}");
+    }
+    text.push_str(
+        "
+Servers that the chosen tests need are started first on private ports, handed to the tests in
+environment variables, and stopped at the end, also after Ctrl-C or a crash. A variable that you
+have set yourself (say HOLDLINE_TEST_REDIS) is used as it is, and that server is not started.
+A server or tool that is missing, and each test that lacks it, is `not run` on your machine, and a
+failure where CI is set. Under plain `cargo test`, a test that lacks its server fails.
 
   CI                     if set: a missing server fails, and the whole run may take 40 minutes
   HOLDLINE_PORT_BASE     the first of the private ports (default 21000)
-  HOLDLINE_NO_INSTALL    if set: never install a missing server
-";
+  HOLDLINE_NO_INSTALL    if set: never install a missing server or tool
+  HOLDLINE_TEST_MISSING  for plain `cargo test`: a file to note tests in that lack something;
+                         they then do not fail
+",
+    );
+    text
+}
 
 /// `cargo xtask tidy --help`
 pub(crate) const TIDY: &str = "

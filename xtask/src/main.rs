@@ -35,7 +35,7 @@ fn dispatch(words: &[&str]) -> Outcome<bool> {
         // Everything after `bench` belongs to the benchmark program, its `--help` too.
         ["bench"] | ["bench", "--help" | "-h"] => Ok(print_help(help::BENCH)),
         ["bench", rest @ ..] => bench(rest),
-        ["test", rest @ ..] if asks_help(rest) => Ok(print_help(help::TEST)),
+        ["test", rest @ ..] if asks_help(rest) => Ok(print_help(&help::test())),
         ["test", rest @ ..] => test::main(rest),
         ["tidy", rest @ ..] if asks_help(rest) => Ok(print_help(help::TIDY)),
         ["tidy"] => tidy::main(),

@@ -8,7 +8,9 @@ use std::process::Command;
 pub(crate) fn root() -> PathBuf {
     let here = std::env::var("CARGO_MANIFEST_DIR")
         .unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
-    PathBuf::from(here).parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
+    let root = PathBuf::from(here).parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
+    // One name for one folder: state files are compared by it.
+    root.canonicalize().unwrap_or(root)
 }
 
 /// Where cargo puts what it builds; our own state files live beside it, and are never committed.

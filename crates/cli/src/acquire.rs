@@ -1,5 +1,4 @@
-//! From asking for the lock to having it, or not: the wait, what is said during it, and how it
-//! ends.
+//! The acquisition of a command's lock: the wait, its progress messages, and its outcome.
 
 use crate::context::Contact;
 use crate::duration;
@@ -15,16 +14,16 @@ use std::future::{Future, pending};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// After this time it is worth saying for whom we wait; and from then on, this often.
+/// The interval of the progress messages, and the wait before the first.
 const NEWS: Duration = Duration::from_secs(1);
-/// How long giving up a place may take before we end anyway; it lapses by itself then.
+/// The time limit for giving up a place; after it the place expires by its lease.
 const SETTLING: Duration = Duration::from_secs(2);
-/// The same beyond the end of the wait that was asked for, also for finding out who has the lock.
+/// The same after the end of the wait that was asked for, also for finding out who holds the lock.
 const BEYOND: Duration = Duration::from_millis(150);
-/// The same while the store does not answer.
+/// The same during an outage of the store.
 const AWAY: Duration = Duration::from_millis(20);
 
-/// What is asked for.
+/// A request for a lock.
 #[derive(Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) client: &'a Client,
@@ -32,14 +31,14 @@ pub(crate) struct Ask<'a> {
     pub(crate) name: &'a str,
     pub(crate) lock_kind: &'a LockKind,
     pub(crate) terms: &'a Terms,
-    /// Until when, if there is a limit; in the past for a single try.
+    /// The deadline, if there is one; in the past for a single try.
     pub(crate) deadline: Option<Instant>,
     pub(crate) no_wait: bool,
     pub(crate) busy: Exit,
     pub(crate) printer: Printer,
 }
 
-/// Does `work` unless a signal comes first.
+/// Runs `work` until a signal comes.
 pub(crate) async fn unless_signalled<T>(
     signals: &mut Signals,
     work: impl Future<Output = Result<T, Failure>>,
@@ -57,12 +56,12 @@ pub(crate) async fn unless_signalled<T>(
 }
 
 impl Ask<'_> {
-    /// Takes the lock; fails if it is not to be had in time, or if a signal ends the wait. Then no
-    /// place is left in the line.
+    /// Acquires the lock; fails if that takes too long, or if a signal ends the wait. Then no place
+    /// is left in the line.
     pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<Hold, Failure> {
         let result = unless_signalled(signals, self.acquire_with_news()).await;
         if result.is_err() {
-            // A store that is away cannot be told now; the place lapses by itself.
+            // An unreachable store cannot be told; the place expires by its lease.
             let away = self.client.unavailable_for().is_some();
             let limit = if away { AWAY } else { SETTLING.min(self.rest()) };
             let _ = timeout(limit, self.client.settle()).await;
@@ -70,7 +69,7 @@ impl Ask<'_> {
         result
     }
 
-    /// How long what comes after the wait may take.
+    /// The time left for the steps after the wait.
     fn rest(&self) -> Duration {
         let end = if self.no_wait { Some(self.contact.until) } else { self.deadline };
         end.map_or(Duration::MAX, |end| {
@@ -99,7 +98,7 @@ impl Ask<'_> {
         }
     }
 
-    /// The failure that says who has the lock.
+    /// The failure that names the holder.
     async fn busy(&self) -> Failure {
         let look = timeout(NEWS.min(self.rest()), self.client.inspect(self.name)).await;
         let holder = look.ok().and_then(Result::ok).as_ref().and_then(held_by);
@@ -114,7 +113,7 @@ impl Ask<'_> {
     }
 }
 
-/// Says for whom we wait, while we wait.
+/// The progress messages of a wait: who holds the lock, and our place.
 struct News<'a> {
     ask: &'a Ask<'a>,
     shown: bool,
@@ -129,7 +128,7 @@ impl News<'_> {
         }
         loop {
             sleep(NEWS).await;
-            // A store that cannot be asked now is the acquisition's business.
+            // The acquisition itself reports an unreachable store.
             match self.ask.client.inspect(self.ask.name).await {
                 Ok(info) => self.show(&info),
                 Err(error) => self.show_outage(&error),
@@ -137,7 +136,7 @@ impl News<'_> {
         }
     }
 
-    /// Says since when the store has been away.
+    /// Shows how long the store has been unreachable.
     fn show_outage(&mut self, error: &holdline::Error) {
         let Ask { client, name, printer, .. } = self.ask;
         let Some(away) = client.unavailable_for() else { return };
@@ -208,7 +207,7 @@ fn held_by(info: &LockInfo) -> Option<String> {
     Some(format!("it is held by {}{age}{others}", participant::who(first)))
 }
 
-/// Where we stand, counted from 1.
+/// Our place in the line, counted from 1.
 fn place(info: &LockInfo) -> Option<usize> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();

@@ -66,7 +66,7 @@ pub(crate) enum Verb {
     Man(man::Man),
 }
 
-/// The command, with what it teaches below its flags.
+/// The command, with the sections below its flags.
 pub(crate) fn command() -> clap::Command {
     let below = format!("{}\n{}", env::table(), exit::table());
     let brief = format!("{EXAMPLES}\nUse --help for exit codes and the environment.");
@@ -76,7 +76,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("run", |run| run.after_long_help(format!("{}\n{below}", run::EXAMPLES)))
 }
 
-/// Reads the command line.
+/// Parses the command line.
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let matches = command().try_get_matches()?;
     Cli::from_arg_matches(&matches)

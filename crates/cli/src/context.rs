@@ -1,4 +1,4 @@
-//! What every verb begins with: the store, opened and answering within a time.
+//! The context of every verb: the store, opened and answering within a time limit.
 
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -8,16 +8,16 @@ use std::future::{Future, pending};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// How long opening a store and its first answer may take for verbs that only ask something.
+/// The time limit for opening a store and its first answer, for verbs that only query it.
 const ASKING: Duration = Duration::from_millis(1_800);
 /// The same for verbs that wait.
 const WAITING: Duration = Duration::from_secs(15);
 /// The pause before opening is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The least time for one answer, however long opening took.
+/// The minimum time for one answer, however long opening took.
 const ANSWER: Duration = Duration::from_millis(50);
 
-/// What all verbs are given.
+/// The context of a verb.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) printer: Printer,
@@ -27,7 +27,7 @@ pub(crate) struct Session {
     pub(crate) connect_timeout: Option<Duration>,
 }
 
-/// A store that was opened, and until when it must have answered.
+/// An opened store, and the deadline for its first answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Contact {
     pub(crate) client: Client,
@@ -36,7 +36,7 @@ pub(crate) struct Contact {
 }
 
 impl Session {
-    /// Opens the store for a verb that asks something once. Its calls are bounded by what is left.
+    /// Opens the store for a verb that queries it once. Its calls are bounded by the time left.
     pub(crate) async fn ask(&self) -> Result<Client, Failure> {
         Ok(self.open_for_try().await?.client)
     }
@@ -62,7 +62,7 @@ impl Session {
         Ok(Contact { client: client.response_timeout(left), until, limit })
     }
 
-    /// Opens the store, again and again if that may help.
+    /// Opens the store, and retries retryable errors.
     async fn keep_opening(&self, until: Instant) -> Result<Client, Failure> {
         loop {
             let opening = holdline::open(&self.store).await;
@@ -75,14 +75,14 @@ impl Session {
         }
     }
 
-    /// The client, with the bound that a verb uses for the answers after the first.
+    /// The client, with the time limit for the answers after the first.
     pub(crate) fn steady(&self, client: Client) -> Client {
         client.response_timeout(self.connect_timeout.unwrap_or(ASKING))
     }
 }
 
 impl Contact {
-    /// Resolves when the time is over and the store has not answered anything.
+    /// Resolves when the deadline has passed without any answer of the store.
     pub(crate) async fn missing(&self) -> Failure {
         sleep_until(self.until).await;
         if self.client.has_answered() {
@@ -101,24 +101,24 @@ fn silent(store: &str, limit: Duration) -> Failure {
     Failure::new(Exit::STORE, "store", message)
 }
 
-/// Checks a name before anything else happens.
+/// Validates a name before anything else happens.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     Ok(Name::new(name).map(|_| ())?)
 }
 
-/// So many files a lock may need to open, on the most modest store.
+/// The number of files that a lock may need to open, with any store.
 const FILES: usize = 20;
 
-/// Refuses to begin without what will be needed, before a lock is taken.
+/// Checks, before a lock is taken, that enough file descriptors are free.
 fn check_room() -> Result<(), Failure> {
     let dup = |_| rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 3);
-    // All are held until the last is there.
+    // All are kept open until the last is open.
     let room: Result<Vec<_>, _> = (0..FILES).map(dup).collect();
     let lacking = room.err().and_then(|errno| Failure::lacking("cannot start", &errno.into()));
     lacking.map_or(Ok(()), Err)
 }
 
-/// The one runtime: a thread is all that a lock needs.
+/// Runs a future on the program's runtime, which has one thread.
 pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output, Failure> {
     check_room()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -128,7 +128,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output, Failure> {
         })
     })?;
     let output = runtime.block_on(future);
-    // A name that is still being looked up, for example, is not waited for.
+    // Does not wait for blocking work, such as a name look-up.
     runtime.shutdown_background();
     Ok(output)
 }

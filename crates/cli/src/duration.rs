@@ -1,8 +1,8 @@
-//! Durations as people write them: `500ms`, `10s`, `1h30m`, and `5` for five seconds as in `flock`.
+//! Durations in text: `500ms`, `10s`, `1h30m`, and `5` for five seconds as in `flock`.
 
 use std::time::Duration;
 
-/// The units, and how many microseconds they have.
+/// The units, in microseconds.
 const UNITS: &[(&str, u64)] = &[
     ("us", 1),
     ("ms", 1_000),
@@ -12,7 +12,7 @@ const UNITS: &[(&str, u64)] = &[
     ("d", 86_400_000_000),
 ];
 
-/// Reads a duration.
+/// Parses a duration.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -38,12 +38,12 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
-/// Reads a bound: a duration, or none at all.
+/// Parses a limit: a duration, or `forever`.
 pub(crate) fn parse_bound(text: &str) -> Result<Duration, String> {
     if text.trim() == "forever" { Ok(Duration::MAX) } else { parse(text) }
 }
 
-/// Writes a duration for people: the two largest units that matter.
+/// Formats a duration for people: the two largest units that are not zero.
 pub(crate) fn show(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

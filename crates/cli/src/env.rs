@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-/// The store's URL, read by every verb and given to commands exactly as it was given to us.
+/// The store's URL, read by every verb and passed to commands unchanged.
 pub(crate) const STORE: &str = "HOLDLINE_STORE";
 /// The name of the lock that a command runs under.
 pub(crate) const NAME: &str = "HOLDLINE_NAME";
 /// Its fencing token.
 pub(crate) const TOKEN: &str = "HOLDLINE_TOKEN";
-/// The locks that the programs around this one hold; see `inherit.rs`.
+/// The locks held by the programs that this one runs under; see `nested.rs`.
 pub(crate) const HELD: &str = "HOLDLINE_HELD";
 
 /// Which of the library's events are shown.

@@ -22,13 +22,13 @@ impl Exit {
     pub(crate) const NOT_EXECUTABLE: Exit = Exit(126);
     pub(crate) const NOT_FOUND: Exit = Exit(127);
 
-    /// What a shell reports for a process that this signal ended.
+    /// The exit code that a shell reports for a process that this signal ended.
     pub(crate) fn signal(number: i32) -> Exit {
         Exit(u8::try_from(128 + number).unwrap_or(u8::MAX))
     }
 }
 
-/// What each code means, in order.
+/// The meanings of the codes, in order.
 const MEANINGS: &[(Exit, &str)] = &[
     (Exit::DONE, "done; from `run` and `elect` any code may be the command's own"),
     (Exit::NOTHING, "`break`: nobody stands there by that id, or you said no"),
@@ -53,7 +53,7 @@ pub(crate) fn table() -> String {
     text
 }
 
-/// Why the program ends early: a code, a word for machines and a sentence for people.
+/// The failure that ends the program: a code, a word for machines and a sentence for people.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
@@ -70,7 +70,7 @@ impl Failure {
         Failure { exit, event, message: message.into(), fields: Map::new(), expected: false }
     }
 
-    /// What the system refused to give, and what may help; `None` if the error is another.
+    /// The failure for a shortage of a system resource; `None` if the error is another.
     pub(crate) fn lacking(doing: &str, error: &std::io::Error) -> Option<Self> {
         let errno = Errno::from_io_error(error)?;
         let advice = match errno {
@@ -87,7 +87,7 @@ impl Failure {
         Failure::new(Exit::USAGE, "usage", message)
     }
 
-    /// The same, with more for machines.
+    /// The same, with more fields for machines.
     pub(crate) fn with(mut self, fields: Value) -> Self {
         if let Value::Object(fields) = fields {
             self.fields.extend(fields);
@@ -95,7 +95,7 @@ impl Failure {
         self
     }
 
-    /// Something that a script which asked for it reckons with.
+    /// The same, as an expected outcome, whose message `--quiet` hides.
     pub(crate) fn expected(self) -> Self {
         Failure { expected: true, ..self }
     }

@@ -1,4 +1,4 @@
-//! A lock that a command runs under: our own, or one that a program around us holds.
+//! The lock that a command runs under: our own, or one that an outer program holds.
 
 use crate::nested::Inherited;
 use holdline::store::TicketId;
@@ -15,7 +15,7 @@ pub(crate) enum Hold {
     Inherited(Inherited),
 }
 
-/// Our own lock, or the inherited one.
+/// A reference to our own lock, or to the inherited one.
 enum Which<'a> {
     Own(&'a Guard),
     Inherited(&'a Inherited),
@@ -47,7 +47,7 @@ impl Hold {
         }
     }
 
-    /// Whether it is certainly still held.
+    /// Whether it is known to be held.
     pub(crate) fn is_valid(&self) -> bool {
         match self.which() {
             Which::Own(guard) => guard.is_valid(),
@@ -63,7 +63,7 @@ impl Hold {
         }
     }
 
-    /// Why it was lost, for people and for machines. May ask the store, for a second at most.
+    /// The cause of its loss, for people and for machines. May ask the store, for a second at most.
     pub(crate) async fn loss(&self) -> (String, Value) {
         let loss = match self.which() {
             Which::Own(guard) => guard.loss().await,
@@ -85,7 +85,7 @@ impl Hold {
         (loss.map_or_else(String::new, |loss| loss.to_string()), fields)
     }
 
-    /// How long until a rival can be in.
+    /// The time until another client can be admitted.
     pub(crate) fn time_to_stop(&self) -> Duration {
         match self.which() {
             Which::Own(guard) => guard.time_to_stop(),
@@ -93,7 +93,7 @@ impl Hold {
         }
     }
 
-    /// Gives it back. One that is inherited is not ours to give.
+    /// Releases it. An inherited lock is left to its holder.
     pub(crate) async fn release(self) -> holdline::Result<()> {
         match self {
             Hold::Plain(guard) => guard.unlock().await,

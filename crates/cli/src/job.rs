@@ -1,5 +1,4 @@
-//! A command under a lock, from the first look at the flags to the exit code: what `run` and
-//! `elect` have in common.
+//! The job: a command under a lock, from the flags to the exit code, for `run` and `elect`.
 
 use crate::acquire::{Ask, unless_signalled};
 use crate::child::{self, Ended, OnLoss, Policy, Running};
@@ -62,7 +61,7 @@ pub(crate) struct HoldArgs {
 }
 
 impl HoldArgs {
-    /// A twentieth of the lease is for the killing itself.
+    /// The time for KILL to take effect: a twentieth of the lease.
     fn reserve(&self) -> Duration {
         self.lease / 20
     }
@@ -86,7 +85,7 @@ impl HoldArgs {
     }
 }
 
-/// A job.
+/// A command to run under a lock.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) name: String,
@@ -95,14 +94,14 @@ pub(crate) struct Job {
     pub(crate) wait: WaitArgs,
     pub(crate) hold: HoldArgs,
     pub(crate) min_hold: Option<Duration>,
-    /// How long an outage may last during the wait, unless told otherwise.
+    /// The default limit of an outage during the wait.
     pub(crate) outage: Duration,
-    /// Without one, the lock is held until a signal comes.
+    /// The command; if empty, the lock is held until a signal comes.
     pub(crate) command: Vec<OsString>,
 }
 
 impl Job {
-    /// Does it.
+    /// Runs the job.
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         check_name(&self.name)?;
         let grace = self.hold.grace()?;
@@ -145,7 +144,7 @@ impl Job {
         };
         let message = format!("the command ended with {}", exit.0);
         session.printer.say(When::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
-        // What happens to the lock after this does not concern the command any more.
+        // A loss of the lock after this does not affect the command.
         let lingered = self.linger(since, &hold, &mut signals).await;
         match self.release(session, &client, hold).await {
             Some(error) if !lingered => Err(self.late(&client, exit, &error)),
@@ -153,7 +152,7 @@ impl Job {
         }
     }
 
-    /// Opens the store, as patiently as was asked for.
+    /// Opens the store, within the wait limit.
     async fn open(&self, session: &Session) -> Result<Contact, Failure> {
         let contact = if self.wait.no_wait {
             session.open_for_try().await?
@@ -243,7 +242,7 @@ impl Job {
         Err(Failure::new(Exit::LOST, "lost", message).with(fields))
     }
 
-    /// Holds on for as long as was asked for, unless a signal or the loss ends that. Says whether
+    /// Holds the lock for the minimum time, unless a signal or the loss ends that. Returns whether
     /// there was anything to wait for.
     async fn linger(&self, since: Instant, hold: &Hold, signals: &mut Signals) -> bool {
         let end = self.min_hold.map(|least| since + least);
@@ -257,7 +256,7 @@ impl Job {
         true
     }
 
-    /// Releases it; an error if it turns out that it was lost before.
+    /// Releases the lock; an error if it turns out that it was lost before.
     async fn release(
         &self,
         session: &Session,
@@ -285,7 +284,7 @@ impl Job {
         self.loss(client, &how, &why).with(fields)
     }
 
-    /// The failure after a loss that only the release has shown.
+    /// The failure after a loss that only the release has found.
     fn late(&self, client: &Client, exit: Exit, error: &holdline::Error) -> Failure {
         self.loss(client, &format!("it ended with {}", exit.0), &error.to_string())
     }

@@ -1,4 +1,4 @@
-//! What kind of lock is asked for: a mutex, a side of a read-write lock, or permits.
+//! The kind of lock: a mutex, a side of a read-write lock, or permits.
 
 use crate::exit::Failure;
 use crate::held::Hold;
@@ -7,7 +7,7 @@ use holdline::{Client, Election, LockInfo, Mutex, RwLock, Semaphore};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What a read-write lock holds in all, which its writer takes alone.
+/// The capacity of a read-write lock, which is also its writer's weight.
 const WHOLE: u32 = 1 << 30;
 
 /// The flags. Without any of them it is a mutex.
@@ -55,7 +55,7 @@ impl FromStr for Permits {
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) lease: Duration,
-    /// How long before a rival can be let in we are told.
+    /// The margin: how long before another client can be admitted we learn of a loss.
     pub(crate) margin: Duration,
     pub(crate) label: Option<String>,
     /// A candidate's value, if this is an election.
@@ -106,7 +106,7 @@ impl LockKind {
         }
     }
 
-    /// Takes the lock. `None` if it was not to be had.
+    /// Acquires the lock. `None` if that took too long.
     pub(crate) async fn acquire(
         &self,
         client: &Client,
@@ -143,7 +143,7 @@ impl LockKind {
         Ok(guard.map(Hold::Plain))
     }
 
-    /// Whether it would be had at once, by what the store shows.
+    /// Whether it would be acquired at once, by the store's snapshot.
     pub(crate) fn is_free(&self, info: &LockInfo) -> Result<bool, Failure> {
         let (weight, capacity) = self.numbers();
         if info.capacity == 0 {
@@ -164,7 +164,7 @@ impl LockKind {
     }
 }
 
-/// What a lock of this capacity is called.
+/// The name of a lock kind with this capacity.
 pub(crate) fn kind(capacity: u32) -> String {
     match capacity {
         1 => "a mutex".to_owned(),

@@ -1,7 +1,7 @@
-//! What the library has to say (its `tracing` events), as sentences or JSON lines on stderr.
+//! The log: the library's `tracing` events, as sentences or JSON lines on stderr.
 //!
-//! A subscriber of our own: events are printed one by one, spans are not asked for, and nothing is
-//! kept, so there is nothing that could wait.
+//! The subscriber is our own: it prints events one by one, enables no spans and keeps nothing, so
+//! it never waits.
 
 use crate::env;
 use crate::exit::Failure;
@@ -13,14 +13,15 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// What the program says itself, in its own words: not said twice, unless details are asked for.
+/// The events that the program reports by itself: not printed again, unless details are asked for.
 const SAID_ANYWAY: &[&str] =
     &["lock lost", "lock broken by force", "place removed by force", "evicted"];
 
-/// The library's modules.
+/// The target of the library's modules.
 const LIBRARY: &str = "holdline";
 
-/// Shows events from now on. `verbosity` counts the `-v` flags; the environment is stronger.
+/// Installs the subscriber. `verbosity` counts the `-v` flags; the environment variable overrides
+/// it.
 pub(crate) fn show(printer: Printer, verbosity: u8) -> Result<(), Failure> {
     let usual = match verbosity {
         _ if printer.quiet => LevelFilter::ERROR,
@@ -34,17 +35,17 @@ pub(crate) fn show(printer: Printer, verbosity: u8) -> Result<(), Failure> {
         _ => Filter(vec![(LIBRARY.to_owned(), usual)]),
     };
     let twice = filter.most() >= LevelFilter::DEBUG;
-    // It can only fail if there is one already, and nobody else sets one.
+    // It fails only if there is one already, and nothing else sets one.
     let _ = tracing::subscriber::set_global_default(Log { printer, filter, twice });
     Ok(())
 }
 
-/// Which events are shown: by the beginning of their target, the longest that fits counts.
+/// The filter of events by target prefix and level; the longest matching prefix counts.
 #[derive(Debug)]
 struct Filter(Vec<(String, LevelFilter)>);
 
 impl Filter {
-    /// Reads `LEVEL` or `TARGET=LEVEL`, or several of them with commas between.
+    /// Parses a comma-separated list of `LEVEL` and `TARGET=LEVEL`.
     fn parse(text: &str) -> Result<Self, String> {
         let mut rules = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -79,7 +80,7 @@ impl Filter {
 struct Log {
     printer: Printer,
     filter: Filter,
-    /// Whether events are shown that the program puts into words of its own.
+    /// Whether events that the program reports by itself are shown too.
     twice: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `holdline`: a command under a distributed lock, and what goes with it.
+//! `holdline`: runs a command under a distributed lock, and administers locks.
 //!
 //! It uses the library's public API and nothing else. Each verb is a file in `commands/`; `printer`
 //! prints, `exit` lists the exit codes, `env` the environment variables.
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     ExitCode::from(exit.0)
 }
 
-/// All but the last words.
+/// Runs the program, up to flushing its output.
 fn begin() -> Exit {
     let began = Instant::now();
     let cli = match cli::parse() {
@@ -57,10 +57,10 @@ fn begin() -> Exit {
     })
 }
 
-/// Shows help, or what is wrong with the command line.
+/// Shows help, or the error in the command line.
 fn explain(error: &clap::Error) -> Exit {
     if error.use_stderr() {
-        // Without colours, so that no password can hide between them.
+        // Without colours, so that `redact` finds every password.
         Printer::raw(error.render().to_string().trim_end());
         return Exit::USAGE;
     }
@@ -70,7 +70,7 @@ fn explain(error: &clap::Error) -> Exit {
     answered(Printer::answer_bytes(text.as_bytes()))
 }
 
-/// The exit code of what only prints.
+/// The exit code of a verb that only prints.
 fn answered(printed: Result<bool, Failure>) -> Exit {
     printed.map_or_else(
         |failure| {
@@ -81,12 +81,12 @@ fn answered(printed: Result<bool, Failure>) -> Exit {
     )
 }
 
-/// A panic in any thread ends the program, and with it the command: a lock that nobody renews or
-/// watches is worse than none.
+/// Ends the program, and with it the command, on a panic in any thread: a lock that is not renewed
+/// or watched is worse than none.
 fn end_at_a_bug() {
     std::panic::set_hook(Box::new(|info| {
         let info = info.to_string().replace('\n', " ");
-        // What others write panics, too, when a descriptor is missing.
+        // Some dependencies panic when no file descriptor is free.
         let failure = if info.contains("Too many open files") {
             let error = std::io::Error::from(rustix::io::Errno::MFILE);
             Failure::lacking("cannot go on", &error)

@@ -1,9 +1,9 @@
 //! Re-entrancy across processes: a command under a lock may run `holdline run` with the same name
 //! again, and does not wait for itself.
 //!
-//! The environment lists the locks held around us, one `TICKET NAME` per line. An entry is only a
-//! hint: the store is asked whether that ticket really holds. Ticket ids are random and never used
-//! again, so one that holds here is the lock that the entry means, whatever the URL looked like.
+//! The environment lists the locks of the outer programs, one `TICKET NAME` per line. An entry is
+//! only a hint: the store is asked whether that ticket holds. Ticket ids are random and never
+//! reused, so one that holds here is the lock that the entry means, whatever the URL looked like.
 
 use crate::env;
 use crate::exit::Failure;
@@ -15,10 +15,11 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often an inherited lock is looked at: the holder around us is told at once, and ends us.
+/// The poll interval for an inherited lock. It can be long, because the outer holder learns of a
+/// loss at once, and stops us.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Locks that the environment says are held around us.
+/// The locks of the outer programs, by the environment.
 #[derive(Debug, Default)]
 pub(crate) struct Around(String);
 
@@ -47,7 +48,7 @@ impl Around {
         list
     }
 
-    /// The lock of this name that is held around us, if the store agrees.
+    /// The lock of this name that an outer program holds, if the store confirms it.
     pub(crate) async fn find(
         &self,
         client: &Client,
@@ -81,13 +82,13 @@ impl Around {
     }
 }
 
-/// A lock that a program around us holds and renews.
+/// A lock that an outer program holds and renews.
 #[derive(Debug)]
 pub(crate) struct Inherited {
     client: Client,
     name: String,
     participant: Participant,
-    /// Until when it holds by what the store last said, in nanoseconds of the library's clock.
+    /// The end of its lease by the store's last answer, in nanoseconds of the library's clock.
     until: AtomicU64,
     gone: AtomicBool,
 }
@@ -105,8 +106,8 @@ impl Inherited {
         !self.gone.load(Ordering::Relaxed)
     }
 
-    /// Looks from time to time. The holder that we inherit from stops us when it loses the lock;
-    /// this is for a command that has outlived it.
+    /// Resolves when the lock is lost, by polling. The outer holder stops us when it loses the
+    /// lock; this is for a command that has outlived it.
     pub(crate) async fn lost(&self) {
         while self.is_valid() {
             tokio::time::sleep(LOOK).await;

@@ -1,4 +1,4 @@
-//! Holders and waiters, for people and for machines. What they say about themselves is shown, never
+//! Holders and waiters, formatted for people and for machines. Their notes are shown, never
 //! trusted.
 
 use crate::printer::clean;
@@ -8,12 +8,12 @@ use holdline::{LockInfo, Participant};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// As much of the id as fits a table; enough for `break`.
+/// The short form of an id, for tables; enough for `break`.
 pub(crate) fn short_id(id: TicketId) -> String {
     id.to_string()[..12].to_owned()
 }
 
-/// Where it runs.
+/// The host and process of a participant.
 pub(crate) fn place(participant: &Participant) -> String {
     let note = &participant.note;
     match (note.pid, note.host.is_empty()) {
@@ -24,7 +24,7 @@ pub(crate) fn place(participant: &Participant) -> String {
     }
 }
 
-/// Where it runs, and what it is called.
+/// The host, process and label of a participant.
 pub(crate) fn who(participant: &Participant) -> String {
     match words(participant) {
         Some(words) => format!("{} ({words})", place(participant)),
@@ -32,7 +32,7 @@ pub(crate) fn who(participant: &Participant) -> String {
     }
 }
 
-/// Its label and its value.
+/// The label and the value of a participant.
 pub(crate) fn words(participant: &Participant) -> Option<String> {
     let note = &participant.note;
     let value = note.value.as_deref().map(|value| format!("value {}", clean(value)));
@@ -40,14 +40,14 @@ pub(crate) fn words(participant: &Participant) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-/// How long it has held or waited, by its own clock and ours.
+/// How long a participant has held or waited, by its clock and ours.
 pub(crate) fn age(participant: &Participant) -> Option<String> {
     let since = participant.note.since;
     let age = Duration::from_millis(timestamp::now().saturating_sub(since));
     (since != 0).then(|| duration::show(age))
 }
 
-/// One of them as JSON.
+/// A participant as JSON.
 pub(crate) fn json(participant: &Participant) -> Value {
     let until = timestamp::now() + u64::try_from(participant.expires_in.as_millis()).unwrap_or(0);
     let note = &participant.note;

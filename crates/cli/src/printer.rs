@@ -1,5 +1,5 @@
-//! The one place that prints. What a verb was asked for goes to stdout; everything that the program
-//! says about its own doings goes to stderr, as sentences or as JSON lines.
+//! The printer, the only module that prints. Answers go to stdout; messages about the program's
+//! progress go to stderr, as sentences or as JSON lines.
 
 use crate::exit::{Exit, Failure};
 use crate::timestamp;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::io::{ErrorKind, IsTerminal, stderr};
 use std::time::Duration;
 
-/// How much is said, and in which form.
+/// The verbosity and the form of the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
     pub(crate) json: bool,
@@ -18,10 +18,10 @@ pub(crate) struct Printer {
     pub(crate) verbose: bool,
 }
 
-/// When something is said.
+/// The weight of a message: when it is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// Always: something failed that nobody reckoned with.
+    /// Always: an unexpected failure.
     Always,
     /// Unless `--quiet`.
     Usually,
@@ -29,12 +29,12 @@ pub(crate) enum When {
     Verbosely,
 }
 
-/// How long the program's end waits for its last words: if nothing takes them, and if they go out.
+/// The time limits for flushing at the end: if nothing reads the output, and if it is read.
 const UNTAKEN: Duration = Duration::from_millis(400);
 const TAKEN: Duration = Duration::from_secs(5);
 
 impl Printer {
-    /// Whether something of this weight is said at all. All of it is, as JSON.
+    /// Whether a message of this weight is printed. As JSON all are.
     pub(crate) fn says(self, when: When) -> bool {
         match when {
             When::Always => true,
@@ -43,12 +43,12 @@ impl Printer {
         }
     }
 
-    /// Whether news can be shown in place, on one line that changes.
+    /// Whether progress can be shown on one line that is replaced.
     pub(crate) fn is_live(self) -> bool {
         !self.json && !self.quiet && stderr().is_terminal()
     }
 
-    /// Says what happened, on stderr, without waiting for it to be read. `fields` are for machines,
+    /// Prints an event on stderr, without waiting for it to be read. `fields` are for machines,
     /// beside the sentence.
     pub(crate) fn say(self, when: When, event: &str, message: &str, fields: Value) {
         if !self.says(when) {
@@ -64,7 +64,7 @@ impl Printer {
         }
     }
 
-    /// Says why the program ends.
+    /// Prints the failure that ends the program.
     pub(crate) fn fail(self, failure: &Failure) {
         let when = if failure.expected { When::Usually } else { When::Always };
         let mut fields = failure.fields.clone();
@@ -72,7 +72,7 @@ impl Printer {
         self.say(when, failure.event, &failure.message, Value::Object(fields));
     }
 
-    /// Shows a line that the next one replaces, as much of it as fits the terminal.
+    /// Shows a line that the next one replaces, cut to the terminal's width.
     pub(crate) fn live(line: &str) {
         let width = tcgetwinsize(stderr()).map_or(80, |size| usize::from(size.ws_col)).max(20);
         STDERR.live(clean(&redact(line)).chars().take(width - 1).collect());
@@ -83,23 +83,23 @@ impl Printer {
         STDERR.line(redact(text), |count| sentence(&dropped(count)));
     }
 
-    /// Waits until what was said is written, but not for long.
+    /// Waits, for a short time, until all output is written.
     pub(crate) fn flush() {
         STDERR.flush(UNTAKEN, TAKEN);
         STDOUT.flush(UNTAKEN, TAKEN);
     }
 
-    /// Prints an answer on stdout, for verbs that do nothing else. False means that nobody reads it
-    /// any more.
+    /// Prints an answer on stdout, for verbs that do nothing else. Returns false if stdout was
+    /// closed by its reader.
     ///
     /// # Errors
     ///
-    /// It cannot be written, which a script must not take for an empty answer.
+    /// It cannot be written, and a script must not take that for an empty answer.
     pub(crate) fn answer(text: &str) -> Result<bool, Failure> {
         Printer::answer_bytes(format!("{}\n", escape(text)).as_bytes())
     }
 
-    /// The same for text that is to be printed as it is.
+    /// The same for bytes, which are printed as they are.
     pub(crate) fn answer_bytes(bytes: &[u8]) -> Result<bool, Failure> {
         if Output::Stdout.was_closed() {
             return Err(unwritten("it is closed"));
@@ -107,13 +107,13 @@ impl Printer {
         write_answer(bytes)
     }
 
-    /// Prints an answer on stdout, for verbs whose exit code or deed says it, too: then a closed
-    /// stdout is fine.
+    /// Prints an answer on stdout, for verbs whose exit code says the same: a closed stdout is no
+    /// error.
     pub(crate) fn remark(text: &str) -> Result<bool, Failure> {
         write_answer(format!("{}\n", escape(text)).as_bytes())
     }
 
-    /// Prints an answer on stdout without waiting for it to be read, for those who hold a lock.
+    /// Prints an answer on stdout without waiting for it to be read, for use while holding a lock.
     pub(crate) fn answer_later(text: &str) {
         STDOUT.line(escape(text), |count| format!("({count} lines were dropped)"));
     }
@@ -151,8 +151,8 @@ fn event_line(event: &str, message: &str, fields: Value) -> String {
     escape(&redact(&Value::Object(line).to_string()))
 }
 
-/// Whether a terminal would not show it as a character of its own: controls, and what turns the
-/// direction of text, has no width or looks like nothing.
+/// Whether a terminal does not show the character as such: control characters, changes of text
+/// direction, and characters without width or shape.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -163,8 +163,8 @@ fn is_hidden(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The same JSON, with hidden characters as escapes; and other text with its line ends and tabs,
-/// for those are the program's own.
+/// Escapes hidden characters in JSON; in other text too, but for line ends and tabs, which are the
+/// program's own.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -180,13 +180,12 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Text from elsewhere, made harmless for a terminal: what hides is shown as a replacement
-/// character.
+/// Text from other programs, made harmless for a terminal: hidden characters are replaced.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// Hides passwords of URLs. Messages have none to begin with; this is the net below.
+/// Hides passwords in URLs. Messages should have none; this is a second line of defence.
 pub(crate) fn redact(text: &str) -> String {
     let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
     let mut out = String::with_capacity(text.len());
@@ -206,7 +205,7 @@ fn redact_word(word: &str) -> String {
     let mut word = word.to_owned();
     let scheme = word.find("://").map(|at| at + 3);
     let from = scheme.unwrap_or(0);
-    // With several nodes, or an `@` in the password, it hides more than it must.
+    // With several nodes, or an `@` in the password, this hides more than necessary.
     if let Some(at) = word.rfind('@').filter(|at| *at > from) {
         match word[from..at].find(':') {
             Some(colon) => word.replace_range(from + colon + 1..at, "***"),

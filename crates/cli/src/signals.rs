@@ -1,4 +1,4 @@
-//! The signals that the program takes part in.
+//! The signals that the program handles.
 
 use crate::exit::{Exit, Failure};
 use rustix::process::Signal;
@@ -6,14 +6,14 @@ use std::future::poll_fn;
 use std::task::Poll;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Those that end a wait, and that a command is told of.
+/// The signals that end a wait, and that are passed on to a command.
 const PASSED_ON: &[Signal] =
     &[Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// Those that only matter once there is a command.
+/// The signals that are handled only while a command runs.
 const FOR_COMMANDS: &[Signal] = &[Signal::CONT, Signal::WINCH, Signal::TSTP];
 
-/// Streams of signals, taken over from their defaults.
+/// The streams of the handled signals.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
@@ -21,8 +21,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Takes over the signals that would end the program; but not those that whoever started us
-    /// wants ignored (as `nohup` does), so that the command ignores them as well.
+    /// Handles the signals that would end the program, except those that our parent had set to be
+    /// ignored (as `nohup` does), so that the command ignores them as well.
     pub(crate) fn new() -> Result<Self, Failure> {
         let mut signals = Signals { streams: Vec::new(), ignored: ignored() };
         for signal in PASSED_ON {
@@ -31,8 +31,8 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Takes over those that a running command is to hear of, too. `stops` says whether a stop
-    /// from the terminal is ours to pass on.
+    /// Handles also the signals for a running command. `stops` says whether to pass on a stop from
+    /// the terminal.
     pub(crate) fn watch_command(&mut self, stops: bool) -> Result<(), Failure> {
         for signal in FOR_COMMANDS.iter().filter(|signal| stops || **signal != Signal::TSTP) {
             self.add(*signal)?;
@@ -66,7 +66,7 @@ impl Signals {
     }
 }
 
-/// A mask of the signals that this process was started with as ignored.
+/// The mask of the signals that were ignored when this process started.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,8 +1,8 @@
-//! Instants for people and for JSON: UTC, as in RFC 3339.
+//! Timestamps for people and for JSON: UTC, as in RFC 3339.
 
 use holdline::clock;
 
-/// Milliseconds since 1970 as a date and time.
+/// A timestamp in milliseconds since 1970 as a date and time.
 pub(crate) fn show(millis: u64) -> String {
     let (days, rest) = (millis / 86_400_000, millis % 86_400_000);
     // Days to a date, counting in eras of 400 years from a March: Howard Hinnant's method.
@@ -19,7 +19,7 @@ pub(crate) fn show(millis: u64) -> String {
     format!("{year:04}-{month:02}-{date:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-/// Milliseconds since 1970, now, by this machine's clock.
+/// The current time in milliseconds since 1970, by this machine's clock.
 pub(crate) fn now() -> u64 {
     clock::wall_micros() / 1_000
 }

@@ -1,8 +1,8 @@
-//! Text on its way out: a bounded queue, and a thread that writes it to stderr or stdout.
+//! The output queue: bounded, with a thread that writes to stderr or stdout.
 //!
 //! A full pipe, a stopped terminal or a slow disk can make a write take for ever, and must not keep
 //! the program from stopping its command. So the rest of the program only adds to the queue, which
-//! never waits: when the queue is full, lines are dropped, and it is said how many.
+//! never waits: when the queue is full, lines are dropped and counted.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -15,13 +15,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The most that waits to be written.
+/// The capacity of the queue, in lines.
 const MOST_LINES: usize = 256;
 const MOST_BYTES: usize = 256 * 1024;
-/// The pause before an output that takes nothing now is tried again.
+/// The pause before the next write to an output that accepts nothing now.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Where text goes.
+/// The output: stderr or stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Stdout,
@@ -49,17 +49,17 @@ pub(crate) struct Words {
 struct State {
     queue: VecDeque<Piece>,
     bytes: usize,
-    /// Lines dropped since the last notice, and how to put the notice.
+    /// The number of lines dropped since the last notice, and the notice's format.
     dropped: u64,
     notice: Option<fn(u64) -> String>,
-    /// Whether a piece is being written, so that the queue alone does not tell.
+    /// Whether a piece is being written, and so is no longer in the queue.
     writing: bool,
     started: bool,
 }
 
-/// What is said about the program's own doings.
+/// The queue for messages.
 pub(crate) static STDERR: Words = Words::new(Output::Stderr);
-/// Answers that must not keep the program waiting.
+/// The queue for answers that must not keep the program waiting.
 pub(crate) static STDOUT: Words = Words::new(Output::Stdout);
 
 impl Words {
@@ -79,7 +79,7 @@ impl Words {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a line, or drops it; `notice` says how many were dropped. Never waits.
+    /// Adds a line, or drops it; `notice` formats the number of dropped lines. Never waits.
     pub(crate) fn line(&'static self, text: String, notice: fn(u64) -> String) {
         let mut state = self.lock();
         state.notice = Some(notice);
@@ -92,7 +92,7 @@ impl Words {
         self.start(state);
     }
 
-    /// Shows a line that the next one replaces; an empty one takes it away. Never waits.
+    /// Shows a line that the next one replaces; an empty one removes it. Never waits.
     pub(crate) fn live(&'static self, text: String) {
         let mut state = self.lock();
         if let Some(Piece::Live(last)) = state.queue.back_mut() {
@@ -103,7 +103,7 @@ impl Words {
         self.start(state);
     }
 
-    /// Wakes the thread, and makes it first if need be.
+    /// Wakes the thread, and starts it first if necessary.
     fn start(&'static self, mut state: MutexGuard<'_, State>) {
         if !state.started {
             let thread = thread::Builder::new().name("printing".to_owned());
@@ -112,18 +112,18 @@ impl Words {
         if state.started {
             self.changed.notify_all();
         } else {
-            // The machine has no thread for us: what fits is written at once, the rest dropped.
+            // No thread can be started: what fits is written at once, the rest dropped.
             while let Some(piece) = state.pop() {
                 if self.output.takes_now() {
                     let mut bytes = piece.bytes(&mut false);
-                    bytes.truncate(4096); // what a pipe that takes anything takes
+                    bytes.truncate(4096); // what a pipe accepts at once, if it is writable
                     let _ = self.output.write_all(&bytes);
                 }
             }
         }
     }
 
-    /// The thread: writes whatever comes.
+    /// The loop of the writer thread.
     fn write_on(&self) {
         let mut live = false;
         loop {
@@ -136,15 +136,15 @@ impl Words {
             };
             state.writing = true;
             drop(state);
-            // Nobody may listen any more; that must not change what the program does.
+            // A closed output must not change what the program does.
             let _ = self.output.write_all(&piece.bytes(&mut live));
             self.lock().writing = false;
             self.changed.notify_all();
         }
     }
 
-    /// Waits until all is written: for `wait_limit` at most if nothing is taken, and for `limit` at
-    /// most if it is, but slowly (or this machine is busy).
+    /// Waits until all is written: up to `wait_limit` if nothing is accepted, up to `limit` if the
+    /// output is slow (or the machine busy).
     pub(crate) fn flush(&self, wait_limit: Duration, limit: Duration) {
         let began = Instant::now();
         let mut state = self.lock();
@@ -174,7 +174,7 @@ impl State {
         Some(piece)
     }
 
-    /// Adds the notice, where the dropped lines would have been.
+    /// Adds the notice, in place of the dropped lines.
     fn tell_dropped(&mut self) {
         if let Some(notice) = self.notice.filter(|_| self.dropped > 0) {
             let text = notice(self.dropped);
@@ -191,7 +191,8 @@ impl Piece {
         }
     }
 
-    /// What to write; `live` says whether a line that is to be replaced is shown, before and after.
+    /// The bytes to write. `live` is whether a line that is to be replaced is shown, before and
+    /// after.
     fn bytes(&self, live: &mut bool) -> Vec<u8> {
         const ERASE: &str = "\r\x1b[K";
         let was_live =
@@ -205,7 +206,7 @@ impl Piece {
 }
 
 impl Output {
-    /// Calls `with` with the descriptor.
+    /// Calls `with` with the output's descriptor.
     fn with<T>(self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         match self {
             Output::Stdout => with(stdout().as_fd()),
@@ -213,10 +214,9 @@ impl Output {
         }
     }
 
-    /// Writes all of it, however long that takes.
+    /// Writes all bytes, however long that takes.
     ///
-    /// This is not the standard library's way, which takes a write to a bad descriptor for a
-    /// success.
+    /// Unlike the standard library, it reports a write to a bad descriptor as an error.
     pub(crate) fn write_all(self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             while self.stops_writers() {
@@ -233,8 +233,8 @@ impl Output {
         Ok(())
     }
 
-    /// Whether it is a terminal that would stop us for writing, because we are in its background
-    /// and it was told so (`stty tostop`). What holds a lock must not be stopped.
+    /// Whether it is a terminal that stops background processes that write (`stty tostop`), and we
+    /// are one. A holder of a lock must not be stopped.
     fn stops_writers(self) -> bool {
         self.with(|fd| {
             tcgetpgrp(fd).is_ok_and(|group| group != getpgrp())
@@ -242,7 +242,7 @@ impl Output {
         })
     }
 
-    /// Whether a short write would not have to wait.
+    /// Whether a short write would not block.
     fn takes_now(self) -> bool {
         !self.stops_writers()
             && self.with(|fd| {
@@ -255,8 +255,8 @@ impl Output {
     /// Whether it seems to have been closed when the program started.
     ///
     /// Before `main` the runtime of Rust opens `/dev/null` for reading and writing in its place,
-    /// where shells would open it for writing only. If stderr is the same, nobody wants to read
-    /// anything, as in a daemon.
+    /// where shells would open it for writing only. If stderr is the same, no output is wanted, as
+    /// in a daemon.
     pub(crate) fn was_closed(self) -> bool {
         use rustix::fs::{OFlags, fcntl_getfl, fstat, major, minor};
         let replaced = |fd: BorrowedFd<'_>| {

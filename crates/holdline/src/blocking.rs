@@ -66,6 +66,12 @@ impl Client {
         Client(client)
     }
 
+    /// The async client behind this one: for a recipe with options, as in
+    /// `Mutex::new(holdline::Mutex::new(client.as_async(), "name").lease(time))`.
+    pub fn as_async(&self) -> &crate::Client {
+        &self.0
+    }
+
     /// The mutex of this name.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(recipes::Mutex::new(&self.0, name))
@@ -96,7 +102,7 @@ impl Client {
         Election::new(recipes::Election::new(&self.0, name))
     }
 
-    /// Who holds a lock, and who waits for it.
+    /// The holders and waiters of a lock.
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<LockInfo> {
         wait(self.0.inspect(name))
     }
@@ -315,7 +321,7 @@ impl Election {
         wait(self.0.campaign(value)).map(BlockingLeader)
     }
 
-    /// Who leads now, if anybody does.
+    /// The present leader, if there is one.
     pub fn leader(&self) -> Result<Option<Leadership>> {
         wait(self.0.leader())
     }

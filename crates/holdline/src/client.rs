@@ -2,17 +2,18 @@
 
 use crate::availability::Availability;
 use crate::clock;
-use crate::driver::AcquireRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
-use crate::local_queue::{Handoff, LocalQueues};
+use crate::handles::StoreHandles;
+use crate::local_queue::LocalQueues;
 use crate::loss::Evicted;
 use crate::metrics::Waiting;
 use crate::names::Name;
-use crate::options::Bounds;
+use crate::options::{Bounds, kept};
 use crate::owner_info::OwnerInfo;
 use crate::renewer;
-use crate::store::{Capabilities, Seq, Store, StoreHandles, TicketId};
+use crate::request::{AcquireRequest, Handoff};
+use crate::store::{Capabilities, Seq, Store, TicketId};
 use crate::sync::Mutex;
 use crate::undone::Undone;
 use std::collections::HashMap;
@@ -40,7 +41,7 @@ struct Inner {
     reentries: Mutex<HashMap<(Name, u128), Reentry>>,
 }
 
-/// A lock as it is now: who holds it, and who waits.
+/// A lock as it is now: its holders and waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -48,15 +49,15 @@ pub struct LockInfo {
     pub name: Name,
     /// How much weight is admitted at once (1 for a mutex); 0 if nobody uses it.
     pub capacity: u32,
-    /// Who holds it, in the order in which they were admitted.
+    /// Its holders, in the order in which they were admitted.
     pub holders: Vec<Participant>,
-    /// Who waits for it, next first.
+    /// Its waiters, next first.
     pub waiters: Vec<Participant>,
     /// Places that were removed by force in the last minute, oldest first: the last few of them.
     pub evictions: Vec<Evicted>,
 }
 
-/// Somebody who holds a lock or waits for it.
+/// A holder of a lock, or a waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
@@ -158,7 +159,7 @@ impl Client {
         self.store().address()
     }
 
-    /// Who holds a lock, and who waits for it.
+    /// The holders and waiters of a lock.
     ///
     /// # Cancel safety
     ///
@@ -176,7 +177,11 @@ impl Client {
         let capacity = view.capacity;
         let (holders, waiters) =
             (view.holders().map(party).collect(), view.waiters().map(party).collect());
-        let evictions = view.evictions.iter().map(Evicted::read).collect();
+        let evictions = view
+            .evictions
+            .iter()
+            .map(|eviction| Evicted::read(eviction.id, &eviction.note))
+            .collect();
         Ok(LockInfo { name, capacity, holders, waiters, evictions })
     }
 
@@ -208,7 +213,7 @@ impl Client {
         reason: &str,
     ) -> Result<Option<u64>> {
         let name = Name::new(name)?;
-        let note = OwnerInfo::eviction(reason).write(&name)?;
+        let note = kept(&OwnerInfo::eviction(reason), &name)?;
         let token = self.answer(self.store().evict(&name, id, &note)).await?;
         if let Some(Seq(token)) = token {
             tracing::warn!(%name, token, reason, "lock broken by force");

@@ -1,9 +1,9 @@
-//! The only place that reads a clock.
+//! The clocks. This is the only module that reads one.
 //!
-//! Leases are judged by the boot-time clock: unlike [`std::time::Instant`] on Linux it goes on
-//! while the machine is suspended, so a laptop that slept past its lease knows so when it wakes.
-//! The wall clock only ever stamps fencing tokens and tells people when something was; no decision
-//! compares the wall clocks of two machines.
+//! Leases are measured by the boot-time clock: unlike [`std::time::Instant`] on Linux it goes on
+//! while the machine is suspended, so a laptop that was suspended past its lease knows so when it
+//! resumes. The wall clock only stamps fencing tokens and messages; no decision compares the wall
+//! clocks of two machines.
 
 use holdline_kernel::Time;
 use std::future::{Future, pending};
@@ -35,7 +35,7 @@ pub fn wall_micros() -> u64 {
 }
 
 /// Sleeps until an instant of [`now`]'s clock. The runtime's timers may stop while the machine is
-/// suspended, so it looks again at least once a second.
+/// suspended, so the clock is checked at least once a second.
 pub(crate) async fn sleep_until(at: Time) {
     #[cfg(feature = "simulation")]
     if simulated::moment().is_some() {
@@ -55,7 +55,7 @@ pub(crate) fn instant_in(wait: Duration) -> std::time::Instant {
     std::time::Instant::now() + wait
 }
 
-/// Runs a future until it is done or the time is up.
+/// Runs a future with a time limit. `None` if the limit came first.
 pub(crate) async fn within<F: Future>(limit: Time, future: F) -> Option<F::Output> {
     let over = async {
         match limit {
@@ -70,14 +70,13 @@ pub(crate) async fn within<F: Future>(limit: Time, future: F) -> Option<F::Outpu
     }
 }
 
-/// Waits.
+/// Sleeps for this long.
 pub(crate) async fn pause(time: Duration) {
     sleep_until(now().after(time)).await;
 }
 
-/// Clocks that a simulation moves. It polls a store's futures itself, one thread at a time, and
-/// says what time it is for them: then the code under test is the store's own, down to its time
-/// limits.
+/// Simulated clocks. A simulation polls a store's futures itself, on one thread, and sets the time
+/// for each poll, so that the code under test is the store's own, down to its time limits.
 #[cfg(feature = "simulation")]
 pub mod simulated {
     use super::Time;
@@ -89,7 +88,7 @@ pub mod simulated {
     pub(super) struct Moment {
         pub(super) now: Time,
         pub(super) wall_micros: u64,
-        /// When the first sleeper wants to be polled again.
+        /// The earliest deadline of a future that sleeps.
         wake: Time,
     }
 
@@ -101,10 +100,10 @@ pub mod simulated {
         MOMENT.get()
     }
 
-    /// Does `work`, which polls futures, with the clocks of this thread standing at this instant.
-    /// Says also when the first of those that sleep is to be polled again.
+    /// Runs `work`, which polls futures, with the clocks of this thread set to this instant.
+    /// Returns also when the first of the sleeping futures is to be polled again.
     ///
-    /// A future must always be polled in here, or never.
+    /// A future must always be polled inside this function, or never.
     pub fn at<T>(now: Time, wall_micros: u64, work: impl FnOnce() -> T) -> (T, Time) {
         let before = MOMENT.replace(Some(Moment { now, wall_micros, wake: Time::NEVER }));
         let done = work();
@@ -112,7 +111,7 @@ pub mod simulated {
         (done, wake)
     }
 
-    /// Needs no waker: who simulates polls again when he said.
+    /// Needs no waker: the simulation polls again at the returned time.
     pub(super) async fn sleep_until(at: Time) {
         poll_fn(|_| match MOMENT.get() {
             Some(moment) if moment.now < at => {

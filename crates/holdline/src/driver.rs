@@ -7,31 +7,15 @@
 
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind, Result};
+use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
-use crate::names::Name;
 use crate::renewer::{self, PendingRelease};
-use crate::store::{Seq, Standing, StoreHandles, Ticket, TicketId};
-use holdline_kernel::{Acquisition, Action, Event, Lease, LeaseTimer, Time, WaitMode};
+use crate::request::AcquireRequest;
+use crate::store::{Seq, Standing, Ticket, TicketId};
+use holdline_kernel::{Acquisition, Action, Event, LeaseTimer, Time, WaitMode};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Everything about an acquisition but the store.
-#[derive(Clone, Debug)]
-pub(crate) struct AcquireRequest {
-    pub(crate) line: Name,
-    pub(crate) weight: u32,
-    pub(crate) capacity: u32,
-    pub(crate) lease: Lease,
-    pub(crate) wait_lease: Duration,
-    pub(crate) renew: bool,
-    pub(crate) token_count: u32,
-    pub(crate) note: Arc<str>,
-    pub(crate) mode: WaitMode,
-    pub(crate) limit: Time,
-    /// How long an outage of a store that has answered before may last.
-    pub(crate) outage: Duration,
-}
 
 /// Acquires, or says that it was not to be had in the time given.
 ///
@@ -108,7 +92,8 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Too much is still to be given up: the store is away, or slower than those who give up.
+/// The end of an acquisition while too much is still to be given up: the store is away, or slower
+/// than its callers give up.
 fn no_room(handles: &StoreHandles, request: &AcquireRequest) -> Result<Option<Arc<HeldLock>>> {
     if handles.availability.away_for().is_some() {
         Err(silence(handles, request))
@@ -136,31 +121,6 @@ async fn notice(
         return told;
     }
     pending().await
-}
-
-impl AcquireRequest {
-    /// A new ticket for it.
-    pub(crate) fn ticket(&self) -> Result<Ticket> {
-        Ok(Ticket {
-            id: new_id()?,
-            weight: self.weight,
-            capacity: self.capacity,
-            lease: self.lease.length,
-            wait_lease: self.wait_lease,
-            token_count: self.token_count,
-            min_token: 0,
-        })
-    }
-}
-
-/// 128 bits from the system: nobody else's, ever.
-fn new_id() -> Result<TicketId> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        let message = "the system gave no random numbers, without which no lock is safe";
-        Error::because(ErrorKind::Denied, message, error)
-    })?;
-    Ok(TicketId(u128::from_be_bytes(bytes)))
 }
 
 /// When to stop waiting for one answer. Tied to the lease: a later answer would be of little use.

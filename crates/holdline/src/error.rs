@@ -1,7 +1,7 @@
-//! One error for the whole library: a kind to act on, a sentence to read, and the cause.
+//! The error type of the library: a kind to act on, a message to read, and the cause.
 //!
-//! "Somebody else holds it" is not an error: [`try_lock`](crate::Mutex::try_lock) and
-//! [`lock_within`](crate::Mutex::lock_within) answer `Ok(None)`.
+//! "The lock is held" is not an error: [`try_lock`](crate::Mutex::try_lock) and
+//! [`lock_within`](crate::Mutex::lock_within) return `Ok(None)`.
 
 use crate::loss::Loss;
 use rustix::io::Errno;
@@ -11,31 +11,31 @@ use std::io;
 /// A `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of thing went wrong, and so what to do about it.
+/// The kind of an error, by which a caller decides what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The store could not be reached, or did not answer in time. Trying again may help.
+    /// The store could not be reached, or did not answer in time. A retry may succeed.
     Unavailable,
-    /// The lock was lost: its lease ran out, or somebody broke it. Undo, or check what was done.
+    /// The lock was lost: its lease expired, or it was broken by force. Undo or check the work.
     Lost,
-    /// A release was asked for, but whether it was carried out is not known. It is being retried in
-    /// the background, and the lease ends it in any case.
+    /// The outcome of a release is unknown. It is retried in the background, and the lock ends with
+    /// its lease in any case.
     Unknown,
-    /// The store does not promise what this recipe or option needs.
+    /// The store lacks a capability that this recipe or option needs.
     Unsupported,
-    /// Others use this name with another capacity (a mutex here, a semaphore there).
+    /// Other clients use this name with another capacity (a mutex here, a semaphore there).
     Mismatch,
-    /// A name, URL, lease or option makes no sense.
+    /// A name, URL, lease or option is invalid.
     Invalid,
-    /// The store refuses us: a wrong password, no permission, a read-only or full disk.
+    /// The store refuses access: a wrong password, no permission, a read-only or full disk.
     Denied,
-    /// The store holds something that is not ours, or that we cannot read.
+    /// The store contains data that is not this library's, or that it cannot read.
     Corrupt,
 }
 
-/// Why an operation failed. [`Display`](fmt::Display) is one sentence; the alternate form (`{:#}`)
-/// adds the causes.
+/// The error of a failed operation. [`Display`](fmt::Display) is one sentence; the alternate form
+/// (`{:#}`) adds the causes.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -51,9 +51,8 @@ impl Error {
         Error(Box::new(Inner { kind, message: message.into(), source: None, loss: None }))
     }
 
-    /// The same, with its cause. The cause must not contain secrets. If it is that the system is
-    /// short of file descriptors or memory, the message says so, and the kind is
-    /// [`ErrorKind::Unavailable`].
+    /// An error with a cause, which must not contain secrets. If the cause is a shortage of file
+    /// descriptors or memory, the message says so, and the kind is [`ErrorKind::Unavailable`].
     pub fn because(
         kind: ErrorKind,
         message: impl Into<String>,
@@ -78,12 +77,12 @@ impl Error {
         error
     }
 
-    /// What kind of error it is.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether a retry of the same call may succeed.
     pub fn retryable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Unknown)
     }
@@ -93,20 +92,20 @@ impl Error {
         self.kind() == ErrorKind::Lost
     }
 
-    /// Why the lock was lost, if this error says that it was.
+    /// The cause of the loss, if this error is about one.
     pub fn loss(&self) -> Option<&Loss> {
         self.0.loss.as_ref()
     }
 }
 
-/// What the system is short of, if that is the cause of an error, and what to do about it. It is no
-/// lack of rights, and passes when others let go.
+/// The resource that the system is short of, if that is the cause of an error, and what to do about
+/// it. A shortage is retryable: it passes when others release the resource.
 fn shortage(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     causes.find_map(|cause| {
         let error = cause.downcast_ref::<io::Error>()?;
         if let Some(wrapped) = error.get_ref() {
-            return shortage(wrapped); // which is not among the sources
+            return shortage(wrapped); // not in the chain of sources
         }
         match Errno::from_io_error(error)? {
             Errno::MFILE => Some(

@@ -1,10 +1,10 @@
-//! The guarded side of a fencing token.
+//! The fence: the check of fencing tokens at a guarded resource.
 //!
-//! A lease can run out while its holder is stopped in the middle of a step, and no lock can prevent
-//! that; but what the lock guards can refuse a holder that somebody newer has followed. For that it
-//! must see the token *before the first read*: a token checked with writes only still loses
-//! updates, because an old holder may have read before the new one wrote. So: open with the token,
-//! then read and write with it.
+//! A lease can expire while its holder is paused in the middle of a step, and no lock can prevent
+//! that; but the guarded resource can refuse a holder once a newer one has come. For that it must
+//! see the token *before the first read*: a token checked with writes only still loses updates,
+//! because an old holder may have read before the new one wrote. So: open with the token, then read
+//! and write with it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// # Ok::<(), holdline::Stale>(())
 /// ```
 ///
-/// For a resource that is a table, the same in SQL, as the first statement of the section and again
-/// with every write: `UPDATE fences SET token = $1 WHERE name = $2 AND token <= $1`, which must
-/// find one row.
+/// For a database table, the same in SQL, as the first statement of the section and again with
+/// every write: `UPDATE fences SET token = $1 WHERE name = $2 AND token <= $1`, which must find one
+/// row.
 #[derive(Debug, Default)]
 pub struct Fence(AtomicU64);
 
-/// A token was refused: a newer holder has been here.
+/// The error for a refused token: a newer holder has been here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// The token that was refused.
@@ -37,16 +37,16 @@ pub struct Stale {
 }
 
 impl Fence {
-    /// A fence that has seen this token: for one that is kept somewhere.
+    /// A fence that has seen this token, for one whose state is stored elsewhere.
     pub fn from_newest(token: u64) -> Self {
         Fence(AtomicU64::new(token))
     }
 
-    /// Lets a token pass that is not lower than any before it.
+    /// Accepts a token that is not lower than any before it.
     ///
     /// # Errors
     ///
-    /// [`Stale`] if a higher one has passed.
+    /// [`Stale`] if a higher one was accepted before.
     pub fn check(&self, token: u64) -> Result<(), Stale> {
         let newest = self.0.fetch_max(token, Ordering::AcqRel);
         if token < newest { Err(Stale { token, newest }) } else { Ok(()) }

@@ -1,10 +1,11 @@
-//! What a holder has: the token, the deadline, notice of loss, and the ways to let go.
+//! The guard of a held lock: its token, its deadline, notice of loss, and the ways to let go.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::held_lock::HeldLock;
 use crate::loss::Loss;
 use crate::names::Name;
+use crate::options::OnLoss;
 use crate::renewer::{self, PendingRelease};
 use crate::store::{Seq, check_lease};
 use holdline_kernel::Lease;
@@ -16,19 +17,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// What [`Guard::protect`] does with its work when the lock is lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnLoss {
-    /// Stop it, and return an error: the conservative policy.
-    #[default]
-    Stop,
-    /// Let it finish. For work that is harmless when done twice, or that a fencing token protects.
-    Continue,
-}
-
-/// What the local queue gave this guard, and gets back.
+/// A guard's permit of the local queue, given back when the guard is done.
 pub(crate) trait Handover: Send + Sync {
-    /// Offers the lock, still held, to somebody who waits in this process.
+    /// Offers the lock, still held, to the next waiter of this process.
     fn hand_over(&mut self, held: &Arc<HeldLock>, token: Seq) -> bool;
     /// Gives back what is no longer needed after a downgrade to this weight.
     fn downgrade(&mut self, weight: u32);
@@ -61,7 +52,7 @@ impl Guard {
         self
     }
 
-    /// Takes the lock out, for somebody else in this process.
+    /// Takes the lock out, for another guard in this process.
     pub(crate) fn into_parts(mut self) -> (Arc<HeldLock>, Seq) {
         self.empty = true;
         (Arc::clone(&self.held), self.token)
@@ -205,7 +196,7 @@ impl Guard {
         let call = poll_fn(|cx| {
             let polled = call.as_mut().poll(cx);
             if swaps {
-                // It has begun: whoever enters from now on goes along with it, or behind it.
+                // The release has begun: entries from now on go along with it, or behind it.
                 self.pass = None;
             }
             polled
@@ -227,7 +218,7 @@ impl Guard {
         }
     }
 
-    /// Passes the lock on to somebody in this process, if that was asked for and somebody waits.
+    /// Passes the lock on to the next waiter of this process, if handoff was asked for.
     fn hand_over(&mut self) -> bool {
         let Some(pass) = &mut self.pass else { return false };
         if self.held.is_valid() && pass.hand_over(&self.held, self.token) {

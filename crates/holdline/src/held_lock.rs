@@ -5,11 +5,12 @@
 //! [`HeldLock::is_valid`] has said no, it goes on saying no.
 
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::handles::StoreHandles;
 use crate::loss::{Evicted, Loss};
 use crate::metrics;
 use crate::names::Name;
-use crate::store::{Enter, Seq, Standing, Store, StoreHandles, Ticket};
+use crate::store::{Enter, Seq, Standing, Store, Ticket};
 use crate::sync::Mutex;
 use holdline_kernel::{Lease, LeaseTimer, Next, Time};
 use std::fmt;
@@ -18,14 +19,14 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long a store may take to say whether somebody broke a lock.
+/// The time limit for asking the store whether a lock was broken by force.
 const CAUSE_TIME: Duration = Duration::from_secs(1);
 
 const HELD: u8 = 0;
 const LOST: u8 = 1;
 const RELEASED: u8 = 2;
 
-/// What is left of one acquisition once it is granted.
+/// One acquisition from its grant on.
 pub(crate) struct HeldLock {
     pub(crate) handles: Arc<StoreHandles>,
     pub(crate) line: Name,
@@ -114,8 +115,8 @@ impl HeldLock {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Why it was lost. If the store has no such holder, it is asked whether somebody broke the
-    /// lock; otherwise this answers at once.
+    /// The cause of the loss. If the store has no such holder, it is asked whether somebody broke
+    /// the lock; otherwise this answers at once.
     ///
     /// # Cancel safety
     ///
@@ -134,7 +135,7 @@ impl HeldLock {
         let id = self.ticket().id;
         let broken = view.evictions.iter().rev().find(|eviction| eviction.id == id);
         let found = broken.map_or(Loss::Gone, |eviction| {
-            let Evicted { by, reason, .. } = Evicted::read(eviction);
+            let Evicted { by, reason, .. } = Evicted::read(id, &eviction.note);
             Loss::Broken { by, reason }
         });
         self.cause.get_or_init(|| found).clone()
@@ -231,8 +232,8 @@ impl HeldLock {
 
     /// Renews once, for `lease` or as before, and takes in the answer. A fixed lease is asked
     /// about, and gets the weight and the note, but is no longer for it. An error is no loss:
-    /// whoever is told of it may try again until the deadline.
-    pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> crate::Result<()> {
+    /// the caller may try again until the deadline.
+    pub(crate) async fn renew(&self, store: &dyn Store, lease: Option<Lease>) -> Result<()> {
         let sent = clock::now();
         let (lease, mut ticket, note) = {
             let changing = self.changing();
@@ -249,7 +250,7 @@ impl HeldLock {
                 }
             }
             Standing::Lost | Standing::Waiting { .. } => {
-                // The reason comes first, so that whoever sees the loss can say why.
+                // The reason comes first: a task that sees the loss can then say why.
                 self.set_gone();
                 self.lose();
             }
@@ -259,7 +260,7 @@ impl HeldLock {
 
     fn renewed(&self, lease: Lease, sent: Time) {
         let mut changing = self.changing();
-        // Somebody may already have been told that it is no longer valid: too late to renew.
+        // After the deadline the holder may have been told of the loss: too late to renew.
         if clock::now() < changing.hold.until() {
             changing.hold.renewed(lease, sent);
             self.until.store(changing.hold.until().0, Ordering::Release);

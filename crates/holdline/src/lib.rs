@@ -24,26 +24,26 @@
 //! | one, whom the others can see | [`Election`] |
 //! | one at a time to several things, all or none | [`Multi`] |
 //!
-//! Without async: [`blocking`]. Where a lock is not needed at all, because one process can be made
-//! responsible for each key, or a write can be refused when somebody else was faster, that is
-//! better than any lock.
+//! Without async: [`blocking`]. Where no lock is needed, because one process can be made
+//! responsible for each key, or a write can be refused when another one was faster, that is better
+//! than any lock.
 //!
 //! # When the lock is lost
 //!
-//! A lease can run out: the process is stopped for longer than it lasts, or the store cannot be
+//! A lease can expire: the process is paused for longer than it lasts, or the store cannot be
 //! reached. [`Guard::is_valid`] turns false, and [`Guard::lost`] resolves, a margin *before*
-//! anybody else can be admitted. What then happens is your choice:
+//! another ticket can be admitted. What happens then is your choice:
 //!
 //! - [`Guard::protect`] stops the work and returns an error, so that the caller can roll back. This
 //!   is the default ([`OnLoss::Stop`]).
 //! - With [`OnLoss::Continue`] the work goes on: for work that does no harm when done twice, or
 //!   whose target checks the fencing token (see [`Fence`]).
 //!
-//! [`Guard::loss`], and the error that [`Guard::protect`] and [`Guard::unlock`] return, say why the
-//! lock was lost: see [`Loss`].
+//! [`Guard::loss`], and the error that [`Guard::protect`] and [`Guard::unlock`] return, give the
+//! cause of the loss: see [`Loss`].
 //!
-//! No lock with a lease can do better on its own; what is and is not promised is numbered in
-//! `GUARANTEES.md`.
+//! No lock with a lease can do better on its own; `GUARANTEES.md` numbers what is and is not
+//! promised.
 //!
 //! # What can be observed
 //!
@@ -61,14 +61,14 @@
 //! | `holdline_handoffs_total` | counter | local handoffs, which the store never saw |
 //!
 //! Spans and events go through [`tracing`](https://docs.rs/tracing): a span `acquire` (fields
-//! `name` and `token`) around each acquisition, warnings `lock lost` and `renewal failed`, and what
-//! the stores have to say about their servers.
+//! `name` and `token`) around each acquisition, warnings `lock lost` and `renewal failed`, and the
+//! stores' events about their servers.
 //!
 //! # Stores
 //!
-//! A store is chosen by the URL given to [`open()`]. What it promises is data
+//! A store is chosen by the URL given to [`open()`]. Its capabilities are data
 //! ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear error. A
-//! store of your own implements [`store::Store`]; the suite in `conformance` (a feature) tells
+//! store of your own implements [`store::Store`]; the suite in `conformance` (a feature) tests
 //! whether it keeps the contract.
 
 mod availability;
@@ -81,6 +81,7 @@ mod driver;
 mod error;
 mod fence;
 mod guard;
+mod handles;
 mod held_lock;
 mod local_queue;
 mod loss;
@@ -91,6 +92,7 @@ mod options;
 mod owner_info;
 mod recipes;
 mod renewer;
+mod request;
 pub mod store;
 pub mod stores;
 mod sync;
@@ -100,11 +102,12 @@ mod undone;
 pub use client::{Client, LockInfo, Participant};
 pub use error::{Error, ErrorKind, Result};
 pub use fence::{Fence, Stale};
-pub use guard::{Guard, OnLoss};
+pub use guard::Guard;
 pub use holdline_kernel::Backoff;
 pub use loss::{Evicted, Loss};
 pub use names::Name;
 pub use open::open;
+pub use options::OnLoss;
 pub use owner_info::OwnerInfo;
 pub use recipes::{
     Election, Leader, Leadership, Multi, MultiGuard, Mutex, Observer, Owner, ReentrantGuard,

@@ -12,31 +12,23 @@
 //! such handoffs are bounded, so that other processes get their turn.
 
 use crate::clock;
-use crate::driver::{self, AcquireRequest};
+use crate::driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Handover};
+use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::metrics;
 use crate::names::Name;
-use crate::store::{Refusal, Seq, StoreHandles, refuse};
+use crate::request::{AcquireRequest, Handoff};
+use crate::store::{Refusal, Seq, refuse};
 use crate::sync::Mutex;
 use holdline_kernel::{Time, WaitMode};
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Bounds of local handoff.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Handoff {
-    /// How many holders one ticket may serve in all.
-    pub(crate) most: u32,
-    /// For how long.
-    pub(crate) time: Duration,
-}
-
-/// The queues of one client, by name. A queue exists while somebody uses it.
+/// The queues of one client, by name. A queue exists while a task uses it.
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues(Mutex<HashMap<Name, Entry>>);
 
@@ -147,7 +139,7 @@ impl LocalQueues {
     }
 }
 
-/// Somebody's use of a local queue, from entering to leaving.
+/// A task's use of a local queue, from entering to leaving.
 #[derive(Debug)]
 struct LocalWaiter {
     local_queues: Arc<LocalQueues>,

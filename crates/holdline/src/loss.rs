@@ -1,47 +1,47 @@
-//! The cause of a loss, as data.
+//! The causes of a loss, as data.
 
 use crate::owner_info::OwnerInfo;
-use crate::store::{Eviction, TicketId};
+use holdline_kernel::TicketId;
 use std::fmt;
 
-/// Why a lock was lost. [`Display`](fmt::Display) is a clause for people, as in "lock \"x\" was
-/// lost: it was broken by force".
+/// The cause of a lock's loss. [`Display`](fmt::Display) is a clause for people, as in "lock \"x\"
+/// was lost: it was broken by force".
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The lease ran out before a renewal was confirmed: the store was silent or could not be
-    /// reached, or this process was stopped. (Somebody may have broken the lock meanwhile.)
+    /// The lease expired before a renewal was confirmed: the store did not answer or could not be
+    /// reached, or this process was paused. (The lock may have been broken meanwhile.)
     Expired,
-    /// The store no longer has it: the lease ran out there, or its data was deleted.
+    /// The store no longer has the place: the lease expired there, or the data was deleted.
     Gone,
-    /// Somebody broke it by force, as [`force_unlock`](crate::Client::force_unlock) does.
+    /// The lock was broken by force, as [`force_unlock`](crate::Client::force_unlock) does.
     Broken {
-        /// By whom, in their own words.
+        /// The one that broke the lock, by its own account.
         by: OwnerInfo,
-        /// Why, in their own words.
+        /// The reason, as its user gave it.
         reason: Option<String>,
     },
-    /// The thread of this process that renews locks has ended by a defect.
+    /// The renewer thread of this process has ended by a defect.
     Unrenewed,
 }
 
-/// A place that was removed by force lately.
+/// A place that was recently removed by force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Evicted {
-    /// The id that the place had.
+    /// The id of the ticket that had the place.
     pub id: TicketId,
-    /// By whom, in their own words.
+    /// The one that broke the lock, by its own account.
     pub by: OwnerInfo,
-    /// Why, in their own words.
+    /// The reason, as its user gave it.
     pub reason: Option<String>,
 }
 
 impl Evicted {
-    /// Reads what a store keeps.
-    pub(crate) fn read(eviction: &Eviction) -> Self {
-        let mut by = OwnerInfo::read(&eviction.note);
-        Evicted { id: eviction.id, reason: by.reason.take(), by }
+    /// Parses an eviction from a store.
+    pub(crate) fn read(id: TicketId, note: &str) -> Self {
+        let mut by = OwnerInfo::read(note);
+        Evicted { id, reason: by.reason.take(), by }
     }
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Loss {
                     write!(f, " ({label:?})")?;
                 }
                 match reason.as_deref().filter(|reason| !reason.is_empty()) {
-                    // Others' words, shown so that they cannot be taken for ours.
+                    // Quoted, so that another program's text cannot be taken for this message's.
                     Some(reason) => write!(f, ", for this reason: {reason:?}"),
                     None => Ok(()),
                 }

@@ -1,11 +1,11 @@
-//! What can be observed from outside: the names of metrics and the values they get.
+//! The metrics: their names and values.
 //!
-//! They are documented in the crate's front page, for users.
+//! The crate's front page documents them for users.
 
 use holdline_kernel::Time;
 use metrics::{counter, gauge, histogram};
 
-/// Counts one acquisition as waiting for as long as it lives.
+/// A waiting acquisition, counted from creation to drop.
 pub(crate) struct Waiting(Time);
 
 impl Waiting {
@@ -39,7 +39,7 @@ pub(crate) fn lost(now: Time, since: Time) {
 }
 
 pub(crate) fn renewed(ok: bool) {
-    // Each with its label in the code: one that is chosen here would be built anew each time.
+    // Two calls with constant labels: a label chosen at run time would be allocated each time.
     if ok {
         counter!("holdline_renewals_total", "outcome" => "ok").increment(1);
     } else {

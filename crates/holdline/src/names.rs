@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// The name of a lock: 1 to 512 bytes of UTF-8 without control characters. Cheap to clone.
 ///
-/// Names are compared byte by byte on every store. A store that cannot use a name as it is escapes
-/// or hashes it, without two names ever meeting.
+/// Every store compares names byte by byte. A store that cannot use a name as it is escapes or
+/// hashes it, without collisions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
@@ -15,7 +15,7 @@ impl Name {
     /// The longest name, in bytes.
     pub const MAX: usize = 512;
 
-    /// Checks a name.
+    /// Validates a name.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl Name {
         ))
     }
 
-    /// The name.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

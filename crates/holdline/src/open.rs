@@ -1,4 +1,4 @@
-//! From a URL to a store.
+//! Opening a store by its URL.
 
 mod nodes;
 mod site;
@@ -9,7 +9,7 @@ use crate::store::Store;
 use crate::stores;
 use std::sync::Arc;
 
-/// Opens the store at this URL. With an empty URL, the default: the file store in the user's state
+/// Opens the store at this URL. An empty URL is the default: the file store in the user's state
 /// directory.
 ///
 /// | URL | store |
@@ -23,12 +23,13 @@ use std::sync::Arc;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the URL makes no sense, [`ErrorKind::Unsupported`] if this build has
-/// no such store, other kinds if the store cannot be opened. A password in the URL is never shown.
+/// [`ErrorKind::Invalid`] if the URL is invalid, [`ErrorKind::Unsupported`] if this build has no
+/// such store, other kinds if the store cannot be opened. Messages never show a password of the
+/// URL.
 ///
-/// A quorum is open when a majority of its nodes is, within 1.5 s; what is wrong with a node that
-/// no waiting mends (its URL, its password) is told as soon as a node says so. A node that is away
-/// is reached when it is back.
+/// A quorum is open when a majority of its nodes is, within 1.5 s. An error of a node that no retry
+/// helps (its URL, its password) is returned at once. A node that is unreachable is connected when
+/// it is back.
 ///
 /// # Cancel safety
 ///
@@ -47,7 +48,7 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// A store that is not made of others.
+/// Opens any store but a quorum.
 #[allow(clippy::unused_async, reason = "stores across a network connect here")]
 async fn single(url: &str) -> Result<Arc<dyn Store>> {
     let Some((scheme, rest)) = url.split_once(':') else {
@@ -92,7 +93,7 @@ fn absent(what: &str, feature: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The scheme alone is shown: the rest may hold a password.
+/// The error for an unknown scheme. It shows the scheme alone: the rest may contain a password.
 fn unknown(scheme: Option<&str>) -> Error {
     let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT, \
                  zookeeper://HOST:PORT and quorum:URL,URL,URL";

@@ -1,15 +1,13 @@
 //! The options that all recipes share, and how they become a ticket.
 
-use crate::client::Client;
 use crate::clock;
-use crate::driver::AcquireRequest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::OnLoss;
-use crate::local_queue::Handoff;
 use crate::names::Name;
 use crate::owner_info::OwnerInfo;
+use crate::request::{AcquireRequest, Handoff};
 use crate::store::{Capabilities, Store, check_lease};
 use holdline_kernel::{Backoff, Lease, Time, WaitMode};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a recipe waits.
@@ -33,6 +31,16 @@ impl Default for Bounds {
     fn default() -> Self {
         Bounds { response_timeout: Duration::from_millis(1800), outage: Duration::MAX }
     }
+}
+
+/// What [`Guard::protect`](crate::Guard::protect) does with its work when the lock is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// Stop it, and return an error: the conservative policy.
+    #[default]
+    Stop,
+    /// Let it finish. For work that is harmless when done twice, or that a fencing token protects.
+    Continue,
 }
 
 /// How a lock is asked for. Each recipe has a copy, changed by its own methods.
@@ -77,12 +85,12 @@ impl Options {
     /// What to ask of the store; or why that makes no sense.
     pub(crate) fn request(
         &self,
-        client: &Client,
+        store: &dyn Store,
+        bounds: Bounds,
         line: Name,
         (weight, capacity): (u32, u32),
         wait: Wait,
     ) -> Result<AcquireRequest> {
-        let (store, bounds) = (&**client.store(), client.bounds());
         let capabilities = store.capabilities();
         check_lease(store, self.lease)?;
         if capacity != 1 && !capabilities.weighted {
@@ -97,7 +105,7 @@ impl Options {
                 "local handoff to 0 holders makes no sense",
             ));
         }
-        let note = OwnerInfo::here(self.label.clone(), self.value.clone()).write(&line)?;
+        let note = kept(&OwnerInfo::here(self.label.clone(), self.value.clone()), &line)?;
         let margin = self.margin.unwrap_or(self.lease / 20);
         let lease = Lease { length: self.lease, margin };
         if lease.usable() < self.lease / 4 {
@@ -139,6 +147,16 @@ impl Options {
     }
 }
 
+/// What is said of a lock as a store keeps it; or that it is too long.
+pub(crate) fn kept(info: &OwnerInfo, line: &Name) -> Result<Arc<str>> {
+    info.write().map_err(|most| {
+        let message = format!(
+            "what is said of lock \"{line}\" (label, value, reason) is over {most} bytes long"
+        );
+        Error::new(ErrorKind::Invalid, message)
+    })
+}
+
 fn unsupported(store: &dyn Store, what: &str) -> Error {
     let message = format!("{} does not promise {what}; choose another store", store.address());
     Error::new(ErrorKind::Unsupported, message)
@@ -174,13 +192,13 @@ macro_rules! option_methods {
             self
         }
 
-        /// Keep no place in the line while waiting: whoever looks at the right moment enters.
+        /// Keep no place in the line while waiting: the first to ask when the lock is free gets it.
         pub fn unfair(mut self) -> Self {
             self.options.fair = false;
             self
         }
 
-        /// Words for whoever inspects the lock.
+        /// A label, shown to people that inspect the lock.
         pub fn label(mut self, label: impl Into<String>) -> Self {
             self.options.label = Some(label.into());
             self

@@ -1,31 +1,30 @@
-//! What a holder or waiter says about itself, for people and for followers of a leader.
+//! Owner information: a holder's or waiter's note about itself, for people and for followers of a
+//! leader.
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::names::Name;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, OnceLock};
 
-/// Who stands in a line, in their own words. Never trusted: only shown.
+/// The owner of a ticket, by its own account. It is shown, never trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnerInfo {
     /// The host's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// The process's id on that host.
+    /// The process id on that host.
     #[serde(skip_serializing_if = "is_zero")]
     pub pid: u32,
-    /// Milliseconds since 1970 when it began to want the lock, by its own clock.
+    /// When the acquisition began, in milliseconds since 1970 by the owner's clock.
     #[serde(skip_serializing_if = "is_zero")]
     pub since: u64,
-    /// What the user called it.
+    /// The label that the user gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// A leader's value.
+    /// The leader's published value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Why it broke somebody's lock, in its own words.
+    /// The reason for breaking a lock, as its user gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -35,11 +34,11 @@ fn is_zero<N: PartialEq + From<u8>>(n: &N) -> bool {
     *n == N::from(0)
 }
 
-/// The most that a note may weigh in the store, in bytes.
-const MOST: usize = 4096;
+/// The longest note in the store, in bytes.
+const MAX_BYTES: usize = 4096;
 
 impl OwnerInfo {
-    /// This process, now.
+    /// The information about this process, now.
     pub(crate) fn here(label: Option<String>, value: Option<String>) -> Self {
         static HOST: OnceLock<String> = OnceLock::new();
         let host =
@@ -48,24 +47,18 @@ impl OwnerInfo {
         OwnerInfo { host: host.clone(), pid: std::process::id(), since, label, value, reason: None }
     }
 
-    /// This process, which breaks a lock for this reason.
+    /// The note of an eviction by this process, for this reason.
     pub(crate) fn eviction(reason: &str) -> Self {
         OwnerInfo { reason: Some(reason.to_owned()), ..OwnerInfo::here(None, None) }
     }
 
-    /// As a store keeps it, with this lock; or that it is too long.
-    pub(crate) fn write(&self, line: &Name) -> Result<Arc<str>> {
+    /// The note as a store keeps it, or the limit in bytes if it is too long.
+    pub(crate) fn write(&self) -> Result<Arc<str>, usize> {
         let text = serde_json::to_string(self).unwrap_or_default();
-        if text.len() > MOST {
-            let message = format!(
-                "what is said of lock \"{line}\" (label, value, reason) is over {MOST} bytes long"
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        Ok(text.into())
+        if text.len() > MAX_BYTES { Err(MAX_BYTES) } else { Ok(text.into()) }
     }
 
-    /// Reads what a store keeps. Somebody else's words are shown as a label.
+    /// Parses a note from a store. A note of another program is shown as a label.
     pub(crate) fn read(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_else(|_| OwnerInfo {
             label: (!text.is_empty()).then(|| text.to_owned()),

@@ -9,10 +9,11 @@
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::metrics;
 use crate::names::Name;
-use crate::store::{StoreHandles, TicketId};
+use crate::store::TicketId;
 use crate::sync::Mutex;
 use crate::thread;
 use futures_util::stream::FuturesUnordered;
@@ -20,7 +21,7 @@ use futures_util::{FutureExt, StreamExt};
 use holdline_kernel::{Backoff, Lease, Next, Time};
 use std::any::Any;
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, OnceLock};
@@ -84,7 +85,7 @@ impl Drop for PendingRelease {
     }
 }
 
-/// A held lock, and when to see to it. Ordered by time; the address tells apart what is due at
+/// A held lock and its due time. Ordered by time; the address tells apart locks that are due at
 /// once.
 struct Entry {
     due: Time,
@@ -114,10 +115,13 @@ impl Eq for Entry {}
 
 struct Plan {
     entries: BTreeSet<Entry>,
-    /// Tickets that were doubted before their locks were known here: a store may find out that a
-    /// place is gone while the answer that gave it is still on its way to the caller.
+    /// Tickets of which a store said that they may be gone, not looked for yet. They are looked
+    /// for all at once: a lost session gives a hint about each of its locks.
+    hints: Vec<TicketId>,
+    /// Tickets with a hint that were not known here: a store may find out that a place is gone
+    /// while the answer that gave it is still on its way to the caller.
     early: VecDeque<TicketId>,
-    /// When the renewer will look next by itself. Whoever adds something earlier wakes it.
+    /// The time at which the renewer wakes by itself. Adding something earlier wakes it.
     planned: Time,
     /// Places to be given up, not begun yet.
     leaves: Vec<PendingRelease>,
@@ -131,16 +135,16 @@ struct Renewer {
     nudge: Notify,
 }
 
-/// So many doubts about tickets that are not known here are kept in mind.
+/// The number of hints about unknown tickets that are kept, for locks that are about to be known.
 const EARLY: usize = 256;
-/// So many renewals are begun before all else is seen to.
+/// The number of renewals that are begun before all else is seen to.
 const FEW: usize = 20;
 /// The time for one request to give a place up.
 const LEAVE_TIME: Duration = Duration::from_secs(2);
 /// The pause after a panic, so that one that comes back each time does not keep a processor busy.
 const AFTER_PANIC: Duration = Duration::from_millis(100);
 
-/// What the renewer does beside other things.
+/// One piece of the renewer's work.
 enum Job {
     Renew(Arc<HeldLock>),
     Lapse(Arc<HeldLock>),
@@ -150,6 +154,7 @@ enum Job {
 static RENEWER: Renewer = Renewer {
     plan: Mutex::new(Plan {
         entries: BTreeSet::new(),
+        hints: Vec::new(),
         early: VecDeque::new(),
         planned: Time::NEVER,
         leaves: Vec::new(),
@@ -209,21 +214,8 @@ pub(crate) fn release_later(leave: PendingRelease) {
 
 /// Asks the store at once whether it still has this ticket.
 pub(crate) fn verify(id: TicketId) {
-    let now = clock::now();
-    let mut plan = RENEWER.plan();
-    let found = plan.entries.iter().find(|entry| entry.held.ticket().id == id);
-    if let Some(held) = found.map(|entry| Arc::clone(&entry.held)) {
-        held.verify(now);
-        let due = held.set_due(now);
-        plan.entries.remove(&Entry { due, held: Arc::clone(&held) });
-        plan.entries.insert(Entry { due: now, held });
-        RENEWER.nudge.notify_one();
-    } else {
-        plan.early.push_back(id);
-        if plan.early.len() > EARLY {
-            plan.early.pop_front();
-        }
-    }
+    RENEWER.plan().hints.push(id);
+    RENEWER.nudge.notify_one();
 }
 
 /// Makes the renewer panic, as a defect in it would.
@@ -286,6 +278,7 @@ impl Renewer {
         let mut plan = self.plan();
         #[cfg(feature = "conformance")]
         assert!(!std::mem::take(&mut plan.doomed), "a test wanted this");
+        plan.take_hints(now);
         while plan.entries.first().is_some_and(|first| first.due <= now) {
             let Some(Entry { held, .. }) = plan.entries.pop_first() else { break };
             if held.is_over() {
@@ -304,6 +297,30 @@ impl Renewer {
         }
         plan.planned = plan.entries.first().map_or(Time::NEVER, |first| first.due);
         Agenda { losses, leaves: std::mem::take(&mut plan.leaves), next: plan.planned }
+    }
+}
+
+impl Plan {
+    /// Makes the locks due of which hints say that they may be gone: one pass for all hints.
+    fn take_hints(&mut self, now: Time) {
+        if self.hints.is_empty() {
+            return;
+        }
+        let mut hints: HashSet<TicketId> = self.hints.drain(..).collect();
+        let entries = self.entries.iter();
+        let found: Vec<_> = entries
+            .filter(|entry| hints.remove(&entry.held.ticket().id))
+            .map(|entry| Arc::clone(&entry.held))
+            .collect();
+        for held in found {
+            held.verify(now);
+            let due = held.set_due(now);
+            self.entries.remove(&Entry { due, held: Arc::clone(&held) });
+            self.entries.insert(Entry { due: now, held });
+        }
+        self.early.extend(hints);
+        let surplus = self.early.len().saturating_sub(EARLY);
+        self.early.drain(..surplus);
     }
 }
 

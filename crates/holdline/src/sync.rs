@@ -1,7 +1,7 @@
 //! A mutex that ignores poisoning.
 //!
 //! What the mutexes of this crate guard is whole at every point where code under them can panic, or
-//! is made whole by the next user; a panic elsewhere must not spread to all who share the lock.
+//! is made whole by the next user; a panic elsewhere must not spread to all users of the lock.
 
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 

@@ -1,5 +1,5 @@
-//! Bounds: what does not wait for a lock ends within two seconds, whatever the server does or is;
-//! and what is no Redis server is called by its name.
+//! Bounds (G25): what does not wait for a lock ends within two seconds, whatever the server does or
+//! is; and what is no Redis server is called by its name.
 #![cfg(feature = "redis")]
 
 mod redis_server;

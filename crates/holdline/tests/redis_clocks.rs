@@ -1,5 +1,5 @@
 //! Redis servers that forget, and whose clocks jump: what one server and a quorum of them promise
-//! then, and what nobody can (GUARANTEES.md, "Per store and fault").
+//! then, and what nobody can (docs/faults/redis.md).
 #![cfg(feature = "redis")]
 
 mod redis_server;

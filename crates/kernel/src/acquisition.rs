@@ -1,6 +1,6 @@
-//! One ticket's life until it is admitted or given up, as a machine without I/O.
+//! The acquisition: one ticket until it is admitted or given up, as a state machine without I/O.
 //!
-//! The driver feeds it what happened and does what it says. It never holds a lock on a guess: a
+//! The driver passes it events and carries out its actions. It never takes a lock on a guess: a
 //! grant needs a reply that says "admitted" and that is still good when it arrives; after a failure
 //! whose outcome is unknown the same question is asked again, which the line answers the same way.
 
@@ -10,95 +10,96 @@ use core::time::Duration;
 /// How an acquisition waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitMode {
-    /// Ask once.
+    /// Send one request.
     Try,
-    /// Keep a place in the line, if the store has places; look when told to, or when it says so.
+    /// Keep a place in the line, if the store has places; ask again on a notice, or when the reply
+    /// says.
     Listen,
-    /// Keep a place in the line; look by this schedule.
+    /// Keep a place in the line; poll by this schedule.
     Poll(Backoff),
     /// Keep no place: ask again by this schedule, and enter only if admitted at once.
     Barge(Backoff),
 }
 
-/// What happened.
+/// An event that the driver passes to an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A request sent at `sent` was answered.
     Reply {
         /// When the request was sent.
         sent: Time,
-        /// What the store said.
+        /// The ticket's standing, from the reply.
         standing: Standing,
     },
-    /// A request failed in a way that may pass; it may or may not have been carried out.
+    /// A request failed with a retryable error; it may or may not have been carried out.
     Failed,
-    /// The wait is over, or something woke us.
+    /// The timer of a wait has ended, or a notice came.
     Woken,
-    /// The line said by itself that the ticket's place of this number was admitted. (A ticket may
-    /// have lost one place and got another since.)
+    /// A notice from the line: the ticket's place of this number was admitted. (The ticket may have
+    /// lost that place and got another since.)
     AdmittedByNotice(Seq),
 }
 
-/// What to do.
+/// What the driver is to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask the store.
+    /// Send this request to the store.
     Send(Enter),
     /// Wait until this instant; if there is a place in the line, also for a notice about it.
     Wait {
-        /// When to stop waiting.
+        /// When the wait ends.
         until: Time,
         /// The place that a notice would be about.
         seq: Option<Seq>,
     },
-    /// It holds: since a request sent at `sent`.
+    /// The lock is acquired, by the reply to a request sent at `sent`.
     Grant {
         /// The fencing token.
         seq: Seq,
         /// When the request that gave it was sent.
         sent: Time,
     },
-    /// It holds: the line said so by itself, and keeps it for as long as it said in its last answer
-    /// that it would. It is to be renewed before this instant.
+    /// The lock is acquired, by a notice. The store keeps the place for as long as its last reply
+    /// promised, so the lock must be renewed before `until`.
     GrantOnNotice {
         /// The fencing token.
         seq: Seq,
-        /// Until when the holder is sure of it.
+        /// Until when the lock is known to be held.
         until: Time,
     },
     /// The ticket has no place. Begin again with a new one, by [`Acquisition::restart`].
     Restart,
-    /// It was not admitted within the time, or not at once. Leave the line.
+    /// The ticket was not admitted before the limit, or not at once. Leave the line.
     GiveUp,
-    /// The store is given up: it failed for longer than the acquisition outlasts, or for all of the
-    /// time. Leave the line, and report the last error.
+    /// The store is given up: it failed for longer than the acquisition rides out, or until the
+    /// limit. Leave the line, and report the last error.
     Fail,
 }
 
-/// One ticket on its way in.
+/// The state of one acquisition.
 #[derive(Clone, Debug)]
 pub struct Acquisition {
     mode: WaitMode,
     lease: Lease,
     limit: Time,
     seq: Option<Seq>,
-    looks: u32,
+    polls: u32,
     failures: u32,
     /// How long an outage of a store that has answered before may last.
     outage: Duration,
-    /// The store has answered this client at some time.
+    /// Whether the store has answered this client before.
     reached: bool,
-    /// When the first of the failures in a row was seen.
+    /// When the first of the consecutive failures was seen.
     away_since: Time,
-    /// The last request was answered, so that its ticket is settled.
+    /// Whether the last request was answered, so that no request's outcome is open.
     settled: bool,
-    /// How long a place is kept from an answer on that says to wait, and when the last of those
-    /// was asked for.
-    patient: Option<Lease>,
+    /// The wait lease, if notices are trusted: from when the request at `asked` was sent, the store
+    /// keeps a waiting place this long.
+    notice_lease: Option<Lease>,
     asked: Time,
 }
 
-/// Failures in a row after which an acquisition gives up a store that it does not outlast.
+/// The number of consecutive failures after which an acquisition that rides out no outage ends.
 const FAILURES: u32 = 5;
 
 impl Acquisition {
@@ -109,42 +110,42 @@ impl Acquisition {
             lease,
             limit,
             seq: None,
-            looks: 0,
+            polls: 0,
             failures: 0,
             outage: Duration::ZERO,
             reached: false,
             away_since: Time::NEVER,
             settled: false,
-            patient: None,
+            notice_lease: None,
             asked: Time(0),
         }
     }
 
-    /// Lets it take the line's own word for an admission. A place that waits is kept for this long
-    /// after every answer, also when it is admitted meanwhile; and whoever holds will renew.
+    /// Accepts a notice as proof of admission. The store must keep a waiting place for `wait_lease`
+    /// after every reply, also when it is admitted meanwhile, and the holder must renew.
     pub fn trusting(mut self, wait_lease: Duration) -> Self {
-        self.patient = Some(Lease { length: wait_lease, ..self.lease });
+        self.notice_lease = Some(Lease { length: wait_lease, ..self.lease });
         self
     }
 
-    /// Lets an acquisition that waits go on through an outage of up to this long, once the store
-    /// has answered: it asks again with growing pauses until the store is back. `reached` says
-    /// that it has answered this client before. A store that never answered is given up after a
-    /// few tries, and so is any by [`WaitMode::Try`].
+    /// Rides out an outage of up to this long, if the acquisition waits and the store has answered
+    /// before: requests are retried with exponential back-off. `reached` says whether the store has
+    /// answered this client before. A store that never answered is given up after a few tries, and
+    /// so is any store by [`WaitMode::Try`].
     pub fn outlasting(mut self, outage: Duration, reached: bool) -> Self {
         self.outage = outage;
         self.reached = reached;
         self
     }
 
-    /// The first thing to do, also with a new ticket after [`Action::Restart`].
+    /// The first action, also with a new ticket after [`Action::Restart`].
     pub fn restart(&mut self) -> Action {
         self.seq = None;
         self.settled = false;
-        Action::Send(self.verb())
+        Action::Send(self.request())
     }
 
-    /// Takes in what happened, and says what to do. `random` is any random number.
+    /// The next action after an event. `random` is any random number.
     pub fn step(&mut self, now: Time, random: u64, event: Event) -> Action {
         match event {
             Event::Reply { sent, standing } => {
@@ -154,25 +155,26 @@ impl Acquisition {
                 self.reply(now, random, sent, standing)
             }
             Event::Failed => self.failed(now, random),
-            Event::AdmittedByNotice(seq) => match self.word(now, seq) {
-                Some(trust) => trust,
+            Event::AdmittedByNotice(seq) => match self.grant_on_notice(now, seq) {
+                Some(grant) => grant,
                 None => self.step(now, random, Event::Woken),
             },
-            Event::Woken if now >= self.limit => self.over(),
-            // Who keeps no place comes back as somebody new: a ticket is for one attempt.
+            Event::Woken if now >= self.limit => self.limit_reached(),
+            // Without a place, each attempt takes a new ticket.
             Event::Woken if matches!(self.mode, WaitMode::Barge(_)) && self.settled => {
                 Action::Restart
             }
-            Event::Woken => Action::Send(self.verb()),
+            Event::Woken => Action::Send(self.request()),
         }
     }
 
-    /// What the line's word is worth: as much as its last answer, if enough is left of that to
-    /// renew the lock in, and nothing is open since.
-    fn word(&self, now: Time, seq: Seq) -> Option<Action> {
-        let patient = self.patient?;
-        let until = patient.good_until(self.asked);
-        let good = self.settled && self.seq == Some(seq) && now.after(patient.usable() / 4) < until;
+    /// The grant that a notice gives. It lasts as long as the last reply promised; none if too
+    /// little of that is left for a renewal, or if a request's outcome is open.
+    fn grant_on_notice(&self, now: Time, seq: Seq) -> Option<Action> {
+        let notice_lease = self.notice_lease?;
+        let until = notice_lease.good_until(self.asked);
+        let good =
+            self.settled && self.seq == Some(seq) && now.after(notice_lease.usable() / 4) < until;
         good.then_some(Action::GrantOnNotice { seq, until })
     }
 
@@ -181,7 +183,7 @@ impl Acquisition {
             Standing::Admitted(seq) if now < self.lease.good_until(sent) => {
                 Action::Grant { seq, sent }
             }
-            // Admitted, but the answer took longer than it is good for. Prove it again.
+            // Admitted, but the reply came after the lease that it speaks of. Ask again.
             Standing::Admitted(seq) if now < self.limit => {
                 self.seq = Some(seq);
                 Action::Send(Enter::Keep(seq))
@@ -194,11 +196,11 @@ impl Acquisition {
                 self.seq = seq;
                 self.asked = sent;
                 let pause = match self.mode {
-                    WaitMode::Poll(schedule) => schedule.pause(self.looks, random).min(again),
-                    WaitMode::Barge(schedule) => schedule.pause(self.looks, random),
+                    WaitMode::Poll(schedule) => schedule.pause(self.polls, random).min(again),
+                    WaitMode::Barge(schedule) => schedule.pause(self.polls, random),
                     WaitMode::Try | WaitMode::Listen => again,
                 };
-                self.looks = self.looks.saturating_add(1);
+                self.polls = self.polls.saturating_add(1);
                 self.wait(now, pause)
             }
             Standing::Lost if now >= self.limit || self.mode == WaitMode::Try => Action::GiveUp,
@@ -213,7 +215,7 @@ impl Acquisition {
         self.failures = self.failures.saturating_add(1);
         self.settled = false;
         if now >= self.limit {
-            return self.over();
+            return self.limit_reached();
         }
         let outlasts =
             self.reached && self.mode != WaitMode::Try && now < self.away_since.after(self.outage);
@@ -225,10 +227,10 @@ impl Acquisition {
         self.wait(now, backoff.pause(self.failures - 1, random))
     }
 
-    /// The limit is over: the lock was not to be had, or the store could not be asked.
-    fn over(&self) -> Action {
-        // One answer that the limit cut off is no news: the one before it was to wait.
-        let asked = self.failures == 0 || (self.failures == 1 && self.looks > 0);
+    /// The action when the limit has passed: no lock, or an error if the store could not be asked.
+    fn limit_reached(&self) -> Action {
+        // A single call that the limit cut off is not a failure: the reply before it said to wait.
+        let asked = self.failures == 0 || (self.failures == 1 && self.polls > 0);
         if asked { Action::GiveUp } else { Action::Fail }
     }
 
@@ -236,8 +238,8 @@ impl Acquisition {
         Action::Wait { until: now.after(pause).min(self.limit), seq: self.seq }
     }
 
-    /// Asking is always safe to repeat: the line knows the ticket.
-    fn verb(&self) -> Enter {
+    /// The request to send. It is safe to repeat, because the line knows the ticket.
+    fn request(&self) -> Enter {
         match (self.seq, self.mode) {
             (Some(seq), _) => Enter::Keep(seq),
             (None, WaitMode::Try | WaitMode::Barge(_)) => Enter::Try,

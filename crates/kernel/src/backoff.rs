@@ -1,12 +1,13 @@
-//! How long a poller waits between two looks.
+//! The back-off: how long to pause between two polls.
 
 use core::time::Duration;
 
-/// A schedule of waits, each with optional jitter. Chance is an argument: the kernel draws none.
+/// A schedule of pauses, each with optional jitter. Random numbers are arguments: the kernel draws
+/// none.
 ///
-/// The schedules are those of the polling locks that people know: a fixed pause (50 ms in many
-/// Redis locks), a pause that shrinks by 1 ms with every failure so that whoever has waited longest
-/// looks most often, and the exponential back-off.
+/// The schedules are those of common polling locks: a fixed pause (50 ms in many Redis locks), a
+/// pause that shrinks by 1 ms with every attempt so that the longest waiter polls most often, and
+/// exponential back-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     shape: Shape,
@@ -20,13 +21,13 @@ enum Shape {
     Exponential { from: Duration, most: Duration },
 }
 
-/// A shrinking pause loses this much with every try,
+/// The step of a shrinking pause.
 const SHRINK: Duration = Duration::from_millis(1);
-/// and stops here.
+/// The lower bound of a shrinking pause.
 const FLOOR: Duration = Duration::from_millis(10);
-/// No schedule spins: this is the shortest pause of all.
+/// The shortest pause of all, so that no schedule spins.
 const SHORTEST: Duration = Duration::from_micros(100);
-/// Nor does its arithmetic overflow: this is the longest, in nanoseconds (some 146 years).
+/// The longest pause, in nanoseconds (some 146 years), so that no arithmetic overflows.
 const LONGEST: u64 = u64::MAX / 4;
 
 impl Backoff {

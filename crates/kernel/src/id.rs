@@ -3,14 +3,14 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Names one attempt to acquire. Random, and never used again, so that every operation may be
-/// retried blindly and a late message can only ever concern the attempt that sent it.
+/// The id of one attempt to acquire. Random and never reused, so that every operation may be
+/// retried blindly and a late message can only concern the attempt that sent it.
 ///
 /// Its text form, printed and parsed, is 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub u128);
 
-/// A text that is no [`TicketId`].
+/// The error for text that is not a [`TicketId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadTicketId(());
 
@@ -26,9 +26,9 @@ impl fmt::Display for TicketId {
 impl FromStr for TicketId {
     type Err = BadTicketId;
 
-    /// Reads the text form; capital letters are taken as well.
+    /// Parses the text form, in either case.
     fn from_str(text: &str) -> Result<Self, BadTicketId> {
-        // A sign is no digit, although the standard library's parser takes one.
+        // The standard library's parser would accept a sign.
         let digits = text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         match u128::from_str_radix(text, 16) {
             Ok(id) if digits => Ok(TicketId(id)),

@@ -1,6 +1,6 @@
-//! The pure core of `holdline`: every decision about who holds a lock, and none of the talking.
+//! The pure core of `holdline`: every decision about who holds a lock, without I/O.
 //!
-//! A lock is a [line] that tickets stand in. One rule decides everything:
+//! A lock is a [line] of tickets. One rule decides everything:
 //!
 //! > A ticket is admitted when the weight ahead of it, plus its own, fits the capacity.
 //!
@@ -18,9 +18,9 @@
 //!              the driver (async, elsewhere)          a store (elsewhere)
 //! ```
 //!
-//! Nothing here reads a clock, draws a random number, allocates a task or does any I/O: the time,
-//! and chance, are arguments. The crate has no dependency and is `no_std`, so that this is a fact
-//! which the compiler checks.
+//! Nothing here reads a clock, draws a random number, spawns a task or does I/O: the time and
+//! random numbers are arguments. The crate has no dependency and is `no_std`, so the compiler
+//! checks this.
 #![no_std]
 
 extern crate alloc;

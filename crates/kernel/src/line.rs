@@ -1,54 +1,53 @@
-//! The line and its one rule.
+//! The line: the tickets of one lock in order, and the one rule of admission.
 //!
 //! [`Line`] works on two things: a small [`Head`] that says how far admission has come, and the
 //! [`Places`] themselves, which a store keeps where it likes (a deque in memory, rows in a
 //! database). Everything in the head but `last` can be derived from the places; it is kept so that
 //! no operation walks the line: entering, keeping and leaving look at a fixed number of places,
-//! however many wait or hold. Expiry is the exception, and is paid for by the places that it
+//! however many wait or hold. Expiry is the exception: it costs one step for each place that it
 //! removes.
 
 use crate::rule;
 use crate::{TicketId, Time};
 use core::time::Duration;
 
-/// A place in the order. Lower stands nearer the front; the holder's is its fencing token.
+/// A place number. Lower is nearer the front; a holder's place number is its fencing token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// Behind every place.
+    /// The number behind every place.
     pub const END: Seq = Seq(u64::MAX);
 }
 
-/// The highest token: what a database can keep.
+/// The highest token: the largest integer that a database can keep.
 const LAST: u64 = i64::MAX as u64;
 
-/// What one caller wants of a line.
+/// A ticket: what one caller wants of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// This attempt's name.
+    /// The id of this attempt.
     pub id: TicketId,
     /// How much of the capacity it takes.
     pub weight: u32,
     /// How much weight the line admits at once. All callers of one line must agree.
     pub capacity: u32,
-    /// How long it may hold without being heard of.
+    /// How long the ticket holds without a renewal.
     pub lease: Duration,
-    /// How long it may wait without being heard of; short, so that a dead waiter is soon
-    /// forgotten.
+    /// How long the ticket waits without a renewal; short, so that a crashed waiter is soon
+    /// removed.
     pub wait_lease: Duration,
-    /// How many tokens it reserves: its own, and those of the holders it will hand over to
-    /// locally.
+    /// The number of tokens to reserve: its own, and those for local handoffs.
     pub token_count: u32,
-    /// A number that its token, and every later one of the line, must not be below. For a store
-    /// that is made of stores, whose own counters must not fall behind one another; 0 otherwise.
+    /// The lower bound of its token and of every later one of the line. A quorum sets it, so that
+    /// its nodes' counters do not fall behind one another; 0 otherwise.
     pub min_token: u64,
 }
 
-/// How to enter.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enter {
-    /// Take a place only if it is admitted at once; otherwise leave no trace.
+    /// Take a place only if it is admitted at once; otherwise change nothing.
     Try,
     /// Take a place, and keep it while waiting.
     Queue,
@@ -56,29 +55,29 @@ pub enum Enter {
     Keep(Seq),
 }
 
-/// Where a ticket stands.
+/// The standing of a ticket: the answer to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It holds. The place is the fencing token.
+    /// The ticket holds. Its place number is the fencing token.
     Admitted(Seq),
-    /// It does not hold (and after [`Enter::Try`] has no place). Look again after `again`, if
-    /// nothing wakes you earlier.
+    /// The ticket does not hold (and after [`Enter::Try`] has no place). Ask again after `again`,
+    /// or on a notice before that.
     Waiting {
         /// The place in the line, unless it was only a try.
         seq: Option<Seq>,
-        /// How long to wait for a notice before looking again.
+        /// How long to wait for a notice before asking again.
         again: Duration,
     },
-    /// The place to be kept is gone: its lease ran out, or somebody broke the lock.
+    /// The place to be kept is gone: its lease expired, or the lock was broken by force.
     Lost,
 }
 
-/// Why a ticket cannot stand in a line at all.
+/// The reason why a line refuses a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The line is in use with another capacity.
     Capacity {
-        /// The capacity that those in the line agreed on.
+        /// The capacity of the tickets in the line.
         line: u32,
     },
     /// The weight is zero, more than the capacity, or more than the place had before.
@@ -90,23 +89,23 @@ pub enum Refusal {
 /// One place in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place<D> {
-    /// Whose it is.
+    /// The ticket's id.
     pub id: TicketId,
-    /// Where it is.
+    /// The place number.
     pub seq: Seq,
-    /// What it weighs.
+    /// The ticket's weight.
     pub weight: u32,
-    /// When it lapses unless heard of, on the store's clock.
+    /// When it expires unless renewed, on the store's clock.
     pub expires: Time,
     /// What the store keeps with it.
     pub data: D,
 }
 
-/// Where a line's places are kept. Each method is one look-up or one write.
+/// The storage of a line's places. Each method is one look-up or one write.
 pub trait Places {
     /// What the store keeps with a place.
     type Data;
-    /// What can go wrong in keeping them.
+    /// The error of the storage.
     type Error;
     /// The place of this ticket.
     fn by_id(&mut self, id: TicketId) -> Result<Option<Place<Self::Data>>, Self::Error>;
@@ -118,18 +117,18 @@ pub trait Places {
     fn update(&mut self, place: &Place<Self::Data>) -> Result<(), Self::Error>;
     /// Removes a place.
     fn remove(&mut self, seq: Seq) -> Result<(), Self::Error>;
-    /// Some place that has lapsed at `now`.
+    /// Any place that has expired at `now`.
     fn lapsed(&mut self, now: Time) -> Result<Option<Place<Self::Data>>, Self::Error>;
     /// The earliest expiry of all places, or [`Time::NEVER`].
     fn earliest(&mut self) -> Result<Time, Self::Error>;
 }
 
-/// How far a line has come.
+/// The state of a line apart from its places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What those in the line agreed on. Free to change while the line is empty.
+    /// The capacity of the tickets in the line. It may change while the line is empty.
     pub capacity: u32,
-    /// The highest token given or reserved so far.
+    /// The highest token assigned or reserved so far.
     pub last: u64,
     /// How many places there are.
     pub count: u64,
@@ -137,7 +136,7 @@ pub struct Head {
     pub held: u64,
     /// The first place that waits: those before it are admitted. [`Seq::END`] if nobody waits.
     pub front: Seq,
-    /// No place lapses before this.
+    /// The time before which no place expires.
     pub due: Time,
 }
 
@@ -147,25 +146,27 @@ impl Default for Head {
     }
 }
 
-/// One operation's view of a line: its head, its places, the time, and whom to tell of admission.
+/// A line, as one operation works on it: its head, its places, the time, and the callback for
+/// admissions.
 ///
-/// `wake` is called for every place that the operation admitted without its owner knowing.
+/// `wake` is called for every admitted place whose owner does not learn it from the operation's
+/// reply.
 #[derive(Debug)]
 pub struct Line<'a, P: Places, W: FnMut(&Place<P::Data>)> {
-    /// How far the line has come; to be written back after the operation.
+    /// The state of the line; the store writes it back after the operation.
     pub head: &'a mut Head,
-    /// Where its places are.
+    /// The storage of its places.
     pub places: &'a mut P,
-    /// The store's clock.
+    /// The time on the store's clock.
     pub now: Time,
     /// The store's wall clock in microseconds, which keeps tokens rising if `last` is ever lost.
     pub stamp: u64,
-    /// Told of every place newly admitted.
+    /// Called for every place newly admitted.
     pub wake: W,
 }
 
 impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
-    /// Takes, keeps or renews a place, and says how it stands. Idempotent in the ticket's id.
+    /// Takes, keeps or renews a place, and returns its standing. Idempotent in the ticket's id.
     pub fn enter(
         &mut self,
         ticket: &Ticket,
@@ -191,7 +192,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         }
     }
 
-    /// Gives a place up. Says whether there was one; none to give up is fine.
+    /// Gives a place up. Returns whether there was one; its absence is no error.
     pub fn leave(&mut self, id: TicketId) -> Result<bool, P::Error> {
         self.lapse(Some(id))?;
         let Some(place) = self.places.by_id(id)? else { return Ok(false) };
@@ -199,9 +200,9 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(true)
     }
 
-    /// Removes a place by force. Returns a token that is higher than any of the place's own, and no
-    /// higher than that of anybody behind it: the next place's, or a new one if it was the last.
-    /// Nothing if there is no such place.
+    /// Removes a place by force. Returns a token that is higher than any of that place's, and no
+    /// higher than that of any place behind it: the next place's, or a new one if it was the last.
+    /// `None` if there is no such place.
     pub fn evict(&mut self, id: TicketId) -> Result<Option<Seq>, P::Error> {
         self.lapse(Some(id))?;
         let Some(place) = self.places.by_id(id)? else { return Ok(None) };
@@ -214,18 +215,18 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(Some(Seq(self.head.last)))
     }
 
-    /// Removes whatever has lapsed.
+    /// Removes all expired places.
     pub fn expire(&mut self) -> Result<(), P::Error> {
         self.lapse(None)
     }
 
-    /// Removes one place that is known to be there, and lets in whom that admits.
+    /// Removes one place that is known to be there, and admits those that now fit.
     pub fn depart(&mut self, place: &Place<P::Data>) -> Result<(), P::Error> {
         self.remove(place)?;
         self.advance(None)
     }
 
-    /// Removes all that has lapsed before it lets anybody in: whoever lapsed as well is not told.
+    /// Removes all expired places first and admits then, so that no expired place is notified.
     fn lapse(&mut self, asker: Option<TicketId>) -> Result<(), P::Error> {
         if self.now < self.head.due {
             return Ok(());
@@ -316,7 +317,8 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(Ok(self.standing(ticket, place.seq)))
     }
 
-    /// Moves the front past everybody who fits now, and tells them; the asker learns by the reply.
+    /// Moves the front past all places that fit now, and notifies them; the caller learns from its
+    /// reply.
     fn advance(&mut self, asker: Option<TicketId>) -> Result<(), P::Error> {
         while self.head.front != Seq::END {
             let Some(next) = self.places.first_from(self.head.front)? else {
@@ -336,7 +338,7 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         Ok(())
     }
 
-    /// The rule, for somebody who comes now: nobody waits, and the weight fits.
+    /// The rule for a new ticket: nobody waits, and the weight fits.
     fn fits(&self, ticket: &Ticket) -> bool {
         self.head.front == Seq::END && rule::fits(self.head.held, ticket.weight, ticket.capacity)
     }
@@ -353,8 +355,8 @@ impl<P: Places, W: FnMut(&Place<P::Data>)> Line<'_, P, W> {
         }
     }
 
-    /// The first in the line looks again when a holder may have lapsed; the others only often
-    /// enough to keep their places, so that a lapse does not raise the whole line.
+    /// When to ask again. The first waiter asks when a holder may have expired; the others only
+    /// often enough to keep their places, so that an expiry does not wake the whole line.
     fn again(&self, ticket: &Ticket, seq: Seq) -> Duration {
         let keep = ticket.wait_lease / 3;
         let wait =

@@ -1,9 +1,9 @@
-//! Places in memory: what the memory store, the simulation and the tests keep a line in.
+//! Places in memory: the storage of the memory store, the simulation and the tests.
 //!
-//! A deque in order of `seq`. Removed places stay as gaps until they reach an end or outnumber the
-//! rest, so removal from the middle of a long line moves nothing. Looking a ticket up scans a short
-//! line, which is nearly every line; a long one gets an index. A line of one place costs no more
-//! than that place.
+//! They are a deque in order of `seq`. Removed places stay as gaps until they reach an end or
+//! outnumber the rest, so removal from the middle of a long line moves nothing. A look-up scans a
+//! short line, which is nearly every line; a long one gets an index. A line of one place costs no
+//! more than that place.
 
 use crate::TicketId;
 use crate::Time;
@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::convert::Infallible;
 
-/// Lines up to this length are searched; longer ones are indexed.
+/// The length up to which a line is scanned; longer ones are indexed.
 const SCAN: usize = 16;
 
 /// The places of one line, in memory.
@@ -78,7 +78,7 @@ impl<D> MemoryPlaces<D> {
         }
         if self.places.is_empty() {
             self.index = None;
-            self.places.shrink_to(4); // a long line must not stay large for ever
+            self.places.shrink_to(4); // free the memory of a long line
         }
     }
 }

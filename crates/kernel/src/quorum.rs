@@ -1,28 +1,29 @@
-//! The tally of a quorum: what many stores' answers amount to.
+//! The tally of a quorum: the count of several stores' votes.
 
 /// One store's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vote {
-    /// It admitted the ticket.
+    /// The store admitted the ticket.
     Yes,
-    /// It did not.
+    /// The store did not admit the ticket.
     No,
-    /// It did not answer in time, or with an error: it may have admitted the ticket or not.
+    /// The store did not answer in time, or answered with an error: it may have admitted the ticket
+    /// or not.
     Unknown,
 }
 
-/// What the votes so far amount to.
+/// The result of the votes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// A majority said yes.
     Met,
     /// A majority can no longer say yes.
     Failed,
-    /// It still depends on those who have not answered.
+    /// The result depends on the votes that are missing.
     Open,
 }
 
-/// Counts the votes of `n` stores.
+/// The count of the votes of several stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
     stores: u32,
@@ -36,12 +37,12 @@ impl Tally {
         Tally { stores, yes: 0, no: 0 }
     }
 
-    /// The smallest number of stores any two sets of which share one.
+    /// The smallest number of stores such that any two sets of this size share one.
     pub const fn majority(&self) -> u32 {
         self.stores / 2 + 1
     }
 
-    /// Counts one vote.
+    /// Counts one vote, and returns the result so far.
     pub fn count(&mut self, vote: Vote) -> Verdict {
         match vote {
             Vote::Yes => self.yes += 1,
@@ -50,7 +51,7 @@ impl Tally {
         self.verdict()
     }
 
-    /// What the votes amount to.
+    /// The result of the votes so far.
     pub const fn verdict(&self) -> Verdict {
         if self.stores == 0 {
             Verdict::Failed

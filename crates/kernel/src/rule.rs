@@ -1,8 +1,8 @@
 //! The one rule, as functions over weights: a ticket is admitted when the weight ahead of it, plus
 //! its own, fits the capacity.
 //!
-//! [`Line`](crate::Line) decides by it inside a server; clients that derive admission from what a
-//! server lists, and all that shows who holds, call the same functions.
+//! [`Line`](crate::Line) applies it inside a server; clients that derive admission from a server's
+//! list of tickets call the same functions.
 
 use alloc::vec::Vec;
 
@@ -11,10 +11,10 @@ pub const fn fits(ahead: u64, weight: u32, capacity: u32) -> bool {
     ahead.saturating_add(weight as u64) <= capacity as u64
 }
 
-/// Says of each ticket of a line whether it is admitted, given their weights, front first.
+/// Whether each ticket of a line is admitted, given their weights, front first.
 ///
-/// Weights are at least 1, so the admitted tickets are a prefix: behind one that does not fit
-/// nobody does.
+/// Weights are at least 1, so the admitted tickets are a prefix: behind one that does not fit, none
+/// does.
 pub fn admitted_prefix(
     capacity: u32,
     weights: impl IntoIterator<Item = u32>,
@@ -27,11 +27,11 @@ pub fn admitted_prefix(
     })
 }
 
-/// The tickets that keep one out: as few as may be of those ahead of it, by their index in `ahead`
-/// (their weights, front first). As long as all of them stay, it is not admitted. Empty if it is.
+/// The blockers of a ticket: the fewest of the tickets ahead of it that keep it waiting as long as
+/// all of them stay, as indexes into `ahead` (their weights, front first). Empty if it is admitted.
 ///
-/// The heaviest come first, and of equal ones the nearest, so that each waiter of a mutex follows
-/// another one and a departure wakes only one.
+/// The heaviest are chosen first, and of equal ones the nearest, so that each waiter of a mutex
+/// watches another ticket and a departure wakes only one.
 pub fn blockers(ahead: &[u32], weight: u32, capacity: u32) -> Vec<usize> {
     let total = ahead.iter().fold(0_u64, |sum, weight| sum.saturating_add(u64::from(*weight)));
     if fits(total, weight, capacity) {

@@ -1,13 +1,13 @@
-//! Instants as plain numbers, so that whoever drives the kernel may use any clock, or none.
+//! Instants as plain numbers, so that the kernel's caller may use any clock, or none.
 
 use core::time::Duration;
 
-/// An instant: nanoseconds on some clock that only the caller knows.
+/// An instant: nanoseconds on a clock of the caller's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// Later than every instant that anybody will see.
+    /// The instant after all others.
     pub const NEVER: Time = Time(u64::MAX);
 
     /// This instant, `wait` later. Stops at [`Time::NEVER`].
@@ -16,7 +16,7 @@ impl Time {
         Time(self.0.saturating_add(nanos))
     }
 
-    /// How long from this instant until `later`; zero if that is past.
+    /// The time from this instant until `later`; zero if that is past.
     pub fn until(self, later: Time) -> Duration {
         Duration::from_nanos(later.0.saturating_sub(self.0))
     }

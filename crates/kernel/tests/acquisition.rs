@@ -1,4 +1,5 @@
-//! One ticket's life, step by step: what it asks, when it believes an answer, and how it ends.
+//! The acquisition, step by step: which requests it sends, when it accepts a reply, and how it
+//! ends.
 
 use core::time::Duration;
 use holdline_kernel::{
@@ -31,7 +32,7 @@ fn admitted(seq: u64) -> Standing {
 }
 
 #[test]
-fn each_manner_begins_with_its_verb() {
+fn each_wait_mode_begins_with_its_request() {
     assert_eq!(acquisition(WaitMode::Try).restart(), Action::Send(Enter::Try));
     assert_eq!(acquisition(WaitMode::Barge(POLL)).restart(), Action::Send(Enter::Try));
     assert_eq!(acquisition(WaitMode::Listen).restart(), Action::Send(Enter::Queue));
@@ -46,8 +47,8 @@ fn a_fresh_answer_grants_from_when_it_was_asked_for() {
     }
 }
 
-/// The answer is too old when the lease that it speaks of may have ended: ask again, about that
-/// very place.
+/// A reply is too old when the lease that it speaks of may have ended: the same place is asked
+/// about again.
 #[test]
 fn an_old_answer_grants_nothing() {
     let too_late = LEASE.good_until(ms(1));
@@ -65,7 +66,7 @@ fn an_old_answer_after_the_limit_gives_up() {
     assert_eq!(acquisition.step(ms(60_000), 0, reply(ms(1), admitted(7))), Action::GiveUp);
 }
 
-/// A fresh answer is not thrown away because the limit passed while it was on its way.
+/// A fresh reply is accepted although the limit passed while it was on its way.
 #[test]
 fn a_fresh_answer_at_the_limit_is_a_grant() {
     let mut acquisition = Acquisition::new(WaitMode::Listen, LEASE, ms(10));
@@ -81,7 +82,7 @@ fn a_listener_waits_as_long_as_the_line_says_and_keeps_its_place() {
     assert_eq!(acquisition.step(ms(20), 0, Event::Woken), Action::Send(Enter::Keep(Seq(7))));
 }
 
-/// A wake-up is a reason to ask, never a grant.
+/// A wake-up leads to a request, never to a grant.
 #[test]
 fn a_wake_up_is_proved() {
     let mut acquisition = acquisition(WaitMode::Listen);
@@ -101,8 +102,8 @@ fn a_poller_waits_by_its_schedule_but_never_longer_than_its_place_lasts() {
     }
 }
 
-/// A barger has no place to lose, so it waits by its schedule alone, and asks to enter at once, as
-/// somebody new: its last ticket has been answered. One that was not answered is asked about again.
+/// Without a place, the wait is by the schedule alone, and the next attempt has a new ticket if the
+/// last request was answered; if not, the same ticket is asked about again.
 #[test]
 fn a_barger_keeps_no_place() {
     let mut acquisition = acquisition(WaitMode::Barge(Backoff::fixed(Duration::from_secs(5))));
@@ -116,7 +117,7 @@ fn a_barger_keeps_no_place() {
     assert_eq!(acquisition.step(until, 0, Event::Woken), Action::Send(Enter::Try));
 }
 
-/// Whatever happens to a try, it never asks for a place in the line.
+/// A try never asks for a place in the line, also after failures.
 #[test]
 fn a_try_writes_nothing() {
     let mut try_once = acquisition(WaitMode::Try);
@@ -132,7 +133,7 @@ fn a_try_writes_nothing() {
     );
 }
 
-/// The outcome is unknown: the same question again, about the same ticket and the same place.
+/// After an unknown outcome the same request is sent again, with the same ticket and place.
 #[test]
 fn a_failure_keeps_the_ticket_and_the_place() {
     let mut new = acquisition(WaitMode::Listen);
@@ -152,7 +153,7 @@ fn a_failure_keeps_the_ticket_and_the_place() {
 fn failures_back_off_and_end_after_five_in_a_row() {
     let mut acquisition = acquisition(WaitMode::Listen);
     for pause in [50, 100, 200, 400] {
-        // In the middle of its jitter: with half the spread added, the plain pause.
+        // A random number in the middle of the jitter's range gives the plain pause.
         let random = pause * 500_000;
         let action = acquisition.step(ms(0), random, Event::Failed);
         assert_eq!(action, Action::Wait { until: ms(pause), seq: None });
@@ -171,7 +172,7 @@ fn an_answer_forgives_the_failures_before_it() {
     }
 }
 
-/// A waiter whose place is gone begins again; with a new ticket, and so with a new place.
+/// A waiter whose place is gone restarts with a new ticket, and so with a new place.
 #[test]
 fn lost_while_waiting_begins_again() {
     let mut acquisition = acquisition(WaitMode::Listen);
@@ -194,11 +195,11 @@ fn no_wait_outlasts_the_limit() {
         assert_eq!(action, Action::GiveUp, "{mode:?}");
         let action = acquisition.step(ms(20), 0, reply(ms(19), Standing::Lost));
         assert_eq!(action, Action::GiveUp, "{mode:?}");
-        // It has been told to wait, and one answer that the limit cut off does not change that.
+        // The last reply said to wait; a single call that the limit cut off does not change that.
         assert_eq!(acquisition.step(ms(20), 0, Event::Failed), Action::GiveUp, "{mode:?}");
         assert_eq!(acquisition.step(ms(20), 0, Event::Failed), Action::Fail, "{mode:?}");
-        let mut unheard = Acquisition::new(mode, LEASE, ms(20));
-        assert_eq!(unheard.step(ms(20), 0, Event::Failed), Action::Fail, "{mode:?}");
+        let mut unanswered = Acquisition::new(mode, LEASE, ms(20));
+        assert_eq!(unanswered.step(ms(20), 0, Event::Failed), Action::Fail, "{mode:?}");
     }
 }
 
@@ -209,8 +210,8 @@ fn a_failure_near_the_limit_waits_no_longer_than_it() {
     assert_eq!(action, Action::Wait { until: ms(20), seq: None });
 }
 
-/// Fails again and again from `now` on, each time when the pause is over, until it is given up or
-/// `most` tries were made. Says how often it tried, when the last failure was, and the end.
+/// Fails every request from `now` on, until the acquisition ends or `most` tries were made. Returns
+/// the number of tries, the time of the last failure, and the last action.
 fn fail_on(acquisition: &mut Acquisition, mut now: Time, most: u32) -> (u32, Time, Action) {
     for tries in 1..=most {
         match acquisition.step(now, 0, Event::Failed) {
@@ -237,10 +238,11 @@ fn a_store_that_never_answered_is_given_up_after_a_few_tries() {
     }
 }
 
+/// G24: whether the client was answered before, or this very acquisition was.
 #[test]
 fn an_outage_is_outlasted_by_those_who_wait() {
     for mode in WAITING {
-        // The client was answered before; or this very acquisition was.
+        // The store answered this client before, or this acquisition.
         let before = acquisition(mode).outlasting(FOR_EVER, true);
         let mut within = acquisition(mode).outlasting(FOR_EVER, false);
         within.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
@@ -248,7 +250,7 @@ fn an_outage_is_outlasted_by_those_who_wait() {
             let (_, now, end) = fail_on(&mut acquisition, ms(10), 10_000);
             assert!(matches!(end, Action::Send(_)), "{mode:?}: {end:?}");
             assert!(now > ms(3_600_000), "{mode:?}: it asks every {now:?} / 10,000");
-            // The store is back, and has kept the place or not.
+            // The store is back, and has kept the place or lost it.
             let action = acquisition.clone().step(now, 0, reply(now, Standing::Lost));
             assert_eq!(action, Action::Restart, "{mode:?}");
             let action = acquisition.step(now, 0, reply(now, admitted(9)));
@@ -264,7 +266,7 @@ fn a_try_outlasts_nothing() {
     assert_eq!((tries, end), (5, Action::Fail));
 }
 
-/// The bound counts from the first failure; and a few tries are made in any case.
+/// The bound counts from the first failure; the first few tries are made in any case.
 #[test]
 fn an_outage_that_is_longer_than_the_bound_ends_the_wait() {
     for mode in WAITING {
@@ -273,7 +275,7 @@ fn an_outage_that_is_longer_than_the_bound_ends_the_wait() {
         let (_, now, end) = fail_on(&mut bounded, ms(10), 10_000);
         assert_eq!(end, Action::Fail, "{mode:?}");
         assert!((ms(60_010)..ms(62_000)).contains(&now), "{mode:?}: {now:?}");
-        // An answer in between begins a new count.
+        // A reply in between resets the count.
         let mut bounded = acquisition(mode).outlasting(bound, true);
         let (_, now, _) = fail_on(&mut bounded, ms(10), 40);
         bounded.step(now, 0, reply(now, waiting(Some(7))));
@@ -285,7 +287,7 @@ fn an_outage_that_is_longer_than_the_bound_ends_the_wait() {
     }
 }
 
-/// The limit ends an outage too, and the end says that the store could not be asked.
+/// The limit ends the wait during an outage, with an error.
 #[test]
 fn a_limit_ends_an_outage_with_an_error() {
     for mode in WAITING {
@@ -303,15 +305,15 @@ fn trusting(mode: WaitMode) -> Acquisition {
     acquisition(mode).trusting(Duration::from_secs(3))
 }
 
-/// The line's own word is worth what its last answer was: a wait lease of 3 s less 32 ms of drift
-/// and the margin, from when that was asked for.
+/// A grant by notice lasts as long as the last reply promised: a wait lease of 3 s less 32 ms of
+/// drift and the margin, from when that request was sent.
 #[test]
-fn the_lines_word_is_a_grant_for_what_is_left_of_the_patience() {
+fn a_notice_is_a_grant_for_what_is_left_of_the_wait_lease() {
     let mut acquisition = trusting(WaitMode::Listen);
     acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
-    let word = acquisition.clone().step(ms(20), 0, Event::AdmittedByNotice(Seq(7)));
-    assert_eq!(word, Action::GrantOnNotice { seq: Seq(7), until: ms(1 + 3_000 - 32 - 100) });
-    // With less than a quarter of it left the line is asked.
+    let grant = acquisition.clone().step(ms(20), 0, Event::AdmittedByNotice(Seq(7)));
+    assert_eq!(grant, Action::GrantOnNotice { seq: Seq(7), until: ms(1 + 3_000 - 32 - 100) });
+    // With less than a quarter of it left, a request is sent instead.
     let last = ms(2_869 - 717);
     assert!(matches!(
         acquisition.clone().step(Time(last.0 - 1), 0, Event::AdmittedByNotice(Seq(7))),
@@ -324,15 +326,15 @@ fn the_lines_word_is_a_grant_for_what_is_left_of_the_patience() {
 }
 
 #[test]
-fn the_lines_word_is_not_taken_when_something_is_open() {
-    // By those who did not say that they would.
-    let mut wary = acquisition(WaitMode::Listen);
-    wary.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
+fn a_notice_is_not_taken_when_the_outcome_of_a_request_is_open() {
+    // By acquisitions that do not accept notices.
+    let mut without_notices = acquisition(WaitMode::Listen);
+    without_notices.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
     assert_eq!(
-        wary.step(ms(20), 0, Event::AdmittedByNotice(Seq(7))),
+        without_notices.step(ms(20), 0, Event::AdmittedByNotice(Seq(7))),
         Action::Send(Enter::Keep(Seq(7)))
     );
-    // After a request whose fate is unknown.
+    // After a request of unknown outcome.
     let mut acquisition = trusting(WaitMode::Listen);
     acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(7))));
     acquisition.step(ms(6), 0, Event::Woken);
@@ -341,7 +343,7 @@ fn the_lines_word_is_not_taken_when_something_is_open() {
         acquisition.step(ms(600), 0, Event::AdmittedByNotice(Seq(7))),
         Action::Send(Enter::Keep(Seq(7)))
     );
-    // About another place: that one lapsed, and the ticket came back.
+    // About another place: the ticket lost that one and got a new one.
     let mut acquisition = trusting(WaitMode::Listen);
     acquisition.step(ms(5), 0, reply(ms(1), waiting(Some(8))));
     assert_eq!(

@@ -1,6 +1,6 @@
-//! What an operation costs: the number of look-ups and writes, which must not grow with the line.
+//! The cost of an operation: its number of look-ups and writes must not grow with the line.
 //!
-//! A store's look-up is a query or a script's call; thousands may wait, and thousands may hold.
+//! In a store each is a query or a script's call; thousands may wait, and thousands may hold.
 
 mod common;
 
@@ -9,10 +9,10 @@ use core::convert::Infallible;
 use core::time::Duration;
 use holdline_kernel::{Enter, Head, MemoryPlaces, Place, Places, Seq, Ticket, TicketId, Time};
 
-/// Places that count how often they are asked.
+/// Places that count the calls.
 #[derive(Default)]
 struct Counting {
-    deck: MemoryPlaces<()>,
+    places: MemoryPlaces<()>,
     calls: usize,
 }
 
@@ -22,37 +22,37 @@ impl Places for Counting {
 
     fn by_id(&mut self, id: TicketId) -> Result<Option<Place<()>>, Infallible> {
         self.calls += 1;
-        self.deck.by_id(id)
+        self.places.by_id(id)
     }
 
     fn first_from(&mut self, seq: Seq) -> Result<Option<Place<()>>, Infallible> {
         self.calls += 1;
-        self.deck.first_from(seq)
+        self.places.first_from(seq)
     }
 
     fn push(&mut self, place: &Place<()>) -> Result<(), Infallible> {
         self.calls += 1;
-        self.deck.push(place)
+        self.places.push(place)
     }
 
     fn update(&mut self, place: &Place<()>) -> Result<(), Infallible> {
         self.calls += 1;
-        self.deck.update(place)
+        self.places.update(place)
     }
 
     fn remove(&mut self, seq: Seq) -> Result<(), Infallible> {
         self.calls += 1;
-        self.deck.remove(seq)
+        self.places.remove(seq)
     }
 
     fn lapsed(&mut self, now: Time) -> Result<Option<Place<()>>, Infallible> {
         self.calls += 1;
-        self.deck.lapsed(now)
+        self.places.lapsed(now)
     }
 
     fn earliest(&mut self) -> Result<Time, Infallible> {
         self.calls += 1;
-        self.deck.earliest()
+        self.places.earliest()
     }
 }
 
@@ -64,21 +64,21 @@ fn ticket(id: u128, weight: u32, capacity: u32) -> Ticket {
     Ticket { id: TicketId(id), weight, capacity, lease, wait_lease, token_count: 1, min_token: 0 }
 }
 
-struct World {
+struct TestLine {
     head: Head,
     places: Counting,
 }
 
-impl World {
+impl TestLine {
     /// A line of `size` places: one writer and the rest behind it, or readers only.
     fn new(size: u128, first: u32, rest: u32, capacity: u32) -> Self {
-        let mut world = World { head: Head::default(), places: Counting::default() };
+        let mut line = TestLine { head: Head::default(), places: Counting::default() };
         for id in 0..size {
             let weight = if id == 0 { first } else { rest };
-            world.calls(Op::Enter(ticket(id, weight, capacity), Enter::Queue));
+            line.calls(Op::Enter(ticket(id, weight, capacity), Enter::Queue));
         }
-        assert_eq!(world.head.count, size as u64);
-        world
+        assert_eq!(line.head.count, size as u64);
+        line
     }
 
     fn calls(&mut self, op: Op) -> usize {
@@ -92,7 +92,7 @@ impl World {
         place.expect("it is in the line").seq
     }
 
-    /// The calls of every kind of operation, at the front, in the middle and at the back.
+    /// The number of calls of each operation, at the front, in the middle and at the back.
     fn all(&mut self, size: u128, weight: u32, capacity: u32) -> Vec<usize> {
         let new = ticket(size, weight, capacity);
         let mut calls = vec![
@@ -125,44 +125,44 @@ fn same_for_every_size(calls: impl Fn(u128) -> Vec<usize>) {
 /// A mutex with many waiters.
 #[test]
 fn waiters_cost_nothing() {
-    same_for_every_size(|size| World::new(size, 1, 1, 1).all(size, 1, 1));
+    same_for_every_size(|size| TestLine::new(size, 1, 1, 1).all(size, 1, 1));
 }
 
-/// A read-write line that many readers hold at once.
+/// A read-write lock that many readers hold at once.
 #[test]
 fn holders_cost_nothing() {
-    same_for_every_size(|size| World::new(size, 1, 1, ALL).all(size, 1, ALL));
+    same_for_every_size(|size| TestLine::new(size, 1, 1, ALL).all(size, 1, ALL));
 }
 
-/// A writer that waits behind many readers, and polls.
+/// A waiting writer that polls behind many readers.
 #[test]
 fn a_writer_behind_many_readers_costs_nothing() {
     same_for_every_size(|size| {
-        let mut world = World::new(size, 1, 1, ALL);
+        let mut line = TestLine::new(size, 1, 1, ALL);
         let writer = ticket(size, ALL, ALL);
-        let mut calls = vec![world.calls(Op::Enter(writer, Enter::Queue))];
-        let keep = Enter::Keep(world.seq(size));
-        calls.push(world.calls(Op::Enter(writer, keep)));
-        calls.push(world.calls(Op::Leave(TicketId(3))));
-        calls.push(world.calls(Op::Enter(ticket(size + 1, 1, ALL), Enter::Try)));
-        calls.push(world.calls(Op::Leave(writer.id)));
+        let mut calls = vec![line.calls(Op::Enter(writer, Enter::Queue))];
+        let keep = Enter::Keep(line.seq(size));
+        calls.push(line.calls(Op::Enter(writer, keep)));
+        calls.push(line.calls(Op::Leave(TicketId(3))));
+        calls.push(line.calls(Op::Enter(ticket(size + 1, 1, ALL), Enter::Try)));
+        calls.push(line.calls(Op::Leave(writer.id)));
         calls
     });
 }
 
-/// The two exceptions are paid for by what they do: each place let in or lapsed costs its share.
+/// The two exceptions: the cost grows with the places that are admitted or expire.
 #[test]
 fn admitting_and_lapsing_cost_what_they_do() {
     for size in SIZES {
-        let mut world = World::new(size, ALL, 1, ALL);
-        let calls = world.calls(Op::Leave(TicketId(0)));
+        let mut line = TestLine::new(size, ALL, 1, ALL);
+        let calls = line.calls(Op::Leave(TicketId(0)));
         assert!(calls as u128 <= size + 3, "{calls} calls to let {} in", size - 1);
-        assert_eq!(u128::from(world.head.held), size - 1);
+        assert_eq!(u128::from(line.head.held), size - 1);
     }
-    let mut world = World::new(1_000, 1, 1, 1);
-    world.places.calls = 0;
+    let mut line = TestLine::new(1_000, 1, 1, 1);
+    line.places.calls = 0;
     let later = Time(0).after(Duration::from_secs(10));
-    run(&mut world.head, &mut world.places, (later, 1), Op::Expire);
-    assert_eq!(world.head.count, 1, "the holder's lease is the longer one");
-    assert!(world.places.calls <= 2 * 999 + 4, "{} calls", world.places.calls);
+    run(&mut line.head, &mut line.places, (later, 1), Op::Expire);
+    assert_eq!(line.head.count, 1, "the holder's lease is the longer one");
+    assert!(line.places.calls <= 2 * 999 + 4, "{} calls", line.places.calls);
 }

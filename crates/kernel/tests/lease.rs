@@ -1,5 +1,5 @@
 //! The arithmetic of leases: a deadline that no clock difference makes late, three tries to renew,
-//! and a hold that never outlives what the store gave.
+//! and a lock that is never held longer than the store keeps it.
 
 use core::time::Duration;
 use holdline_kernel::{Lease, LeaseTimer, Next, Time};
@@ -17,11 +17,11 @@ fn seconds(length: u64) -> Lease {
     Lease { length: Duration::from_secs(length), margin: Duration::from_millis(100) }
 }
 
-/// Lets every renewal fail, and returns when each was asked for, and when the lock was lost.
-fn deaf(hold: &mut LeaseTimer, mut now: Time) -> (Vec<Time>, Time) {
+/// Lets every renewal fail, and returns when each was due, and when the lock was lost.
+fn without_replies(timer: &mut LeaseTimer, mut now: Time) -> (Vec<Time>, Time) {
     let mut asked = Vec::new();
     loop {
-        match hold.next(now) {
+        match timer.next(now) {
             Next::Sleep(until) => {
                 assert!(until > now, "a sleep that does not end is a spin");
                 now = until;
@@ -39,8 +39,8 @@ fn runs(cases: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(runs(2_000))]
 
-    /// The holder's clock may run up to 1% slower than the store's, and its request may have been
-    /// handled at once: when the holder's deadline comes, the store's lease has not ended.
+    /// The holder's deadline comes before the end of the store's lease, even if the holder's clock
+    /// runs 1% slower than the store's and its request was handled at once.
     #[test]
     fn the_deadline_is_never_late(
         lease in lease(), sent in 0..u64::MAX / 4, slower in 0..10_000_u128,
@@ -52,43 +52,43 @@ proptest! {
         prop_assert!(left.is_some_and(|left| left > 0 && left + 1 >= lease.margin.as_nanos()));
     }
 
-    /// If nothing answers, there are three tries, each with a interval's time to be answered in.
+    /// Without replies there are three renewals, each with an interval's time for its reply.
     #[test]
     fn three_tries_per_lease(lease in lease(), sent in 0..u64::MAX / 4) {
         let sent = Time(sent);
-        let mut hold = LeaseTimer::new(lease, sent, true);
-        let (asked, lost) = deaf(&mut hold, sent);
+        let mut timer = LeaseTimer::new(lease, sent, true);
+        let (asked, lost) = without_replies(&mut timer, sent);
         prop_assert!(asked.len() >= 3);
         for (at, time) in asked.iter().take(3).enumerate() {
             prop_assert_eq!(*time, sent.after(lease.renew_interval() * (at as u32 + 1)));
             prop_assert!(time.after(lease.renew_interval()) <= lost);
         }
         prop_assert_eq!(lost, lease.good_until(sent));
-        prop_assert_eq!(hold.until(), lost);
+        prop_assert_eq!(timer.until(), lost);
     }
 
-    /// Any one of the three is enough, and the next three follow from it.
+    /// One reply of three is enough, and the next three renewals are counted from it.
     #[test]
     fn one_success_is_enough(lease in lease(), which in 0..3_usize) {
-        let mut hold = LeaseTimer::new(lease, Time(0), true);
+        let mut timer = LeaseTimer::new(lease, Time(0), true);
         let (mut now, mut asked) = (Time(0), 0);
         let sent = loop {
-            match hold.next(now) {
+            match timer.next(now) {
                 Next::Sleep(until) => now = until,
                 Next::Renew if asked == which => break now,
                 Next::Renew => asked += 1,
                 Next::Lose => panic!("lost before try {which}"),
             }
         };
-        hold.renewed(lease, sent);
-        prop_assert_eq!(hold.until(), lease.good_until(sent));
-        let (asked, lost) = deaf(&mut hold, sent);
+        timer.renewed(lease, sent);
+        prop_assert_eq!(timer.until(), lease.good_until(sent));
+        let (asked, lost) = without_replies(&mut timer, sent);
         prop_assert!(asked.len() >= 3);
         prop_assert_eq!(lost, lease.good_until(sent));
     }
 
-    /// Replies in any order: the hold is good exactly as long as the best of them says, and keeps
-    /// time for a try before its end.
+    /// Replies in any order: the deadline is the latest that any of them gives, and a renewal is
+    /// due before it.
     #[test]
     fn replies_may_overtake(
         lease in lease(),
@@ -96,20 +96,20 @@ proptest! {
         now in 0..100_u64,
     ) {
         let interval = lease.renew_interval().as_nanos() as u64;
-        let mut hold = LeaseTimer::new(lease, Time(0), true);
+        let mut timer = LeaseTimer::new(lease, Time(0), true);
         let mut best = lease.good_until(Time(0));
         let (mut last, mut intervals) = (0, lease.renew_interval());
         for (percent, at) in renewals {
             let shorter = Lease { length: lease.length * percent / 100, ..lease };
             let sent = Time(at * interval / 100);
-            hold.renewed(shorter, sent);
+            timer.renewed(shorter, sent);
             best = best.max(shorter.good_until(sent));
             last = last.max(sent.0);
             intervals = intervals.min(shorter.renew_interval());
         }
-        prop_assert_eq!(hold.until(), best);
+        prop_assert_eq!(timer.until(), best);
         let now = Time(last + now);
-        if let Next::Sleep(until) = hold.next(now) {
+        if let Next::Sleep(until) = timer.next(now) {
             prop_assert!(until.after(intervals) <= best, "too late to try before the end");
         }
     }
@@ -118,47 +118,47 @@ proptest! {
 #[test]
 fn a_fixed_lease_is_not_renewed() {
     let lease = seconds(10);
-    let mut hold = LeaseTimer::new(lease, Time(5), false);
-    assert_eq!(deaf(&mut hold, Time(5)), (vec![], lease.good_until(Time(5))));
+    let mut timer = LeaseTimer::new(lease, Time(5), false);
+    assert_eq!(without_replies(&mut timer, Time(5)), (vec![], lease.good_until(Time(5))));
 }
 
-/// A hint asks once. It must not turn a fixed lease into one that is renewed for ever.
+/// A hint causes one renewal. It must not turn a fixed lease into one that is renewed for ever.
 #[test]
 fn a_hint_about_a_fixed_lease_asks_once() {
     let lease = seconds(10);
-    let mut hold = LeaseTimer::new(lease, Time(0), false);
+    let mut timer = LeaseTimer::new(lease, Time(0), false);
     let hint = Time(1_000_000_000);
-    hold.verify(hint);
-    assert_eq!(deaf(&mut hold, hint), (vec![hint], lease.good_until(Time(0))));
+    timer.verify(hint);
+    assert_eq!(without_replies(&mut timer, hint), (vec![hint], lease.good_until(Time(0))));
 }
 
 #[test]
 fn a_hint_asks_at_once_and_then_as_before() {
     let lease = seconds(10);
-    let mut hold = LeaseTimer::new(lease, Time(0), true);
+    let mut timer = LeaseTimer::new(lease, Time(0), true);
     let hint = Time(1_000_000_000);
-    hold.verify(hint);
-    assert_eq!(hold.next(hint), Next::Renew);
-    assert_eq!(hold.next(hint), Next::Sleep(hint.after(lease.renew_interval())));
+    timer.verify(hint);
+    assert_eq!(timer.next(hint), Next::Renew);
+    assert_eq!(timer.next(hint), Next::Sleep(hint.after(lease.renew_interval())));
 }
 
-/// The reply to a renewal from before the hint says nothing about what the hint is about.
+/// The reply to a renewal sent before the hint does not answer the hint.
 #[test]
 fn an_older_reply_does_not_settle_a_hint() {
     let lease = seconds(10);
-    let mut hold = LeaseTimer::new(lease, Time(0), true);
+    let mut timer = LeaseTimer::new(lease, Time(0), true);
     let (before, hint) = (Time(900_000_000), Time(1_000_000_000));
-    hold.verify(hint);
-    hold.renewed(lease, before);
-    assert_eq!(hold.next(hint), Next::Renew);
-    // A reply from after it does.
-    let mut hold = LeaseTimer::new(lease, Time(0), true);
-    hold.verify(hint);
-    hold.renewed(lease, hint);
-    assert_eq!(hold.next(hint), Next::Sleep(hint.after(lease.renew_interval())));
+    timer.verify(hint);
+    timer.renewed(lease, before);
+    assert_eq!(timer.next(hint), Next::Renew);
+    // A reply to one sent after it does.
+    let mut timer = LeaseTimer::new(lease, Time(0), true);
+    timer.verify(hint);
+    timer.renewed(lease, hint);
+    assert_eq!(timer.next(hint), Next::Sleep(hint.after(lease.renew_interval())));
 }
 
-/// A lease that leaves nothing after the allowances is never good: it is lost at once.
+/// A lease shorter than its allowances is lost at once.
 #[test]
 fn a_lease_without_time_is_lost_at_once() {
     let second = Duration::from_secs(1);
@@ -167,11 +167,11 @@ fn a_lease_without_time_is_lost_at_once() {
     assert_eq!(LeaseTimer::new(lease, Time(7), true).next(Time(7)), Next::Lose);
 }
 
-/// A holder that slept through everything is told that it lost, not asked to renew.
+/// A holder that was paused past its deadline is told of the loss, not asked to renew.
 #[test]
 fn waking_up_late_is_a_loss() {
     let lease = seconds(1);
-    let mut hold = LeaseTimer::new(lease, Time(0), true);
-    assert_eq!(hold.next(Time(0).after(Duration::from_secs(60))), Next::Lose);
-    assert_eq!(hold.next(lease.good_until(Time(0))), Next::Lose);
+    let mut timer = LeaseTimer::new(lease, Time(0), true);
+    assert_eq!(timer.next(Time(0).after(Duration::from_secs(60))), Next::Lose);
+    assert_eq!(timer.next(lease.good_until(Time(0))), Next::Lose);
 }

@@ -1,6 +1,7 @@
-//! Every state that a small line can reach, and every operation in each of them, against the naive
-//! model. Two lines that differ only in absolute time and absolute tokens are one state, so the
-//! search closes: it covers sequences of operations of *any* length, not up to a depth.
+//! Exhaustive search: every state that a search line can reach, and every operation in each of them,
+//! against the naive model. Two lines that differ only in absolute time and absolute tokens are one
+//! state, so the search closes: it covers sequences of operations of *any* length, not up to a
+//! depth.
 
 mod common;
 
@@ -10,21 +11,21 @@ use holdline_kernel::{Enter, Seq, Ticket, TicketId, Time};
 use std::collections::{BTreeSet, VecDeque};
 
 const TICK: Duration = Duration::from_millis(10);
-/// Ticks that a waiter and a holder live for. With (2, 4) they lapse in every order; (1, 2) keeps
-/// the larger worlds small.
-type Lives = (u32, u32);
+/// The leases of a waiter and of a holder, in ticks. With (2, 4) they expire in every order; (1, 2)
+/// keeps the larger searches search.
+type Leases = (u32, u32);
 const WRITE: u32 = 1 << 30;
 
-/// One small world: how much fits, and what each of the tickets weighs at first and at last.
-struct Small {
+/// One search: the capacity, and the first and last weight of each ticket.
+struct Search {
     capacity: u32,
     weights: Vec<u32>,
-    lives: Lives,
+    leases: Leases,
 }
 
-impl Small {
+impl Search {
     fn ticket(&self, id: usize, weight: u32, capacity: u32) -> Ticket {
-        let (wait_lease, lease) = (TICK * self.lives.0, TICK * self.lives.1);
+        let (wait_lease, lease) = (TICK * self.leases.0, TICK * self.leases.1);
         Ticket {
             id: TicketId(id as u128),
             weight,
@@ -36,7 +37,7 @@ impl Small {
         }
     }
 
-    /// The weights that a ticket may come down to.
+    /// The weights to which a ticket may be lowered.
     fn lighter(&self, id: usize) -> Vec<u32> {
         let most = self.weights[id];
         if most == WRITE { vec![WRITE, 1] } else { (1..=most).rev().collect() }
@@ -57,7 +58,7 @@ impl Small {
                 ops.push(Op::Enter(full, how));
             }
             for how in [Enter::Try, Enter::Queue, Enter::Keep(right)] {
-                // To be refused: nothing, too much, more than before, another capacity.
+                // Refused are: no weight, too much, more than before, another capacity.
                 for (weight, capacity) in [
                     (0, self.capacity),
                     (self.capacity + 1, self.capacity),
@@ -78,7 +79,7 @@ impl Small {
     }
 }
 
-/// What makes two lines the same: order, weights, time left, and how far the head looks ahead.
+/// The identity of a state: order, weights, time left, and the head's due time.
 type Key = (Vec<(u128, u32, u64)>, u64, u32);
 
 fn key(pair: &Pair) -> Key {
@@ -90,16 +91,16 @@ fn key(pair: &Pair) -> Key {
     (places, due, capacity)
 }
 
-/// Walks to every reachable state; returns how many there are, how many steps were checked, and
-/// the length of the longest shortest way to a state.
-fn close(small: &Small) -> (usize, usize, usize) {
+/// Visits every reachable state; returns the number of states, the number of steps checked, and the
+/// depth of the search.
+fn explore(search: &Search) -> (usize, usize, usize) {
     let mut seen = BTreeSet::from([key(&Pair::default())]);
     let mut todo = VecDeque::from([(Pair::default(), 0)]);
     let (mut steps, mut deepest) = (0, 0);
     while let Some((pair, depth)) = todo.pop_front() {
         deepest = deepest.max(depth);
         let mut next: Vec<Pair> = Vec::new();
-        for op in small.ops(&pair) {
+        for op in search.ops(&pair) {
             let mut after = pair.clone();
             after.step(op);
             steps += 1;
@@ -110,8 +111,8 @@ fn close(small: &Small) -> (usize, usize, usize) {
         later.stamp = pair.stamp + 1;
         next.push(later);
         for after in next {
-            // Somebody who came with another capacity to an empty line is checked, not explored.
-            let ours = after.naive.spots.is_empty() || after.naive.capacity == small.capacity;
+            // A ticket of another capacity in an empty line is checked, but not explored further.
+            let ours = after.naive.spots.is_empty() || after.naive.capacity == search.capacity;
             if ours && seen.insert(key(&after)) {
                 todo.push_back((after, depth + 1));
             }
@@ -120,10 +121,10 @@ fn close(small: &Small) -> (usize, usize, usize) {
     (seen.len(), steps, deepest)
 }
 
-fn check(capacity: u32, weights: &[u32], lives: Lives, states: usize) {
-    let small = Small { capacity, weights: weights.to_vec(), lives };
-    let (found, steps, deepest) = close(&small);
-    println!("{capacity} {weights:?} {lives:?}: {found} states, {steps} steps, {deepest} deep");
+fn check(capacity: u32, weights: &[u32], leases: Leases, states: usize) {
+    let search = Search { capacity, weights: weights.to_vec(), leases };
+    let (found, steps, deepest) = explore(&search);
+    println!("{capacity} {weights:?} {leases:?}: {found} states, {steps} steps, {deepest} deep");
     assert!(found >= states, "only {found} states: the search did not search");
 }
 

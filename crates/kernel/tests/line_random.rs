@@ -1,6 +1,6 @@
-//! Long random lives of a line, with time, lapses, reserved tokens and a lost counter, against the
-//! naive model. The small worlds are searched completely in `line_exhaustive.rs`; here the lines
-//! are longer, the leases uneven and the tokens reserved in spans.
+//! Long random runs of a line, with time, expiry, reserved tokens and a lost counter, against the
+//! naive model. Small lines are searched completely in `line_exhaustive.rs`; here the lines are
+//! longer, the leases uneven and the tokens reserved in ranges.
 
 mod common;
 
@@ -26,7 +26,7 @@ enum Step {
     Expire,
     Later(u64),
     /// The counter of tokens is lost, and nothing else.
-    Forget,
+    LoseCounter,
 }
 
 fn step(ids: u128, heaviest: u32) -> impl Strategy<Value = Step> {
@@ -43,11 +43,11 @@ fn step(ids: u128, heaviest: u32) -> impl Strategy<Value = Step> {
         1 => (0..ids).prop_map(Step::Evict),
         1 => Just(Step::Expire),
         4 => (1..12_u64).prop_map(Step::Later),
-        1 => Just(Step::Forget),
+        1 => Just(Step::LoseCounter),
     ]
 }
 
-/// A line of this capacity, and everything that was ever reserved on it.
+/// A line of this capacity, and all tokens that were ever reserved on it.
 struct Run {
     pair: Pair,
     capacity: u32,
@@ -64,7 +64,7 @@ impl Run {
         &self,
         id: u128,
         weight: u32,
-        lives: (u64, u64),
+        leases: (u64, u64),
         token_count: u32,
         other: bool,
     ) -> Ticket {
@@ -74,8 +74,8 @@ impl Run {
             id: TicketId(id),
             weight,
             capacity: self.capacity + u32::from(other),
-            lease: Duration::from_millis(lives.0),
-            wait_lease: Duration::from_millis(lives.1),
+            lease: Duration::from_millis(leases.0),
+            wait_lease: Duration::from_millis(leases.1),
             token_count,
             min_token: 0,
         }
@@ -91,8 +91,9 @@ impl Run {
                 self.pair.now = self.pair.now.after(Duration::from_millis(millis));
                 self.pair.stamp += millis * 1_000;
             }
-            Step::Forget => {
-                // A counter is lost with time to go by: tokens are dearer than microseconds.
+            Step::LoseCounter => {
+                // Time passes before the counter is lost: it must exceed the number of tokens in
+                // microseconds.
                 self.take(&Step::Later(1));
                 self.pair.head.last = 0;
                 self.pair.naive.last = 0;
@@ -101,7 +102,8 @@ impl Run {
             Step::Leave(id) => drop(self.pair.step(Op::Leave(TicketId(id)))),
             Step::Evict(id) => {
                 let answer = self.pair.step(Op::Evict(TicketId(id)));
-                // It is a new token, or that of somebody behind, which was counted when they came.
+                // It is a new token, or that of the next place, which was counted when it was
+                // taken.
                 if let Answer::Evicted(Some(token)) = answer
                     && self.pair.naive.spots.iter().all(|spot| spot.seq != token)
                 {
@@ -117,7 +119,7 @@ impl Run {
                     _ => Enter::Keep(Seq(1)),
                 };
                 let ticket = self.ticket(id, weight, (lease, wait_lease), token_count, other);
-                // Sometimes the numbers are lifted, as a quorum does.
+                // Sometimes a minimum token is given, as a quorum does.
                 let min_token = if lift > 0 { self.pair.naive.last + lift } else { 0 };
                 let ticket = Ticket { min_token, ..ticket };
                 self.pair.step(Op::Enter(ticket, how));
@@ -130,7 +132,7 @@ impl Run {
         }
     }
 
-    /// Tokens of one ticket never overlap another's, and rise.
+    /// Checks that the tokens of a ticket rise and never overlap another's.
     fn reserve(&mut self, first: u64, count: u64) {
         if let Some((_, last)) = self.reserved.last() {
             assert!(first > *last, "token {first} after {last}");
@@ -191,7 +193,7 @@ fn one(id: u128) -> Ticket {
     }
 }
 
-/// The counter that is lost does not take tokens back, while the store's clock runs forward.
+/// After the loss of the counter tokens still rise, while the store's clock runs forward.
 #[test]
 fn the_stamp_keeps_tokens_rising() {
     let mut pair = Pair { stamp: 1_700_000_000_000_000, ..Pair::default() };
@@ -209,7 +211,7 @@ fn the_stamp_keeps_tokens_rising() {
     assert!(after > before);
 }
 
-/// A line that has run out of tokens says so; it does not begin again.
+/// A line that has run out of tokens refuses new tickets; it does not start again from 1.
 #[test]
 fn tokens_end_rather_than_wrap() {
     let mut pair = Pair::default();
@@ -219,8 +221,8 @@ fn tokens_end_rather_than_wrap() {
     assert_eq!(last, Answer::Stands(Ok(Standing::Admitted(Seq(i64::MAX as u64)))));
     for how in [Enter::Try, Enter::Queue] {
         let run = |pair: &Pair, ticket: Ticket| {
-            let (mut head, mut deck) = (pair.head, pair.deck.clone());
-            common::run(&mut head, &mut deck, (pair.now, pair.stamp), Op::Enter(ticket, how)).0
+            let (mut head, mut places) = (pair.head, pair.places.clone());
+            common::run(&mut head, &mut places, (pair.now, pair.stamp), Op::Enter(ticket, how)).0
         };
         let mut gone = pair.clone();
         gone.step(Op::Leave(TicketId(1)));

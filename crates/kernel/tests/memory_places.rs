@@ -31,13 +31,13 @@ fn step(growing: u32) -> impl Strategy<Value = Step> {
 
 #[derive(Default)]
 struct Both {
-    deck: MemoryPlaces<u64>,
+    places: MemoryPlaces<u64>,
     map: BTreeMap<Seq, Place<u64>>,
     last: u64,
     longest: usize,
 }
 
-fn sure<T>(result: Result<T, Infallible>) -> T {
+fn infallible<T>(result: Result<T, Infallible>) -> T {
     let Ok(value) = result;
     value
 }
@@ -58,30 +58,30 @@ impl Both {
                 self.last += gap;
                 let (seq, expires) = (Seq(self.last), Time(expires));
                 let place = Place { id, seq, weight: 1, expires, data: self.last };
-                sure(self.deck.push(&place));
+                infallible(self.places.push(&place));
                 self.map.insert(seq, place);
             }
             Step::Update { pick, expires, weight } => {
                 let Some(place) = self.pick(pick) else { return };
                 let place = Place { expires: Time(expires), weight, data: expires, ..place };
-                sure(self.deck.update(&place));
+                infallible(self.places.update(&place));
                 self.map.insert(place.seq, place);
             }
             Step::Remove { pick } => {
                 let Some(place) = self.pick(pick) else { return };
-                sure(self.deck.remove(place.seq));
+                infallible(self.places.remove(place.seq));
                 self.map.remove(&place.seq);
             }
             Step::RemoveAbsent(seq) => {
                 if !self.map.contains_key(&Seq(seq)) {
-                    sure(self.deck.remove(Seq(seq)));
+                    infallible(self.places.remove(Seq(seq)));
                 }
             }
             Step::Lapse(now) => {
-                while let Some(place) = sure(self.deck.lapsed(Time(now))) {
+                while let Some(place) = infallible(self.places.lapsed(Time(now))) {
                     assert!(place.expires <= Time(now));
                     assert_eq!(self.map.remove(&place.seq), Some(place.clone()));
-                    sure(self.deck.remove(place.seq));
+                    infallible(self.places.remove(place.seq));
                 }
                 assert!(self.map.values().all(|place| place.expires > Time(now)));
             }
@@ -93,15 +93,15 @@ impl Both {
 
     fn look(&mut self, id: TicketId, seq: Seq) {
         let by_id = self.map.values().find(|place| place.id == id).cloned();
-        assert_eq!(sure(self.deck.by_id(id)), by_id);
+        assert_eq!(infallible(self.places.by_id(id)), by_id);
         let first = self.map.range(seq..).next().map(|(_, place)| place.clone());
-        assert_eq!(sure(self.deck.first_from(seq)), first);
+        assert_eq!(infallible(self.places.first_from(seq)), first);
     }
 
     fn agree(&mut self) {
-        assert!(self.deck.iter().eq(self.map.values()));
+        assert!(self.places.iter().eq(self.map.values()));
         let earliest = self.map.values().map(|place| place.expires).min();
-        assert_eq!(sure(self.deck.earliest()), earliest.unwrap_or(Time::NEVER));
+        assert_eq!(infallible(self.places.earliest()), earliest.unwrap_or(Time::NEVER));
         if let Some(place) = self.pick(self.last as usize) {
             self.look(place.id, place.seq);
             self.look(place.id, Seq(place.seq.0 + 1));
@@ -135,7 +135,8 @@ proptest! {
     }
 }
 
-/// Emptied from the front, the back and the middle, and filled again: nothing is left behind.
+/// Nothing is left after removals from the front, the back and the middle, and the line can be
+/// filled again.
 #[test]
 fn fills_and_empties_over_and_over() {
     let mut both = Both::default();
@@ -149,5 +150,5 @@ fn fills_and_empties_over_and_over() {
             both.take(&Step::Remove { pick });
         }
     }
-    assert_eq!(both.deck.iter().count(), 0);
+    assert_eq!(both.places.iter().count(), 0);
 }

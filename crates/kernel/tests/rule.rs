@@ -1,4 +1,4 @@
-//! The rule's functions agree with one another, and with what they promise.
+//! The rule's functions: they agree with one another and with their documentation.
 
 use holdline_kernel::rule::{admitted_prefix, blockers, fits};
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ proptest! {
             prop_assert!(!fits(total(&weights), weight, capacity), "they do not keep it out");
             prop_assert!(fits(total(others), weight, capacity), "one could be spared");
         }
-        // No smaller choice would do: any other of that size weighs no more.
+        // No smaller set would do: any other of that size weighs no more.
         let mut heaviest = ahead;
         heaviest.sort_unstable_by(|one, two| two.cmp(one));
         prop_assert_eq!(weights, &heaviest[..found.len()]);

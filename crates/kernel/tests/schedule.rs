@@ -22,7 +22,7 @@ fn shrinking_loses_a_millisecond_each_time_down_to_ten() {
     let schedule = Backoff::shrinking(Duration::from_millis(50));
     assert_eq!(first(schedule, 43), millis((10..=50).rev().chain([10, 10])));
     assert_eq!(schedule.pause(u32::MAX, 0), Duration::from_millis(10));
-    // One that begins below ten milliseconds has nothing to lose.
+    // One that begins below ten milliseconds does not shrink.
     assert_eq!(first(Backoff::shrinking(Duration::from_millis(4)), 3), millis([4; 3]));
 }
 
@@ -70,7 +70,8 @@ fn runs(cases: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(runs(2_000))]
 
-    /// Jitter stays within its percentage of the plain pause, for any schedule and any chance.
+    /// Jitter stays within its percentage of the plain pause, for any schedule and any random
+    /// number.
     #[test]
     fn jitter_keeps_its_bounds(
         plain in shape(), percent: u8, attempt: u32, random: u64,
@@ -82,7 +83,7 @@ proptest! {
         prop_assert!(jittered + spread >= pause, "{jittered} < {pause} - {spread}");
     }
 
-    /// Without jitter, chance does not matter, and longer waits are never turned into short ones.
+    /// Without jitter the random number does not matter, and pauses are never cut short.
     #[test]
     fn plain_pauses_are_what_they_say(from: u64, attempt: u32, random: u64) {
         let fixed = Backoff::fixed(Duration::from_nanos(from));
@@ -95,7 +96,7 @@ proptest! {
     }
 }
 
-/// Both ends of the range are reached, so that jitter really spreads.
+/// Both ends of the jitter's range are reached.
 #[test]
 fn jitter_reaches_both_ends() {
     let schedule = Backoff::fixed(Duration::from_millis(100)).jitter(50);

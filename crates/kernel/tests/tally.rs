@@ -4,8 +4,8 @@ use holdline_kernel::{Tally, Verdict, Vote};
 
 const VOTES: [Vote; 3] = [Vote::Yes, Vote::No, Vote::Unknown];
 
-/// What the votes amount to, from the definition: met if a majority said yes, failed if even the
-/// rest could not make one, else open.
+/// The result by definition: met if a majority said yes, failed if a majority is no longer
+/// possible, else open.
 fn expected(stores: u32, votes: &[Vote]) -> Verdict {
     let yes = votes.iter().filter(|vote| **vote == Vote::Yes).count() as u32;
     let best = yes + (stores - votes.len() as u32);

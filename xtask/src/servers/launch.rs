@@ -26,6 +26,8 @@ pub(super) fn start(topology: &'static Topology, ports: Ports) -> Outcome<Runnin
     }
     let running = Running {
         name: topology.name.to_owned(),
+        root: crate::workspace::root(),
+        base: ports.at(0),
         dir: new_folder(topology.name)?,
         url: topology.address(ports),
         processes: Vec::new(),

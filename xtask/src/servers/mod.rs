@@ -71,6 +71,8 @@ pub(crate) struct Started {
     pub(crate) url: String,
     /// Did it run before?
     pub(crate) already: bool,
+    /// What there is to say about it, if anything.
+    pub(crate) remark: Option<String>,
 }
 
 /// Starts one topology, unless it runs. What is left of an incomplete one is cleared away first.
@@ -79,12 +81,24 @@ pub(crate) fn start(topology: &'static Topology) -> Outcome<Started> {
     let ports = Ports::from_env()?;
     if let Some(running) = Running::load(topology.name)? {
         if running.is_whole() {
-            return Ok(Started { url: running.url, already: true });
+            let remark = other_ports(topology.name, running.base, ports);
+            return Ok(Started { url: running.url, already: true, remark });
         }
         running.stop()?;
     }
     let running = launch::start(topology, ports)?;
-    Ok(Started { url: running.url, already: false })
+    Ok(Started { url: running.url, already: false, remark: None })
+}
+
+/// What to say of servers that run on other ports than would be chosen now.
+fn other_ports(name: &str, base: u16, wanted: Ports) -> Option<String> {
+    (base != wanted.at(0)).then(|| {
+        format!(
+            "{name} was started with HOLDLINE_PORT_BASE={base} and runs there still, though it is \
+             {} now; to move it, stop it and start it again.",
+            wanted.at(0)
+        )
+    })
 }
 
 /// Stops one topology; `false` if it was not there.
@@ -114,7 +128,7 @@ fn start_and_print(chosen: &[&'static Topology]) -> bool {
     for topology in chosen {
         let begun = std::time::Instant::now();
         match start(topology) {
-            Ok(Started { url, already }) => {
+            Ok(Started { url, already, remark }) => {
                 // A quorum's address has commas, which are harmless to a shell, but be safe.
                 println!("export {}='{url}'", topology.env);
                 let seconds = begun.elapsed().as_secs_f64();
@@ -122,6 +136,9 @@ fn start_and_print(chosen: &[&'static Topology]) -> bool {
                     eprintln!("xtask: {} runs already", topology.name);
                 } else {
                     eprintln!("xtask: {} is ready after {seconds:.1} s", topology.name);
+                }
+                if let Some(remark) = remark {
+                    eprintln!("xtask: {remark}");
                 }
             }
             Err(message) => {
@@ -153,7 +170,10 @@ fn print_status(chosen: &[&'static Topology]) -> Outcome<bool> {
     let mut all_well = true;
     for topology in chosen {
         let Some(running) = Running::load(topology.name)? else {
-            println!("{:<18} not running", topology.name);
+            let other = Running::other_checkout(topology.name)?.map_or(String::new(), |root| {
+                format!(" (the state file here is of {}; ignored)", root.display())
+            });
+            println!("{:<18} not running{other}", topology.name);
             continue;
         };
         let pids: Vec<String> = running.processes.iter().map(|p| p.pid.to_string()).collect();
@@ -171,4 +191,18 @@ fn print_status(chosen: &[&'static Topology]) -> Outcome<bool> {
         }
     }
     Ok(all_well)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_on_other_ports_are_spoken_of() {
+        let ports = Ports::parse("4000").unwrap();
+        assert_eq!(other_ports("redis-single", 4000, ports), None);
+        let remark = other_ports("redis-single", 21_000, ports).unwrap();
+        assert!(remark.contains("HOLDLINE_PORT_BASE=21000"), "{remark}");
+        assert!(remark.contains("it is 4000 now"), "{remark}");
+    }
 }

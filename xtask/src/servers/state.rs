@@ -2,6 +2,9 @@
 //!
 //! One file per topology under `target/servers/`. It is written *before* and during the start, so
 //! that a start which is cut off halfway can be cleaned up too.
+//!
+//! It names the checkout that it belongs to. A `target` folder that was copied along with another
+//! checkout brings that one's files with it: they are not ours, and what they name is left alone.
 
 use super::process::Process;
 use crate::{Outcome, workspace};
@@ -15,6 +18,10 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Running {
     /// The topology's name.
     pub(crate) name: String,
+    /// The root of the checkout that started it.
+    pub(crate) root: PathBuf,
+    /// The first of the private ports when it was started.
+    pub(crate) base: u16,
     /// The folder with all its data.
     pub(crate) dir: PathBuf,
     /// The address for tests.
@@ -37,8 +44,18 @@ impl Running {
         fs::write(&file, self.to_text()).map_err(|e| cannot("write", &file, &e))
     }
 
-    /// What was written down about a topology, if anything.
+    /// What this checkout wrote down about a topology, if anything.
     pub(crate) fn load(name: &str) -> Outcome<Option<Self>> {
+        Ok(Self::read(name)?.filter(|running| running.root == workspace::root()))
+    }
+
+    /// The checkout whose file is in the place of ours, if it is another.
+    pub(crate) fn other_checkout(name: &str) -> Outcome<Option<PathBuf>> {
+        let root = Self::read(name)?.map(|running| running.root);
+        Ok(root.filter(|root| *root != workspace::root()))
+    }
+
+    fn read(name: &str) -> Outcome<Option<Self>> {
         let file = state_file(name);
         match fs::read_to_string(&file) {
             Ok(text) => Ok(Some(Self::from_text(name, &text))),
@@ -69,7 +86,8 @@ impl Running {
     }
 
     fn to_text(&self) -> String {
-        let mut text = format!("dir {}\nurl {}\n", self.dir.display(), self.url);
+        let (root, dir) = (self.root.display(), self.dir.display());
+        let mut text = format!("root {root}\nbase {}\ndir {dir}\nurl {}\n", self.base, self.url);
         for process in &self.processes {
             let _ = writeln!(text, "process {process}");
         }
@@ -86,6 +104,8 @@ impl Running {
         let first = |key| values(key).next().map_or("", |(_, value)| value);
         Self {
             name: name.to_owned(),
+            root: PathBuf::from(first("root")),
+            base: first("base").parse().unwrap_or_default(),
             dir: PathBuf::from(first("dir")),
             url: first("url").to_owned(),
             processes: values("process").filter_map(|(_, text)| Process::parse(text)).collect(),
@@ -117,8 +137,9 @@ impl Drop for OneAtATime {
     }
 }
 
+/// Below the checkout itself, because several may share one `CARGO_TARGET_DIR`.
 fn folder() -> PathBuf {
-    workspace::target().join("servers")
+    workspace::root().join("target/servers")
 }
 
 fn state_file(name: &str) -> PathBuf {
@@ -139,6 +160,8 @@ mod tests {
         let process = Process::find(std::process::id().cast_signed()).unwrap();
         let running = Running {
             name: "redis-single".to_owned(),
+            root: PathBuf::from("/home/a checkout"),
+            base: 21_000,
             dir: PathBuf::from("/tmp/with a space"),
             url: "redis://127.0.0.1:1".to_owned(),
             processes: vec![process.clone(), process],
@@ -146,6 +169,49 @@ mod tests {
         };
         assert_eq!(Running::from_text("redis-single", &running.to_text()), running);
         assert!(running.is_whole());
+    }
+
+    /// Servers that a copied file names may be in use where it was copied from.
+    #[test]
+    fn what_another_checkout_started_is_not_ours() {
+        let name = "of-a-test";
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::find(child.id().cast_signed()).unwrap();
+        let folder_of_theirs = temporary_folder();
+        let theirs = |root: PathBuf| Running {
+            name: name.to_owned(),
+            root,
+            base: 21_000,
+            dir: folder_of_theirs.clone(),
+            url: "redis://127.0.0.1:1".to_owned(),
+            processes: vec![process.clone()],
+            ready: true,
+        };
+        fs::create_dir_all(folder()).unwrap();
+        let elsewhere = PathBuf::from("/home/another/checkout");
+        theirs(elsewhere.clone()).save().unwrap();
+        assert_eq!(Running::load(name).unwrap(), None);
+        assert_eq!(Running::other_checkout(name).unwrap(), Some(elsewhere));
+        assert!(!crate::servers::runs(name).unwrap());
+        assert!(!crate::servers::stop(name).unwrap());
+        assert!(process.runs() && folder_of_theirs.is_dir());
+        // A file from before checkouts were written down belongs to nobody.
+        fs::write(state_file(name), "dir /tmp/x\nurl u\n").unwrap();
+        assert_eq!(Running::load(name).unwrap(), None);
+        // The same from here is ours.
+        theirs(workspace::root()).save().unwrap();
+        assert_eq!(Running::other_checkout(name).unwrap(), None);
+        assert!(Running::load(name).unwrap().unwrap().is_whole());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(crate::servers::stop(name).unwrap());
+        assert!(!folder_of_theirs.exists() && !state_file(name).exists());
+    }
+
+    fn temporary_folder() -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("holdline-xtask-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        dir
     }
 
     #[test]

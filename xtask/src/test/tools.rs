@@ -38,11 +38,11 @@ impl Tool {
     }
 }
 
-/// Looks for all of them, and installs missing ones if that is wanted and possible.
-pub(super) fn look(install: bool, in_ci: bool) -> Verdict {
+/// Looks for all of them, and installs missing ones if that is possible.
+pub(super) fn look(in_ci: bool) -> Verdict {
     let missing = || TOOLS.iter().filter(|tool| !tool.is_here()).collect::<Vec<_>>();
     let mut lacking = missing();
-    if install && !lacking.is_empty() {
+    if !lacking.is_empty() {
         let packages: BTreeSet<&str> = lacking.iter().map(|tool| tool.package).collect();
         servers::packages_from_apt(&packages);
         lacking = missing();

@@ -1,7 +1,8 @@
-//! The command dies with the program, even by `kill -9`: on Linux the kernel sees to that, if the
-//! child asks for it between fork and exec. Code that runs there must be `unsafe`, so the child is
-//! first this program once more: it asks, looks whether its parent is still there, and becomes the
-//! command. It runs before anything else in `main`, and costs one exec.
+//! The launcher: it makes the command die with the program, even by `kill -9`. On Linux the kernel
+//! does that, if the child requests it between fork and exec. Code that runs there must be
+//! `unsafe`, so the child is first this program once more: it makes the request, checks that its
+//! parent is still alive, and executes the command. It runs before anything else in `main`, and
+//! costs one exec.
 
 use super::lookup::refuse;
 use crate::printer::Printer;
@@ -9,10 +10,10 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What the launcher is called: nobody calls a program so by accident.
+/// The launcher's `argv[0]`, which no program has by accident.
 const NAME: &str = "holdline: launching a command";
 
-/// Becomes the command, if this process was started to be a launcher.
+/// Executes the command, if this process was started as a launcher.
 pub(crate) fn launch_if_told() {
     let mut args = std::env::args_os();
     if args.next().is_none_or(|name| name != NAME) {
@@ -26,10 +27,10 @@ pub(crate) fn launch_if_told() {
     std::process::exit(crate::exit::Exit::INTERNAL.0.into());
 }
 
-/// Returns an exit code only if that failed.
+/// Executes the command in place of this process. Returns only on failure, with an exit code.
 fn become_it(parent: i32, json: bool, program: &OsString, args: std::env::ArgsOs) -> i32 {
     die_with_parent();
-    // A parent that died before we asked is not noticed by the kernel.
+    // The kernel does not report a parent that died before the request.
     if rustix::process::getppid().is_none_or(|now| now.as_raw_nonzero().get() != parent) {
         return crate::exit::Exit::signal(9).0.into();
     }
@@ -43,16 +44,16 @@ fn become_it(parent: i32, json: bool, program: &OsString, args: std::env::ArgsOs
 #[cfg(target_os = "linux")]
 fn die_with_parent() {
     use rustix::process::{Signal, set_parent_process_death_signal};
-    // It can only fail for a signal that does not exist.
+    // It fails only for a signal that does not exist.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
 #[cfg(not(target_os = "linux"))]
 fn die_with_parent() {}
 
-/// The command that starts this command, by way of a launcher where the system has use for one.
+/// The command to spawn: by way of a launcher on systems that need one.
 pub(crate) fn command(argv: &[OsString], json: bool) -> Command {
-    // Through /proc the very program that runs is found, even after it was replaced on disk.
+    // By /proc the running program is found, even after it was replaced on disk.
     let own = std::path::Path::new("/proc/self/exe");
     let mut command;
     if cfg!(target_os = "linux") && own.exists() {

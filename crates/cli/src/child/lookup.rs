@@ -1,4 +1,4 @@
-//! Finds out, before a lock is taken, whether the command can run at all.
+//! The look-up of the command: whether it can run at all, before a lock is taken.
 
 use crate::exit::{Exit, Failure};
 use rustix::fs::{Access, access};
@@ -7,7 +7,7 @@ use std::io::{Error, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Refuses a command that is not there, or that cannot be executed.
+/// Refuses a command that does not exist, or that cannot be executed.
 pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
     if program.as_bytes().contains(&b'/') {
         return match look(Path::new(program)) {
@@ -19,7 +19,7 @@ pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
     if program.is_empty() {
         return Err(refuse(program, &Error::from(ErrorKind::NotFound)));
     }
-    // Without PATH, execvp has a default of its own.
+    // Without PATH, execvp uses a default.
     let Some(path) = std::env::var_os("PATH") else { return Ok(()) };
     let mut found_bad = false;
     for folder in std::env::split_paths(&path) {

@@ -1,4 +1,4 @@
-//! The command: how it is started, told of signals, and stopped when the lock is lost.
+//! The command's process: its start, its signals, and its end when the lock is lost.
 
 mod launcher;
 pub(crate) mod lookup;
@@ -24,9 +24,9 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tree::Descendants;
 
-/// The pause before it is looked again whether all processes have ended.
+/// The poll interval while processes are ending.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long processes may take to die of KILL.
+/// The time limit for processes to end after KILL.
 const DYING: Duration = Duration::from_secs(5);
 
 /// What becomes of the command when the lock is lost.
@@ -40,12 +40,12 @@ pub(crate) enum OnLoss {
     Continue,
 }
 
-/// How the command is treated.
+/// The policy for a loss of the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     pub(crate) on_loss: OnLoss,
     pub(crate) grace: Duration,
-    /// The time that the killing itself may take, after the grace time.
+    /// The time for KILL to take effect, after the grace time.
     pub(crate) reserve: Duration,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Running {
     descendants: Descendants,
 }
 
-/// How it ended.
+/// How a command ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ended {
     /// By itself, under the lock.
@@ -71,8 +71,9 @@ pub(crate) enum Ended {
 }
 
 impl Running {
-    /// Starts it with these variables set. At a terminal it stays in the foreground with us, so
-    /// that it can read there and Ctrl-C and Ctrl-Z reach it; otherwise it gets a process group.
+    /// Starts a command with these variables set. At a terminal it stays in our foreground process
+    /// group, so that it can read there and Ctrl-C and Ctrl-Z reach it; otherwise it gets a group
+    /// of its own.
     pub(crate) fn start(
         argv: &[OsString],
         env: &[(&str, String)],
@@ -87,7 +88,7 @@ impl Running {
             command.process_group(0);
         }
         let descendants = Descendants::adopt()?;
-        // The signal that tells of our death is bound to this thread, which lives to the end.
+        // The parent-death signal is bound to this thread, which lives to the end.
         let child = command.spawn().map_err(|error| lookup::refuse(&argv[0], &error))?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let pid = pid.ok_or_else(|| {
@@ -96,7 +97,7 @@ impl Running {
         Ok(Running { child, pid, grouped, descendants })
     }
 
-    /// Waits for its end, and keeps it in line until then.
+    /// Waits for its end, passes signals on, and stops it when the lock is lost.
     pub(crate) async fn supervise(
         mut self,
         hold: &Hold,
@@ -135,7 +136,7 @@ impl Running {
         }
     }
 
-    /// Says that the lock was lost, and why, while the command goes on.
+    /// Reports the loss and its cause, while the command goes on.
     async fn tell_loss(&self, hold: &Hold, policy: Policy, printer: Printer) {
         let what = match policy.on_loss {
             OnLoss::Kill | OnLoss::Term => "the command was sent TERM",
@@ -147,7 +148,7 @@ impl Running {
         printer.say(When::Always, "lost", &message, fields);
     }
 
-    /// Passes a signal on, unless the terminal has sent it to the command as well.
+    /// Passes a signal on, unless the terminal sent it to the command as well.
     fn pass_on(&self, signal: Signal) {
         let from_terminal = [Signal::INT, Signal::QUIT, Signal::CONT, Signal::WINCH];
         if !self.grouped && from_terminal.contains(&signal) {
@@ -155,12 +156,12 @@ impl Running {
         }
         self.send(signal);
         if signal == Signal::TSTP {
-            // Ctrl-Z stops us as well; whoever continues us, continues the command.
+            // Ctrl-Z stops us as well; when we are continued, so is the command.
             let _ = kill_process(getpid(), Signal::STOP);
         }
     }
 
-    /// Sends a signal to the command: to its group, if it has one. There may be nobody left.
+    /// Sends a signal to the command: to its group, if it has one. There may be no process left.
     fn send(&self, signal: Signal) {
         if self.grouped {
             let _ = kill_process_group(self.pid, signal);
@@ -170,12 +171,12 @@ impl Running {
     }
 
     /// Sends TERM to all its processes, also to those that left its group and were adopted by us,
-    /// and wakes those that are stopped.
+    /// and continues those that are stopped.
     fn terminate(&self) {
         let below = self.descendants.alive();
         if self.grouped {
             self.send(Signal::TERM);
-            // A nested run in a group of its own passes it on itself.
+            // A nested run in a group of its own passes the signal on itself.
             below.adopted_outside(self.pid).signal(Signal::TERM);
         } else {
             below.signal(Signal::TERM);
@@ -184,10 +185,10 @@ impl Running {
         below.signal(Signal::CONT);
     }
 
-    /// Ends all its processes before a rival can be in: TERM, the grace time or what is left of it,
-    /// then KILL.
+    /// Ends all its processes before another client can be admitted: TERM, the grace time or what
+    /// is left of it, then KILL.
     async fn stop(mut self, hold: &Hold, policy: Policy, printer: Printer) -> Ended {
-        // If we hear of it late, that is at the cost of the grace time, not of the killing.
+        // A late notice of the loss shortens the grace time, not the time for KILL.
         let left = hold.time_to_stop().saturating_sub(policy.reserve);
         let grace = policy.grace.min(left);
         let end = Instant::now() + grace;
@@ -229,7 +230,7 @@ impl Running {
     }
 }
 
-/// What a shell would report.
+/// The exit code that a shell would report.
 fn exit_of(status: std::io::Result<ExitStatus>) -> Result<Exit, Failure> {
     let status = status.map_err(|error| {
         let message = format!("cannot wait for the command: {error}");

@@ -1,9 +1,9 @@
-//! All processes below a command, also those that left its process group or its session.
+//! The process tree below a command, also processes that left its process group or its session.
 //!
-//! A nested `holdline run` gives its own command a group; a daemon makes itself a session, and lets
-//! its parent end. So that these stay below us, the program is a *subreaper* while a command runs:
-//! processes that lose their parent become its children instead of those of process 1. Only where
-//! there is a `/proc` and such a thing; elsewhere the group must do.
+//! A nested `holdline run` gives its own command a group; a daemon starts a session, and its parent
+//! ends. To keep them below us, the program is a *subreaper* while a command runs: processes that
+//! lose their parent become its children instead of those of process 1. This needs Linux and
+//! `/proc`; elsewhere the process group must do.
 
 use crate::exit::{Exit, Failure};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
@@ -12,41 +12,41 @@ use std::time::Duration;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep_until};
 
-/// The least time between two looks for adopted processes that have ended.
+/// The minimum time between two checks for adopted processes that have ended.
 const REAPING: Duration = Duration::from_secs(1);
 
-/// A process as it was seen: the time of its start tells it from a later one with its id.
+/// A process in a snapshot: the start time distinguishes it from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     pid: i32,
     parent: i32,
     group: i32,
     start: u64,
-    /// Ended, and not yet waited for by its parent.
+    /// Whether it has ended, and was not yet waited for by its parent.
     ended: bool,
 }
 
-/// Some processes, as they were when it was looked.
+/// A snapshot of processes.
 #[derive(Debug, Default)]
 pub(crate) struct Tree(Vec<Seen>);
 
-/// The processes below this one that came after it began to look after a command.
+/// The processes below this one, but for those that existed before the command.
 #[derive(Debug)]
 pub(crate) struct Descendants {
-    /// Children from before: of a shell that became us by `exec`, for example. Not the command's.
+    /// Earlier children, not the command's: of a shell that executed us by `exec`, for example.
     before: Vec<Seen>,
     ends: unix::Signal,
-    /// Some child has ended since the last look.
+    /// Whether a child has ended since the last check.
     due: bool,
     looked: Instant,
 }
 
 impl Descendants {
-    /// Begins: from now on orphans below us become our children.
+    /// Becomes a subreaper: from now on orphans below us become our children.
     pub(crate) fn adopt() -> Result<Self, Failure> {
         #[cfg(target_os = "linux")]
         {
-            // It cannot fail on any Linux that is in use, and without it the rest still works.
+            // It fails on no Linux in use, and without it the rest still works.
             let _ = rustix::process::set_child_subreaper(Some(getpid()));
         }
         let ends = unix::signal(SignalKind::child()).map_err(|error| {
@@ -58,7 +58,7 @@ impl Descendants {
         Ok(Descendants { before, ends, due: false, looked: Instant::now() })
     }
 
-    /// Those that live.
+    /// The processes that are alive.
     pub(crate) fn alive(&self) -> Tree {
         let own = getpid().as_raw_nonzero().get();
         let mut children: HashMap<i32, Vec<Seen>> = HashMap::new();
@@ -79,7 +79,7 @@ impl Descendants {
         Tree(found)
     }
 
-    /// Resolves when adopted processes may have ended; not more often than is good.
+    /// Resolves when adopted processes may have ended, at a limited rate.
     ///
     /// Dropping the future loses nothing.
     pub(crate) async fn ended(&mut self) {
@@ -92,8 +92,8 @@ impl Descendants {
         self.due = false;
     }
 
-    /// Waits for adopted processes that have ended, so that none stays in the system's table. The
-    /// command itself is waited for elsewhere.
+    /// Reaps adopted processes that have ended, so that none stays a zombie. The command itself is
+    /// reaped elsewhere.
     pub(crate) fn reap(command: Pid) {
         let own = getpid().as_raw_nonzero().get();
         let command = command.as_raw_nonzero().get();
@@ -106,7 +106,7 @@ impl Descendants {
 }
 
 impl Tree {
-    /// Those below an adopted process, and it, that are not in this group. `self` has parents
+    /// The adopted processes and their descendants that are not in this group. `self` has parents
     /// before their children.
     pub(crate) fn adopted_outside(&self, command: Pid) -> Tree {
         let own = getpid().as_raw_nonzero().get();
@@ -121,12 +121,12 @@ impl Tree {
         Tree(found)
     }
 
-    /// Their ids.
+    /// The process ids.
     pub(crate) fn pids(&self) -> Vec<i32> {
         self.0.iter().map(|seen| seen.pid).collect()
     }
 
-    /// Sends a signal to those that are still there.
+    /// Sends a signal to the processes that still exist.
     pub(crate) fn signal(&self, signal: Signal) {
         for seen in &self.0 {
             let there = see(seen.pid).is_some_and(|now| now.start == seen.start);
@@ -137,7 +137,7 @@ impl Tree {
     }
 }
 
-/// All processes of the system that we may see.
+/// All visible processes of the system.
 fn all() -> Vec<Seen> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -146,7 +146,7 @@ fn all() -> Vec<Seen> {
 
 fn see(pid: i32) -> Option<Seen> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses, and may have some of its own.
+    // The name is in parentheses, and may contain some.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");

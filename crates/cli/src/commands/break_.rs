@@ -9,7 +9,7 @@ use holdline::{LockInfo, Participant};
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
-/// So many digits of an id are enough, if only one begins with them.
+/// The minimum number of digits of an id's prefix, which must be unique.
 const DIGITS: usize = 6;
 
 /// Take a lock away from one holder or waiter, and fence it

@@ -47,7 +47,7 @@ impl Elect {
         }
         let Elect { name, value, wait, hold, command, .. } = self;
         let value = value.or_else(|| Some(String::new()));
-        // A service goes on standing by, however long the store is away.
+        // A service stays a candidate, however long the outage.
         let outage = Duration::MAX;
         let job = Job {
             name,

@@ -13,7 +13,7 @@ use crate::cli::Verb;
 use crate::context::{Session, block_on};
 use crate::exit::{Exit, Failure};
 
-/// Does what was asked for.
+/// Runs a verb.
 pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
     match verb {
         Verb::Run(run) => block_on(run.run(session))?,

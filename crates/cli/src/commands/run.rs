@@ -8,8 +8,8 @@ use clap::Args;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// How long the store may be away while we wait: longer than a restart or a fail-over takes, and
-/// short enough for cron to tell somebody.
+/// The default limit of an outage during the wait: longer than a restart or a fail-over takes, and
+/// short enough for cron to report it.
 const OUTAGE: Duration = Duration::from_secs(600);
 
 /// Examples for the long help.

@@ -31,7 +31,8 @@ impl Status {
             infos.push(client.inspect(name).await?);
         } else {
             let names = client.list("").await?;
-            // The store has answered: many locks may take longer, as long as it goes on doing so.
+            // The store has answered: from here each answer has its own time limit, as there may be
+            // many locks.
             let client = session.steady(client);
             for name in names {
                 infos.push(client.inspect(name.as_str()).await?);
@@ -54,7 +55,7 @@ impl Status {
 
 const HEAD: [&str; 8] = ["NAME", "STATE", "ID", "TOKEN", "SINCE", "UNTIL", "WHERE", "LABEL"];
 
-/// The table; none if there is nobody.
+/// The table; `None` if no lock has holders or waiters.
 fn table(infos: &[LockInfo]) -> Option<String> {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for info in infos {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The least pause before a store that does not answer is asked again.
+/// The minimum poll interval during an outage of the store.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Follow who holds and who waits, one line for each change
@@ -34,7 +34,7 @@ pub(crate) struct Watch {
     outage: Duration,
 }
 
-/// What somebody does at a lock.
+/// The state of a participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waits,
@@ -87,7 +87,8 @@ fn seen(info: LockInfo) -> Seen {
     holders.chain(waiters).collect()
 }
 
-/// Tells the differences: departures first, then arrivals by token. False if nobody reads on.
+/// Prints the differences: departures first, then arrivals by token. Returns false if stdout was
+/// closed.
 fn tell(printer: Printer, name: &str, before: &Seen, now: &Seen) -> Result<bool, Failure> {
     let mut changes = Vec::new();
     for (id, (state, participant)) in before {

@@ -23,8 +23,7 @@ impl Server {
             command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
             command.args(["--maxmemory-policy", "noeviction", "--dir"]).arg(folder.path());
             let Ok(mut child) = command.stdout(Stdio::null()).spawn() else {
-                assert!(std::env::var_os("CI").is_none(), "under CI there must be a redis-server");
-                eprintln!("not run: there is no redis-server");
+                holdline_rig::missing("there is no redis-server in the path");
                 return None;
             };
             // Somebody else may have taken the port since: then this one ends, and we try another.

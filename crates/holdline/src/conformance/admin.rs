@@ -1,6 +1,6 @@
-//! Looking at locks, and breaking them (G8, G19).
+//! Administration: inspecting locks, and breaking them (G8, G19).
 
-use super::kit::{Recipe, Terms, line, soon};
+use super::kit::{Recipe, Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::loss::Loss;
@@ -69,7 +69,7 @@ async fn waiters_are_shown_in_order(ctx: Ctx) {
     assert!(!ctx.capabilities.fencing_tokens || info.holders[0].token < info.waiters[0].token);
     held.unlock().await.expect("it was held");
     for (task, promised) in tasks.into_iter().zip(info.waiters) {
-        let guard = soon("the waiters", task).await.expect("no task fails");
+        let guard = in_time("the waiters", task).await.expect("no task fails");
         assert_eq!((guard.ticket(), guard.token()), (promised.id, promised.token));
         guard.unlock().await.expect("it was held");
     }
@@ -83,7 +83,7 @@ async fn weights_are_shown(ctx: Ctx) {
     guard.unlock().await.expect("it was held");
 }
 
-/// The note of another program, or of another version of this one, is no error.
+/// A note of another program, or of another version of this one, is no error.
 async fn others_words_are_shown_as_a_label(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let line_name = crate::Name::new(&name).expect("a good name");
@@ -134,8 +134,8 @@ async fn breaking_lets_the_next_in(ctx: Ctx) {
     };
     line(&two, &name, 1, 1).await;
     two.force_unlock(&name, held.guard().ticket(), "a test").await.expect("works").expect("held");
-    let next = soon("the next", next).await.expect("no task fails");
-    // The victim's late unlock is not to hit the next.
+    let next = in_time("the next", next).await.expect("no task fails");
+    // The victim's late unlock must not affect the next holder.
     assert_eq!(held.unlock().await.expect_err("it was broken").kind(), ErrorKind::Lost);
     assert!(next.guard().is_valid());
     line(&two, &name, 1, 0).await;
@@ -153,11 +153,11 @@ async fn a_removed_waiter_stands_at_the_end(ctx: Ctx) {
     }
     let first = line(&watcher, &name, 1, 2).await.waiters[0].id;
     watcher.force_unlock(&name, first, "a test").await.expect("works").expect("it was there");
-    let info = line(&watcher, &name, 1, 2).await; // it comes back as somebody else
+    let info = line(&watcher, &name, 1, 2).await; // it restarts with a new ticket
     assert!(info.waiters.iter().all(|who| who.id != first));
     held.unlock().await.expect("it was held");
     for task in tasks.into_iter().rev() {
-        let next = soon("the waiters", task).await.expect("no task fails");
+        let next = in_time("the waiters", task).await.expect("no task fails");
         next.unlock().await.expect("it was held");
     }
 }
@@ -177,13 +177,13 @@ async fn breaking_twice_is_harmless(ctx: Ctx) {
     next.unlock().await.expect("it was held");
 }
 
-/// At the latest by its next renewal.
+/// The holder learns of it at its next renewal at the latest.
 async fn breaking_tells_the_holder(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::kept(ctx.lease)).await;
     two.force_unlock(&name, held.guard().ticket(), "a test").await.expect("works").expect("held");
     let start = crate::clock::now();
-    soon("the loss", held.guard().lost()).await;
+    in_time("the loss", held.guard().lost()).await;
     let took = start.until(crate::clock::now());
     assert!(took < ctx.lease * 2, "the holder was told after {took:?}");
     let error = held.guard().protect(async {}).await.expect_err("it was broken");
@@ -192,7 +192,8 @@ async fn breaking_tells_the_holder(ctx: Ctx) {
 
 const REASON: &str = "the host \"h\" is gone\n— é";
 
-/// Every way to hear of the loss says it: the guard, the error of the work, that of the release.
+/// The cause is in every report of the loss: the guard's, the error of the work, that of the
+/// release.
 async fn breaking_tells_by_whom_and_why(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     for way in 0..3 {
@@ -204,18 +205,18 @@ async fn breaking_tells_by_whom_and_why(ctx: Ctx) {
         let loss = match way {
             0 => {
                 breaks.await.expect("works").expect("held");
-                soon("the loss", guard.lost()).await;
-                soon("the cause", guard.loss()).await
+                in_time("the loss", guard.lost()).await;
+                in_time("the cause", guard.loss()).await
             }
             1 => {
                 let work = guard.protect(std::future::pending::<()>());
-                let (broken, lost) = tokio::join!(breaks, soon("the loss", work));
+                let (broken, lost) = tokio::join!(breaks, in_time("the loss", work));
                 broken.expect("works").expect("held");
                 let error = lost.expect_err("it was broken");
                 assert!(error.to_string().contains("is gone"), "it says why: {error}");
                 error.loss().cloned()
             }
-            // The release finds out, if nobody else has.
+            // The release finds out, if nothing else has.
             _ => {
                 breaks.await.expect("works").expect("held");
                 let error = held.unlock().await.expect_err("it was broken");
@@ -232,7 +233,7 @@ async fn breaking_tells_by_whom_and_why(ctx: Ctx) {
     }
 }
 
-/// Also when nobody uses the lock any more; and no lock appears by it.
+/// Also when the lock is no longer used; and no lock is listed because of it.
 async fn a_removal_is_shown_and_only_the_last_few(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let mut ids = Vec::new();
@@ -259,20 +260,20 @@ async fn a_loss_without_a_breaker_has_none(ctx: Ctx) {
     let id = held.guard().ticket();
     two.store().leave(&line_name, id).await.expect("the store is there");
     chaos.hint(id);
-    soon("the loss", held.guard().lost()).await;
-    assert_eq!(soon("the cause", held.guard().loss()).await, Some(Loss::Gone));
+    in_time("the loss", held.guard().lost()).await;
+    assert_eq!(in_time("the cause", held.guard().loss()).await, Some(Loss::Gone));
     drop(held); // so that the next one passes the local queue
-    // A store that does not say does not hold anybody up.
+    // A store that does not answer the question delays no one.
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::kept(ctx.lease)).await;
     two.store().leave(&line_name, held.guard().ticket()).await.expect("the store is there");
     chaos.always(Op::Snapshot, Fault::HangBefore);
-    let error = soon("the error", held.unlock()).await.expect_err("it was gone");
+    let error = in_time("the error", held.unlock()).await.expect_err("it was gone");
     assert_eq!(error.loss(), Some(&Loss::Gone), "{error}");
     chaos.heal();
-    // Silence is a cause of its own, and nobody is asked about it.
+    // An expired lease is a cause of its own; the store is not asked about it.
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::of(ctx.lease)).await;
     chaos.always(Op::Enter, Fault::FailBefore);
     chaos.always(Op::Snapshot, Fault::HangBefore);
-    soon("the loss", held.guard().lost()).await;
-    assert_eq!(soon("the cause", held.guard().loss()).await, Some(Loss::Expired));
+    in_time("the loss", held.guard().lost()).await;
+    assert_eq!(in_time("the cause", held.guard().loss()).await, Some(Loss::Expired));
 }

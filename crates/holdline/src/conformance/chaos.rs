@@ -1,4 +1,5 @@
-//! A store that misbehaves when told to: for the suite, and for tests of programs that use locks.
+//! Fault injection: a store wrapper that fails on command, for the suite and for tests of programs
+//! that use locks.
 
 use crate::client::Client;
 use crate::clock;
@@ -23,7 +24,7 @@ pub enum Op {
     Leave,
     /// [`Store::watch`].
     Watch,
-    /// [`Store::look`].
+    /// [`Store::snapshot`].
     Snapshot,
     /// [`Store::list`].
     List,
@@ -31,29 +32,29 @@ pub enum Op {
     Evict,
 }
 
-/// What goes wrong with a call.
+/// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The request is lost: an error of kind [`Unavailable`](ErrorKind::Unavailable), and nothing
-    /// done.
+    /// The request is lost: nothing is done, and the call fails with kind
+    /// [`Unavailable`](ErrorKind::Unavailable).
     FailBefore,
-    /// The reply is lost: it is done, and the same error.
+    /// The reply is lost: the request is carried out, and the call fails in the same way.
     FailAfter,
-    /// The request is lost, and nothing says so.
+    /// The request is lost, and the call never returns.
     HangBefore,
-    /// The reply is lost, and nothing says so.
+    /// The reply is lost, and the call never returns.
     HangAfter,
-    /// It takes longer.
+    /// The call takes this much longer.
     Delay(Duration),
-    /// The caller gets an error; the request is carried out at [`Chaos::deliver`].
+    /// The call fails; the request is carried out later, by [`Chaos::deliver`].
     Late,
-    /// It is done, after and before this many needless waits of no length: so many more points at
-    /// which the caller can be cancelled.
+    /// The call yields this many times before and after the request: as many more points at which
+    /// the caller can be cancelled.
     Stutter(u32),
 }
 
-/// A wrapper around a store that makes faults by command, and counts calls. Clones, and background
-/// handles, obey the same commands.
+/// A wrapper around a store that injects faults on command, and counts calls. Clones and background
+/// handles share the faults and the counts.
 #[derive(Clone)]
 pub struct Chaos {
     inner: Arc<dyn Store>,
@@ -68,7 +69,7 @@ struct Plan {
     loss_hint: OnceLock<LossHint>,
 }
 
-/// The calls of one operation.
+/// The call counts of one operation.
 #[derive(Default)]
 struct Load {
     all: AtomicUsize,
@@ -76,7 +77,7 @@ struct Load {
     most_at_once: AtomicUsize,
 }
 
-/// One call, until it has ended or was dropped.
+/// The count of one call under way, until it has ended or was dropped.
 struct UnderWay<'a>(&'a Load);
 
 impl<'a> UnderWay<'a> {
@@ -109,32 +110,32 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Chaos {
-    /// A well-behaved wrapper, so far.
+    /// A wrapper without faults.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Chaos { inner, plan: Arc::default() }
     }
 
-    /// A new client of it.
+    /// A new client of the wrapped store.
     pub fn client(&self) -> Client {
         Client::new(Arc::new(self.clone()))
     }
 
-    /// Every call of `op` goes wrong in this way, until told otherwise.
+    /// Makes every call of `op` fail in this way, until it is changed.
     pub fn always(&self, op: Op, fault: Fault) {
         self.calls(op, 0, u32::MAX, fault);
     }
 
-    /// After `skip` further calls of `op`, so many go wrong in this way.
+    /// Makes `times` calls of `op` fail in this way, after the next `skip` calls.
     pub fn calls(&self, op: Op, skip: u32, times: u32, fault: Fault) {
         locked(&self.plan.rules).push(Rule { op, skip, times, fault });
     }
 
-    /// Nothing goes wrong any more. Calls that hang go on hanging.
+    /// Removes all faults. Calls that hang go on hanging.
     pub fn heal(&self) {
         locked(&self.plan.rules).clear();
     }
 
-    /// How many calls of `op` there were.
+    /// The number of calls of `op` so far.
     pub fn count(&self, op: Op) -> usize {
         self.load(op).all.load(Ordering::Relaxed)
     }
@@ -148,11 +149,11 @@ impl Chaos {
         &self.plan.loads[op as usize]
     }
 
-    /// Carries out all requests that are [late](Fault::Late), and says how many there were.
+    /// Carries out all [late](Fault::Late) requests, and returns their number.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses those that were not carried out yet.
+    /// Dropping the future loses the requests that were not carried out yet.
     pub async fn deliver(&self) -> usize {
         let late = std::mem::take(&mut *locked(&self.plan.late));
         let count = late.len();
@@ -162,14 +163,14 @@ impl Chaos {
         count
     }
 
-    /// Gives the process a hint that this ticket may be gone.
+    /// Calls the loss hint for this ticket.
     pub fn hint(&self, id: TicketId) {
         if let Some(loss_hint) = self.plan.loss_hint.get() {
             loss_hint(id);
         }
     }
 
-    /// Decides what goes wrong with a call.
+    /// The fault of the next call of `op`, if there is one.
     fn fault(&self, op: Op) -> Option<Fault> {
         let mut fault = None;
         for rule in locked(&self.plan.rules).iter_mut().filter(|rule| rule.op == op) {
@@ -183,7 +184,7 @@ impl Chaos {
         fault
     }
 
-    /// Does `work` as the plan has it. `again` makes the same request for later.
+    /// Runs `work` with the fault of this call. `again` makes the same request for later.
     async fn call<T>(
         &self,
         op: Op,
@@ -227,7 +228,7 @@ impl Chaos {
     }
 }
 
-/// Not ready, so many times.
+/// Yields this many times.
 async fn stutter(times: u32) {
     for _ in 0..times {
         let mut first = true;
@@ -242,7 +243,7 @@ async fn stutter(times: u32) {
     }
 }
 
-/// Reads change nothing: carried out late, they are not seen at all.
+/// A late read: nothing, because reads change nothing.
 fn nothing(_: Arc<dyn Store>) -> Late {
     Box::pin(async {})
 }

@@ -1,7 +1,7 @@
-//! The contract of [`Store`](crate::store::Store), operation by operation, on the raw store
-//! (G7, G8, G12, G15, G16).
+//! The contract of [`Store`](crate::store::Store), by operation, on the raw store (G7, G8, G12,
+//! G15, G16).
 
-use super::kit::{Raw, soon, step, ticket, until};
+use super::kit::{Raw, eventually, in_time, poll_once, ticket};
 use super::{Ctx, group};
 use crate::error::ErrorKind;
 use crate::store::{Enter, Seq, Standing, Ticket};
@@ -170,7 +170,7 @@ async fn what_is_not_heard_of_lapses(ctx: Ctx) {
     let seq = raw.hold(&mine).await;
     let prefix = raw.line.as_str();
     assert_eq!(raw.store.list(prefix).await.expect("works").len(), 1);
-    until("the place lapses", || async { raw.seen().await.is_empty() }).await;
+    eventually("the place lapses", || async { raw.seen().await.is_empty() }).await;
     assert_eq!(raw.keep(&mine, seq).await, Standing::Lost);
     assert!(!raw.leave(&mine).await);
     assert_eq!(raw.store.list(prefix).await.expect("works"), [], "nobody stands there");
@@ -188,7 +188,7 @@ async fn a_waiter_follows_a_holder_that_lapsed(ctx: Ctx) {
     };
     assert!(again <= ctx.lease * 2, "the first waiter is to look when the lease ends: {again:?}");
     let admitted = || async { raw.keep(&next, seq).await == Standing::Admitted(seq) };
-    until("the waiter is admitted", admitted).await;
+    eventually("the waiter is admitted", admitted).await;
 }
 
 async fn a_dead_waiter_blocks_nobody(ctx: Ctx) {
@@ -200,7 +200,7 @@ async fn a_dead_waiter_blocks_nobody(ctx: Ctx) {
     let dead_seq = raw.queue(&dead).await;
     let seq = raw.queue(&live).await;
     let rest = [(holder.id, true), (live.id, false)];
-    until("the dead waiter lapses", || async { raw.seen().await == rest }).await;
+    eventually("the dead waiter lapses", || async { raw.seen().await == rest }).await;
     assert_eq!(raw.keep(&dead, dead_seq).await, Standing::Lost);
     assert!(raw.leave(&holder).await);
     assert_eq!(raw.keep(&live, seq).await, Standing::Admitted(seq));
@@ -252,7 +252,7 @@ async fn a_notice_is_kept_until_it_is_watched_for(ctx: Ctx) {
     raw.hold(&holder).await;
     raw.queue(&next).await;
     raw.leave(&holder).await;
-    soon("the notice", raw.store.watch(&raw.line, next.id)).await.expect("works");
+    in_time("the notice", raw.store.watch(&raw.line, next.id)).await.expect("works");
 }
 
 async fn a_notice_comes_while_it_is_watched_for(ctx: Ctx) {
@@ -271,7 +271,7 @@ async fn a_notice_comes_while_it_is_watched_for(ctx: Ctx) {
     let far = Raw { store: Arc::clone(ctx.client().await.store()), ..raw.clone() };
     tokio::task::yield_now().await;
     far.leave(&holder).await;
-    soon("the notice", watch).await.expect("the watcher is admitted");
+    in_time("the notice", watch).await.expect("the watcher is admitted");
 }
 
 async fn a_background_handle_is_the_same_store(ctx: Ctx) {
@@ -293,17 +293,17 @@ async fn dropped_calls_are_done_or_not_done(ctx: Ctx) {
         let mine = ticket(&ctx, 1, 1);
         let mut call = raw.store.enter(&raw.line, &mine, &note, Enter::Queue);
         for _ in 0..polls {
-            if step(&mut call).await {
+            if poll_once(&mut call).await {
                 call = Box::pin(std::future::pending());
             }
             tokio::task::yield_now().await;
         }
         drop(call);
-        // A dropped request may still be on its way; asking again is the way to know.
+        // A dropped request may still be on its way; a retry finds out.
         let seq = raw.hold(&mine).await;
         assert_eq!(raw.keep(&mine, seq).await, Standing::Admitted(seq));
         let mut call = raw.store.leave(&raw.line, mine.id);
-        step(&mut call).await;
+        poll_once(&mut call).await;
         drop(call);
         raw.leave(&mine).await;
         assert_eq!(raw.seen().await, []);

@@ -1,9 +1,9 @@
-//! No operation grows with the number of waiters or holders of its line (G18).
+//! Cost: no operation grows with the number of waiters or holders of its line (G18).
 //!
-//! Times are compared with times of the same run, and the fastest of several with the fastest: a
-//! busy machine makes all of them slower, but a walk along the line cannot hide.
+//! Times are compared with times of the same run, the fastest of several with the fastest: a busy
+//! machine slows all of them, but a walk along the line still shows.
 
-use super::kit::{Raw, soon, ticket};
+use super::kit::{Raw, in_time, ticket};
 use super::{Ctx, group};
 use crate::clock;
 use crate::store::{Enter, Standing, Ticket};
@@ -15,11 +15,12 @@ group! { "cost":
     many_holders_cost_nothing needs Weights,
 }
 
-/// So many stand in the long line.
+/// The length of the long line.
 const MANY: usize = 2000;
-/// So many come or go together, so that nobody's lease ends before all have been there.
+/// The number of concurrent entries, so that no lease ends before the line is full.
 const AT_ONCE: usize = 50;
-/// How much slower a long line may be, in all that is measured: a walk would be 100 times slower.
+/// The highest ratio of a long line's time to a short one's; with a walk along the line it would be
+/// 100.
 const FACTOR: u32 = 8;
 
 async fn many_waiters_cost_nothing(ctx: Ctx) {
@@ -34,19 +35,19 @@ async fn many_holders_cost_nothing(ctx: Ctx) {
 
 async fn compare(ctx: &Ctx, raw: &Raw, capacity: u32) {
     let mut standing = Vec::new();
-    let short = soon("a short line", fill(ctx, raw, capacity, 20, &mut standing)).await;
-    let long = soon("a long line", fill(ctx, raw, capacity, MANY, &mut standing)).await;
+    let short = in_time("a short line", fill(ctx, raw, capacity, 20, &mut standing)).await;
+    let long = in_time("a long line", fill(ctx, raw, capacity, MANY, &mut standing)).await;
     for some in standing.chunks(AT_ONCE) {
         let left = join_all(some.iter().map(|ticket| raw.leave(ticket))).await;
         assert!(left.into_iter().all(|there| there));
     }
-    // Below some time, what is measured is the machine.
+    // Below this time the machine is measured, not the store.
     let most = (short * FACTOR).max(Duration::from_micros(100));
     let most = most + ctx.subject.each_place() * MANY as u32;
     assert!(long < most, "one round took {short:?} on a short line, and {long:?} on a long one");
 }
 
-/// Fills the line up, and measures a round of coming, asking and going there.
+/// Fills the line, and measures rounds of entering, polling and leaving.
 async fn fill(
     ctx: &Ctx,
     raw: &Raw,

@@ -1,6 +1,6 @@
 //! Leader election.
 
-use super::kit::{Terms, line, soon};
+use super::kit::{Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::recipes::Election;
@@ -43,7 +43,7 @@ async fn a_proclamation_is_seen_and_outlives_renewals(ctx: Ctx) {
         seen.value
     };
     assert_eq!(value().await, "second");
-    crate::clock::pause(ctx.lease * 3).await; // longer than it lives without renewals
+    crate::clock::pause(ctx.lease * 3).await; // longer than its lease without renewals
     assert_eq!(value().await, "second");
     leader.resign().await.expect("it led");
 }
@@ -66,7 +66,7 @@ async fn observers_follow_the_changes(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let mut observer = Election::new(&two, &name).observe().every(Duration::from_millis(10));
     let mut next = async || {
-        let seen = soon("a change", observer.next()).await.expect("the store is there");
+        let seen = in_time("a change", observer.next()).await.expect("the store is there");
         seen.map(|leader| leader.value)
     };
     assert_eq!(next().await, None, "at first it says how things are");
@@ -92,7 +92,7 @@ async fn a_cut_off_leader_is_followed_by_a_candidate(ctx: Ctx) {
         line(&two, &name, 1, 1).await;
     }
     chaos.always(Op::Enter, Fault::HangBefore);
-    let new = soon("the candidate", candidate).await.expect("no task fails");
+    let new = in_time("the candidate", candidate).await.expect("no task fails");
     assert!(!old.is_valid(), "two lead");
     assert!(!ctx.capabilities.fencing_tokens || old.token() < new.token());
     let seen = Election::new(&two, &name).leader().await.expect("the store is there");

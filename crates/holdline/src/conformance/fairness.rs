@@ -1,6 +1,6 @@
-//! First come, first served (G9), nobody else woken (G10), and nobody forgotten (G13).
+//! Fairness: first come, first served (G9), no needless wake-ups (G10), and no starvation (G13).
 
-use super::kit::{Recipe, line, soon, step, until};
+use super::kit::{Recipe, eventually, in_time, line, poll_once};
 use super::{Ctx, Op, group};
 use crate::clock;
 use crate::recipes::{Mutex, RwLock, Semaphore};
@@ -27,8 +27,8 @@ async fn pollers_keep_their_places(ctx: Ctx) {
     in_order(ctx, Recipe::Poll(schedule)).await;
 }
 
-/// Waiters that came one after the other, each from a client of its own, get in one after the
-/// other.
+/// Waiters that arrived one after the other, each from a client of its own, are admitted in that
+/// order.
 async fn in_order(ctx: Ctx, recipe: Recipe) {
     let (watcher, name) = (ctx.client().await, ctx.name("x"));
     let held = recipe.lock(&watcher, &name).await;
@@ -39,15 +39,15 @@ async fn in_order(ctx: Ctx, recipe: Recipe) {
         let waiters = tasks.len() + 1;
         let watched = name.clone();
         tasks.push(tokio::spawn(async move {
-            let grip = recipe.lock(&client, &name).await;
+            let held = recipe.lock(&client, &name).await;
             order.lock().unwrap_or_else(PoisonError::into_inner).push(turn);
-            grip.unlock().await.expect("it was held");
+            held.unlock().await.expect("it was held");
         }));
         line(&watcher, &watched, 1, waiters).await;
     }
     held.unlock().await.expect("it was held");
     for task in tasks {
-        soon("every waiter", task).await.expect("no task fails");
+        in_time("every waiter", task).await.expect("no task fails");
     }
     let order = order.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(order.is_sorted(), "they came in the order {order:?}");
@@ -66,12 +66,12 @@ async fn tasks_of_one_client_take_turns(ctx: Ctx) {
             guard.unlock().await.expect("it was held");
         });
         // The first poll takes the place in the local queue.
-        assert!(!step(&mut wait).await);
+        assert!(!poll_once(&mut wait).await);
         tasks.push(tokio::spawn(wait));
     }
     held.unlock().await.expect("it was held");
     for task in tasks {
-        soon("every task", task).await.expect("no task fails");
+        in_time("every task", task).await.expect("no task fails");
     }
     let order = order.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(order.is_sorted(), "they came in the order {order:?}");
@@ -88,7 +88,7 @@ async fn a_release_wakes_only_whom_it_admits(ctx: Ctx) {
         let watched = name.clone();
         tasks.push(tokio::spawn(async move {
             let held = Recipe::Mutex.lock(&client, &name).await;
-            clock::pause(Duration::from_millis(30)).await; // for a herd to look
+            clock::pause(Duration::from_millis(30)).await; // time for a herd to poll
             held.unlock().await.expect("it was held");
         }));
         line(&watcher, &watched, 1, waiters).await;
@@ -96,17 +96,17 @@ async fn a_release_wakes_only_whom_it_admits(ctx: Ctx) {
     let (start, before) = (clock::now(), chaos.count(Op::Enter));
     held.unlock().await.expect("it was held");
     for task in tasks {
-        soon("every waiter", task).await.expect("no task fails");
+        in_time("every waiter", task).await.expect("no task fails");
     }
     let looks = chaos.count(Op::Enter) - before;
-    // Each waiter looks once when it is admitted, and every second to keep its place. A herd would
-    // look WAITERS * WAITERS / 2 = 128 times more.
+    // Each waiter polls once when it is admitted, and every second to keep its place. A herd would
+    // poll WAITERS * WAITERS / 2 = 128 times more.
     let seconds = usize::try_from(start.until(clock::now()).as_secs()).expect("a short time") + 1;
     let most = WAITERS * 2 + WAITERS * seconds;
     assert!(looks <= most, "{looks} looks for {WAITERS} admissions in less than {seconds} s");
 }
 
-/// Nothing ever wakes the waiter: it must find out by itself.
+/// The waiter gets no notice: it must poll.
 async fn a_lost_notice_costs_a_bounded_time(ctx: Ctx) {
     let (one, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, two) = ctx.chaos().await;
@@ -119,7 +119,7 @@ async fn a_lost_notice_costs_a_bounded_time(ctx: Ctx) {
     line(&one, &name, 1, 1).await;
     let start = clock::now();
     held.unlock().await.expect("it was held");
-    let got = soon("the waiter", waiter).await.expect("no task fails");
+    let got = in_time("the waiter", waiter).await.expect("no task fails");
     let took = start.until(clock::now());
     assert!(took < Duration::from_secs(8), "it took {took:?} to notice");
     got.unlock().await.expect("it was held");
@@ -140,11 +140,10 @@ async fn a_cancelled_waiter_lets_the_next_pass(ctx: Ctx) {
     }
     line(&one, &name, 1, 1).await;
     held.unlock().await.expect("it was held");
-    soon("the last", last).await.expect("no task fails").unlock().await.expect("it was held");
+    in_time("the last", last).await.expect("no task fails").unlock().await.expect("it was held");
 }
 
-/// One who wants all permits waits while a stream of others takes one each, and still gets its
-/// turn.
+/// A request for all permits is served in its turn, although a stream of others takes one each.
 async fn heavy_askers_are_not_starved(ctx: Ctx) {
     let (watcher, name) = (ctx.client().await, ctx.name("x"));
     let semaphore = Semaphore::new(&watcher, &name, 3);
@@ -158,13 +157,13 @@ async fn heavy_askers_are_not_starved(ctx: Ctx) {
         let semaphore = Semaphore::new(&ctx.client().await, &name, 3);
         tokio::spawn(async move { semaphore.acquire(1).await.expect("the store is there") })
     };
-    line(&watcher, &name, 1, 2).await; // there are two free permits, but they are spoken for
+    line(&watcher, &name, 1, 2).await; // two permits are free, but the waiter is first
     first.unlock().await.expect("it was held");
-    let heavy = soon("the heavy one", heavy).await.expect("no task fails");
+    let heavy = in_time("the heavy one", heavy).await.expect("no task fails");
     assert!(!light.is_finished());
     line(&watcher, &name, 1, 1).await;
     heavy.unlock().await.expect("it was held");
-    soon("the light one", light).await.expect("no task fails").unlock().await.expect("held");
+    in_time("the light one", light).await.expect("no task fails").unlock().await.expect("held");
 }
 
 async fn a_try_does_not_pass_those_who_wait(ctx: Ctx) {
@@ -180,9 +179,9 @@ async fn a_try_does_not_pass_those_who_wait(ctx: Ctx) {
         assert!(got.is_none(), "a reader passed a waiting writer");
     }
     reader.unlock().await.expect("it was held");
-    let writer = soon("the writer", writer).await.expect("no task fails");
+    let writer = in_time("the writer", writer).await.expect("no task fails");
     writer.unlock().await.expect("it was held");
-    until("the line is empty", || async {
+    eventually("the line is empty", || async {
         one.inspect(&name).await.expect("the store is there").capacity == 0
     })
     .await;

@@ -1,7 +1,7 @@
-//! Lost requests, lost replies, silence, and requests that come late: at each operation in turn,
-//! the lock is never granted twice, and nothing is left behind (G1, G7).
+//! Faults: with lost requests, lost replies, hanging calls and late requests at each operation in
+//! turn, the lock is never granted twice, and nothing is left behind (G1, G7).
 
-use super::kit::{How, Raw, Recipe, Terms, line, soon, ticket};
+use super::kit::{How, Raw, Recipe, Terms, in_time, line, ticket};
 use super::{Chaos, Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::store::{Enter, Standing, Ticket};
@@ -46,10 +46,10 @@ async fn silence_after_a_contended_lock(ctx: Ctx) {
     contended(ctx, Fault::HangAfter).await;
 }
 
-/// Two clients, of which one has this fault at its nth entry, and then at its nth departure.
+/// Two competing clients, one with this fault at its nth entry, and then at its nth departure.
 async fn contended(ctx: Ctx, fault: Fault) {
     let clean = ctx.client().await;
-    // The lease sets how long a silent call is waited for: a third of it.
+    // The time limit of a call is a third of the lease.
     let terms = Terms::of(ctx.lease * 3);
     for op in [Op::Enter, Op::Leave] {
         for skip in 0..3 {
@@ -62,8 +62,8 @@ async fn contended(ctx: Ctx, fault: Fault) {
             let one = tokio::spawn(async move { rounds(&client, &here, &a, terms).await });
             let clean_one = clean.clone();
             let two = tokio::spawn(async move { rounds(&clean_one, &there, &b, terms).await });
-            soon("the client with the fault", one).await.expect("no task fails");
-            soon("the other client", two).await.expect("no task fails");
+            in_time("the client with the fault", one).await.expect("no task fails");
+            in_time("the other client", two).await.expect("no task fails");
             line(&clean, &name, 0, 0).await;
         }
     }
@@ -71,11 +71,11 @@ async fn contended(ctx: Ctx, fault: Fault) {
 
 async fn rounds(client: &crate::Client, name: &str, inside: &AtomicU32, terms: Terms) {
     for _ in 0..3 {
-        let grip = Recipe::Mutex.lock_for(client, name, terms).await;
+        let held = Recipe::Mutex.lock_for(client, name, terms).await;
         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
         tokio::task::yield_now().await;
         inside.fetch_sub(1, Ordering::SeqCst);
-        match grip.unlock().await {
+        match held.unlock().await {
             Ok(()) => {}
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unknown, "{error}"),
         }
@@ -103,9 +103,9 @@ async fn a_try_with_a_lost_reply_leaves_nothing(ctx: Ctx) {
     line(&two, &name, 0, 0).await;
     chaos.heal();
     chaos.always(Op::Enter, Fault::FailAfter);
-    let result = soon("the try", Recipe::Mutex.take(&one, &name, How::Try, Terms::LONG)).await;
+    let result = in_time("the try", Recipe::Mutex.take(&one, &name, How::Try, Terms::LONG)).await;
     assert_eq!(result.err().expect("no reply").kind(), ErrorKind::Unavailable);
-    line(&two, &name, 0, 0).await; // what it got unknowingly is given back
+    line(&two, &name, 0, 0).await; // an acquisition of unknown outcome is undone
 }
 
 async fn a_dead_store_is_an_error_in_bounded_time(ctx: Ctx) {
@@ -113,11 +113,11 @@ async fn a_dead_store_is_an_error_in_bounded_time(ctx: Ctx) {
     for fault in [Fault::FailBefore, Fault::HangBefore] {
         let (chaos, client) = ctx.chaos().await;
         for op in [Op::Enter, Op::Leave] {
-            chaos.always(op, fault); // it never answers at all
+            chaos.always(op, fault); // the store never answers
         }
         for how in [How::Try, How::Forever, How::Within(Duration::from_secs(20))] {
             let take = Recipe::Mutex.take(&client, &name, how, Terms::of(ctx.lease));
-            let error = soon("the error", take).await.err().expect("the store is dead");
+            let error = in_time("the error", take).await.err().expect("the store is dead");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             assert!(error.retryable());
         }
@@ -126,7 +126,8 @@ async fn a_dead_store_is_an_error_in_bounded_time(ctx: Ctx) {
     }
 }
 
-/// A store that has answered once is waited for, also by one whose place is gone meanwhile.
+/// An outage of a store that has answered once is ridden out, also by a waiter whose place is gone
+/// meanwhile.
 async fn an_outage_is_outlasted(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
     let held = Recipe::Mutex.lock(&two, &name).await;
@@ -142,12 +143,12 @@ async fn an_outage_is_outlasted(ctx: Ctx) {
             let terms = Terms::of(ctx.lease);
             tokio::spawn(async move { Recipe::Mutex.lock_for(&one, &name, terms).await })
         };
-        // More often than a store is asked that never answered.
-        super::kit::until("it asks on", || async { chaos.count(Op::Enter) > 6 }).await;
+        // More often than with a store that never answered.
+        super::kit::eventually("it asks on", || async { chaos.count(Op::Enter) > 6 }).await;
         assert!(one.unavailable_for().is_some());
         assert!(!waiter.is_finished(), "it has given the store up");
         chaos.heal();
-        super::kit::until("it is back", || async { one.unavailable_for().is_none() }).await;
+        super::kit::eventually("it is back", || async { one.unavailable_for().is_none() }).await;
         waiter.abort();
         let _ = waiter.await;
         one.settle().await;
@@ -167,7 +168,7 @@ async fn an_outage_ends_by_the_limit_or_the_bound(ctx: Ctx) {
             chaos.always(Op::Enter, fault);
             let start = crate::clock::now();
             let take = Recipe::Mutex.take(&client, &name, how, Terms::of(ctx.lease));
-            let error = soon("the end", take).await.err().expect("the store is away");
+            let error = in_time("the end", take).await.err().expect("the store is away");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             let took = start.until(crate::clock::now());
             assert!(took >= limit, "it gave up after {took:?}");
@@ -176,7 +177,7 @@ async fn an_outage_ends_by_the_limit_or_the_bound(ctx: Ctx) {
             }
         }
     }
-    // A call that hangs is not waited for any longer. A busy machine may be late each time.
+    // A call that hangs does not prolong the wait. A busy machine may be late each time.
     for _ in 0..5 {
         if quickest < limit + Duration::from_millis(500) {
             return;
@@ -186,13 +187,13 @@ async fn an_outage_ends_by_the_limit_or_the_bound(ctx: Ctx) {
         chaos.always(Op::Enter, Fault::HangBefore);
         let start = crate::clock::now();
         let take = Recipe::Mutex.take(&client, &name, How::Within(limit), Terms::LONG);
-        assert!(soon("the end", take).await.is_err());
+        assert!(in_time("the end", take).await.is_err());
         quickest = quickest.min(start.until(crate::clock::now()));
     }
     assert!(quickest < limit + Duration::from_millis(500), "at best it took {quickest:?}");
 }
 
-/// In the queue of the process: it is not the one who asks the store, and does not wait for it.
+/// In the local queue: the limit holds for a waiter that is not the one asking the store.
 async fn behind_one_who_outlasts_an_outage_the_limit_holds(ctx: Ctx) {
     let name = ctx.name("x");
     let (chaos, client) = ctx.chaos().await;
@@ -202,14 +203,14 @@ async fn behind_one_who_outlasts_an_outage_the_limit_holds(ctx: Ctx) {
         let (client, name) = (client.clone(), name.clone());
         tokio::spawn(async move { Recipe::Mutex.lock(&client, &name).await })
     };
-    super::kit::until("the first asks", || async { chaos.count(Op::Enter) > 0 }).await;
+    super::kit::eventually("the first asks", || async { chaos.count(Op::Enter) > 0 }).await;
     let how = How::Within(Duration::from_millis(300));
     let second = Recipe::Mutex.take(&client, &name, how, Terms::LONG);
-    let second = soon("the second", second).await.expect("it has asked nobody");
+    let second = in_time("the second", second).await.expect("it has asked nobody");
     assert!(second.is_none());
     assert!(!first.is_finished());
     chaos.heal();
-    let first = soon("the first", first).await.expect("no task fails");
+    let first = in_time("the first", first).await.expect("no task fails");
     first.unlock().await.expect("it was held");
 }
 
@@ -219,13 +220,13 @@ async fn a_time_limit_holds_when_the_store_is_silent(ctx: Ctx) {
     chaos.always(Op::Enter, Fault::HangBefore);
     let start = crate::clock::now();
     let how = How::Within(Duration::from_millis(300));
-    let result = soon("the end", Recipe::Mutex.take(&client, &name, how, Terms::LONG)).await;
+    let result = in_time("the end", Recipe::Mutex.take(&client, &name, how, Terms::LONG)).await;
     assert!(result.is_err(), "it cannot know that the lock is held");
     let took = start.until(crate::clock::now());
     assert!(took < Duration::from_secs(3), "it took {took:?}");
 }
 
-/// The lock is held, the store says so, and the last of many looks is cut off by the limit.
+/// The lock is held, the store says so, and the last of many polls is cut off by the limit.
 async fn a_time_limit_is_no_failure_of_the_store(ctx: Ctx) {
     let (one, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, two) = ctx.chaos().await;
@@ -233,14 +234,14 @@ async fn a_time_limit_is_no_failure_of_the_store(ctx: Ctx) {
     chaos.calls(Op::Enter, 1, u32::MAX, Fault::HangBefore);
     let how = How::Within(Duration::from_millis(500));
     for recipe in [Recipe::Poll(Backoff::fixed(Duration::from_millis(450))), Recipe::Mutex] {
-        let result = soon("the end", recipe.take(&two, &name, how, Terms::LONG)).await;
+        let result = in_time("the end", recipe.take(&two, &name, how, Terms::LONG)).await;
         assert!(result.expect("the store is there").is_none(), "it is held");
         chaos.heal();
     }
     held.unlock().await.expect("it was held");
 }
 
-/// A request that comes after its caller has given up takes a place that nobody keeps.
+/// A request that arrives after its caller has given up takes a place that is never renewed.
 async fn a_late_entry_lapses(ctx: Ctx) {
     let name = ctx.name("x");
     let (chaos, client) = ctx.chaos().await;
@@ -259,7 +260,7 @@ async fn a_late_renewal_is_no_entry(ctx: Ctx) {
     let (chaos, one) = ctx.chaos().await;
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::of(ctx.lease)).await;
     chaos.always(Op::Enter, Fault::Late);
-    soon("the loss", held.guard().lost()).await;
+    in_time("the loss", held.guard().lost()).await;
     let next = Recipe::Mutex.lock(&two, &name).await;
     assert!(chaos.deliver().await > 0, "there were renewals on the way");
     let info = line(&two, &name, 1, 0).await;
@@ -283,8 +284,7 @@ async fn a_late_departure_hits_nobody_else(ctx: Ctx) {
     next.unlock().await.expect("it was held");
 }
 
-/// Without notices a waiter looks now and then, and no more often because it is told that there are
-/// none.
+/// A waiter polls at the same interval when the watch fails as when there are no notices.
 async fn a_watch_that_fails_makes_nobody_spin(ctx: Ctx) {
     let (one, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, two) = ctx.chaos().await;
@@ -301,11 +301,11 @@ async fn a_watch_that_fails_makes_nobody_spin(ctx: Ctx) {
     let most = 5 * (usize::try_from(waited.as_secs()).expect("a short time") + 1);
     assert!(looks <= most, "it looked {looks} times in {waited:?}");
     held.unlock().await.expect("it was held");
-    let got = soon("the waiter", waiter).await.expect("no task fails");
+    let got = in_time("the waiter", waiter).await.expect("no task fails");
     got.unlock().await.expect("it was held");
 }
 
-/// Every request comes twice, in every state.
+/// Every request is sent twice, in every state.
 async fn doubled_requests_change_nothing(ctx: Ctx) {
     let raw = Raw::new(&ctx).await;
     let (a, b): (Ticket, Ticket) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));

@@ -1,4 +1,4 @@
-//! What the cases are made of: bounded waits, raw tickets, and every recipe as a mutex.
+//! Helpers for the cases: bounded waits, raw tickets, and every recipe as a mutex.
 
 use super::Ctx;
 use crate::client::{Client, LockInfo};
@@ -18,34 +18,34 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Longer than anything that is not broken takes, on a busy machine.
-pub(super) const PATIENT: Duration = Duration::from_secs(30);
+/// The time limit of a wait that must succeed, generous for a busy machine.
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Waits for what must come.
-pub(super) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match clock::within(clock::now().after(PATIENT), work).await {
+/// Runs `work`, which must end within the time limit.
+pub(super) async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match clock::within(clock::now().after(TIME_LIMIT), work).await {
         Some(output) => output,
-        None => panic!("{what}: not within {PATIENT:?}"),
+        None => panic!("{what}: not within {TIME_LIMIT:?}"),
     }
 }
 
-/// Looks again and again until it is so.
-pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
-    let limit = clock::now().after(PATIENT);
+/// Polls until the check holds, within the time limit.
+pub(super) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+    let limit = clock::now().after(TIME_LIMIT);
     while !check().await {
-        assert!(clock::now() < limit, "{what}: not within {PATIENT:?}");
+        assert!(clock::now() < limit, "{what}: not within {TIME_LIMIT:?}");
         clock::pause(Duration::from_millis(3)).await;
     }
 }
 
-/// Polls a future once, and says whether it is done.
-pub(super) async fn step<F: Future + Unpin>(future: &mut F) -> bool {
+/// Polls a future once, and returns whether it is done.
+pub(super) async fn poll_once<F: Future + Unpin>(future: &mut F) -> bool {
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_ready())).await
 }
 
-/// Waits until the line has so many holders and waiters, and says who they are.
+/// Waits until the line has this many holders and waiters, and returns them.
 pub(super) async fn line(client: &Client, name: &str, holders: usize, waiters: usize) -> LockInfo {
-    let limit = clock::now().after(PATIENT);
+    let limit = clock::now().after(TIME_LIMIT);
     loop {
         let info = client.inspect(name).await.expect("the store is there");
         if info.holders.len() == holders && info.waiters.len() == waiters {
@@ -53,13 +53,13 @@ pub(super) async fn line(client: &Client, name: &str, holders: usize, waiters: u
         }
         assert!(
             clock::now() < limit,
-            "expected {holders} holders and {waiters} waiters within {PATIENT:?}, but saw {info:?}"
+            "expected {holders} holders and {waiters} waiters in {TIME_LIMIT:?}, but saw {info:?}"
         );
         clock::pause(Duration::from_millis(3)).await;
     }
 }
 
-/// What a task that panicked said.
+/// The message of a task's panic.
 pub(super) fn panic_message(error: tokio::task::JoinError) -> String {
     match error.try_into_panic() {
         Ok(panic) => match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
@@ -71,14 +71,14 @@ pub(super) fn panic_message(error: tokio::task::JoinError) -> String {
     }
 }
 
-/// A new ticket that keeps its place for long.
+/// A new ticket with a long wait lease.
 pub(super) fn ticket(ctx: &Ctx, weight: u32, capacity: u32) -> Ticket {
     let long = Duration::from_secs(60).min(ctx.capabilities.lease_max);
     let id = TicketId(fastrand::u128(..));
     Ticket { id, weight, capacity, lease: long, wait_lease: long, token_count: 1, min_token: 0 }
 }
 
-/// A raw store and one of its lines: what the contract is about.
+/// A raw store and one of its lines, for the contract's cases.
 #[derive(Clone)]
 pub(super) struct Raw {
     pub(super) store: Arc<dyn Store>,
@@ -99,7 +99,7 @@ impl Raw {
         self.store.enter(&self.line, ticket, &Arc::from("note"), how).await
     }
 
-    /// Enters where that must be admitted.
+    /// Enters by a ticket that must be admitted.
     pub(super) async fn hold(&self, ticket: &Ticket) -> Seq {
         match self.enter(ticket, Enter::Queue).await {
             Standing::Admitted(seq) => seq,
@@ -107,7 +107,7 @@ impl Raw {
         }
     }
 
-    /// Enters where that must wait.
+    /// Enters by a ticket that must wait.
     pub(super) async fn queue(&self, ticket: &Ticket) -> Seq {
         match self.enter(ticket, Enter::Queue).await {
             Standing::Waiting { seq: Some(seq), .. } => seq,
@@ -123,14 +123,14 @@ impl Raw {
         self.store.leave(&self.line, ticket.id).await.expect("the store lets go")
     }
 
-    /// Who stands in the line, and whether admitted.
+    /// The tickets in the line, and whether each is admitted.
     pub(super) async fn seen(&self) -> Vec<(TicketId, bool)> {
         let view = self.store.snapshot(&self.line).await.expect("the store can be looked at");
         view.places.iter().map(|place| (place.id, place.admitted)).collect()
     }
 }
 
-/// Everything that can serve as a mutex.
+/// The recipes that can serve as a mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recipe {
     Mutex,
@@ -154,7 +154,7 @@ pub(super) enum How {
     Forever,
 }
 
-/// A lease, and how much of it the holder keeps back.
+/// A lease and its margin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) lease: Duration,
@@ -162,8 +162,8 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// For a lock that is to be kept by renewals: twice the lease, nearly all of it usable, so that
-    /// a store which hesitates on a busy machine is no loss.
+    /// The terms of a lock that is kept by renewals: twice the lease, nearly all of it usable, so
+    /// that a slow store on a busy machine causes no loss.
     pub(super) fn kept(lease: Duration) -> Self {
         Terms { lease: lease * 2, margin: lease / 20 }
     }
@@ -176,8 +176,8 @@ impl Terms {
     }
 }
 
-/// What is held, whatever it is.
-pub(super) enum Grip {
+/// A held lock of any recipe.
+pub(super) enum Held {
     Plain(Guard),
     Write(WriteGuard),
     Multi(MultiGuard),
@@ -185,30 +185,30 @@ pub(super) enum Grip {
     Reentrant(ReentrantGuard),
 }
 
-impl Grip {
+impl Held {
     pub(super) fn guard(&self) -> &Guard {
         match self {
-            Grip::Plain(guard) => guard,
-            Grip::Write(guard) => guard,
-            Grip::Multi(guard) => &guard.guards()[0],
-            Grip::Leader(guard) => guard,
-            Grip::Reentrant(guard) => guard,
+            Held::Plain(guard) => guard,
+            Held::Write(guard) => guard,
+            Held::Multi(guard) => &guard.guards()[0],
+            Held::Leader(guard) => guard,
+            Held::Reentrant(guard) => guard,
         }
     }
 
     pub(super) async fn unlock(self) -> Result<()> {
         match self {
-            Grip::Plain(guard) => guard.unlock().await,
-            Grip::Write(guard) => guard.unlock().await,
-            Grip::Multi(guard) => guard.unlock().await,
-            Grip::Leader(guard) => guard.resign().await,
-            Grip::Reentrant(guard) => guard.unlock().await,
+            Held::Plain(guard) => guard.unlock().await,
+            Held::Write(guard) => guard.unlock().await,
+            Held::Multi(guard) => guard.unlock().await,
+            Held::Leader(guard) => guard.resign().await,
+            Held::Reentrant(guard) => guard.unlock().await,
         }
     }
 }
 
 /// The three ways to wait, as the three methods of a recipe.
-macro_rules! by {
+macro_rules! acquire_by {
     ($how:expr, $wrap:path, $try:expr, $within:expr, $forever:expr) => {
         match $how {
             How::Try => $try.await?.map($wrap),
@@ -225,7 +225,7 @@ impl Recipe {
         name: &str,
         how: How,
         terms: Terms,
-    ) -> Result<Option<Grip>> {
+    ) -> Result<Option<Held>> {
         // The future of all recipes together is large.
         Box::pin(self.take_as(client, name, how, terms)).await
     }
@@ -236,7 +236,7 @@ impl Recipe {
         name: &str,
         how: How,
         terms: Terms,
-    ) -> Result<Option<Grip>> {
+    ) -> Result<Option<Held>> {
         let Terms { lease, margin } = terms;
         let mutex = Mutex::new(client, name).lease(lease).margin(margin);
         Ok(match self {
@@ -246,13 +246,19 @@ impl Recipe {
             Recipe::Handoff => lock(&mutex.handoff(8, Duration::from_secs(1)), how).await?,
             Recipe::Write => {
                 let lock = RwLock::new(client, name).lease(lease).margin(margin);
-                by!(how, Grip::Write, lock.try_write(), |t| lock.write_within(t), lock.write())
+                acquire_by!(
+                    how,
+                    Held::Write,
+                    lock.try_write(),
+                    |t| lock.write_within(t),
+                    lock.write()
+                )
             }
             Recipe::SemaphoreOfOne | Recipe::SemaphoreDrained => {
                 let n = if self == Recipe::SemaphoreOfOne { 1 } else { 5 };
                 let all = Semaphore::new(client, name, n).lease(lease).margin(margin);
                 let within = |t| all.acquire_within(n, t);
-                by!(how, Grip::Plain, all.try_acquire(n), within, all.acquire(n))
+                acquire_by!(how, Held::Plain, all.try_acquire(n), within, all.acquire(n))
             }
             Recipe::MultiOfOne | Recipe::MultiOfTwo => {
                 let mut names = vec![name.to_owned()];
@@ -260,42 +266,42 @@ impl Recipe {
                     names.push(format!("{name} second"));
                 }
                 let all = Multi::new(client, names).lease(lease).margin(margin);
-                by!(how, Grip::Multi, all.try_lock(), |t| all.lock_within(t), all.lock())
+                acquire_by!(how, Held::Multi, all.try_lock(), |t| all.lock_within(t), all.lock())
             }
             Recipe::Election => {
                 let election = Election::new(client, name).lease(lease).margin(margin);
                 let within = |t| election.campaign_within("me", t);
                 // There is no try, but there are short campaigns.
                 let once = election.campaign_within("me", Duration::from_secs(1));
-                by!(how, Grip::Leader, once, within, election.campaign("me"))
+                acquire_by!(how, Held::Leader, once, within, election.campaign("me"))
             }
             Recipe::Reentrant => {
                 let lock = ReentrantMutex::new(client, name).lease(lease).margin(margin);
                 let me = Owner::new();
                 let within = |t| lock.lock_within(&me, t);
-                by!(how, Grip::Reentrant, lock.try_lock(&me), within, lock.lock(&me))
+                acquire_by!(how, Held::Reentrant, lock.try_lock(&me), within, lock.lock(&me))
             }
         })
     }
 
-    /// Takes it for a long time, however long that takes.
-    pub(super) async fn lock(self, client: &Client, name: &str) -> Grip {
+    /// Acquires it with a long lease, waiting as long as it takes.
+    pub(super) async fn lock(self, client: &Client, name: &str) -> Held {
         self.lock_for(client, name, Terms::LONG).await
     }
 
-    pub(super) async fn lock_for(self, client: &Client, name: &str, terms: Terms) -> Grip {
-        let grip = soon("lock", self.take(client, name, How::Forever, terms)).await;
-        grip.expect("the store is there").expect("waiting for ever ends with the lock")
+    pub(super) async fn lock_for(self, client: &Client, name: &str, terms: Terms) -> Held {
+        let held = in_time("lock", self.take(client, name, How::Forever, terms)).await;
+        held.expect("the store is there").expect("waiting for ever ends with the lock")
     }
 
-    /// Takes it if it is free.
-    pub(super) async fn try_lock(self, client: &Client, name: &str) -> Option<Grip> {
-        let grip = soon("try", self.take(client, name, How::Try, Terms::LONG)).await;
-        grip.expect("the store is there")
+    /// Acquires it if it is free.
+    pub(super) async fn try_lock(self, client: &Client, name: &str) -> Option<Held> {
+        let held = in_time("try", self.take(client, name, How::Try, Terms::LONG)).await;
+        held.expect("the store is there")
     }
 }
 
-async fn lock(mutex: &Mutex, how: How) -> Result<Option<Grip>> {
+async fn lock(mutex: &Mutex, how: How) -> Result<Option<Held>> {
     let within = |time| mutex.lock_within(time);
-    Ok(by!(how, Grip::Plain, mutex.try_lock(), within, mutex.lock()))
+    Ok(acquire_by!(how, Held::Plain, mutex.try_lock(), within, mutex.lock()))
 }

@@ -1,6 +1,6 @@
-//! How long a lock lasts: renewal (G14), fixed leases, extension, limits (G16).
+//! Leases: renewal (G14), fixed leases, extension, limits (G16).
 
-use super::kit::{How, Recipe, Terms, line, soon, until};
+use super::kit::{How, Recipe, Terms, eventually, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use crate::clock;
 use crate::error::ErrorKind;
@@ -23,7 +23,7 @@ group! { "leases":
     the_deadline_is_before_the_stores,
 }
 
-/// The program's executor is busy for longer than the lease: the lock is kept all the same.
+/// The lock is kept although the program's executor is blocked for longer than the lease.
 async fn renewal_survives_a_blocked_program(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
     let own = ctx.clone();
@@ -33,7 +33,7 @@ async fn renewal_survives_a_blocked_program(ctx: Ctx) {
             let client = own.client().await;
             let terms = Terms::kept(own.lease);
             let guard = Recipe::Mutex.lock_for(&client, &own.name("x"), terms).await;
-            std::thread::sleep(terms.lease * 3 / 2); // this is the blockage
+            std::thread::sleep(terms.lease * 3 / 2); // blocks the executor
             assert!(guard.guard().is_valid(), "it was lost while the program was busy");
             guard.unlock().await.expect("it was held to the end");
         });
@@ -41,8 +41,8 @@ async fn renewal_survives_a_blocked_program(ctx: Ctx) {
     line(&two, &name, 1, 0).await;
     while !blocked.is_finished() {
         if let Some(got) = Recipe::Mutex.try_lock(&two, &name).await {
-            // It may have ended between the two looks, and nothing else is right.
-            until("the blocked program ends", || async { blocked.is_finished() }).await;
+            // The lease may have ended between the two calls; no other outcome is right.
+            eventually("the blocked program ends", || async { blocked.is_finished() }).await;
             drop(got);
         }
         clock::pause(Duration::from_millis(20)).await;
@@ -52,15 +52,15 @@ async fn renewal_survives_a_blocked_program(ctx: Ctx) {
 
 async fn many_locks_are_renewed(ctx: Ctx) {
     let client = ctx.client().await;
-    let mut grips = Vec::new();
+    let mut locks = Vec::new();
     for turn in 0..20 {
         let name = ctx.name(&format!("lock {turn}"));
-        grips.push(Recipe::Mutex.lock_for(&client, &name, Terms::kept(ctx.lease)).await);
+        locks.push(Recipe::Mutex.lock_for(&client, &name, Terms::kept(ctx.lease)).await);
     }
     clock::pause(ctx.lease * 3).await;
-    for grip in grips {
-        assert!(grip.guard().is_valid(), "it was lost: {:?}", grip.guard());
-        grip.unlock().await.expect("it was held to the end");
+    for lock in locks {
+        assert!(lock.guard().is_valid(), "it was lost: {:?}", lock.guard());
+        lock.unlock().await.expect("it was held to the end");
     }
 }
 
@@ -72,7 +72,7 @@ async fn one_failed_renewal_is_no_loss(ctx: Ctx) {
         let held = Recipe::Mutex.lock_for(&client, &name, terms).await;
         chaos.calls(Op::Enter, 0, 1, fault);
         let calls = chaos.count(Op::Enter);
-        until("further renewals", || async { chaos.count(Op::Enter) >= calls + 4 }).await;
+        eventually("further renewals", || async { chaos.count(Op::Enter) >= calls + 4 }).await;
         assert!(held.guard().is_valid(), "{fault:?} of one renewal lost the lock");
         held.unlock().await.expect("it was held");
     }
@@ -87,7 +87,7 @@ async fn a_fixed_lease_ends(ctx: Ctx) {
     assert!(!guard.is_valid(), "two hold it");
     assert!(start.until(clock::now()) >= ctx.lease, "it ended early");
     assert_eq!(guard.time_to_stop(), Duration::ZERO, "the rival came too early");
-    soon("the loss", guard.lost()).await;
+    in_time("the loss", guard.lost()).await;
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(guard.unlock().await.expect_err("it ended").kind(), ErrorKind::Lost);
     next.unlock().await.expect("it was held");
@@ -100,11 +100,11 @@ async fn a_hint_does_not_renew_a_fixed_lease(ctx: Ctx) {
     let (calls, end) = (chaos.count(Op::Enter), clock::now().after(guard.remaining()));
     clock::pause(ctx.lease / 2).await;
     chaos.hint(guard.ticket());
-    until("the hint is looked into", || async { chaos.count(Op::Enter) > calls }).await;
-    clock::pause(ctx.lease / 10).await; // for the answer
+    eventually("the hint is looked into", || async { chaos.count(Op::Enter) > calls }).await;
+    clock::pause(ctx.lease / 10).await; // for the reply
     let over = end.until(clock::now().after(guard.remaining()));
     assert!(over < ctx.lease / 4, "it is to go on for {over:?} after its end");
-    soon("the loss", guard.lost()).await;
+    in_time("the loss", guard.lost()).await;
     assert_eq!(chaos.count(Op::Enter), calls + 1, "it was renewed");
     line(&one, &name, 0, 0).await;
 }
@@ -168,7 +168,7 @@ async fn a_lost_lock_cannot_be_extended(ctx: Ctx) {
     line(&one, &name, 0, 0).await;
 }
 
-/// The store still has the lock when it is asked, but its holder has been told that it is lost.
+/// The store still has the lock when it is asked, but its holder has been told of the loss.
 async fn an_extension_that_comes_too_late_is_none(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, one) = ctx.chaos().await;
@@ -176,7 +176,7 @@ async fn an_extension_that_comes_too_late_is_none(ctx: Ctx) {
     let lock = Mutex::new(&one, &name).fixed_lease(lease).margin(ctx.lease);
     let guard = lock.lock().await.expect("the store is there");
     chaos.always(Op::Enter, Fault::Delay(guard.remaining() + ctx.lease / 4));
-    let error = soon("the answer", guard.extend(lease * 5)).await.expect_err("it is too late");
+    let error = in_time("the answer", guard.extend(lease * 5)).await.expect_err("it is too late");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     assert!(!guard.is_valid(), "it came back to life");
     let start = clock::now();
@@ -195,9 +195,9 @@ async fn leases_outside_the_limits_are_refused(ctx: Ctx) {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{lease:?}: {error}");
     }
     for lease in [least, most] {
-        // The shortest is so short that it may be over by the time that it is there.
+        // The shortest lease may be over before the reply arrives.
         let lock = Mutex::new(&client, &name).lease(lease);
-        drop(soon("the lock", lock.lock()).await.expect("within the limits"));
+        drop(in_time("the lock", lock.lock()).await.expect("within the limits"));
     }
     line(&client, &name, 0, 0).await;
 }
@@ -213,16 +213,16 @@ async fn margins_that_eat_the_lease_are_refused(ctx: Ctx) {
     line(&client, &name, 0, 0).await;
 }
 
-/// What the holder is sure of ends before the store lets anybody else in, by the margin at least.
+/// The holder's deadline is before the end of the lease in the store, by the margin at least.
 async fn the_deadline_is_before_the_stores(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let margin = ctx.lease;
     let lock = Mutex::new(&client, &name).lease(ctx.lease * 5).margin(margin);
     let guard = lock.lock().await.expect("the store is there");
     for _ in 0..20 {
-        let remaining = guard.remaining(); // looked at first, so that time is on no side
+        let remaining = guard.remaining(); // read first, so that the comparison is on the safe side
         let stored = line(&client, &name, 1, 0).await.holders[0].expires_in;
-        // The look itself takes time, by which the store's figure is the lower one.
+        // The request itself takes time, by which the store's figure is lower.
         let shown = stored + Duration::from_millis(500);
         assert!(remaining + margin < shown, "{remaining:?} here, {stored:?} in the store");
         clock::pause(ctx.lease / 20).await;

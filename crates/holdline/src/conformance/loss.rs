@@ -1,10 +1,11 @@
-//! What a holder learns when the lock is no longer its own, and what happens to its work (G4, G8).
+//! Losses: when and how a holder learns of one, and what happens to its work (G4, G8).
 
-use super::kit::{Recipe, Terms, line, soon};
+use super::kit::{Recipe, Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use crate::clock;
 use crate::error::ErrorKind;
-use crate::guard::{Guard, OnLoss};
+use crate::guard::Guard;
+use crate::options::OnLoss;
 use crate::recipes::Mutex;
 use std::future::pending;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ async fn protect_returns_what_the_work_does(ctx: Ctx) {
     }
 }
 
-/// Tells that it was dropped.
+/// A flag that is set when it is dropped.
 struct OnDrop(Arc<AtomicBool>);
 
 impl Drop for OnDrop {
@@ -66,7 +67,7 @@ async fn protect_stops_the_work(ctx: Ctx) {
         pending::<()>().await;
         drop(bomb);
     });
-    let error = soon("the loss", work).await.expect_err("it is lost");
+    let error = in_time("the loss", work).await.expect_err("it is lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     assert!(error.is_lost() && !error.retryable());
     assert!(stopped.load(Ordering::SeqCst), "the work was not dropped");
@@ -75,14 +76,14 @@ async fn protect_stops_the_work(ctx: Ctx) {
 
 async fn protect_refuses_to_begin_after_a_loss(ctx: Ctx) {
     let guard = doomed(&ctx, OnLoss::Stop).await;
-    soon("the loss", guard.lost()).await;
+    in_time("the loss", guard.lost()).await;
     let began = AtomicBool::new(false);
     let result = guard.protect(async { began.store(true, Ordering::SeqCst) }).await;
     assert_eq!(result.expect_err("it is lost").kind(), ErrorKind::Lost);
     assert!(!began.load(Ordering::SeqCst));
 }
 
-/// The work blocks its thread until past the deadline, and so ends in one step.
+/// The work blocks its thread until past the deadline, and so ends in one poll.
 async fn protect_does_not_trust_work_that_ended_too_late(ctx: Ctx) {
     let guard = doomed(&ctx, OnLoss::Stop).await;
     let blocked = tokio::task::spawn_blocking(move || {
@@ -93,7 +94,7 @@ async fn protect_does_not_trust_work_that_ended_too_late(ctx: Ctx) {
             }
         }))
     });
-    let result = soon("the work", blocked).await.expect("no panic");
+    let result = in_time("the work", blocked).await.expect("no panic");
     assert_eq!(result.expect_err("others may have been inside").kind(), ErrorKind::Lost);
 }
 
@@ -103,11 +104,11 @@ async fn protect_goes_on_if_asked_to(ctx: Ctx) {
         guard.lost().await;
         "done all the same"
     });
-    assert_eq!(soon("the work", work).await.expect("it goes on"), "done all the same");
+    assert_eq!(in_time("the work", work).await.expect("it goes on"), "done all the same");
     assert!(!guard.is_valid());
 }
 
-/// With a lease so long that no renewal is due while the case lasts.
+/// With a lease so long that no renewal is due during the case.
 async fn a_hint_is_looked_into_at_once(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, one) = ctx.chaos().await;
@@ -116,7 +117,7 @@ async fn a_hint_is_looked_into_at_once(ctx: Ctx) {
     let line = crate::Name::new(&name).expect("a good name");
     two.store().leave(&line, guard.ticket()).await.expect("the store is there");
     chaos.hint(guard.ticket());
-    soon("the loss", guard.lost()).await;
+    in_time("the loss", guard.lost()).await;
     let error = guard.unlock().await.expect_err("it was lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
 }
@@ -136,13 +137,13 @@ async fn a_false_hint_changes_nothing(ctx: Ctx) {
     chaos.hint(crate::store::TicketId(0));
 }
 
-/// The store answers again after the deadline: the holder has been told, and that stands.
+/// The store answers again after the deadline: the loss stands.
 async fn once_lost_always_lost(ctx: Ctx) {
     let name = ctx.name("x");
     let (chaos, one) = ctx.chaos().await;
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::of(ctx.lease)).await;
     chaos.always(Op::Enter, Fault::FailBefore);
-    soon("the loss", held.guard().lost()).await;
+    in_time("the loss", held.guard().lost()).await;
     chaos.heal();
     let end = clock::now().after(ctx.lease);
     while clock::now() < end {
@@ -173,7 +174,7 @@ async fn an_unconfirmed_unlock_goes_on(ctx: Ctx) {
         let (chaos, one) = ctx.chaos().await;
         let held = Recipe::Mutex.lock_for(&one, &name, Terms::of(ctx.lease)).await;
         chaos.calls(Op::Leave, 0, 1, fault);
-        let error = soon("the answer", held.unlock()).await.expect_err("it is not known");
+        let error = in_time("the answer", held.unlock()).await.expect_err("it is not known");
         assert_eq!(error.kind(), ErrorKind::Unknown, "{fault:?}: {error}");
         line(&one, &name, 0, 0).await;
         let next = Recipe::Mutex.lock(&one, &name).await;
@@ -187,7 +188,7 @@ async fn a_silent_store_does_not_hold_unlock_up(ctx: Ctx) {
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::of(ctx.lease)).await;
     chaos.always(Op::Leave, Fault::HangBefore);
     chaos.always(Op::Enter, Fault::HangBefore);
-    let error = soon("the answer", held.unlock()).await.expect_err("it is not known");
+    let error = in_time("the answer", held.unlock()).await.expect_err("it is not known");
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
     chaos.heal();
     let two = ctx.client().await;
@@ -199,7 +200,7 @@ async fn settle_waits_for_what_was_dropped(ctx: Ctx) {
     let (chaos, one) = ctx.chaos().await;
     chaos.always(Op::Leave, Fault::Delay(ctx.lease / 5));
     drop(Recipe::Mutex.lock(&one, &name).await);
-    soon("all that was dropped", one.settle()).await;
+    in_time("all that was dropped", one.settle()).await;
     let info = one.inspect(&name).await.expect("the store is there");
     assert_eq!(info.holders, [], "it is still there");
 }

@@ -1,7 +1,7 @@
-//! The suite that every store passes: one list of cases, run against real servers, chosen by what
-//! the store [promises](crate::store::Capabilities).
+//! The conformance suite that every store passes: one list of cases, run against real servers,
+//! chosen by the store's [capabilities](crate::store::Capabilities).
 //!
-//! A store's author says how to get clients of one shared space ([`Subject`]) and calls [`run`]:
+//! A store's author supplies clients of one shared space ([`Subject`]) and calls [`run`]:
 //!
 //! ```
 //! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
@@ -13,13 +13,13 @@
 //! # });
 //! ```
 //!
-//! A case that the promises exclude is reported as not promised, and never as passed. Every recipe
-//! that can serve as a mutex also runs the whole mutex suite. Cases with other processes run if the
-//! subject has a URL that they can open; the binary that runs them must call [`taker`] first thing
-//! in its `main`, because it is started again as those processes.
+//! A case that needs a capability which the store lacks is reported as not promised, and never as
+//! passed. Every recipe that can serve as a mutex also runs the whole mutex suite. Cases with other
+//! processes run if the subject has a URL that they can open; the binary that runs them must call
+//! [`taker`] first thing in its `main`, because it is started again as those processes.
 //!
-//! Cases wait for things to happen, and not for time to pass, wherever time is not what they are
-//! about. Where it is, only a lower bound is exact.
+//! Cases wait for events, and not for time to pass, unless they are about time. Then only a lower
+//! bound is exact.
 
 mod admin;
 mod chaos;
@@ -56,29 +56,29 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the suite gets its clients.
+/// The store under test: where the suite gets its clients.
 pub trait Subject: Send + Sync + 'static {
-    /// What to call the store in reports.
+    /// The store's name in reports.
     fn name(&self) -> String;
 
-    /// A fresh client, as another process would have: with connections and a local queue of its
-    /// own, on the same space as all other clients of this subject.
+    /// A new client, as another process would have: with connections and a local queue of its own,
+    /// on the same space as all other clients of this subject.
     fn client(&self) -> Async<'_, Client>;
 
     /// A URL by which another process opens the same space, if it can.
     fn url(&self) -> Option<String>;
 
-    /// A short lease for the cases that let one run out. A second, unless the store needs more.
+    /// A short lease for the cases that let one expire. A second, unless the store needs more.
     fn lease(&self) -> Duration;
 
-    /// How much longer an operation may take for each place in the line. Nothing, unless the store
-    /// can only list a whole line.
+    /// How much longer an operation may take for each place in the line. Zero, unless the store can
+    /// only list a whole line.
     fn each_place(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Whether a lock can have this name. All good names can, unless a layout that is shared with
-    /// others has no way to write some of them; those must be refused then.
+    /// Whether a lock can have this name. All valid names can, unless a layout shared with other
+    /// programs cannot represent some; the store must refuse those.
     fn takes(&self, _name: &str) -> bool {
         true
     }
@@ -127,7 +127,7 @@ impl Subject for At {
     }
 
     fn each_place(&self) -> Duration {
-        // ZooKeeper lists; a request for each would take ten times as long.
+        // ZooKeeper lists; a request for each place would take ten times as long.
         let lists = ["zk:", "zookeeper:"].iter().any(|scheme| self.url.starts_with(scheme));
         if lists { Duration::from_micros(10) } else { Duration::ZERO }
     }
@@ -137,7 +137,7 @@ impl Subject for At {
     }
 }
 
-/// What a case needs of a store to mean anything.
+/// A capability that a case needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {
@@ -187,7 +187,7 @@ impl fmt::Display for Need {
 
 type Body = Arc<dyn Fn(Ctx) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// One thing that a store, or the library over it, must do.
+/// A case: one thing that a store, or the library over it, must do.
 #[derive(Clone)]
 pub struct Case {
     name: String,
@@ -195,7 +195,7 @@ pub struct Case {
     body: Body,
 }
 
-/// So long, and a case is taken to hang.
+/// The time after which a case is reported as hanging.
 const LIMIT: Duration = Duration::from_secs(120);
 
 impl Case {
@@ -207,21 +207,21 @@ impl Case {
         Case { name: name.to_owned(), needs: needs.to_vec(), body }
     }
 
-    /// Its name, as `group::what_is_so`.
+    /// The case's name, as `group::what_is_so`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it needs the store to promise.
+    /// The capabilities that it needs.
     pub fn needs(&self) -> &[Need] {
         &self.needs
     }
 
-    /// Runs it, on the runtime that this is called from. Panics inside are caught and reported.
+    /// Runs the case on the current runtime. Panics inside are caught and reported.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future lets the case run on, unseen.
+    /// Dropping the future leaves the case running.
     pub async fn run(&self, subject: Arc<dyn Subject>) -> Outcome {
         let start = clock::now();
         let verdict = match Ctx::new(subject, &self.name).await {
@@ -258,21 +258,21 @@ impl fmt::Debug for Case {
 /// How a case ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should.
+    /// It passed.
     Passed,
-    /// Otherwise, and how.
+    /// It failed, with this message.
     Failed(String),
-    /// It was not run: the store does not promise this.
+    /// It was not run, because the store does not promise this.
     NotPromised(Need),
 }
 
-/// A case and how it ended.
+/// The outcome of a case.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
     /// The case's name.
     pub case: String,
-    /// How it ended.
+    /// The verdict.
     pub verdict: Verdict,
     /// How long it took.
     pub took: Duration,
@@ -315,14 +315,14 @@ pub fn cases() -> Vec<Case> {
     groups.into_iter().flatten().collect()
 }
 
-/// Makes the thread of this process that renews locks panic, as a defect in it would: all locks of
-/// the process are lost.
+/// Makes the renewer thread of this process panic, as a defect in it would: all locks of the
+/// process are lost.
 pub fn break_renewals() {
     crate::renewer::doom();
 }
 
-/// Runs all cases whose name contains `filter`, some at a time, and returns how they ended, in
-/// order.
+/// Runs all cases whose name contains `filter`, [`AT_ONCE`] at a time, and returns their outcomes
+/// in order.
 ///
 /// # Cancel safety
 ///
@@ -336,16 +336,16 @@ pub async fn run(subject: Arc<dyn Subject>, filter: &str) -> Vec<Outcome> {
     futures_util::stream::iter(started).buffered(AT_ONCE).collect().await
 }
 
-/// So many cases run at a time: most wait for leases, and not for the processor.
+/// The number of cases that run at a time: most wait for leases, and not for the processor.
 pub const AT_ONCE: usize = 8;
 
-/// What a case is given.
+/// The context of a case.
 #[derive(Clone)]
 pub(crate) struct Ctx {
     subject: Arc<dyn Subject>,
     capabilities: Capabilities,
     prefix: String,
-    /// A lease to let run out.
+    /// A lease that the case may let expire.
     lease: Duration,
 }
 
@@ -353,17 +353,17 @@ impl Ctx {
     async fn new(subject: Arc<dyn Subject>, case: &str) -> Result<Self> {
         let capabilities = subject.client().await?.capabilities();
         let lease = subject.lease().clamp(capabilities.lease_min, capabilities.lease_max);
-        // Runs that share a server must not meet.
+        // Random, so that runs that share a server do not collide.
         let prefix = format!("conformance {:08x} {case} ", fastrand::u32(..));
         Ok(Ctx { subject, capabilities, prefix, lease })
     }
 
-    /// A fresh client, as another process would have.
+    /// A new client, as another process would have.
     async fn client(&self) -> Client {
         self.subject.client().await.expect("the subject gives clients")
     }
 
-    /// A client behind [`Chaos`].
+    /// A client with fault injection by [`Chaos`].
     async fn chaos(&self) -> (Chaos, Client) {
         let chaos = Chaos::new(Arc::clone(self.client().await.store()));
         let client = chaos.client();

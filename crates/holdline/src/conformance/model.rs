@@ -1,5 +1,5 @@
-//! The model: random operations on the real store and on the kernel's line, step by step, must
-//! agree.
+//! The model: random operations on the real store and on the kernel's line must agree, step by
+//! step.
 
 use super::kit::{Raw, ticket};
 use super::{Ctx, group};
@@ -26,16 +26,16 @@ async fn readers_and_writers_do_as_the_kernel_does(ctx: Ctx) {
     agree(&ctx, 1 << 30, &[1, 1, 1, 1 << 30]).await;
 }
 
-/// So many operations on one line.
+/// The number of operations on one line.
 const STEPS: u32 = 400;
-/// So many tickets at a time.
+/// The number of tickets at a time.
 const TICKETS: usize = 8;
 
-/// The kernel's line, and which of its places is which of the store's.
+/// The kernel's line, with the store's place number of each ticket.
 struct Model {
     head: Head,
     deck: MemoryPlaces<()>,
-    /// By ticket: its place in the store.
+    /// The place in the store, by ticket.
     places: HashMap<TicketId, Seq>,
 }
 
@@ -52,12 +52,12 @@ impl Model {
         done
     }
 
-    /// Who stands there, front first, and whether admitted.
+    /// The tickets in the line, front first, and whether each is admitted.
     fn seen(&self) -> Vec<(TicketId, bool)> {
         self.deck.iter().map(|place| (place.id, place.seq < self.head.front)).collect()
     }
 
-    /// The same verb, with the place that the model gave.
+    /// The same entry, with the model's place number.
     fn translate(&self, id: TicketId, how: Enter) -> Enter {
         match how {
             Enter::Keep(seq) if self.places.get(&id) == Some(&seq) => {

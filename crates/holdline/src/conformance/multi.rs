@@ -1,6 +1,6 @@
 //! Several locks as one.
 
-use super::kit::{line, soon};
+use super::kit::{in_time, line};
 use super::{Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::recipes::{Multi, Mutex};
@@ -27,10 +27,10 @@ async fn all_or_none(ctx: Ctx) {
     let time = Duration::from_millis(300);
     assert!(all.lock_within(time).await.expect("the store is there").is_none());
     for name in &names[..2] {
-        line(&one, name, 0, 0).await; // what was locked on the way is given back
+        line(&one, name, 0, 0).await; // the locks acquired so far are released
     }
     held.unlock().await.expect("it was held");
-    let guard = soon("all", all.lock()).await.expect("the store is there");
+    let guard = in_time("all", all.lock()).await.expect("the store is there");
     assert_eq!(guard.guards().len(), 3);
     assert!(guard.is_valid());
     guard.unlock().await.expect("all were held");
@@ -60,7 +60,7 @@ async fn no_circle_of_waiting(ctx: Ctx) {
     let names = [ctx.name("a"), ctx.name("b"), ctx.name("c")];
     let mut tasks = Vec::new();
     for turn in 0..6_usize {
-        // Each wants two of the three, and names them in a different order.
+        // Each locks two of the three, named in a different order.
         let pair = [turn % 3, (turn + 1 + turn / 3) % 3];
         let all = Multi::new(&ctx.client().await, pair.map(|at| names[at].clone()));
         let inside = inside.clone();
@@ -79,14 +79,14 @@ async fn no_circle_of_waiting(ctx: Ctx) {
         }));
     }
     for task in tasks {
-        soon("every task", task).await.expect("no task fails");
+        in_time("every task", task).await.expect("no task fails");
     }
 }
 
 async fn a_name_twice_counts_once(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let twice = Multi::new(&client, [&name, &name]);
-    let guard = soon("it", twice.lock()).await.expect("the store is there");
+    let guard = in_time("it", twice.lock()).await.expect("the store is there");
     assert_eq!(guard.guards().len(), 1);
     guard.unlock().await.expect("it was held");
 }
@@ -109,11 +109,11 @@ async fn one_lost_is_all_lost(ctx: Ctx) {
         two.force_unlock(&names[1], victim, "a test").await.expect("works").expect("it was there");
         std::future::pending::<()>().await;
     });
-    let error = soon("the loss", never).await.expect_err("one is lost");
+    let error = in_time("the loss", never).await.expect_err("one is lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     assert!(error.to_string().contains(&names[1]), "it says which: {error}");
     assert!(!guard.is_valid());
-    soon("the loss", guard.lost()).await;
+    in_time("the loss", guard.lost()).await;
     assert!(guard.guards()[0].is_valid(), "the other one is still held");
     assert_eq!(guard.unlock().await.expect_err("one was lost").kind(), ErrorKind::Lost);
     line(&two, &names[0], 0, 0).await;
@@ -123,8 +123,8 @@ async fn an_error_half_way_leaves_nothing(ctx: Ctx) {
     let (two, names) = (ctx.client().await, [ctx.name("a"), ctx.name("b")]);
     let (chaos, one) = ctx.chaos().await;
     let one = one.outage(Duration::ZERO);
-    chaos.calls(Op::Enter, 1, 20, Fault::FailAfter); // the second, and all its repetitions
-    let error = soon("the error", Multi::new(&one, &names).lock()).await.expect_err("it fails");
+    chaos.calls(Op::Enter, 1, 20, Fault::FailAfter); // the second, and all its retries
+    let error = in_time("the error", Multi::new(&one, &names).lock()).await.expect_err("it fails");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     for name in &names {
         line(&two, name, 0, 0).await;

@@ -1,6 +1,6 @@
-//! What every mutex does, through every recipe that can serve as one (G1, G2, G4, G6, G14, G19).
+//! The mutex suite, through every recipe that can serve as a mutex (G1, G2, G4, G6, G14, G19).
 
-use super::kit::{Grip, How, Recipe, Terms, line, soon, until};
+use super::kit::{Held, How, Recipe, Terms, eventually, in_time, line};
 use super::{Case, Ctx, Fault, Need, Op};
 use crate::clock;
 use crate::error::ErrorKind;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Every recipe, what to call it, and what it needs.
+/// All recipes, with their names and needs.
 fn recipes() -> Vec<(&'static str, Recipe, &'static [Need])> {
     let exponential = Backoff::exponential(MS, MS * 20);
     vec![
@@ -90,14 +90,14 @@ async fn waits_in_time(ctx: Ctx, recipe: Recipe) {
     for client in [&one, &two] {
         let start = clock::now();
         let got =
-            soon("the time", recipe.take(client, &name, How::Within(time), Terms::LONG)).await;
+            in_time("the time", recipe.take(client, &name, How::Within(time), Terms::LONG)).await;
         assert!(got.expect("the store is there").is_none(), "it is held");
         assert!(start.until(clock::now()) >= time, "it gave up early");
     }
     line(&two, &name, 1, 0).await;
     held.unlock().await.expect("it was held");
     let long = How::Within(Duration::from_secs(30));
-    let got = soon("the lock", recipe.take(&two, &name, long, Terms::LONG)).await;
+    let got = in_time("the lock", recipe.take(&two, &name, long, Terms::LONG)).await;
     got.expect("the store is there").expect("it is free").unlock().await.expect("it was held");
 }
 
@@ -110,11 +110,13 @@ async fn waits_until_unlocked(ctx: Ctx, recipe: Recipe) {
         let name = name.clone();
         tokio::spawn(async move { recipe.lock(&two, &name).await })
     };
-    until("the waiter asks", || async { chaos.count(Op::Enter) > 1 || waits(&one, &name).await })
-        .await;
+    eventually("the waiter asks", || async {
+        chaos.count(Op::Enter) > 1 || waits(&one, &name).await
+    })
+    .await;
     assert!(!waiter.is_finished(), "it is held");
     held.unlock().await.expect("it was held");
-    let got = soon("the waiter", waiter).await.expect("it does not fail");
+    let got = in_time("the waiter", waiter).await.expect("it does not fail");
     if ctx.capabilities.fencing_tokens {
         assert!(token < got.guard().token(), "tokens rise");
     }
@@ -125,7 +127,7 @@ async fn waits(client: &crate::Client, name: &str) -> bool {
     !client.inspect(name).await.expect("the store is there").waiters.is_empty()
 }
 
-/// What is guarded: reads and writes apart, so that an overlap loses an update.
+/// The guarded resource. It is read and written separately, so that an overlap loses an update.
 #[derive(Default)]
 struct Shared {
     inside: AtomicU64,
@@ -134,10 +136,10 @@ struct Shared {
 }
 
 impl Shared {
-    async fn work(&self, grip: &Grip, fences: bool) {
+    async fn work(&self, held: &Held, fences: bool) {
         assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
         let before = self.counter.load(Ordering::SeqCst);
-        let (token, last) = (grip.guard().token(), self.token.load(Ordering::SeqCst));
+        let (token, last) = (held.guard().token(), self.token.load(Ordering::SeqCst));
         assert!(!fences || last < token, "token {token} comes after {last}");
         self.token.store(token, Ordering::SeqCst);
         tokio::task::yield_now().await;
@@ -158,9 +160,9 @@ async fn one_at_a_time(ctx: Ctx, recipe: Recipe) {
             let (client, name, shared) = (client.clone(), ctx.name("x"), Arc::clone(&shared));
             tasks.push(tokio::spawn(async move {
                 for _ in 0..ROUNDS {
-                    let grip = recipe.lock(&client, &name).await;
-                    shared.work(&grip, fences).await;
-                    grip.unlock().await.expect("it was held to the end");
+                    let held = recipe.lock(&client, &name).await;
+                    shared.work(&held, fences).await;
+                    held.unlock().await.expect("it was held to the end");
                 }
             }));
         }
@@ -215,7 +217,8 @@ async fn renewal_keeps_it(ctx: Ctx, recipe: Recipe) {
     held.unlock().await.expect("it was held to the end");
 }
 
-/// The store goes silent for the holder: it must know before anybody else gets in.
+/// The store stops answering the holder, who must know of the loss before another client is
+/// admitted.
 async fn loss_comes_before_a_rival(ctx: Ctx, recipe: Recipe) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, one) = ctx.chaos().await;
@@ -234,7 +237,7 @@ async fn loss_comes_before_a_rival(ctx: Ctx, recipe: Recipe) {
     let granted = clock::now();
     assert!(!held.guard().is_valid(), "two hold it");
     assert_eq!(held.guard().time_to_stop(), Duration::ZERO, "the rival came too early");
-    let told = soon("the holder is told", told).await.expect("no panic");
+    let told = in_time("the holder is told", told).await.expect("no panic");
     assert!(told < granted, "the holder was told {:?} after the rival came", granted.until(told));
     if ctx.capabilities.fencing_tokens {
         assert!(token < rival.guard().token(), "tokens rise");
@@ -255,7 +258,7 @@ async fn a_broken_lock_is_lost(ctx: Ctx, recipe: Recipe) {
     let token = two.force_unlock(&name, id, "a test").await.expect("the store is there");
     let token = token.expect("it was there");
     assert!(!ctx.capabilities.fencing_tokens || held.guard().token() < token);
-    soon("the holder is told", held.guard().lost()).await;
+    in_time("the holder is told", held.guard().lost()).await;
     assert!(!held.guard().is_valid());
     assert_eq!(held.guard().time_to_stop(), Duration::ZERO, "somebody else may be in");
     let error = held.unlock().await.expect_err("it was lost");

@@ -1,4 +1,4 @@
-//! Names: any that make sense, and no two that meet (G16).
+//! Names: all valid ones work, and no two collide (G16).
 
 use super::kit::{How, Recipe, Terms, line};
 use super::{Ctx, group};
@@ -67,7 +67,7 @@ const ODD: &[&str] = &[
     "\u{a0}",
 ];
 
-/// Says whether the store refuses the name, as it owes to one that it has no way to write.
+/// Whether the store refuses the name, as it must if it cannot represent it.
 async fn refused(ctx: &Ctx, client: &Client, name: &str) -> bool {
     if ctx.subject.takes(name) {
         return false;
@@ -95,7 +95,7 @@ async fn odd_names_are_names(ctx: Ctx) {
         assert_eq!((info.name.as_str(), info.holders[0].id), (&*name, held.guard().ticket()));
         held.unlock().await.expect("it was held");
     }
-    // Without anything before or after it, too; taken only if nobody else's run has it.
+    // Also without prefix and suffix; locked only if no other run holds it.
     for odd in ODD {
         if refused(&ctx, &one, odd).await {
             continue;
@@ -106,7 +106,7 @@ async fn odd_names_are_names(ctx: Ctx) {
     }
 }
 
-/// All at once: each is free although its look-alikes are held.
+/// All are held at once: similar names are different locks.
 async fn look_alikes_are_different(ctx: Ctx) {
     let (one, two) = (ctx.client().await, ctx.client().await);
     let alike = [
@@ -150,12 +150,12 @@ async fn look_alikes_are_different(ctx: Ctx) {
         if refused(&ctx, &one, &name).await {
             continue;
         }
-        let grip = Recipe::Mutex.try_lock(&one, &name).await;
-        held.push((grip.unwrap_or_else(|| panic!("{name:?} met another name")), name));
+        let lock = Recipe::Mutex.try_lock(&one, &name).await;
+        held.push((lock.unwrap_or_else(|| panic!("{name:?} met another name")), name));
     }
-    for (grip, name) in held {
-        assert_eq!(line(&two, &name, 1, 0).await.holders[0].id, grip.guard().ticket());
-        grip.unlock().await.expect("it was held");
+    for (lock, name) in held {
+        assert_eq!(line(&two, &name, 1, 0).await.holders[0].id, lock.guard().ticket());
+        lock.unlock().await.expect("it was held");
     }
 }
 
@@ -174,8 +174,8 @@ async fn the_longest_names_are_different(ctx: Ctx) {
     assert!(Recipe::Mutex.try_lock(&ctx.client().await, &b).await.is_none());
     let listed = client.list(&a[..Name::MAX - 20]).await.expect("the store is there");
     assert_eq!(listed.len(), 3, "{listed:?}");
-    for grip in held {
-        grip.unlock().await.expect("it was held");
+    for lock in held {
+        lock.unlock().await.expect("it was held");
     }
 }
 
@@ -211,8 +211,8 @@ async fn lists_are_by_prefix(ctx: Ctx) {
     assert_eq!(list("b/").await, ["b/1", "b/2"]);
     assert_eq!(list("B").await, [""; 0]);
     assert_eq!(list("none").await, [""; 0]);
-    for grip in held {
-        grip.unlock().await.expect("it was held");
+    for lock in held {
+        lock.unlock().await.expect("it was held");
     }
     assert_eq!(list("").await, [""; 0], "nobody is there any more");
 }
@@ -233,7 +233,7 @@ async fn odd_prefixes_are_just_prefixes(ctx: Ctx) {
             assert_eq!(found, [ctx.name(name)], "by {prefix:?}");
         }
     }
-    for grip in held {
-        grip.unlock().await.expect("it was held");
+    for lock in held {
+        lock.unlock().await.expect("it was held");
     }
 }

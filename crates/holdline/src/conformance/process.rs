@@ -1,7 +1,7 @@
-//! Other processes: this program, started again as a taker, and killed (G11, G12), stopped (G5), or
-//! let be (G1).
+//! Other processes: this program, started again as a taker, then killed (G11, G12), stopped (G5),
+//! or left running (G1).
 
-use super::kit::{PATIENT, Recipe, Terms, line, soon, until};
+use super::kit::{Recipe, TIME_LIMIT, Terms, eventually, in_time, line};
 use super::{Ctx, group};
 use crate::clock;
 use crate::error::Result;
@@ -28,11 +28,11 @@ const URL: &str = "HOLDLINE_CONFORMANCE_URL";
 const NAME: &str = "HOLDLINE_CONFORMANCE_NAME";
 const LEASE: &str = "HOLDLINE_CONFORMANCE_LEASE_MS";
 const FILE: &str = "HOLDLINE_CONFORMANCE_FILE";
-/// How often each process counts.
+/// The number of increments by each process.
 const ROUNDS: u64 = 25;
 
-/// Does the work of a second process, if that is what this process was started for, and says so:
-/// `main` must return then.
+/// Runs as a taker, if this process was started as one. Returns whether it was: then `main` must
+/// return.
 ///
 /// A binary that runs the suite must call it before anything else.
 pub fn taker() -> bool {
@@ -48,15 +48,15 @@ pub fn taker() -> bool {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Whoever does not listen any more does not care.
+    // The parent may have closed the pipe.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-fn told(what: &str) -> String {
+fn env_value(what: &str) -> String {
     std::env::var(what).unwrap_or_default()
 }
 
-/// Sends each line to a channel, from a thread of its own.
+/// A channel of the input's lines, read by a thread of its own.
 fn lines(input: impl std::io::Read + Send + 'static) -> UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -70,13 +70,13 @@ fn lines(input: impl std::io::Read + Send + 'static) -> UnboundedReceiver<String
     receiver
 }
 
-/// Takes the lock, and does with it what it is told to, line by line.
+/// Acquires the lock, and carries out orders about it, one per line.
 async fn hold() -> Result<()> {
     let mut orders = lines(std::io::stdin());
-    let client = crate::open(&told(URL)).await?;
+    let client = crate::open(&env_value(URL)).await?;
     let Terms { lease, margin } =
-        Terms::of(Duration::from_millis(told(LEASE).parse().unwrap_or(1000)));
-    let guard = Mutex::new(&client, told(NAME)).lease(lease).margin(margin).lock().await?;
+        Terms::of(Duration::from_millis(env_value(LEASE).parse().unwrap_or(1000)));
+    let guard = Mutex::new(&client, env_value(NAME)).lease(lease).margin(margin).lock().await?;
     say(&format!("held {}", guard.token()));
     while let Some(order) = orders.recv().await {
         if order == "valid" {
@@ -99,10 +99,10 @@ async fn hold() -> Result<()> {
     Ok(())
 }
 
-/// Reads a number and a token from a file, and writes them back one higher, under the lock.
+/// Increments a number in a file and stores the token with it, under the lock.
 async fn count() -> Result<()> {
-    let client = crate::open(&told(URL)).await?;
-    let (lock, file) = (Mutex::new(&client, told(NAME)), told(FILE));
+    let client = crate::open(&env_value(URL)).await?;
+    let (lock, file) = (Mutex::new(&client, env_value(NAME)), env_value(FILE));
     for _ in 0..ROUNDS {
         let guard = lock.lock().await?;
         let (number, token) = read(Path::new(&file));
@@ -125,7 +125,7 @@ fn read(file: &Path) -> (u64, u64) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// The other process, as this one sees it. Dropping it kills it.
+/// A handle of the other process. Dropping it kills the process.
 struct Taker {
     child: Child,
     orders: ChildStdin,
@@ -152,7 +152,7 @@ impl Taker {
     }
 
     async fn answer(&mut self) -> String {
-        let answer = soon("the other process answers", self.answers.recv()).await;
+        let answer = in_time("the other process answers", self.answers.recv()).await;
         answer.expect("the other process lives; it calls conformance::taker() first in main")
     }
 
@@ -186,9 +186,9 @@ async fn holder(ctx: &Ctx, lease: Duration) -> (Taker, u64) {
     (taker, token.unwrap_or_else(|| panic!("it said {answer:?}")))
 }
 
-/// The longest lease that the store takes, within reason: so long that no case waits for its end.
+/// A lease so long that no case waits for its end.
 fn long(ctx: &Ctx) -> Duration {
-    (PATIENT * 20).min(ctx.capabilities.lease_max)
+    (TIME_LIMIT * 20).min(ctx.capabilities.lease_max)
 }
 
 async fn another_process_holds_it(ctx: Ctx) {
@@ -207,7 +207,7 @@ async fn another_process_holds_it(ctx: Ctx) {
     held.unlock().await.expect("it was held");
 }
 
-/// A release in one process wakes the waiter in another, who would look by itself only much later.
+/// A release in one process wakes a waiter in another before its next poll.
 async fn another_process_is_woken(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let mut fastest = Duration::MAX;
@@ -224,12 +224,12 @@ async fn another_process_is_woken(ctx: Ctx) {
         };
         line(&client, &name, 1, usize::from(ctx.capabilities.fair_queue)).await;
         if !ctx.capabilities.fair_queue {
-            // Nobody sees who waits. By itself it would look only in a second.
+            // The waiter cannot be seen from here. Its next poll is a second away.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         let start = clock::now();
         taker.order("unlock");
-        let got = soon("the waiter", waiter).await.expect("no task fails");
+        let got = in_time("the waiter", waiter).await.expect("no task fails");
         fastest = fastest.min(start.until(got));
     }
     assert!(fastest < Duration::from_millis(400), "at best it was woken after {fastest:?}");
@@ -247,21 +247,21 @@ async fn a_killed_holder_frees_it_after_its_lease(ctx: Ctx) {
 async fn a_killed_holder_frees_it_at_once(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let (mut taker, token) = holder(&ctx, long(&ctx)).await;
-    // Once for somebody who waits already,
+    // Once for a waiter that waits already,
     let waiter = {
         let (client, name) = (client.clone(), name.clone());
         tokio::spawn(async move { Recipe::Mutex.lock(&client, &name).await })
     };
     line(&client, &name, 1, usize::from(ctx.capabilities.fair_queue)).await;
     taker.kill();
-    let held = soon("the waiter", waiter).await.expect("no task fails");
+    let held = in_time("the waiter", waiter).await.expect("no task fails");
     assert!(!ctx.capabilities.fencing_tokens || token < held.guard().token());
     held.unlock().await.expect("it was held");
-    // and once for somebody who comes later.
+    // and once for one that arrives later.
     let (mut taker, _) = holder(&ctx, long(&ctx)).await;
     taker.kill();
     let free = || async { Recipe::Mutex.try_lock(&client, &name).await.is_some() };
-    until("the lock is free", free).await;
+    eventually("the lock is free", free).await;
 }
 
 async fn a_killed_waiter_blocks_nobody(ctx: Ctx) {
@@ -275,7 +275,7 @@ async fn a_killed_waiter_blocks_nobody(ctx: Ctx) {
         tokio::spawn(async move { Recipe::Mutex.lock(&client, &name).await })
     };
     held.unlock().await.expect("it was held");
-    let next = soon("the next", next).await.expect("no task fails");
+    let next = in_time("the next", next).await.expect("no task fails");
     next.unlock().await.expect("it was held");
 }
 
@@ -283,9 +283,9 @@ async fn a_stopped_holder_knows_when_it_wakes(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let (mut taker, token) = holder(&ctx, ctx.lease).await;
     taker.signal(Signal::STOP);
-    let held = Recipe::Mutex.lock(&client, &name).await; // when the lease has run out
+    let held = Recipe::Mutex.lock(&client, &name).await; // when the lease has expired
     assert!(!ctx.capabilities.fencing_tokens || token < held.guard().token());
-    taker.order("valid"); // these are there already when it wakes
+    taker.order("valid"); // it reads these when it resumes
     taker.order("act");
     taker.signal(Signal::CONT);
     assert_eq!(taker.answer().await, "valid false");
@@ -303,7 +303,7 @@ async fn four_processes_one_counter(ctx: Ctx) {
         (0..4).map(|_| Taker::start(&ctx, "count", ctx.lease, Some(&file))).collect();
     for taker in &mut takers {
         let answer = taker.answers.recv();
-        let answer = clock::within(clock::now().after(PATIENT * 3), answer).await;
+        let answer = clock::within(clock::now().after(TIME_LIMIT * 3), answer).await;
         assert_eq!(answer.flatten().as_deref(), Some("done"));
     }
     let (number, _) = read(&file);

@@ -1,6 +1,6 @@
-//! A mutex that its owner may lock again.
+//! The reentrant mutex.
 
-use super::kit::{line, soon};
+use super::kit::{in_time, line};
 use super::{Ctx, group};
 use crate::error::ErrorKind;
 use crate::recipes::{Mutex, Owner, ReentrantMutex};
@@ -18,8 +18,8 @@ group! { "reentrant":
 async fn its_owner_locks_again(ctx: Ctx) {
     let (client, name, me) = (ctx.client().await, ctx.name("x"), Owner::new());
     let lock = ReentrantMutex::new(&client, &name);
-    let outer = soon("outer", lock.lock(&me)).await.expect("the store is there");
-    let inner = soon("inner", lock.lock(&me)).await.expect("the store is there");
+    let outer = in_time("outer", lock.lock(&me)).await.expect("the store is there");
+    let inner = in_time("inner", lock.lock(&me)).await.expect("the store is there");
     let third = lock.try_lock(&me).await.expect("the store is there").expect("it is mine");
     let fourth = lock.lock_within(&me, Duration::from_secs(5)).await;
     let fourth = fourth.expect("the store is there").expect("it is mine");
@@ -39,7 +39,7 @@ async fn others_wait(ctx: Ctx) {
         let plain = Mutex::new(client, &name).try_lock().await.expect("the store is there");
         assert!(plain.is_none(), "a plain mutex of the name got it");
     }
-    // An owner is known to its client only: anywhere else it is a stranger.
+    // An owner is known to its client only: to other clients it is another holder.
     let elsewhere = ReentrantMutex::new(&two, &name).try_lock(&me).await;
     assert!(elsewhere.expect("the store is there").is_none());
     held.unlock().await.expect("it was held");
@@ -62,7 +62,7 @@ async fn the_last_guard_releases(ctx: Ctx) {
     let guard = plain.try_lock().await.expect("the store is there").expect("it is free");
     guard.unlock().await.expect("it was held");
     drop(lock.lock(&me).await.expect("the owner can begin again"));
-    drop(soon("it is free", plain.lock()).await.expect("the store is there"));
+    drop(in_time("it is free", plain.lock()).await.expect("the store is there"));
 }
 
 async fn an_owner_that_lost_it_is_told(ctx: Ctx) {
@@ -71,12 +71,12 @@ async fn an_owner_that_lost_it_is_told(ctx: Ctx) {
     let lock = ReentrantMutex::new(&one, &name).lease(ctx.lease);
     let outer = lock.lock(&me).await.expect("the store is there");
     two.force_unlock(&name, outer.ticket(), "a test").await.expect("works").expect("held");
-    soon("the loss", outer.lost()).await;
+    in_time("the loss", outer.lost()).await;
     let error = lock.lock(&me).await.expect_err("what it did so far may be undone");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     let error = outer.unlock().await.expect_err("it was lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    drop(soon("again", lock.lock(&me)).await.expect("the owner can begin again"));
+    drop(in_time("again", lock.lock(&me)).await.expect("the owner can begin again"));
 }
 
 async fn two_tasks_of_one_owner_share_it(ctx: Ctx) {
@@ -92,7 +92,7 @@ async fn two_tasks_of_one_owner_share_it(ctx: Ctx) {
     blocker.unlock().await.expect("it was held");
     let mut guards = Vec::new();
     for task in tasks {
-        guards.push(soon("every task", task).await.expect("no task fails"));
+        guards.push(in_time("every task", task).await.expect("no task fails"));
     }
     assert!(guards.iter().all(|guard| guard.token() == guards[0].token()));
     line(&client, &name, 1, 0).await;

@@ -1,6 +1,6 @@
-//! Many readers or one writer (G1, G9, G16).
+//! The read-write lock: many readers or one writer (G1, G9, G16).
 
-use super::kit::{Recipe, line, soon};
+use super::kit::{Recipe, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use crate::error::ErrorKind;
 use crate::recipes::{Mutex, RwLock};
@@ -20,9 +20,9 @@ async fn readers_share(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let (near, far) = (RwLock::new(&one, &name), RwLock::new(&two, &name));
     let readers = [
-        soon("one", near.read()).await.expect("the store is there"),
-        soon("two", near.read()).await.expect("the store is there"),
-        soon("three", far.read()).await.expect("the store is there"),
+        in_time("one", near.read()).await.expect("the store is there"),
+        in_time("two", near.read()).await.expect("the store is there"),
+        in_time("three", far.read()).await.expect("the store is there"),
         far.try_read().await.expect("the store is there").expect("there is no writer"),
     ];
     line(&one, &name, 4, 0).await;
@@ -55,12 +55,12 @@ async fn readers_wait_behind_a_waiting_writer(ctx: Ctx) {
     }
     line(&one, &name, 1, 4).await;
     first.unlock().await.expect("it was held");
-    let writer = soon("the writer", writer).await.expect("no task fails");
+    let writer = in_time("the writer", writer).await.expect("no task fails");
     line(&one, &name, 1, 3).await;
     writer.unlock().await.expect("it was held");
     let mut guards = Vec::new();
     for reader in readers {
-        guards.push(soon("the readers", reader).await.expect("no task fails"));
+        guards.push(in_time("the readers", reader).await.expect("no task fails"));
     }
     line(&one, &name, 3, 0).await; // all at once
 }
@@ -92,7 +92,7 @@ async fn never_a_writer_with_anybody_else(ctx: Ctx) {
         }));
     }
     for task in tasks {
-        soon("every task", task).await.expect("no task fails");
+        in_time("every task", task).await.expect("no task fails");
     }
     assert_eq!(counter.load(Ordering::SeqCst), 18);
 }
@@ -114,13 +114,13 @@ async fn a_downgrade_lets_readers_in_but_no_writer(ctx: Ctx) {
     let token = writer.token();
     let downgraded = writer.downgrade().await.map_err(|(_, error)| error).expect("it is held");
     assert_eq!(downgraded.token(), token);
-    let reader = soon("the reader", reader).await.expect("no task fails");
+    let reader = in_time("the reader", reader).await.expect("no task fails");
     line(&one, &name, 2, 1).await;
     reader.unlock().await.expect("it was held");
     assert!(downgraded.is_valid());
     assert!(!second.is_finished(), "a writer came in beside a reader");
     downgraded.unlock().await.expect("it was held");
-    let second = soon("the second writer", second).await.expect("no task fails");
+    let second = in_time("the second writer", second).await.expect("no task fails");
     second.unlock().await.expect("it was held");
 }
 

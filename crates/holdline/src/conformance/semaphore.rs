@@ -1,6 +1,6 @@
-//! A number of holders at a time (G1, G16).
+//! The semaphore: a limited number of holders (G1, G16).
 
-use super::kit::{line, soon};
+use super::kit::{in_time, line};
 use super::{Ctx, group};
 use crate::error::ErrorKind;
 use crate::recipes::{Mutex, Semaphore};
@@ -46,7 +46,7 @@ async fn permits_add_up(ctx: Ctx) {
     assert_eq!(info.holders.iter().map(|party| party.weight).sum::<u32>(), 5);
     three.unlock().await.expect("it was held");
     two_more.unlock().await.expect("it was held");
-    let all = soon("all", far.acquire(5)).await.expect("the store is there");
+    let all = in_time("all", far.acquire(5)).await.expect("the store is there");
     all.unlock().await.expect("it was held");
 }
 
@@ -70,12 +70,12 @@ async fn never_more_than_there_are(ctx: Ctx) {
         }));
     }
     for task in tasks {
-        soon("every task", task).await.expect("no task fails");
+        in_time("every task", task).await.expect("no task fails");
     }
     line(&ctx.client().await, &ctx.name("x"), 0, 0).await;
 }
 
-/// More holders than a small index or page would hold, on one line.
+/// More holders on one line than a small index or page would take.
 async fn a_crowd_holds_at_once(ctx: Ctx) {
     const CROWD: u32 = 150;
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
@@ -83,7 +83,7 @@ async fn a_crowd_holds_at_once(ctx: Ctx) {
     for turn in 0..CROWD {
         let client = if turn % 2 == 0 { &one } else { &two };
         let semaphore = Semaphore::new(client, &name, CROWD);
-        guards.push(soon("each", semaphore.acquire(1)).await.expect("the store is there"));
+        guards.push(in_time("each", semaphore.acquire(1)).await.expect("the store is there"));
     }
     let semaphore = Semaphore::new(&one, &name, CROWD);
     assert!(semaphore.try_acquire(1).await.expect("the store is there").is_none());

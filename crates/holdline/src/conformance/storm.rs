@@ -1,7 +1,7 @@
-//! A storm of acquisitions that come to nothing: what is under way stays bounded, and nothing is
-//! left when it is over (G6).
+//! A storm of cancelled acquisitions: the work under way stays bounded, and nothing is left behind
+//! (G6).
 
-use super::kit::{Recipe, Terms, soon};
+use super::kit::{Recipe, Terms, in_time};
 use super::{Chaos, Ctx, Op, group};
 use crate::client::Client;
 use crate::clock;
@@ -23,7 +23,7 @@ const TIME: Duration = Duration::from_secs(2);
 
 async fn acquisitions_that_give_up_leave_nothing(ctx: Ctx) {
     storm(ctx, None, |lock| async move {
-        // A store that is busy may say so.
+        // A busy store may return an error.
         let _ = lock.lock_within(WAIT_LEASE).await;
     })
     .await;
@@ -33,13 +33,13 @@ async fn dropped_acquisitions_leave_nothing(ctx: Ctx) {
     storm(ctx, None, dropped).await;
 }
 
-/// So slow that what is to be given up piles up.
+/// So slow that releases accumulate.
 async fn a_storm_over_a_slow_store_is_bounded(ctx: Ctx) {
     storm(ctx, Some(Duration::from_millis(100)), dropped).await;
 }
 
 async fn dropped(lock: Mutex) {
-    // A guard, if there is one, is dropped as well.
+    // A guard, if it was acquired, is dropped as well.
     let _ = clock::within(clock::now().after(WAIT_LEASE), lock.lock()).await;
 }
 
@@ -50,7 +50,7 @@ async fn storm<F: Future<Output = ()> + Send + 'static>(
 ) {
     let (chaos, client) = ctx.chaos().await;
     client.inspect(ctx.name("")).await.expect("the store is there");
-    // Half of the names are held, so that the places of those who give up are waiters'.
+    // Half of the names are held, so that the cancelled acquisitions were waiters.
     let other = ctx.client().await;
     let mut held = Vec::new();
     for number in 0..NAMES / 2 {
@@ -64,14 +64,14 @@ async fn storm<F: Future<Output = ()> + Send + 'static>(
         .map(|_| tokio::spawn(rage(ctx.clone(), client.clone(), until, acquire)))
         .collect();
     for task in tasks {
-        soon("the tasks", task).await.expect("no task fails");
+        in_time("the tasks", task).await.expect("no task fails");
     }
     bounded(&client, &chaos);
     chaos.heal();
     for held in held {
         held.unlock().await.expect("it was held");
     }
-    soon("all that was given up", client.settle()).await;
+    in_time("all that was given up", client.settle()).await;
     let left = other.list(&ctx.name("")).await.expect("the store is there");
     assert_eq!(left, [], "places are left after it was said that none are");
     for number in 0..NAMES {
@@ -96,7 +96,7 @@ async fn rage<F: Future<Output = ()>>(
     }
 }
 
-/// By what this library itself has under way.
+/// Checks the bounds of the library's own work under way.
 fn bounded(client: &Client, chaos: &Chaos) {
     let leaves = chaos.most_at_once(Op::Leave);
     assert!(leaves > 0, "nothing was given up: this was no storm");

@@ -1,6 +1,6 @@
-//! Fencing tokens rise, whatever happens (G2, G19, G20), and shut old holders out (G3).
+//! Fencing tokens: they always rise (G2, G19, G20), and exclude old holders (G3).
 
-use super::kit::{Recipe, Terms, line, soon};
+use super::kit::{Recipe, Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use crate::fence::Fence;
 use crate::recipes::Mutex;
@@ -29,7 +29,7 @@ async fn they_rise_after_the_line_was_empty(ctx: Ctx) {
         last = held.guard().token();
         held.unlock().await.expect("it was held");
     }
-    drop((one, two)); // and after everybody has gone, too
+    drop((one, two)); // also after the line was empty
     let late = Recipe::Mutex.lock(&ctx.client().await, &name).await;
     assert!(last < late.guard().token());
 }
@@ -66,7 +66,7 @@ async fn they_rise_after_force(ctx: Ctx) {
     next.unlock().await.expect("it was held");
 }
 
-/// The line is one, whatever stands in it.
+/// All recipes of one name share one line.
 async fn they_rise_across_recipes(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let mut last = 0;
@@ -103,12 +103,12 @@ async fn they_rise_along_a_handoff(ctx: Ctx) {
         }
     }
     for task in tasks {
-        soon("every task", task).await.expect("no task fails");
+        in_time("every task", task).await.expect("no task fails");
     }
     line(&ctx.client().await, &ctx.name("x"), 0, 0).await;
 }
 
-/// A client whose tasks hand a lock round must let other clients in.
+/// Local handoff in one client must let other clients in.
 async fn a_handoff_is_bounded(ctx: Ctx) {
     let (other, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, client) = ctx.chaos().await;
@@ -131,7 +131,7 @@ async fn a_handoff_is_bounded(ctx: Ctx) {
     done.store(1, Ordering::SeqCst);
     got.unlock().await.expect("it was held");
     for task in tasks {
-        soon("every task", task).await.expect("no task fails");
+        in_time("every task", task).await.expect("no task fails");
     }
     assert!(chaos.count(Op::Leave) > 0, "it was never given back");
     line(&other, &name, 0, 0).await;
@@ -163,7 +163,7 @@ async fn force_does_not_fence_those_who_wait(ctx: Ctx) {
     let id = line(&one, &name, 1, 1).await.holders[0].id;
     let token = two.force_unlock(&name, id, "a test").await.expect("works").expect("held");
     fence.check(token).expect("it is the newest");
-    let next = soon("the waiter", waiter).await.expect("no task fails");
+    let next = in_time("the waiter", waiter).await.expect("no task fails");
     fence.check(victim.guard().token()).expect_err("the victim is fenced");
     fence.check(next.guard().token()).expect("the next holder is not");
     next.unlock().await.expect("it was held");

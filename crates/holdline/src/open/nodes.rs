@@ -1,4 +1,4 @@
-//! Opening the nodes of a quorum: all at once, and as many as are there.
+//! Opening the nodes of a quorum, all at once.
 
 use super::{single, site};
 use crate::clock;
@@ -11,17 +11,17 @@ use futures_util::{FutureExt, StreamExt};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time in which a majority must be open.
-const LIMIT: Duration = Duration::from_millis(1500);
-/// The time that the others have then, for saying what is wrong with their URLs.
+/// The time limit for a majority to be open.
+const MAJORITY_LIMIT: Duration = Duration::from_millis(1500);
+/// The time that the other nodes have after that, to report errors in their URLs.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// What came of opening one node.
+/// The outcome of opening one node.
 enum Outcome {
     Opened(Arc<dyn Store>),
-    /// It is away, and says this much about it.
+    /// The node is unreachable, with this error.
     Failed(Error),
-    /// It has said nothing yet.
+    /// The node has not answered yet.
     Silent,
 }
 
@@ -30,16 +30,16 @@ pub(super) async fn open(urls: Vec<String>) -> Result<Arc<dyn Store>> {
     quorum::enough(urls.len())?;
     site::distinct(&urls)?;
     let openers: Vec<Opener> = urls.iter().map(|url| opener(url)).collect();
-    let outcomes = all(&openers).await?;
+    let outcomes = open_all(&openers).await?;
     let opened = |outcome: &Outcome| match outcome {
         Outcome::Opened(store) => Some(store.capabilities()),
         Outcome::Failed(_) | Outcome::Silent => None,
     };
     let capabilities: Vec<Capabilities> = outcomes.iter().filter_map(opened).collect();
     if capabilities.len() <= urls.len() / 2 {
-        return Err(away(&urls, &outcomes));
+        return Err(unreachable(&urls, &outcomes));
     }
-    // What is not open is taken to promise what the others do, until it is.
+    // A node that is not open yet is taken to have the others' capabilities.
     let capabilities = capabilities[0];
     let nodes = urls.iter().zip(openers).zip(outcomes);
     let nodes = nodes.map(|((url, opener), outcome)| {
@@ -63,16 +63,16 @@ fn opener(url: &str) -> Opener {
     })
 }
 
-/// Opens them all at once. Ends when all have said something; or soon after a majority is open; or
-/// when a majority has had its time. An error that no waiting mends is told at once.
-async fn all(openers: &[Opener]) -> Result<Vec<Outcome>> {
+/// Opens all nodes concurrently. Returns when all have answered, soon after a majority is open, or
+/// when the time limit has passed. An error that no retry helps is returned at once.
+async fn open_all(openers: &[Opener]) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> = openers.iter().map(|_| Outcome::Silent).collect();
     let mut opening = FuturesUnordered::new();
     let mut open = 0;
     for (at, opener) in openers.iter().enumerate() {
         let mut store = opener();
         match store.as_mut().now_or_never() {
-            // What is said before anybody is asked is about the URL.
+            // An error before any I/O is about the URL.
             Some(Err(error)) if !error.retryable() => return Err(error),
             Some(Err(error)) => outcomes[at] = Outcome::Failed(error),
             Some(Ok(store)) => {
@@ -82,14 +82,14 @@ async fn all(openers: &[Opener]) -> Result<Vec<Outcome>> {
             None => opening.push(async move { (at, store.await) }),
         }
     }
-    let mut limit = clock::now().after(LIMIT);
+    let mut limit = clock::now().after(MAJORITY_LIMIT);
     loop {
         if open > openers.len() / 2 {
             limit = limit.min(clock::now().after(GRACE));
         }
         match clock::within(limit, opening.next()).await {
             None | Some(None) => return Ok(outcomes),
-            Some(Some((_, Err(error)))) if lasting(&error) => return Err(error),
+            Some(Some((_, Err(error)))) if is_permanent(&error) => return Err(error),
             Some(Some((at, Err(error)))) => outcomes[at] = Outcome::Failed(error),
             Some(Some((at, Ok(store)))) => {
                 outcomes[at] = Outcome::Opened(store);
@@ -99,14 +99,14 @@ async fn all(openers: &[Opener]) -> Result<Vec<Outcome>> {
     }
 }
 
-/// Whether no waiting mends what a node said. That something else answers at its address is not of
-/// that kind: so does a proxy whose server is away.
-fn lasting(error: &Error) -> bool {
+/// Whether no retry helps against a node's error. An answer that is not the server's is retried: it
+/// may be a proxy's whose server is down.
+fn is_permanent(error: &Error) -> bool {
     !error.retryable() && error.kind() != ErrorKind::Invalid
 }
 
-/// The error of a quorum without a majority: it names each node that is away.
-fn away(urls: &[String], outcomes: &[Outcome]) -> Error {
+/// The error of a quorum without a majority, which names each unreachable node.
+fn unreachable(urls: &[String], outcomes: &[Outcome]) -> Error {
     let away = urls.iter().zip(outcomes).filter_map(|(url, outcome)| {
         let address = site::address(url);
         match outcome {

@@ -1,12 +1,12 @@
-//! What a node's URL names, however it is spelled: so that a quorum has no node twice.
+//! The identity of a node, however its URL is spelled, so that a quorum has no node twice.
 //!
-//! This reads URLs loosely, for comparison only: what is wrong with one is told by its store.
+//! URLs are parsed loosely, for comparison only: errors in them are reported by the store.
 
 use crate::error::Result;
 use crate::stores::quorum;
 use std::path::{Path, PathBuf};
 
-/// The URL for messages, before its store is open: without user, password and options.
+/// The URL of a node for messages: without user, password and options.
 pub(super) fn address(url: &str) -> String {
     let url = url.split('?').next().unwrap_or_default();
     let shown = match url.split_once("://") {
@@ -27,12 +27,12 @@ pub(super) fn distinct(urls: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Where a store keeps its locks.
+/// The identity of a store.
 #[derive(Debug, PartialEq, Eq)]
 struct Site {
-    /// The servers or the file. Any one of them is enough to be the same.
+    /// The servers or the file. One in common makes two stores the same.
     places: Vec<String>,
-    /// Which part of them: the database, the prefix and the like.
+    /// The database, the prefix and the like.
     part: String,
 }
 
@@ -45,7 +45,7 @@ impl Site {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         match scheme {
-            // Without a name, each is another one.
+            // Each store without a name is a new one.
             "memory" => {
                 let places = Some(rest.to_owned()).filter(|name| !name.is_empty());
                 Site { places: places.into_iter().collect(), part: scheme.to_owned() }
@@ -69,7 +69,7 @@ fn server(scheme: &str, rest: &str, query: &str) -> Site {
     };
     let (base, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
     if !base.starts_with("redis") {
-        // TLS or not, and by a short name or not, it is the same.
+        // The same store with and without TLS, and by each of its scheme names.
         let base = if base.starts_with('e') { "etcd" } else { "zookeeper" };
         let port = if base == "etcd" { 2379 } else { 2181 };
         let places = hosts.split(',').map(|text| host(text, port)).collect();
@@ -94,7 +94,7 @@ fn server(scheme: &str, rest: &str, query: &str) -> Site {
     Site { places, part: format!("redis {kind} {service:?} {db} {prefix:?}") }
 }
 
-/// A host and its port. This machine goes by several names.
+/// A host and its port, with one name for this machine.
 fn host(text: &str, port: u16) -> String {
     let (host, given) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         Some((host, after)) => (host, after.strip_prefix(':')),
@@ -111,7 +111,7 @@ fn host(text: &str, port: u16) -> String {
     }
 }
 
-/// A file, by whichever path.
+/// A file's canonical path.
 fn file(path: &Path) -> String {
     #[cfg(unix)]
     if let Ok(known) = std::fs::metadata(path) {
@@ -127,7 +127,7 @@ fn file(path: &Path) -> String {
     whole.display().to_string()
 }
 
-/// Undoes percent-encoding, where it is one.
+/// Decodes percent-encoding; leaves invalid sequences as they are.
 fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

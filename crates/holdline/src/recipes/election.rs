@@ -1,4 +1,4 @@
-//! Leader election: a mutex whose holder says something.
+//! Leader election: a mutex whose holder publishes a value.
 
 use super::{acquire, expect_acquired};
 use crate::client::{Client, Participant};
@@ -6,13 +6,12 @@ use crate::clock;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::names::Name;
-use crate::options::{Options, Wait, option_methods};
+use crate::options::{Options, Wait, kept, option_methods};
 use crate::owner_info::OwnerInfo;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// An election: one of the candidates leads at a time, and the others, and everybody who cares,
-/// can see who it is and what it says.
+/// An election: one candidate leads at a time, and every client can see the leader and its value.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -33,7 +32,7 @@ pub struct Election {
     options: Options,
 }
 
-/// Being the leader: a [`Guard`] with a value that others see.
+/// The leadership, while held: a [`Guard`] with a published value.
 #[derive(Debug)]
 #[must_use = "dropping the leadership at once resigns at once"]
 pub struct Leader {
@@ -41,31 +40,31 @@ pub struct Leader {
     label: Option<String>,
 }
 
-/// Who leads, as others see it.
+/// The current leader, as other clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leadership {
-    /// What the leader says.
+    /// The value that the leader published.
     pub value: String,
-    /// Its fencing token: a higher one is a later leader.
+    /// The leader's fencing token: a higher one is a later leader.
     pub token: u64,
     /// The leader itself.
     pub participant: Participant,
 }
 
-/// Follows an election. Made by [`Election::observe`].
+/// A follower of an election's changes. Made by [`Election::observe`].
 #[derive(Debug)]
 pub struct Observer {
     election: Election,
     every: Duration,
-    looked: bool,
+    polled: bool,
     last: Option<(u64, String)>,
 }
 
-/// How often an observer looks at a store that does not answer, at most.
-const OUTAGE_LOOK: Duration = Duration::from_secs(1);
-/// How often an observer looks, unless told otherwise.
-const LOOK: Duration = Duration::from_millis(500);
+/// The shortest poll interval during an outage of the store.
+const OUTAGE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The default poll interval of an observer.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Election {
     /// The election of this name.
@@ -76,16 +75,16 @@ impl Election {
 
     option_methods!();
 
-    /// Stands for election, and waits until elected. Errors as [`Mutex::lock`](crate::Mutex::lock).
+    /// Campaigns, and waits until elected. Errors as [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the candidature, in the background.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leader> {
-        self.stand(value.into(), Wait::Forever).await.map(expect_acquired)
+        self.campaign_as(value.into(), Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Stands for election for up to `time`. `None` if not elected by then.
+    /// Campaigns for up to `time`. `None` if not elected by then.
     ///
     /// # Cancel safety
     ///
@@ -95,10 +94,10 @@ impl Election {
         value: impl Into<String>,
         time: Duration,
     ) -> Result<Option<Leader>> {
-        self.stand(value.into(), Wait::Within(time)).await
+        self.campaign_as(value.into(), Wait::Within(time)).await
     }
 
-    /// Who leads now, if anybody does.
+    /// The current leader, if there is one.
     ///
     /// # Cancel safety
     ///
@@ -112,12 +111,12 @@ impl Election {
         }))
     }
 
-    /// Follows who leads, looking every half second.
+    /// An observer of the election. It polls every half second.
     pub fn observe(&self) -> Observer {
-        Observer { election: self.clone(), every: LOOK, looked: false, last: None }
+        Observer { election: self.clone(), every: POLL_INTERVAL, polled: false, last: None }
     }
 
-    async fn stand(&self, value: String, wait: Wait) -> Result<Option<Leader>> {
+    async fn campaign_as(&self, value: String, wait: Wait) -> Result<Option<Leader>> {
         let options = Options { value: Some(value), ..self.options.clone() };
         let name = Name::new(&self.name)?;
         let guard = acquire(&self.client, &options, name, (1, 1), wait).await?;
@@ -126,20 +125,20 @@ impl Election {
 }
 
 impl Leader {
-    /// Changes the value that others see.
+    /// Changes the published value.
     ///
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if somebody else may lead by now;
     /// [`Invalid`](crate::ErrorKind::Invalid) if the value is too long; other kinds if the store
-    /// could not be asked, in which case the next renewal brings the value.
+    /// could not be asked, in which case the next renewal publishes the value.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the leadership, with the old value or the new.
+    /// Dropping the future keeps the leadership, with the old value or the new.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         let note = OwnerInfo::here(self.label.clone(), Some(value.into()));
-        self.guard.annotate(note.write(self.guard.name())?).await
+        self.guard.annotate(kept(&note, self.guard.name())?).await
     }
 
     /// Resigns, as [`Guard::unlock`] does.
@@ -160,16 +159,16 @@ impl Deref for Leader {
 }
 
 impl Observer {
-    /// Looks this often.
+    /// Sets the poll interval.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every.max(Duration::from_millis(10));
         self
     }
 
-    /// The next change: at once who leads now, later whenever the leader or its value has changed.
-    /// `None` while nobody leads. Changes that come and go between two looks are not seen. An
-    /// outage of the store is waited out for as long as the client's [`outage`](Client::outage)
-    /// allows.
+    /// The next change: the first call returns the current leader at once, later ones return when
+    /// the leader or its value has changed. `None` while nobody leads. Changes that are undone
+    /// between two polls are not seen. An outage of the store is ridden out for as long as the
+    /// client's [`outage`](Client::outage) allows.
     ///
     /// # Errors
     ///
@@ -182,14 +181,14 @@ impl Observer {
         loop {
             let leader = match self.election.leader().await {
                 Err(error) if error.retryable() && self.election.client.outlasts() => {
-                    clock::pause(self.every.max(OUTAGE_LOOK)).await;
+                    clock::pause(self.every.max(OUTAGE_POLL_INTERVAL)).await;
                     continue;
                 }
                 other => other?,
             };
             let seen = leader.as_ref().map(|leader| (leader.token, leader.value.clone()));
-            if !self.looked || self.last != seen {
-                self.looked = true;
+            if !self.polled || self.last != seen {
+                self.polled = true;
                 self.last = seen;
                 return Ok(leader);
             }

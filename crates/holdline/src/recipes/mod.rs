@@ -1,4 +1,4 @@
-//! The recipes: what people lock with. Each is a few numbers for the one rule, and one file.
+//! The recipes: the kinds of lock. Each is a weight and a capacity for the one rule, and one file.
 //!
 //! | recipe | capacity | weight |
 //! | --- | --- | --- |
@@ -27,7 +27,7 @@ use crate::guard::Guard;
 use crate::names::Name;
 use crate::options::{Options, Wait};
 
-/// Acquires a weight of a capacity: what every recipe comes down to.
+/// Acquires a weight of a capacity, for all recipes.
 async fn acquire(
     client: &Client,
     options: &Options,
@@ -35,12 +35,12 @@ async fn acquire(
     numbers: (u32, u32),
     wait: Wait,
 ) -> Result<Option<Guard>> {
-    let request = options.request(client, name, numbers, wait)?;
+    let request = options.request(&**client.store(), client.bounds(), name, numbers, wait)?;
     let guard = client.acquire(request, options.handoff).await?;
     Ok(guard.map(|guard| guard.on_loss(options.on_loss)))
 }
 
-/// The answer to [`Wait::Forever`], which never comes back empty-handed.
+/// The result of [`Wait::Forever`], which never is `None`.
 fn expect_acquired<T>(found: Option<T>) -> T {
     found.expect("waiting for ever ends with the lock or an error")
 }

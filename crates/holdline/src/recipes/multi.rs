@@ -4,10 +4,10 @@ use super::{acquire, expect_acquired};
 use crate::client::Client;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::{Guard, OnLoss, protect};
+use crate::guard::{Guard, protect};
 use crate::loss::Loss;
 use crate::names::Name;
-use crate::options::{Options, Wait, option_methods};
+use crate::options::{OnLoss, Options, Wait, option_methods};
 use futures_util::future::select_all;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 /// Several mutexes that are locked together: all or none.
 ///
-/// They are always locked in the order of their names, so that two that share names never wait for
-/// each other in a circle. Each is the same lock as the [`Mutex`](crate::Mutex) of its name.
+/// They are always locked in the order of their names, so that two that share names never deadlock.
+/// Each is the same lock as the [`Mutex`](crate::Mutex) of its name.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -62,7 +62,7 @@ impl Multi {
         self.take(Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Locks all if that needs no wait; otherwise none.
+    /// Locks all if none needs a wait; otherwise none.
     ///
     /// # Cancel safety
     ///
@@ -99,7 +99,7 @@ impl Multi {
             }
         }
         let guard = MultiGuard { guards, on_loss: self.options.on_loss };
-        // The first may have been lost while the last was waited for.
+        // The first may have been lost during the wait for the last.
         if let Some(lost) = guard.guards.iter().find(|guard| !guard.is_valid()) {
             return Err(lost.lost_error().await);
         }
@@ -113,7 +113,7 @@ impl MultiGuard {
         &self.guards
     }
 
-    /// Whether all locks are certainly still held.
+    /// Whether all locks are known to be held.
     pub fn is_valid(&self) -> bool {
         self.guards.iter().all(Guard::is_valid)
     }
@@ -127,8 +127,8 @@ impl MultiGuard {
         select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await;
     }
 
-    /// Why the first of the locks that are lost was lost, as [`Guard::loss`] says it; `None` while
-    /// all are held.
+    /// The cause of the loss of the first lock that is lost, as [`Guard::loss`] returns it; `None`
+    /// while all are held.
     ///
     /// # Cancel safety
     ///
@@ -137,11 +137,11 @@ impl MultiGuard {
         self.first_lost().loss().await
     }
 
-    /// Does `work` under all the locks, as [`Guard::protect`] does under one.
+    /// Runs `work` under all the locks, as [`Guard::protect`] does under one.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `work`, wherever it is; the locks stay held.
+    /// Dropping the future drops `work`; the locks stay held.
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
         if self.on_loss == OnLoss::Continue {
             return Ok(work.await);
@@ -152,7 +152,7 @@ impl MultiGuard {
         }
     }
 
-    /// Releases all, last first, and reports the first error after having tried all.
+    /// Releases all, last first, and returns the first error after trying all.
     ///
     /// # Cancel safety
     ///

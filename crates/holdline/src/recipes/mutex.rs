@@ -1,18 +1,18 @@
-//! One holder at a time.
+//! The mutex: one holder at a time.
 
 use super::{acquire, expect_acquired};
 use crate::client::Client;
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::local_queue::Handoff;
 use crate::names::Name;
 use crate::options::{Options, Wait, option_methods};
+use crate::request::Handoff;
 use std::time::Duration;
 
-/// A lock that one holder has at a time, over all processes that use the store.
+/// A mutex: a lock that one holder has at a time, over all processes that use the store.
 ///
-/// Making one costs nothing and talks to nobody. It is cheap to clone; two of the same name and
-/// store are the same lock.
+/// Creating one sends no request. It is cheap to clone; two of the same name and store are the same
+/// lock.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -35,7 +35,7 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// The lock of this name. A bad name is reported when it is locked.
+    /// The mutex of this name. An invalid name is reported when it is locked.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
         Mutex { client: client.clone(), name, options: Options::default() }
@@ -43,9 +43,9 @@ impl Mutex {
 
     option_methods!();
 
-    /// Let a release hand the lock, still held, to the next task of this process that waits for it,
-    /// without the store seeing it: up to `most` holders in a row, for up to `time`. Other
-    /// processes wait meanwhile, and `status` shows the first of the holders.
+    /// Allows local handoff: a release passes the lock, still held, to the next waiting task of
+    /// this process without a request to the store, for up to `most` holders in a row and up to
+    /// `time`. Other processes wait meanwhile, and `status` shows the first of the holders.
     pub fn handoff(mut self, most: u32, time: Duration) -> Self {
         self.options.handoff = Some(Handoff { most, time });
         self
@@ -56,7 +56,7 @@ impl Mutex {
     /// # Errors
     ///
     /// An error means that the store could not be asked (a few times in a row), or that the name or
-    /// an option makes no sense; never that somebody else holds the lock.
+    /// an option is invalid; never that the lock is held.
     ///
     /// # Cancel safety
     ///
@@ -65,17 +65,17 @@ impl Mutex {
         self.acquire(Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Locks if nobody else has it or waits for it. `None` if somebody does; nothing is written
+    /// Locks if the lock is free and nobody waits for it. `None` otherwise; nothing is written
     /// then.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock, if it was got, in the background.
+    /// Dropping the future releases the lock, if it was acquired, in the background.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         self.acquire(Wait::Not).await
     }
 
-    /// Locks, waiting up to `time`. `None` if it was not to be had.
+    /// Locks, waiting up to `time`. `None` if it was not acquired.
     ///
     /// # Cancel safety
     ///

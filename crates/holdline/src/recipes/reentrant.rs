@@ -1,4 +1,4 @@
-//! A mutex that its owner may lock again.
+//! The reentrant mutex: one that its owner may lock again.
 
 use super::{acquire, expect_acquired};
 use crate::client::{Client, Reentry};
@@ -12,9 +12,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who locks re-entrantly: an explicit identity, passed along or carried by a task-local
-/// [scope](Owner::scope). Never a thread's or a task's id, which async code changes under one's
-/// feet.
+/// The owner of a reentrant mutex: an explicit identity, passed along or carried by a task-local
+/// [scope](Owner::scope). A thread's or a task's id would not do, because async code moves between
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u128);
 
@@ -35,8 +35,8 @@ impl Owner {
         Owner(u128::from_be_bytes(bytes))
     }
 
-    /// Runs `work` as this owner: [`Owner::current`] finds it there. Tasks spawned inside do not
-    /// inherit it.
+    /// Runs `work` as this owner: inside, [`Owner::current`] returns it. Tasks spawned inside do
+    /// not inherit it.
     ///
     /// # Cancel safety
     ///
@@ -45,7 +45,7 @@ impl Owner {
         CURRENT.scope(self, work).await
     }
 
-    /// The owner of the scope that this runs in.
+    /// The owner of the current scope.
     ///
     /// # Errors
     ///
@@ -58,8 +58,8 @@ impl Owner {
     }
 }
 
-/// A mutex that an [`Owner`] which holds it may lock again. It is released when all of that owner's
-/// guards are gone. For everybody else it is the [`Mutex`](crate::Mutex) of the same name.
+/// A reentrant mutex: its [`Owner`] may lock it again. It is released when all of that owner's
+/// guards are gone. For all others it is the [`Mutex`](crate::Mutex) of the same name.
 ///
 /// Counting is local to the client; the store sees one holder. The token is the same for all of an
 /// owner's guards.
@@ -84,7 +84,7 @@ pub struct ReentrantMutex {
     options: Options,
 }
 
-/// One of its owner's guards of a re-entrant mutex. Clones count as well.
+/// A guard of a reentrant mutex, one of its owner's. Clones count as well.
 #[derive(Clone, Debug)]
 #[must_use = "dropping the guard at once releases the lock at once"]
 pub struct ReentrantGuard(Arc<Guard>);
@@ -113,7 +113,7 @@ impl ReentrantMutex {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock, if it was got, in the background.
+    /// Dropping the future releases the lock, if it was acquired, in the background.
     pub async fn try_lock(&self, owner: &Owner) -> Result<Option<ReentrantGuard>> {
         self.take(owner, Wait::Not).await
     }
@@ -134,8 +134,8 @@ impl ReentrantMutex {
     async fn take(&self, owner: &Owner, wait: Wait) -> Result<Option<ReentrantGuard>> {
         let name = Name::new(&self.name)?;
         let entry: Reentry = self.client.reentry(&name, owner.0);
-        // HeldLock while acquiring, so that two tasks of one owner do not wait for each other's
-        // lock.
+        // The entry is held while acquiring, so that two tasks of one owner do not wait for each
+        // other's lock.
         let start = clock::now();
         let mut current = match wait {
             Wait::Forever => entry.lock().await,
@@ -169,8 +169,8 @@ impl ReentrantMutex {
 }
 
 impl ReentrantGuard {
-    /// Gives this guard up, and releases the lock if it was the owner's last, as
-    /// [`Guard::unlock`] does.
+    /// Drops this guard, and releases the lock if it was the owner's last, as [`Guard::unlock`]
+    /// does.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Many readers or one writer.
+//! The read-write lock: many readers or one writer.
 
 use super::{acquire, expect_acquired};
 use crate::client::Client;
@@ -9,14 +9,15 @@ use crate::options::{Options, Wait, option_methods};
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A writer weighs as much as this many readers, which is all that can be.
-const ALL: u32 = 1 << 30;
+/// The weight of a writer, and the capacity: the most readers that can hold at once.
+const CAPACITY: u32 = 1 << 30;
 
-/// A lock that many readers share, or one writer has alone, over all processes that use the store.
-/// First come, first served: readers that come after a waiting writer wait behind it.
+/// A read-write lock: many readers share it, or one writer has it alone, over all processes that
+/// use the store. First come, first served: readers that arrive after a waiting writer wait behind
+/// it.
 ///
-/// There is no upgrade from reading to writing: two readers who both want it would wait for each
-/// other. There is a [downgrade](WriteGuard::downgrade), which lets no other writer in between.
+/// There is no upgrade from reading to writing: two readers that upgrade would deadlock. There is a
+/// [downgrade](WriteGuard::downgrade), which admits no other writer in between.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -36,7 +37,7 @@ pub struct RwLock {
     options: Options,
 }
 
-/// A held write lock: a [`Guard`] that can become a read lock.
+/// A held write lock: a [`Guard`] that can be downgraded to a read lock.
 #[derive(Debug)]
 #[must_use = "dropping the guard at once releases the lock at once"]
 pub struct WriteGuard(Guard);
@@ -64,7 +65,7 @@ impl RwLock {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock, if it was got, in the background.
+    /// Dropping the future releases the lock, if it was acquired, in the background.
     pub async fn try_read(&self) -> Result<Option<Guard>> {
         self.take(1, Wait::Not).await
     }
@@ -85,16 +86,16 @@ impl RwLock {
     ///
     /// Dropping the future gives up the place in the line, in the background.
     pub async fn write(&self) -> Result<WriteGuard> {
-        self.take(ALL, Wait::Forever).await.map(expect_acquired).map(WriteGuard)
+        self.take(CAPACITY, Wait::Forever).await.map(expect_acquired).map(WriteGuard)
     }
 
     /// Locks for writing if that needs no wait.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock, if it was got, in the background.
+    /// Dropping the future releases the lock, if it was acquired, in the background.
     pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
-        Ok(self.take(ALL, Wait::Not).await?.map(WriteGuard))
+        Ok(self.take(CAPACITY, Wait::Not).await?.map(WriteGuard))
     }
 
     /// Locks for writing, waiting up to `time`.
@@ -103,22 +104,22 @@ impl RwLock {
     ///
     /// Dropping the future gives up the place in the line, in the background.
     pub async fn write_within(&self, time: Duration) -> Result<Option<WriteGuard>> {
-        Ok(self.take(ALL, Wait::Within(time)).await?.map(WriteGuard))
+        Ok(self.take(CAPACITY, Wait::Within(time)).await?.map(WriteGuard))
     }
 
     async fn take(&self, weight: u32, wait: Wait) -> Result<Option<Guard>> {
         let name = Name::new(&self.name)?;
-        acquire(&self.client, &self.options, name, (weight, ALL), wait).await
+        acquire(&self.client, &self.options, name, (weight, CAPACITY), wait).await
     }
 }
 
 impl WriteGuard {
-    /// Becomes a reader without letting another writer in between. The token stays.
+    /// Downgrades to a read lock, without admitting another writer in between. The token stays.
     ///
     /// # Errors
     ///
     /// The store could not be asked, or the lock is lost. The guard comes back with the error; it
-    /// may have become a reader already.
+    /// may have been downgraded already.
     ///
     /// # Cancel safety
     ///

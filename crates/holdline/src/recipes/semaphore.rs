@@ -1,4 +1,4 @@
-//! A number of holders at a time.
+//! The semaphore: a limited number of permits.
 
 use super::{acquire, expect_acquired};
 use crate::client::Client;
@@ -8,9 +8,9 @@ use crate::names::Name;
 use crate::options::{Options, Wait, option_methods};
 use std::time::Duration;
 
-/// A number of permits that holders share, over all processes that use the store. All must use the
-/// same number with a name. First come, first served: who asks for many permits is not starved by
-/// those who ask for few.
+/// A semaphore: a number of permits that holders share, over all processes that use the store. All
+/// users of a name must give the same number. First come, first served: a request for many permits
+/// is not starved by requests for few.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -31,7 +31,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The semaphore of this name, with so many permits in all.
+    /// The semaphore of this name, with this many permits in all.
     pub fn new(client: &Client, name: impl AsRef<str>, permits: u32) -> Self {
         let name = name.as_ref().to_owned();
         Semaphore { client: client.clone(), name, permits, options: Options::default() }
@@ -39,7 +39,7 @@ impl Semaphore {
 
     option_methods!();
 
-    /// Takes `n` permits, waiting as long as it takes.
+    /// Acquires `n` permits, waiting as long as it takes.
     ///
     /// # Errors
     ///
@@ -54,16 +54,16 @@ impl Semaphore {
         self.take(n, Wait::Forever).await.map(expect_acquired)
     }
 
-    /// Takes `n` permits if they are free and nobody waits. `None` otherwise.
+    /// Acquires `n` permits if they are free and nobody waits. `None` otherwise.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the permits, if they were got, in the background.
+    /// Dropping the future releases the permits, if they were acquired, in the background.
     pub async fn try_acquire(&self, n: u32) -> Result<Option<Guard>> {
         self.take(n, Wait::Not).await
     }
 
-    /// Takes `n` permits, waiting up to `time`. `None` if they were not to be had.
+    /// Acquires `n` permits, waiting up to `time`. `None` if they were not acquired.
     ///
     /// # Cancel safety
     ///

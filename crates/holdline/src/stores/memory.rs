@@ -1,5 +1,5 @@
-//! `memory:` the kernel's line behind a mutex, for one process: for tests, and for programs that
-//! choose their store by configuration.
+//! The store `memory:`: the kernel's line behind a mutex, in one process. For tests, and for
+//! programs that choose their store by configuration.
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,30 +19,30 @@ use std::time::Duration;
 /// A store in this process's memory.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    space: Arc<Space>,
+    inner: Arc<Inner>,
 }
 
-struct Space {
+struct Inner {
     name: String,
-    lines: Mutex<HashMap<Name, Room>>,
-    wakes: Waiters,
+    lines: Mutex<HashMap<Name, LineState>>,
+    waiters: Waiters,
     loss_hint: OnceLock<LossHint>,
-    /// The highest token of any line that is gone, so that tokens rise even if the clock does not.
+    /// The highest token of any removed line, so that tokens rise even if the clock does not.
     last: Mutex<u64>,
     evictions: Mutex<Evictions>,
 }
 
-/// Places of all lines that were removed by force, oldest first.
+/// The evictions of all lines, oldest first.
 #[derive(Default)]
 struct Evictions(VecDeque<(Time, Name, Eviction)>);
 
 /// The number of evictions kept at most, of all lines together.
-const EVICTIONS_IN_ALL: usize = 1024;
+const MAX_EVICTIONS: usize = 1024;
 
 impl Evictions {
     fn add(&mut self, now: Time, line: &Name, eviction: Eviction) {
         let old = |at: &Time| at.until(now) > EVICTION_TIME;
-        while self.0.front().is_some_and(|(at, ..)| old(at)) || self.0.len() >= EVICTIONS_IN_ALL {
+        while self.0.front().is_some_and(|(at, ..)| old(at)) || self.0.len() >= MAX_EVICTIONS {
             self.0.pop_front();
         }
         let of_line = self.0.iter().filter(|(_, name, _)| name == line).count();
@@ -61,75 +61,75 @@ impl Evictions {
     }
 }
 
-/// One line, with what its places carry.
+/// One line: its head and its places.
 #[derive(Default)]
-struct Room {
+struct LineState {
     head: Head,
-    deck: MemoryPlaces<Arc<str>>,
+    places: MemoryPlaces<Arc<str>>,
 }
 
 impl Memory {
-    /// A store that nobody else can see.
+    /// A new, unshared store.
     pub fn new() -> Self {
         Memory::named(String::new())
     }
 
     fn named(name: String) -> Self {
-        let space = Space {
+        let inner = Inner {
             name,
             lines: Mutex::default(),
-            wakes: Waiters::default(),
+            waiters: Waiters::default(),
             loss_hint: OnceLock::new(),
             last: Mutex::new(0),
             evictions: Mutex::default(),
         };
-        Memory { space: Arc::new(space) }
+        Memory { inner: Arc::new(inner) }
     }
 
-    /// The store of this name, which all of the process share while anybody uses it.
+    /// The store of this name, shared within the process for as long as it is used.
     pub fn shared(name: &str) -> Self {
-        static SPACES: Mutex<Option<HashMap<String, Weak<Space>>>> = Mutex::new(None);
-        let mut spaces = SPACES.lock();
-        let spaces = spaces.get_or_insert_default();
-        if let Some(space) = spaces.get(name).and_then(Weak::upgrade) {
-            return Memory { space };
+        static BY_NAME: Mutex<Option<HashMap<String, Weak<Inner>>>> = Mutex::new(None);
+        let mut by_name = BY_NAME.lock();
+        let by_name = by_name.get_or_insert_default();
+        if let Some(inner) = by_name.get(name).and_then(Weak::upgrade) {
+            return Memory { inner };
         }
         let memory = Memory::named(name.to_owned());
-        spaces.insert(name.to_owned(), Arc::downgrade(&memory.space));
+        by_name.insert(name.to_owned(), Arc::downgrade(&memory.inner));
         memory
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<Name, Room>> {
-        self.space.lines.lock()
+    fn lines(&self) -> MutexGuard<'_, HashMap<Name, LineState>> {
+        self.inner.lines.lock()
     }
 
     fn evictions(&self) -> MutexGuard<'_, Evictions> {
-        self.space.evictions.lock()
+        self.inner.evictions.lock()
     }
 
-    /// Does one operation on a line, and forgets the line if it is then empty.
+    /// Runs one operation on a line, and removes the line if it is then empty.
     fn on<T>(&self, name: &Name, work: impl FnOnce(&mut LineOf<'_>) -> Result<T, Infallible>) -> T {
-        let space = &*self.space;
+        let inner = &*self.inner;
         let mut lines = self.lines();
         if !lines.contains_key(name) {
-            lines.insert(name.clone(), Room::default());
+            lines.insert(name.clone(), LineState::default());
         }
-        let room = lines.get_mut(name).expect("it was put there just now");
-        if room.head.count == 0 {
-            room.head.last = *space.last.lock();
+        let state = lines.get_mut(name).expect("it was put there just now");
+        if state.head.count == 0 {
+            state.head.last = *inner.last.lock();
         }
-        let mut wake = |place: &Place<Arc<str>>| space.wakes.wake(place.id);
+        let mut wake = |place: &Place<Arc<str>>| inner.waiters.wake(place.id);
         let mut line = Line {
-            head: &mut room.head,
-            places: &mut room.deck,
+            head: &mut state.head,
+            places: &mut state.places,
             now: clock::now(),
             stamp: clock::wall_micros(),
             wake: &mut wake as &mut dyn FnMut(&Place<Arc<str>>),
         };
         let Ok(done) = work(&mut line);
-        if room.head.count == 0 {
-            let mut last = space.last.lock();
-            *last = (*last).max(room.head.last);
+        if state.head.count == 0 {
+            let mut last = inner.last.lock();
+            *last = (*last).max(state.head.last);
             lines.remove(name);
         }
         done
@@ -165,14 +165,14 @@ impl Store for Memory {
 
     fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
-            self.space.wakes.wait(id).await;
+            self.inner.waiters.wait(id).await;
             Ok(None)
         })
     }
 
     fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
         Box::pin(async move {
-            let view = self.on(line, |on| on.expire().map(|()| view(on)));
+            let view = self.on(line, |on| on.expire().map(|()| snapshot_of(on)));
             Ok(QueueSnapshot { evictions: self.evictions().of(clock::now(), line), ..view })
         })
     }
@@ -183,9 +183,9 @@ impl Store for Memory {
             let lines = self.lines();
             let mut names: Vec<Name> = lines
                 .iter()
-                .filter(|(name, room)| {
+                .filter(|(name, state)| {
                     name.as_str().starts_with(prefix)
-                        && room.deck.iter().any(|place| place.expires > now)
+                        && state.places.iter().any(|place| place.expires > now)
                 })
                 .map(|(name, _)| name.clone())
                 .collect();
@@ -196,7 +196,7 @@ impl Store for Memory {
 
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
-            // In one step with the removal: nobody finds it gone, and not why.
+            // In one step with the removal, so that the reason is there when the loss is seen.
             let token = self.on(line, |on| {
                 let token = on.evict(id)?;
                 if token.is_some() {
@@ -205,8 +205,8 @@ impl Store for Memory {
                 Ok(token)
             });
             if token.is_some() {
-                self.space.wakes.wake(id);
-                if let Some(loss_hint) = self.space.loss_hint.get() {
+                self.inner.waiters.wake(id);
+                if let Some(loss_hint) = self.inner.loss_hint.get() {
                     loss_hint(id);
                 }
             }
@@ -235,15 +235,15 @@ impl Store for Memory {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.space.loss_hint.set(loss_hint);
+        let _ = self.inner.loss_hint.set(loss_hint);
     }
 
     fn address(&self) -> String {
-        format!("memory:{}", self.space.name)
+        format!("memory:{}", self.inner.name)
     }
 }
 
-fn view(line: &mut LineOf<'_>) -> QueueSnapshot {
+fn snapshot_of(line: &mut LineOf<'_>) -> QueueSnapshot {
     let (now, front) = (line.now, line.head.front);
     let places = line.places.iter().map(|place| QueueEntry {
         id: place.id,
@@ -258,7 +258,7 @@ fn view(line: &mut LineOf<'_>) -> QueueSnapshot {
     QueueSnapshot { capacity, places, evictions: Vec::new() }
 }
 
-impl std::fmt::Debug for Space {
+impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "memory:{}", self.name)
     }

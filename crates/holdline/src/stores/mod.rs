@@ -1,4 +1,4 @@
-//! The stores: one file or folder each, behind a feature each.
+//! The stores: one file or folder each, behind a feature each, and what they share.
 
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -10,11 +10,12 @@ pub mod redis;
 pub(crate) mod runtime;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 pub(crate) mod tls;
 #[cfg(feature = "redis-tls")]
 pub(crate) mod tls_provider;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "sqlite"))]
+#[allow(dead_code, reason = "each store uses a part of it")]
 pub(crate) mod url;
 pub(crate) mod waiters;
 #[cfg(feature = "zookeeper")]

@@ -1,5 +1,5 @@
-//! What stores with sessions have in common: a thread of their own for what must go on while the
-//! program is busy, and whom to tell of losses.
+//! The background runtime of a kind of store that has sessions, whose heartbeats must go on while
+//! the program is busy; and the callback for losses.
 
 use crate::error::Result;
 use crate::store::LossHint;
@@ -10,12 +10,12 @@ use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
 
 /// The runtime of all stores of one kind in this process, on a thread of its own; started by the
-/// first call, and kept in `slot` for all. A store calls it when it is opened, so that the error is
-/// that of the opening.
+/// first call, and kept in `slot`. A store calls it when it is opened, so that opening reports the
+/// error.
 ///
 /// # Errors
 ///
-/// [`Unavailable`](crate::ErrorKind::Unavailable) if the system is short of what it takes; the next
+/// [`Unavailable`](crate::ErrorKind::Unavailable) if the thread cannot be started; the next
 /// call tries again.
 pub(crate) fn runtime(
     slot: &'static OnceLock<Handle>,
@@ -24,7 +24,7 @@ pub(crate) fn runtime(
     thread::made_once(slot, || thread::start(&format!("holdline-{kind}"), pending::<()>))
 }
 
-/// Whom to tell of losses.
+/// The callback for losses, once it is set.
 #[derive(Clone, Default)]
 pub(crate) struct LossHandler(pub(crate) Arc<OnceLock<LossHint>>);
 

@@ -1,27 +1,31 @@
-//! TLS: what several stores need of it.
+//! The TLS options of store URLs, and the rustls configuration that they make.
 
-use super::url::Secret;
+use super::url::{self, Secret};
+#[cfg(any(feature = "redis-tls", feature = "etcd-tls", feature = "zookeeper-tls"))]
+use crate::error::{Error, ErrorKind, Result};
+#[cfg(any(feature = "redis-tls", feature = "etcd-tls", feature = "zookeeper-tls"))]
+use std::fmt::Display;
 
-/// Certificates or a key, or the file that they are in.
+/// Certificates or a key in PEM, or the file that contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pem {
     File(String),
     Text(Secret),
 }
 
-/// Whom to trust, and who we are, as a URL says it.
+/// The certificate authorities and the client certificate that a URL names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsOptions {
-    /// The certificates to trust, instead of the system's.
+    /// The certificate authorities to trust, instead of the system's.
     pub(crate) ca: Option<Pem>,
-    /// A certificate of our own, and its key.
+    /// The client's certificate, and its key.
     pub(crate) cert: Option<Pem>,
     pub(crate) key: Option<Pem>,
 }
 
 impl TlsOptions {
-    /// Takes an option of a URL. False if it is about something else.
-    pub(crate) fn set(&mut self, option: &str, value: &str) -> Result<bool, String> {
+    /// Sets an option of a URL. False if it is not about TLS.
+    pub(crate) fn set(&mut self, option: &str, value: &str) -> std::result::Result<bool, String> {
         let (slot, from) = match option.split_once('_') {
             Some(("ca", from)) => (&mut self.ca, from),
             Some(("cert", from)) => (&mut self.cert, from),
@@ -30,16 +34,14 @@ impl TlsOptions {
         };
         let pem = match from {
             "file" => Pem::File(value.to_owned()),
-            "env" => Pem::Text(std::env::var(value).map(Secret).map_err(|_| {
-                format!("names a variable of the environment by {option} that is not set")
-            })?),
+            "env" => Pem::Text(url::secret_env(option, value)?),
             _ => return Ok(false),
         };
         *slot = Some(pem);
         Ok(true)
     }
 
-    /// Whether they go together, and with the rest.
+    /// Refuses options that contradict each other, or a URL without TLS.
     pub(crate) fn check(&self, tls: bool) -> Result<(), &'static str> {
         if self.cert.is_some() != self.key.is_some() {
             return Err("needs a certificate (cert_file) and its key (key_file) together");
@@ -51,7 +53,8 @@ impl TlsOptions {
     }
 }
 
-/// What the option `tls` says.
+/// The value of the option `tls`.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
     match value {
         "true" | "1" | "" => Ok(true),
@@ -60,9 +63,24 @@ pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
     }
 }
 
+#[cfg(any(feature = "redis-tls", feature = "etcd-tls", feature = "zookeeper-tls"))]
+impl Pem {
+    /// The PEM text. `what` it is and the `store`'s name are for the error message.
+    pub(crate) fn read(&self, what: &str, store: &impl Display) -> Result<Vec<u8>> {
+        let path = match self {
+            Pem::Text(text) => return Ok(text.0.clone().into_bytes()),
+            Pem::File(path) => path,
+        };
+        std::fs::read(path).map_err(|error| {
+            let message = format!("the {what} file {path} of {store} cannot be read");
+            Error::because(ErrorKind::Invalid, message, error)
+        })
+    }
+}
+
 #[cfg(any(feature = "etcd-tls", feature = "zookeeper-tls"))]
-mod read {
-    use super::{Pem, TlsOptions};
+mod config {
+    use super::TlsOptions;
     use crate::error::{Error, ErrorKind, Result};
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -70,11 +88,10 @@ mod read {
     use std::fmt::Display;
     use std::sync::Arc;
 
-    /// Certificates, read.
     type Certs = Vec<CertificateDer<'static>>;
 
     impl TlsOptions {
-        /// All of it, if it can be used. `store` is for messages.
+        /// The rustls configuration. `store` is the store's name in error messages.
         pub(crate) fn config(&self, store: &impl Display) -> Result<ClientConfig> {
             let unusable = |error: rustls::Error| {
                 let message = format!("the certificates of {store} cannot be used");
@@ -95,10 +112,10 @@ mod read {
             config.with_client_auth_cert(cert, key).map_err(unusable)
         }
 
-        /// Those to trust: ours, or the system's.
+        /// The certificate authorities to trust: those of the URL, or the system's.
         fn authorities(&self, store: &impl Display) -> Result<Certs> {
             let Some(pem) = &self.ca else {
-                // One that cannot be read is not trusted, and that is all.
+                // A certificate that cannot be read is not trusted; that is no error.
                 return Ok(rustls_native_certs::load_native_certs().certs);
             };
             let what = "CA certificate";
@@ -116,20 +133,6 @@ mod read {
                 roots.add(cert).map_err(|error| wrong("CA certificate", store, error))?;
             }
             Ok(roots)
-        }
-    }
-
-    impl Pem {
-        /// `what` it is, and of which store, for the message.
-        fn read(&self, what: &str, store: &impl Display) -> Result<Vec<u8>> {
-            let path = match self {
-                Pem::Text(text) => return Ok(text.0.clone().into_bytes()),
-                Pem::File(path) => path,
-            };
-            std::fs::read(path).map_err(|error| {
-                let message = format!("the {what} file {path} of {store} cannot be read");
-                Error::because(ErrorKind::Invalid, message, error)
-            })
         }
     }
 

@@ -1,13 +1,13 @@
-//! Which provider of cryptography the client of Redis uses.
+//! The cryptography provider of the Redis client.
 
 use rustls::crypto::{CryptoProvider, ring};
 
-/// It takes the one of the process, and rustls panics if there is none and more than one has been
-/// compiled in, which any other crate of the program may cause. So it is ring, unless the program
-/// has chosen: whoever wants another one installs it before opening a store.
+/// Installs ring as the process's default provider, unless the program has installed another one
+/// before opening a store. The Redis client uses the default, and rustls panics if there is none
+/// and several are compiled in, which any crate of the program may cause.
 pub(crate) fn choose() {
     if CryptoProvider::get_default().is_none() {
-        // Somebody else may have been faster, which is as good.
+        // An error means that another thread has installed one, which is as good.
         let _ = ring::default_provider().install_default();
     }
 }

@@ -1,7 +1,7 @@
-//! Notices to the waiters of this process, by ticket.
+//! Wake-ups for the waiters of this process, by ticket.
 //!
-//! A notice may come after the reply that gave a place and before anybody waits for it, so it is
-//! kept until somebody does. What is kept for tickets that nobody ever waits for is bounded.
+//! A notice may come between the reply that gave a place and the wait for it, so it is kept until
+//! then. The notices kept for tickets without a waiter are bounded.
 
 use crate::store::{Seq, TicketId};
 use crate::sync::Mutex;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::Notify;
 
-/// Who waits for a notice, and which notices wait for somebody.
+/// The waiters and the pending notices, by ticket.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     slots: Mutex<HashMap<TicketId, Slot>>,
@@ -19,12 +19,12 @@ pub(crate) struct Waiters {
 struct Slot {
     notify: Arc<Notify>,
     waiting: usize,
-    /// The place by which it was admitted, if the last notice said so.
+    /// The place at which it was admitted, if the last notice said so.
     admitted: Option<Seq>,
 }
 
-/// So many notices are kept for nobody before they are swept out. A lost notice costs the waiter a
-/// bounded wait.
+/// The number of slots at which those without a waiter are dropped. A lost notice costs the waiter
+/// a bounded wait.
 const KEPT: usize = 4096;
 
 impl Waiters {
@@ -32,12 +32,12 @@ impl Waiters {
         self.slots.lock()
     }
 
-    /// Waiters whoever waits by this ticket, or the next one to do so.
+    /// Wakes the waiter of this ticket, or else the next wait for it.
     pub(crate) fn wake(&self, id: TicketId) {
         self.notify(id, None);
     }
 
-    /// Waiters them, and tells them by which place the ticket was admitted.
+    /// As [`wake`](Self::wake), with the place at which the ticket was admitted.
     #[cfg(feature = "redis")]
     pub(crate) fn admit(&self, id: TicketId, seq: Seq) {
         self.notify(id, Some(seq));
@@ -53,7 +53,7 @@ impl Waiters {
         slot.notify.notify_one();
     }
 
-    /// Waiters everybody who waits now: notices may have been lost.
+    /// Wakes all present waiters: notices may have been lost.
     #[cfg(feature = "redis")]
     pub(crate) fn wake_all(&self) {
         for slot in self.slots().values_mut().filter(|slot| slot.waiting > 0) {
@@ -62,8 +62,8 @@ impl Waiters {
         }
     }
 
-    /// Waits for a notice to this ticket, and says by which place it was admitted, if that was the
-    /// notice.
+    /// Waits for a notice to this ticket. Returns the place at which it was admitted, if the notice
+    /// says so.
     pub(crate) async fn wait(&self, id: TicketId) -> Option<Seq> {
         let waiter = Waiter::new(self, id);
         waiter.notify.notified().await;
@@ -71,25 +71,25 @@ impl Waiters {
     }
 }
 
-/// Counts itself in its slot, and takes the slot along when it is the last.
+/// A registered waiter. The last one to be dropped removes the slot.
 struct Waiter<'a> {
-    wakes: &'a Waiters,
+    waiters: &'a Waiters,
     id: TicketId,
     notify: Arc<Notify>,
 }
 
 impl<'a> Waiter<'a> {
-    fn new(wakes: &'a Waiters, id: TicketId) -> Self {
-        let mut slots = wakes.slots();
+    fn new(waiters: &'a Waiters, id: TicketId) -> Self {
+        let mut slots = waiters.slots();
         let slot = slots.entry(id).or_default();
         slot.waiting += 1;
-        Waiter { wakes, id, notify: Arc::clone(&slot.notify) }
+        Waiter { waiters, id, notify: Arc::clone(&slot.notify) }
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut slots = self.wakes.slots();
+        let mut slots = self.waiters.slots();
         if let Some(slot) = slots.get_mut(&self.id) {
             slot.waiting -= 1;
             if slot.waiting == 0 {

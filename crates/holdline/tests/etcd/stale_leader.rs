@@ -1,12 +1,11 @@
 //! A leader of the past.
 
 use crate::etcd_server::{soon, start, start_apart, until};
-use holdline::{Guard, Mutex, open};
+use holdline::{Mutex, open};
 use holdline_rig::{Link, Way};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::task::JoinHandle;
 
 /// A leader that was frozen for longer than an election, and cut off from the others, goes on as if
 /// it still led, and says yes to signs of life, of which the one that leads now knows nothing.
@@ -56,74 +55,45 @@ async fn a_leader_of_the_past_prolongs_nothing() {
     assert!(twice.is_empty(), "two held it, for so long: {twice:?}");
 }
 
-/// A holder, when it was told of its loss, and who waits for it.
-struct Pair {
-    guard: Arc<Guard>,
-    told: JoinHandle<Instant>,
-    rival: JoinHandle<(Guard, Instant)>,
-}
-
-/// A leader that was frozen for longer than a lease goes on among the others. As long as it is
-/// frozen everybody keeps what he has. When it goes on, leases that live may be ended by it before
-/// 3.4.30 and 3.5.13 (etcd#15247): then the holder is told, though perhaps only after the next is
-/// in, who has a higher token. Later versions end none.
+/// A leader that was frozen for longer than a lease goes on among the others. Before 3.4.30 and
+/// 3.5.13 it has leases revoked that live (etcd#15247). As long as it is frozen all locks are kept,
+/// and meanwhile moved to leases that the old leader has never counted: nothing is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_frozen_for_longer_than_a_lease_goes_on() {
-    const HOLDERS: usize = 8;
+    const HOLDERS: usize = 24; // more than etcd revokes at a time (see `frozen.rs`)
     let Some(servers) = start(3) else { return };
-    let version = servers.version();
-    let sound = version >= [3, 5, 13] || ([3, 4, 30]..[3, 5, 0]).contains(&version);
     let rival = servers.client().await;
     let mut pairs = Vec::new();
     for number in 0..HOLDERS {
         let (client, name) = (servers.client().await, format!("x{number}"));
         let lock = Mutex::new(&client, &name);
-        let guard = Arc::new(soon("the lock", lock.lock()).await.expect("it is there"));
-        let (held, waiting) = (Arc::clone(&guard), Mutex::new(&rival, &name));
-        let told = tokio::spawn(async move {
-            held.lost().await;
-            Instant::now()
-        });
-        let next = tokio::spawn(async move {
-            let guard = waiting.lock().await.expect("it is there");
-            (guard, Instant::now())
-        });
+        let guard = soon("the lock", lock.lock()).await.expect("it is there");
+        let waiting = Mutex::new(&rival, &name);
+        let next = tokio::spawn(async move { waiting.lock().await.expect("it is there") });
         until("a waiter", async || {
             rival.inspect(&name).await.is_ok_and(|info| info.waiters.len() == 1)
         })
         .await;
-        pairs.push(Pair { guard, told, rival: next });
+        pairs.push((guard, next));
     }
     let leader = servers.leader();
     servers.signal(leader, Signal::STOP);
-    let frozen = Instant::now();
-    while frozen.elapsed() < Duration::from_secs(13) {
-        for Pair { guard, rival, .. } in &pairs {
-            assert!(!rival.is_finished(), "two hold {}", guard.name());
-            assert!(guard.is_valid(), "{} was lost", guard.name());
+    let all_hold_for = async |time| {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            for (guard, next) in &pairs {
+                assert!(!next.is_finished(), "two hold {}", guard.name());
+                assert!(guard.is_valid(), "{} lost after {:?}", guard.name(), began.elapsed());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    };
+    all_hold_for(Duration::from_secs(13)).await;
     servers.signal(leader, Signal::CONT);
-    // It looks for leases that have run out twice a second.
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let mut late = Vec::new();
-    for Pair { guard, told, rival } in pairs {
+    all_hold_for(Duration::from_secs(10)).await;
+    for (guard, next) in pairs {
         let token = guard.token();
-        if rival.is_finished() {
-            assert!(!sound, "a lease that lives was ended");
-            assert!(!guard.is_valid(), "two hold {}, and nobody was told", guard.name());
-            let told = soon("the loss", told).await.expect("no panic");
-            let (next, at) = soon("the rival", rival).await.expect("no panic");
-            assert!(next.token() > token, "a token of the past");
-            late.push(told.saturating_duration_since(at));
-        } else {
-            assert!(guard.is_valid(), "{} was lost for nothing", guard.name());
-            told.abort();
-            drop((soon("an end", told).await, guard));
-            let (next, _) = soon("the rival", rival).await.expect("no panic");
-            assert!(next.token() > token);
-        }
+        guard.unlock().await.expect("held");
+        assert!(soon("the next", next).await.expect("no panic").token() > token);
     }
-    println!("{} of {HOLDERS} leases ended; told so much too late: {late:?}", late.len());
 }

@@ -94,8 +94,7 @@ enum Data {
 fn start_with(count: usize, reach: Reach, apart: bool, data: Data) -> Option<Servers> {
     let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
-        println!("not run: there is no etcd in the path");
-        assert!(std::env::var_os("CI").is_none(), "under CI there must be an etcd in the path");
+        holdline_rig::missing("there is no etcd in the path");
         return None;
     }
     // Memory, where there is some to be had: fsync is not what is tested.

@@ -2,7 +2,7 @@
 //! locks; they write down what they see, and the history checker judges it.
 //!
 //! The harness knows no store: [`run::Run`] takes a URL, faults, times, a seed and what to expect.
-//! `docs/faults.md` says how to run it for longer and how to read what it prints.
+//! `docs/faults/README.md` says how to run it for longer and how to read what it prints.
 #![allow(clippy::duplicate_mod, reason = "each kind of server takes its ports by the same file")]
 #![cfg(all(
     unix,

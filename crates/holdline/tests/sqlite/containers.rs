@@ -24,9 +24,7 @@ fn unshare(namespaces: &[&str]) -> Option<Vec<String>> {
         return Some(command.into_iter().map(str::to_owned).collect());
     }
     // For others than root it depends on the system.
-    let expected = std::env::var("CI").is_ok() && rustix::process::geteuid().is_root();
-    assert!(!expected, "unshare {namespaces:?} is not permitted");
-    println!("skipped: unshare {namespaces:?} is not permitted");
+    crate::outages::unprivileged(&format!("unshare {namespaces:?} is not permitted"));
     None
 }
 

@@ -116,7 +116,48 @@ async fn an_ensemble_that_is_frozen_and_restarts_ends_nobody() {
     .await;
 }
 
-/// Who does not wait for a lock has an answer within two seconds, whatever the servers do.
+/// Servers that are frozen vouch for a session only until it could be over: a lock may be kept for
+/// as long as that, though its lease is shorter, but no longer. Its holder is told while nobody
+/// else can be in, and who comes next is behind it.
+async fn a_freeze_ends_locks_in_time(count: usize) {
+    const SESSION: Duration = Duration::from_secs(6);
+    let Some(servers) = start(count) else { return };
+    let url = format!("{}?session={}", servers.url(), SESSION.as_secs());
+    let (one, two) = (open(&url).await.expect("a good URL"), open(&url).await.expect("a good URL"));
+    let lock = Mutex::new(&one, "x").lease(Duration::from_millis(2500));
+    let guard = soon("the lock", persist(lock)).await;
+    let rival = tokio::spawn(persist(Mutex::new(&two, "x").lease(Duration::from_millis(2500))));
+    crate::server::until("a waiter", async || {
+        one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(4)).await; // it is renewed
+    assert!(guard.is_valid() && !rival.is_finished());
+    let frozen = Instant::now();
+    (0..count).for_each(|at| servers.signal(at, Signal::STOP));
+    let told = tokio::time::timeout(SESSION, guard.lost()).await;
+    println!("{count} servers: told {:?} after they were frozen", frozen.elapsed());
+    assert!(told.is_ok() && !guard.is_valid(), "the session may be over, and it was not told");
+    tokio::time::sleep_until((frozen + SESSION * 2).into()).await;
+    assert!(!rival.is_finished(), "nobody could let it in");
+    (0..count).for_each(|at| servers.signal(at, Signal::CONT));
+    let next = soon("the rival", rival).await.expect("no panic");
+    assert!(next.token() > guard.token() && !guard.is_valid());
+    assert!(guard.unlock().await.expect_err("lost").is_lost());
+    next.unlock().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_frozen_for_longer_than_a_session_ends_its_locks_in_time() {
+    a_freeze_ends_locks_in_time(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ensemble_frozen_for_longer_than_a_session_ends_its_locks_in_time() {
+    a_freeze_ends_locks_in_time(3).await;
+}
+
+/// Who does not wait for a lock has an answer within two seconds, whatever the servers do. G25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hung_servers_keep_nobody_who_does_not_wait() {
     let Some(servers) = start(3) else { return };

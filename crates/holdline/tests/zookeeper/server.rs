@@ -75,8 +75,7 @@ pub(crate) fn start_with_island() -> Option<Servers> {
 
 fn build(count: usize, java: &str, more: &dyn Fn(usize) -> String, ways: Ways) -> Option<Servers> {
     if class_path().is_none() {
-        println!("not run: there is no ZooKeeper on this machine");
-        assert!(std::env::var_os("CI").is_none(), "under CI there must be a ZooKeeper");
+        holdline_rig::missing("there is no ZooKeeper on this machine");
         return None;
     }
     // Memory, where there is some to be had: fsync is not what is tested.

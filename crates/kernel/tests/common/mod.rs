@@ -1,6 +1,5 @@
-//! The naive model that the line is checked against: a list of places, and the rule computed from
-//! scratch each time. It keeps no head, no counters and no marks, so it shares no shortcut with the
-//! code under test.
+//! The naive model of the line: a list of places, and the rule computed from scratch each time. It
+//! keeps no head, no counters and no marks, so it shares no shortcut with the code under test.
 #![allow(dead_code, reason = "each test file uses its own part of it")]
 
 use core::convert::Infallible;
@@ -17,16 +16,16 @@ pub(crate) const SOONEST: Duration = Duration::from_millis(2);
 pub(crate) enum Op {
     /// Enter by this ticket.
     Enter(Ticket, Enter),
-    /// Give the place up.
+    /// Leave the line.
     Leave(TicketId),
     /// Remove the place by force.
     Evict(TicketId),
-    /// Remove what has lapsed.
+    /// Remove all expired places.
     Expire,
 }
 
 impl Op {
-    /// The ticket that the operation is about: its owner learns by the reply.
+    /// The ticket of the operation's caller, who learns the outcome from the reply.
     pub(crate) fn asker(&self) -> Option<TicketId> {
         match self {
             Op::Enter(ticket, _) => Some(ticket.id),
@@ -36,16 +35,16 @@ impl Op {
     }
 }
 
-/// What an operation answered.
+/// The answer to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// A standing, or why there is none.
+    /// A standing, or a refusal.
     Stands(Result<Standing, Refusal>),
     /// Whether there was a place to leave.
     Left(bool),
-    /// The token that fences whom an eviction removed.
+    /// The token that an eviction returned.
     Evicted(Option<Seq>),
-    /// Nothing to say.
+    /// No answer.
     Done,
 }
 
@@ -73,7 +72,7 @@ impl Naive {
         sum <= u64::from(self.capacity)
     }
 
-    /// All who hold.
+    /// The holders.
     pub(crate) fn holders(&self) -> Vec<(TicketId, Seq)> {
         let admitted = (0..self.spots.len()).filter(|&at| self.admitted(at));
         admitted.map(|at| (self.spots[at].id, self.spots[at].seq)).collect()
@@ -97,7 +96,7 @@ impl Naive {
         self.spots.len() < before
     }
 
-    /// Does it.
+    /// Carries out an operation.
     pub(crate) fn apply(&mut self, op: Op, now: Time, stamp: u64) -> Answer {
         if let Op::Enter(ticket, _) = op
             && (ticket.weight == 0 || ticket.weight > ticket.capacity)
@@ -139,7 +138,7 @@ impl Naive {
             (Some(at), _) if ticket.weight > self.spots[at].weight => Err(Refusal::Weight),
             (Some(at), _) => {
                 if !self.admitted(at) {
-                    // It asked as a waiter, even if its lower weight lets it in.
+                    // It entered as a waiter, even if its lower weight admits it.
                     let spot = &mut self.spots[at];
                     spot.expires = spot.expires.max(now.after(ticket.wait_lease));
                 }
@@ -175,17 +174,17 @@ impl Naive {
         if admitted {
             Standing::Admitted(spot.seq)
         } else {
-            // How long to wait is checked apart, as bounds.
+            // The wait is checked separately, as bounds.
             Standing::Waiting { seq: Some(spot.seq), again: Duration::ZERO }
         }
     }
 }
 
-/// The line under test, with the model beside it.
+/// The line under test and its model.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) head: Head,
-    pub(crate) deck: MemoryPlaces<()>,
+    pub(crate) places: MemoryPlaces<()>,
     pub(crate) naive: Naive,
     pub(crate) now: Time,
     pub(crate) stamp: u64,
@@ -195,7 +194,7 @@ impl Default for Pair {
     fn default() -> Self {
         Pair {
             head: Head::default(),
-            deck: MemoryPlaces::default(),
+            places: MemoryPlaces::default(),
             naive: Naive::default(),
             now: Time(0),
             stamp: 0,
@@ -235,21 +234,21 @@ pub(crate) fn run<P: Places<Data = (), Error = Infallible>>(
 }
 
 impl Pair {
-    /// The places of the real line, as the model writes them.
+    /// The places of the line under test, in the model's type.
     pub(crate) fn spots(&self) -> Vec<Spot> {
         let spot =
             |p: &Place<()>| Spot { id: p.id, seq: p.seq, weight: p.weight, expires: p.expires };
-        self.deck.iter().map(spot).collect()
+        self.places.iter().map(spot).collect()
     }
 
-    fn do_it(&mut self, op: Op) -> (Answer, Vec<TicketId>) {
-        run(&mut self.head, &mut self.deck, (self.now, self.stamp), op)
+    fn run(&mut self, op: Op) -> (Answer, Vec<TicketId>) {
+        run(&mut self.head, &mut self.places, (self.now, self.stamp), op)
     }
 
-    /// Runs one operation on both, and checks everything that must hold of any step.
+    /// Runs one operation on both, and checks all that must hold after any step.
     pub(crate) fn step(&mut self, op: Op) -> Answer {
         let before = self.clone();
-        let (answer, woken) = self.do_it(op);
+        let (answer, woken) = self.run(op);
         let expected = self.naive.apply(op, self.now, self.stamp);
         self.same_answer(op, answer, expected);
         assert_eq!(self.spots(), self.naive.spots, "places differ after {op:?}");
@@ -302,7 +301,8 @@ impl Pair {
         assert!(head.count == 0 || head.capacity == naive.capacity, "capacity: {naive:?}");
     }
 
-    /// Nobody is un-admitted, seqs rise, and exactly those newly let in are woken.
+    /// Checks that no holder is un-admitted, place numbers rise, and exactly those newly admitted
+    /// are woken.
     fn step_is_fair(&self, before: &Pair, op: Op, woken: &[TicketId]) {
         let (was, is) = (before.naive.holders(), self.naive.holders());
         let there = |seq: Seq| self.naive.spots.iter().any(|spot| spot.seq == seq);
@@ -328,16 +328,17 @@ impl Pair {
         if before.naive.spots.iter().any(|spot| spot.expires <= self.now)
             && self.spots() != before.spots()
         {
-            lapsed.do_it(Op::Expire);
+            lapsed.run(Op::Expire);
         }
         assert_eq!(self.spots(), lapsed.spots(), "a refusal changed the line: {op:?}");
         assert_eq!(self.head.last, before.head.last, "a refusal spent a token: {op:?}");
     }
 
-    /// The same operation at the same moment once more: same standing, no change, nobody woken.
+    /// Checks idempotence: the same operation again gives the same answer, changes nothing and
+    /// wakes nobody.
     fn again_is_the_same(&self, op: Op, answer: Answer) {
         let mut twice = self.clone();
-        let (second, woken) = twice.do_it(op);
+        let (second, woken) = twice.run(op);
         match answer {
             Answer::Left(_) => assert_eq!(second, Answer::Left(false)),
             Answer::Evicted(_) => assert_eq!(second, Answer::Evicted(None)),

@@ -141,7 +141,7 @@ impl Shared {
                 }
                 return Ok(record);
             }
-            self.forget(&record); // what it may have written is gone with the lease
+            self.forget(&record); // what it may have written goes with the lease
         }
         // More requests than the server works off would only pile up there.
         let permit = Arc::clone(&self.entering).acquire_owned().await.ok();
@@ -316,18 +316,24 @@ impl Shared {
             return Ok(Standing::Lost);
         };
         let seq = token(seq);
-        if !self.update(record, request).await? {
-            record.lose(&self.loss_hint.0);
-            return Ok(Standing::Lost);
+        for _ in 0..TRIES {
+            if !self.update(record, request).await? {
+                record.lose(&self.loss_hint.0);
+                return Ok(Standing::Lost);
+            }
+            if !admitted {
+                return Ok(request.waiting(Some(seq)));
+            }
+            let session = Arc::clone(&record.place().session);
+            if !session.good_for(began.after(ticket.lease)).await || record.place().gone {
+                return Ok(Standing::Lost);
+            }
+            // The heartbeat may have told of an election.
+            if !session.is_outdated(&self.cluster) {
+                return Ok(Standing::Admitted(seq));
+            }
         }
-        if !admitted {
-            return Ok(request.waiting(Some(seq)));
-        }
-        let session = Arc::clone(&record.place().session);
-        if !session.good_for(began.after(ticket.lease)).await || record.place().gone {
-            return Ok(Standing::Lost);
-        }
-        Ok(Standing::Admitted(seq))
+        Err(self.elections())
     }
 }
 

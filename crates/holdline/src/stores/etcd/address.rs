@@ -67,13 +67,12 @@ impl Address {
         match key {
             "prefix" => self.prefix = value,
             "tls" => self.tls = tls::wanted(&value).map_err(invalid)?,
-            "password_file" => self.password = Some(url::password_file(&value)?),
-            "password_env" => self.password = Some(url::password_env(&value).map_err(invalid)?),
-            _ => {
-                return Err(invalid(&format!(
-                    "has an option that is not known; known are {KNOWN}"
-                )));
+            "password_file" => self.password = Some(url::secret_file(key, &value)?),
+            "password_env" => {
+                let password = url::secret_env(key, &value).map_err(|why| invalid(&why))?;
+                self.password = Some(password);
             }
+            _ => return Err(invalid(&url::unknown_option(KNOWN))),
         }
         Ok(())
     }
@@ -110,7 +109,7 @@ impl fmt::Display for Address {
 
 /// With etcd's port unless another is given.
 fn host(text: &str) -> Result<String> {
-    url::host(text, "2379").map_err(invalid)
+    url::host(text, 2379).map_err(invalid)
 }
 
 fn decode(text: &str) -> Result<String> {

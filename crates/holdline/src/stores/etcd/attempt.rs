@@ -15,7 +15,7 @@ impl Shared {
     /// Whether a try may succeed, if it would need a new lease: one that fails leaves nothing.
     pub(super) async fn is_worth_a_lease(&self, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
-        let has_lease = || self.sessions.living(seconds_for(ticket.lease)).is_some();
+        let has_lease = || self.sessions.living(seconds_for(ticket.lease), &self.cluster).is_some();
         if self.find(ticket.id).is_some() || has_lease() {
             return Ok(true);
         }

@@ -42,6 +42,7 @@ mod renew;
 mod session;
 mod sessions;
 mod shared;
+mod slot;
 mod ticket_record;
 mod tls;
 mod transfer;

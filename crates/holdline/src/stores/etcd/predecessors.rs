@@ -14,6 +14,7 @@ use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
 use crate::store::Refusal;
+use holdline_kernel::rule;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -87,22 +88,23 @@ impl Predecessors {
     /// Writes down who keeps the ticket out, or that nobody does. False if that is not clear.
     fn tell(self, record: &TicketRecord) -> bool {
         let mut place = record.place();
-        let room = u64::from(record.capacity).saturating_sub(u64::from(place.weight));
+        let fits = |ahead| rule::fits(ahead, place.weight, record.capacity);
         let (count, mut weight) = (self.members.len(), 0);
         let mut ahead = HashMap::new();
         for member in self.members {
             weight += weight_of(&member, record.capacity);
             let part = member.weight(record.capacity);
             ahead.insert(member.key, part);
-            if weight > room {
+            if !fits(weight) {
                 break;
             }
         }
-        if weight > room || self.complete {
+        let (kept_out, none) = (!fits(weight), self.most.is_some_and(fits));
+        if kept_out || self.complete {
             let all = self.complete && ahead.len() == count;
             place.see(self.revision, ahead, all);
             true
-        } else if self.most.is_some_and(|most| most <= room) {
+        } else if none {
             place.see(self.revision, HashMap::new(), true);
             true
         } else {

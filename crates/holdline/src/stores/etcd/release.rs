@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::names::Name;
 use crate::store::{EVICTION_TIME, QueueEntry, QueueSnapshot, Seq, TicketId};
 use futures_util::future::join_all;
+use holdline_kernel::rule;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,10 +152,10 @@ impl Shared {
         } else {
             None
         };
-        if let Some((lease, _)) = lease {
+        if let Some(lease) = lease {
             let mut both = delete.clone();
             let Survey { prefix, notes, .. } = survey;
-            both.success.extend(beside::keep_note(prefix, member.id, note, lease, notes));
+            both.success.extend(beside::keep_note(prefix, member.id, note, lease.id, notes));
             match self.txn(&both, LIMIT).await {
                 Err(error) if !error.retryable() => {}
                 outcome => return outcome,
@@ -213,6 +214,7 @@ impl Shared {
         let (now, mut ahead) = (clock::now(), 0);
         let places = members.into_iter().chain(strays).map(|member| {
             let weight = member.weight(capacity);
+            let admitted = weight > 0 && rule::fits(ahead, weight, capacity);
             ahead += u64::from(weight);
             let expires_in = match self.find(member.id) {
                 Some(record) => now.until(record.place().due),
@@ -222,7 +224,7 @@ impl Shared {
                 id: member.id,
                 seq: token(member.create),
                 weight,
-                admitted: weight > 0 && ahead <= u64::from(capacity),
+                admitted,
                 expires_in,
                 note: member.note,
             }

@@ -5,6 +5,7 @@
 //! deleted the key (the watch over it).
 
 use super::acquire::{Request, token, waiting_lease};
+use super::cluster::Cluster;
 use super::errors;
 use super::layout;
 use super::predecessors;
@@ -69,7 +70,7 @@ impl Shared {
         let ticket = request.ticket;
         let (lease, key, create, old) = {
             let place = record.place();
-            let lease = fitting(&place, ticket);
+            let lease = fitting(&place, ticket, &self.cluster);
             let same = place.weight == ticket.weight && *place.note == **request.note;
             if lease.is_none() && same && place.noted {
                 return Ok(true);
@@ -168,10 +169,11 @@ impl Shared {
 const MOST: usize = 16;
 
 /// The lease of the session that a place should be on, if not the one that it is on.
-fn fitting(place: &Place, ticket: &Ticket) -> Option<Duration> {
+fn fitting(place: &Place, ticket: &Ticket, cluster: &Cluster) -> Option<Duration> {
+    let outdated = place.session.is_outdated(cluster);
     if place.admitted {
-        return (!place.session.suits(ticket.lease)).then_some(ticket.lease);
+        return (outdated || !place.session.suits(ticket.lease)).then_some(ticket.lease);
     }
     let lease = waiting_lease(ticket);
-    (place.session.seconds > seconds_for(lease)).then_some(lease)
+    (outdated || place.session.seconds > seconds_for(lease)).then_some(lease)
 }

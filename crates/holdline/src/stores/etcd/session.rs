@@ -10,19 +10,26 @@
 //! another was elected goes on saying yes, and the other lets the lease run out. So with each sign
 //! of life goes a read that a majority must answer: the sign counts only if no newer leadership
 //! than that of its answer had begun when it was sent.
+//!
+//! Such a leader may also have a lease revoked that has run out by its own clock, seconds after it
+//! goes on, although the one that leads now has prolonged it (before the same versions). So a lease
+//! is trusted with new places only under the leadership that granted it, which alone has counted
+//! its time; under a later one, places are moved to a new lease. And one of which nothing was heard
+//! for as long as it lasts is given up, whatever is said of it afterwards.
 
-use super::cluster::Cluster;
+use super::cluster::{Answer, Cluster};
 use super::errors;
 use super::grpc::Status;
 use super::layout;
 use super::proto::{self, AliveAnswer, Grant, GrantAnswer, LeaseId, RangeAnswer, RevokeAnswer};
+use super::slot::Slots;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -43,6 +50,8 @@ pub(super) struct Session {
     pub(super) seconds: u64,
     /// How long the server keeps it after a heartbeat.
     ttl: Duration,
+    /// The term of the leadership that granted it.
+    term: u64,
     /// A key that we may read.
     key: Vec<u8>,
     life: watch::Sender<Life>,
@@ -52,50 +61,7 @@ pub(super) struct Session {
     /// A write that named it was never answered, so it is not for new places any more.
     tainted: AtomicBool,
     /// By what begins the keys of a line.
-    slots: Mutex<HashMap<Vec<u8>, Slots>>,
-}
-
-/// The slots of one line.
-#[derive(Debug, Default)]
-struct Slots {
-    /// Those that were used, and are not now.
-    free: BTreeSet<u32>,
-    /// All from this on were never used.
-    next: u32,
-    /// How many are not free, some of them for ever.
-    taken: usize,
-}
-
-/// A number that no other place on this lease has in the same line. Free again when it is dropped.
-#[derive(Debug)]
-pub(super) struct Slot {
-    session: Arc<Session>,
-    prefix: Vec<u8>,
-    number: u32,
-}
-
-impl Slot {
-    pub(super) fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Never to be used again: something that was written for it may still come.
-    pub(super) fn retire(mut self) {
-        self.prefix = Vec::new();
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut lines = self.session.slots();
-        // All prefixes end in a slash; one that is empty is of a slot that has retired.
-        let Some(slots) = lines.get_mut(&self.prefix) else { return };
-        slots.free.insert(self.number);
-        slots.taken -= 1;
-        if slots.taken == 0 {
-            lines.remove(&self.prefix);
-        }
-    }
+    pub(super) slots: Mutex<HashMap<Vec<u8>, Slots>>,
 }
 
 /// How a stream of heartbeats ended.
@@ -105,6 +71,17 @@ enum End {
     Broken(String),
 }
 
+/// How long it is tried to give a lease back. After that it runs out.
+const GIVE_BACK: Duration = Duration::from_secs(120);
+
+/// How long to wait after so many failures in a row.
+fn pause(failures: u32) -> Duration {
+    let most = Duration::from_millis(500);
+    Backoff::exponential(Duration::from_millis(10), most)
+        .jitter(50)
+        .pause(failures, fastrand::u64(..))
+}
+
 /// How many whole seconds to ask of the server for a lease.
 pub(super) fn seconds_for(lease: Duration) -> u64 {
     let slack = (lease / 10).max(Duration::from_millis(500));
@@ -112,8 +89,17 @@ pub(super) fn seconds_for(lease: Duration) -> u64 {
     (length.as_secs() + u64::from(length.subsec_nanos() > 0)).max(2)
 }
 
-/// A new lease of so many seconds: its number, and the seconds that the server gave it.
-pub(super) async fn lease(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<(i64, u64)> {
+/// A lease that was granted.
+pub(super) struct Granted {
+    pub(super) id: i64,
+    /// The seconds that the server gave it.
+    seconds: u64,
+    /// The term of the leadership under which it was asked for.
+    term: u64,
+}
+
+/// A new lease of so many seconds.
+pub(super) async fn lease(cluster: &Cluster, seconds: u64, limit: Duration) -> Result<Granted> {
     // Our own number, so that asking again after a lost answer makes no second lease.
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| {
@@ -121,10 +107,15 @@ pub(super) async fn lease(cluster: &Cluster, seconds: u64, limit: Duration) -> R
         Error::because(ErrorKind::Denied, message, error)
     })?;
     let id = (i64::from_be_bytes(bytes) & i64::MAX).max(1);
+    // An election may come before the answer: the term of before is the one to be sure of.
+    let term = cluster.term();
     let grant = Grant { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id };
     match cluster.call::<_, GrantAnswer>(proto::GRANT, &grant, limit).await {
-        Ok(answer) => Ok((id, u64::try_from(answer.body.ttl).unwrap_or(0))),
-        Err(error) if errors::is_lease_there(&error) => Ok((id, seconds)),
+        Ok(Answer { body: GrantAnswer { header, ttl }, .. }) => {
+            let term = if term == 0 { header.unwrap_or_default().raft_term } else { term };
+            Ok(Granted { id, seconds: u64::try_from(ttl).unwrap_or(0), term })
+        }
+        Err(error) if errors::is_lease_there(&error) => Ok(Granted { id, seconds, term }),
         Err(error) => Err(error),
     }
 }
@@ -138,11 +129,12 @@ impl Session {
         limit: Duration,
     ) -> Result<Self> {
         let sent = clock::now();
-        let (lease, ttl) = lease(cluster, seconds, limit).await?;
+        let granted = lease(cluster, seconds, limit).await?;
         Ok(Session {
-            lease,
+            lease: granted.id,
             seconds,
-            ttl: Duration::from_secs(ttl),
+            ttl: Duration::from_secs(granted.seconds),
+            term: granted.term,
             key: key.to_vec(),
             life: watch::Sender::new(Life::Alive(sent)),
             wanted: Notify::new(),
@@ -152,22 +144,6 @@ impl Session {
         })
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Slots>> {
-        self.slots.lock()
-    }
-
-    /// A number for one more place in a line: the lowest that there is, so that few are used.
-    pub(super) fn slot(self: &Arc<Self>, prefix: &[u8]) -> Slot {
-        let mut lines = self.slots();
-        let slots = lines.entry(prefix.to_vec()).or_default();
-        slots.taken += 1;
-        let number = slots.free.pop_first().unwrap_or_else(|| {
-            slots.next += 1;
-            slots.next - 1
-        });
-        Slot { session: Arc::clone(self), prefix: prefix.to_vec(), number }
-    }
-
     /// One that no server knows.
     #[cfg(test)]
     pub(super) fn for_test() -> Self {
@@ -175,6 +151,7 @@ impl Session {
             lease: 1,
             seconds: 11,
             ttl: Duration::from_secs(11),
+            term: 0,
             key: Vec::new(),
             life: watch::Sender::new(Life::Alive(clock::now())),
             wanted: Notify::new(),
@@ -184,14 +161,18 @@ impl Session {
         }
     }
 
-    /// Whether the server has said that it is gone.
+    /// Whether the server has said that it is gone, or nothing for as long as it lasts.
     pub(super) fn is_lost(&self) -> bool {
-        *self.life.borrow() == Life::Lost
+        self.good_until().is_none_or(|good| good <= clock::now())
     }
 
-    /// Makes a lease known to be gone. Says whether that is news.
-    pub(super) fn lose(&self) -> bool {
-        self.life.send_replace(Life::Lost) != Life::Lost
+    /// Whether a later leadership has begun than the one that granted it.
+    pub(super) fn is_outdated(&self, cluster: &Cluster) -> bool {
+        self.term < cluster.term()
+    }
+
+    fn lose(&self) {
+        self.life.send_replace(Life::Lost);
     }
 
     /// Keeps new places from it: it is given back when the last of the old ones is gone, which
@@ -237,7 +218,7 @@ impl Session {
     pub(super) async fn good_for(&self, until: Time) -> bool {
         let mut life = self.life.subscribe();
         loop {
-            match self.good_until() {
+            match self.good_until().filter(|_| !self.is_lost()) {
                 None => return false,
                 Some(good) if good >= until => return true,
                 Some(_) => self.wanted.notify_one(),
@@ -266,22 +247,23 @@ impl Session {
     }
 
     /// Gives heartbeats until it is lost or nobody needs it; then gives it back. `turned` is
-    /// called when another member is chosen, `over` when the server has it no more.
+    /// called when another member is chosen, `lost` when nothing can be held by it any more, `over`
+    /// when the server does not have it any more.
     pub(super) async fn run(
         self: Arc<Self>,
         cluster: Arc<Cluster>,
         turned: impl Fn(),
+        lost: impl Fn(),
         over: impl Fn(),
     ) {
         let mut failures = 0;
-        let backoff =
-            Backoff::exponential(Duration::from_millis(10), Duration::from_millis(500)).jitter(50);
-        loop {
+        while !*self.over.borrow() && !self.is_lost() {
             let member = cluster.chosen();
             let before = self.good_until();
             match self.stream(&cluster, member).await {
                 End::Lost => {
                     self.lose();
+                    lost();
                     over();
                     return;
                 }
@@ -293,18 +275,33 @@ impl Session {
                     failures = if before == self.good_until() { failures + 1 } else { 0 };
                 }
             }
-            if *self.over.borrow() {
-                break;
-            }
-            tokio::time::sleep(backoff.pause(failures, fastrand::u64(..))).await;
+            tokio::time::sleep(pause(failures)).await;
         }
-        let id = LeaseId { id: self.lease };
-        let revoked = cluster.call::<_, RevokeAnswer>(proto::REVOKE, &id, self.limit()).await;
-        if let Err(error) = revoked {
-            tracing::debug!(%error, lease = self.lease, "a lease was left to run out");
-            tokio::time::sleep(self.ttl).await;
+        if self.is_lost() {
+            tracing::debug!(lease = self.lease, "nothing was heard of a lease while it lasted");
+            self.lose();
+            lost();
         }
+        self.give_back(&cluster).await;
         over();
+    }
+
+    /// Has the lease revoked, with all that is on it or may still come; or lets it run out.
+    async fn give_back(&self, cluster: &Cluster) {
+        let id = LeaseId { id: self.lease };
+        let until = clock::now().after(GIVE_BACK);
+        for failures in 0.. {
+            let revoked = cluster.call::<_, RevokeAnswer>(proto::REVOKE, &id, self.limit()).await;
+            let Err(error) = revoked.map(drop) else { return };
+            if errors::is_lease_gone(&error) {
+                return;
+            }
+            tracing::debug!(%error, lease = self.lease, "a lease was not given back");
+            if !error.retryable() || clock::now() >= until {
+                return tokio::time::sleep(self.ttl).await;
+            }
+            tokio::time::sleep(pause(failures)).await;
+        }
     }
 
     /// Gives heartbeats to one member.
@@ -338,10 +335,11 @@ impl Session {
             if answer.ttl <= 0 {
                 return End::Lost;
             }
-            self.confirm(sent);
             if self.is_lost() {
-                return End::Lost;
+                // Later than this is too late: it may be on its way out already.
+                return End::Broken("the answer came when the lease was over".to_owned());
             }
+            self.confirm(sent);
             // The owner's table and this task have it; whoever else does uses it.
             let busy = Arc::strong_count(self) > 2;
             tokio::select! {

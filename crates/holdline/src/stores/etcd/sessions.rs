@@ -1,11 +1,13 @@
 //! The leases of a store: which of them new places are put on, and when one is given back.
 
+use super::acquire::TRIES;
+use super::cluster::Cluster;
 use super::session::{Session, seconds_for};
 use super::shared::{Shared, background};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
 use holdline_kernel::Time;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 /// The leases that this process has, each with the time since when nobody has used it.
@@ -34,11 +36,13 @@ impl Sessions {
     }
 
     /// The one for new places of so many seconds.
-    pub(super) fn living(&self, seconds: u64) -> Option<Arc<Session>> {
+    pub(super) fn living(&self, seconds: u64, cluster: &Cluster) -> Option<Arc<Session>> {
         let mut entries = self.entries();
-        entries.retain(|entry| !entry.session.is_lost());
-        let good =
-            |entry: &&mut Entry| entry.session.seconds == seconds && !entry.session.is_tainted();
+        let good = |entry: &&mut Entry| {
+            let session = &entry.session;
+            session.seconds == seconds
+                && !(session.is_tainted() || session.is_lost() || session.is_outdated(cluster))
+        };
         let entry = entries.iter_mut().find(good)?;
         entry.idle = None;
         Some(Arc::clone(&entry.session))
@@ -62,15 +66,17 @@ impl Sessions {
 
     /// Gives those back that nobody uses; at once if a write on one of them may still be on its
     /// way, which then finds no lease any more.
-    pub(super) fn tidy(&self, now: Time) {
+    pub(super) fn tidy(&self, now: Time, cluster: &Cluster) {
         self.entries().retain_mut(|entry| {
             if entry.is_used() {
                 entry.idle = None;
                 return true;
             }
             let since = *entry.idle.get_or_insert(now);
-            let wanted = since.until(now) < IDLE && !entry.session.is_tainted();
-            let keep = wanted && !entry.session.is_lost();
+            let session = &entry.session;
+            let usable =
+                !(session.is_tainted() || session.is_lost() || session.is_outdated(cluster));
+            let keep = usable && since.until(now) < IDLE;
             if !keep {
                 entry.session.end();
             }
@@ -93,13 +99,28 @@ impl Shared {
         limit: Duration,
     ) -> Result<Arc<Session>> {
         let seconds = seconds_for(lease);
-        if let Some(session) = self.sessions.living(seconds) {
+        if let Some(session) = self.sessions.living(seconds, &self.cluster) {
             return Ok(session);
         }
         let _turn = self.granting.lock().await;
-        if let Some(session) = self.sessions.living(seconds) {
-            return Ok(session);
+        for _ in 0..TRIES {
+            if let Some(session) = self.sessions.living(seconds, &self.cluster) {
+                return Ok(session);
+            }
+            // The answer may tell of an election, or come when the lease is over: not to be used.
+            self.grant(seconds, prefix, limit).await?;
         }
+        Err(self.elections())
+    }
+
+    /// The error of too many changes of leadership while one was waited for.
+    pub(super) fn elections(&self) -> Error {
+        let message = format!("{} has one election after the other", self.cluster.address);
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    /// A new session, for those who need one from now on.
+    async fn grant(self: &Arc<Self>, seconds: u64, prefix: &[u8], limit: Duration) -> Result<()> {
         let session = Arc::new(Session::grant(&self.cluster, seconds, prefix, limit).await?);
         self.sessions.insert(&session);
         let (watcher, shared) = (Arc::downgrade(&self.watcher), Arc::downgrade(self));
@@ -109,14 +130,21 @@ impl Shared {
             }
         };
         let lease = session.lease;
-        let over = move || {
-            if let Some(shared) = shared.upgrade() {
+        let gone = Weak::clone(&shared);
+        let lost = move || {
+            if let Some(shared) = gone.upgrade() {
                 shared.evicted(lease);
             }
         };
-        background().spawn(Arc::clone(&session).run(Arc::clone(&self.cluster), turned, over));
+        let over = move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.sessions.remove(lease);
+                shared.late.lease_ended(lease);
+            }
+        };
+        background().spawn(session.run(Arc::clone(&self.cluster), turned, lost, over));
         self.nudge.notify_one();
-        Ok(session)
+        Ok(())
     }
 
     /// Finds out which leases are gone, after the server has said that one is.
@@ -128,10 +156,9 @@ impl Shared {
         }
     }
 
-    /// A lease is gone, and with it all places that were on it.
+    /// A lease is gone, or must be taken for that, and with it all places that were on it.
     pub(super) fn evicted(&self, lease: i64) {
         self.sessions.remove(lease);
-        self.late.lease_ended(lease);
         let records: Vec<_> = self.records().values().cloned().collect();
         let theirs = records.iter().filter(|record| record.place().session.lease == lease);
         theirs.for_each(|record| record.lose(&self.loss_hint.0));

@@ -204,7 +204,7 @@ impl Shared {
             }
         }
         self.watcher.tidy();
-        self.sessions.tidy(now);
+        self.sessions.tidy(now, &self.cluster);
     }
 
     /// Whether a ticket has lapsed not long ago.

@@ -2,12 +2,13 @@
 
 use super::layout::{self, Member};
 use super::proto;
-use super::session::{Session, Slot};
+use super::session::Session;
+use super::slot::Slot;
 use super::watcher::{News, Watching};
 use crate::names::Name;
 use crate::store::{LossHint, Ticket, TicketId};
 use crate::sync::Mutex;
-use holdline_kernel::Time;
+use holdline_kernel::{Time, rule};
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -279,10 +280,10 @@ impl TicketRecord {
 }
 
 impl Place {
-    /// The rule, by those who are known to be ahead.
+    /// The rule, by the tickets that are known to be ahead.
     pub(super) fn fits(&self, capacity: u32) -> bool {
-        let ahead: u64 = self.ahead.values().map(|weight| u64::from(*weight)).sum();
-        ahead + u64::from(self.weight) <= u64::from(capacity)
+        let ahead = self.ahead.values().map(|weight| u64::from(*weight)).sum();
+        rule::fits(ahead, self.weight, capacity)
     }
 
     /// Takes in who is ahead, all or only the nearest.

@@ -1,16 +1,16 @@
-//! Where calls that come at the same time are put together into one.
+//! The batcher, which combines operations on several lines into one call.
 //!
-//! Running a script costs the server more than what the script does to a line, and a request costs
-//! both sides more than its bytes. So while a few calls are under way, those that come next wait
-//! until the tasks that can run now have run, or until they are as many as one call may deal with,
-//! and then go as one call that deals with many lines (`batch.lua`). Nobody waits for an answer
-//! or a timer to fill it: a link of any length costs a call what it would cost alone. And a full
-//! one goes at once, so that the server works on it while the next is being filled.
+//! Starting a script costs the server more than what the script does to a line, and a request costs
+//! both sides more than its bytes. So while a few calls are in flight, further operations are
+//! queued until the tasks that can run now have run, or until a batch is full, and are then sent as
+//! one call (`batch.lua`). A batch never waits for a reply or a timer, so it adds no latency that
+//! depends on the network. A full batch is sent at once, so that the server works on it while the
+//! next one fills.
 //!
-//! Each caller has its own answer: what one line refuses, or how long one caller waits, is nothing
-//! to the others. A call that the server does not take as a whole is made one by one. In a cluster
-//! lines are on different servers, and where replicas are to confirm a lock, each has its
-//! own answer from them: there nothing is put together.
+//! Each caller has its own reply: errors and timeouts of one operation do not affect the others. If
+//! the server refuses a batch as a whole, its operations are sent one by one. Nothing is batched in
+//! a cluster, where lines are on different servers, nor where replicas confirm locks, since each
+//! lock needs a confirmation of its own.
 
 use super::config::{Config, Kind};
 use super::connection::{BATCH, Connection, ENTER, LEAVE, Script};
@@ -26,37 +26,37 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// What is to be done to one line.
+/// One operation on one line.
 pub(super) struct Step {
     pub(super) key: String,
-    pub(super) verb: Verb,
+    pub(super) operation: Operation,
 }
 
-pub(super) enum Verb {
+pub(super) enum Operation {
     /// Numbers, packed; and the ticket's id, channel and note.
     Enter { wants: [u8; 64], tail: Vec<u8> },
-    /// For how many milliseconds an idle line is kept, and for how many microseconds the ticket is
-    /// barred.
+    /// How long an idle line is kept, in milliseconds, and how long the ticket is barred, in
+    /// microseconds.
     Leave { id: [u8; 32], rest: u64, bar: Option<u64> },
 }
 
-/// Calls of one connection.
+/// The batcher of one connection.
 pub(super) struct Batcher {
     pub(super) connection: Connection,
     timeout: Duration,
-    together: AtomicBool,
+    batching: AtomicBool,
     under_way: AtomicUsize,
     queue: Mutex<Queue>,
-    /// For how many more calls of several steps there is room.
-    room: Arc<Semaphore>,
+    /// Permits for batches in flight.
+    permits: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Somebody is going to empty it.
-    seen_to: bool,
-    /// When it is so long, those in it are looked for who have given up.
+    /// A task has been spawned that will empty it.
+    flush_scheduled: bool,
+    /// The length at which abandoned operations are removed from it.
     sweep_at: usize,
 }
 
@@ -65,48 +65,48 @@ struct Waiting {
     reply: oneshot::Sender<Result<Value, Fault>>,
 }
 
-/// So many calls go alone; more go together.
-const ALONE: usize = 2;
-/// So many steps make one call at most. More would cost a little less each, but the server would do
-/// nothing while they come together, and nothing else while it deals with them.
-const MOST: usize = 20;
-/// So many calls of several steps are under way at most; what comes then waits in the queue.
-const ROOM: usize = 256;
-/// When the queue is so long, those in it are looked for who have given up.
-const LONG: usize = 1024;
+/// The number of calls in flight from which further operations are batched.
+const UNBATCHED: usize = 2;
+/// The number of operations in one batch at most. With more, each would cost a little less, but the
+/// server would be idle while the batch fills, and serve nothing else while it runs.
+const MAX_STEPS: usize = 20;
+/// The number of batches in flight at most; further operations wait in the queue.
+const MAX_BATCHES: usize = 256;
+/// The least length of the queue at which abandoned operations are removed from it.
+const SWEEP_LENGTH: usize = 1024;
 
 impl Step {
     fn script(&self) -> &'static Script {
-        match self.verb {
-            Verb::Enter { .. } => &ENTER,
-            Verb::Leave { .. } => &LEAVE,
+        match self.operation {
+            Operation::Enter { .. } => &ENTER,
+            Operation::Leave { .. } => &LEAVE,
         }
     }
 
-    /// The letter that `batch.lua` knows it by.
+    /// The letter for it in `batch.lua`.
     fn letter(&self) -> u8 {
-        match self.verb {
-            Verb::Enter { .. } => b'e',
-            Verb::Leave { bar: None, .. } => b'l',
-            Verb::Leave { bar: Some(_), .. } => b'b',
+        match self.operation {
+            Operation::Enter { .. } => b'e',
+            Operation::Leave { bar: None, .. } => b'l',
+            Operation::Leave { bar: Some(_), .. } => b'b',
         }
     }
 
-    /// About how long it is on the wire.
+    /// The approximate number of bytes on the wire.
     fn size(&self) -> usize {
-        let rest = match &self.verb {
-            Verb::Enter { tail, .. } => tail.len() + 96,
-            Verb::Leave { .. } => 96,
+        let rest = match &self.operation {
+            Operation::Enter { tail, .. } => tail.len() + 96,
+            Operation::Leave { .. } => 96,
         };
         self.key.len() + rest + 16
     }
 
     fn arguments(&self, command: &mut Cmd, reply_order_channel: Option<&str>) {
-        match &self.verb {
-            Verb::Enter { wants, tail } => {
+        match &self.operation {
+            Operation::Enter { wants, tail } => {
                 command.arg(&wants[..]).arg(&tail[..]);
             }
-            Verb::Leave { id, rest, bar } => {
+            Operation::Leave { id, rest, bar } => {
                 command.arg(&id[..]).arg(*rest);
                 if let Some(reply_order_channel) = reply_order_channel {
                     command.arg(reply_order_channel);
@@ -123,10 +123,10 @@ impl Batcher {
     pub(super) fn new(config: Arc<Config>, reply_order_channel: String) -> Arc<Self> {
         Arc::new(Batcher {
             timeout: config.timeout,
-            together: AtomicBool::new(config.kind != Kind::Cluster && config.ack.is_none()),
+            batching: AtomicBool::new(config.kind != Kind::Cluster && config.ack.is_none()),
             under_way: AtomicUsize::new(0),
             queue: Mutex::default(),
-            room: Arc::new(Semaphore::new(ROOM)),
+            permits: Arc::new(Semaphore::new(MAX_BATCHES)),
             connection: Connection::new(config, reply_order_channel),
         })
     }
@@ -135,19 +135,19 @@ impl Batcher {
         self.queue.lock()
     }
 
-    /// Does one thing to one line, alone or together with others, within the time limit.
+    /// Runs one operation, alone or in a batch, within the time limit.
     pub(super) async fn ask(self: &Arc<Self>, step: &Arc<Step>) -> Result<Value, Fault> {
         let call = UnderWay::new(self);
-        if call.others < ALONE || !self.together.load(Ordering::Relaxed) {
-            // In a box, as what goes with others is to be small: there may be very many.
+        if call.others < UNBATCHED || !self.batching.load(Ordering::Relaxed) {
+            // Boxed, to keep the futures of batched operations small: there may be very many.
             return Box::pin(self.alone(step)).await;
         }
         let (reply, answer) = oneshot::channel();
-        self.put(Waiting { step: Arc::clone(step), reply });
+        self.enqueue(Waiting { step: Arc::clone(step), reply });
         let limit = clock::now().after(self.timeout);
         match within(limit, answer).await {
             Some(Ok(answer)) => answer,
-            // Whoever was to ask is gone, with its runtime.
+            // The task that was to send it is gone, with its runtime.
             Some(Err(_)) => {
                 Err(Fault::Broken(RedisError::from(std::io::Error::from(ConnectionReset)), false))
             }
@@ -163,45 +163,45 @@ impl Batcher {
         self.connection.run(step.script(), step.size(), &fill).await
     }
 
-    /// Puts it in the queue. A full one is sent; any other is to be sent once all that can run now
-    /// has run, and has perhaps added to it. Where there is no room for a call, the queue grows
-    /// until there is, by those who wait for their answers.
-    fn put(self: &Arc<Self>, one: Waiting) {
+    /// Queues an operation. A full batch is sent at once; any other is sent when the tasks that can
+    /// run now have run, and may have added to it. While no permit is free the queue grows, by one
+    /// entry for each waiting caller.
+    fn enqueue(self: &Arc<Self>, one: Waiting) {
         let mut queue = self.queue();
         queue.waiting.push(one);
-        if queue.waiting.len() >= queue.sweep_at.max(LONG) {
+        if queue.waiting.len() >= queue.sweep_at.max(SWEEP_LENGTH) {
             queue.waiting.retain(|one| !one.reply.is_closed());
             queue.sweep_at = queue.waiting.len() * 2;
         }
-        if queue.waiting.len() == MOST
-            && let Ok(room) = Arc::clone(&self.room).try_acquire_owned()
+        if queue.waiting.len() == MAX_STEPS
+            && let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()
         {
             let full = mem::take(&mut queue.waiting);
             drop(queue);
-            tokio::spawn(Arc::clone(self).send(full, room));
-        } else if !mem::replace(&mut queue.seen_to, true) {
+            tokio::spawn(Arc::clone(self).send(full, permit));
+        } else if !mem::replace(&mut queue.flush_scheduled, true) {
             drop(queue);
-            let duty = Duty(Some(Arc::clone(self)));
-            tokio::spawn(Arc::clone(self).empty(duty));
+            let guard = FlushGuard(Some(Arc::clone(self)));
+            tokio::spawn(Arc::clone(self).flush(guard));
         }
     }
 
-    /// Sends what is in the queue, as there is room.
-    async fn empty(self: Arc<Self>, duty: Duty) {
+    /// Sends what is in the queue, as permits become free.
+    async fn flush(self: Arc<Self>, guard: FlushGuard) {
         tokio::task::yield_now().await;
         loop {
             // It is never closed.
-            let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else { return };
             let (some, last) = self.queue().take();
             if last {
-                duty.done();
-                return self.send(some, room).await;
+                guard.done();
+                return self.send(some, permit).await;
             }
-            tokio::spawn(Arc::clone(&self).send(some, room));
+            tokio::spawn(Arc::clone(&self).send(some, permit));
         }
     }
 
-    async fn send(self: Arc<Self>, mut waiting: Vec<Waiting>, _room: OwnedSemaphorePermit) {
+    async fn send(self: Arc<Self>, mut waiting: Vec<Waiting>, _permit: OwnedSemaphorePermit) {
         waiting.retain(|one| !one.reply.is_closed());
         if waiting.len() < 2 {
             return self.one_by_one(waiting).await;
@@ -213,21 +213,21 @@ impl Batcher {
                 for (one, answer) in waiting.into_iter().zip(answers) {
                     let answer = answer.extract_error().map_err(Fault::from);
                     if answer.as_ref().is_err_and(Fault::breaks) {
-                        self.connection.distrust();
+                        self.connection.close_current();
                     }
                     let _ = one.reply.send(answer);
                 }
             }
-            // It was not taken, so nothing was done. A line by itself may be.
+            // The batch was refused, so nothing was done. Single operations may succeed.
             Err(Fault::Refused(error)) => {
                 if says(&error, "CROSSSLOT") {
-                    self.together.store(false, Ordering::Relaxed);
+                    self.batching.store(false, Ordering::Relaxed);
                 }
                 self.one_by_one(waiting).await;
             }
             Ok(answer) => {
-                // Which makes no sense to anybody; and nor may what comes after it.
-                self.connection.distrust();
+                // A reply of the wrong form; what follows it on the connection may be wrong too.
+                self.connection.close_current();
                 for one in waiting {
                     let _ = one.reply.send(Ok(answer.clone()));
                 }
@@ -265,10 +265,10 @@ fn fill(command: &mut Cmd, waiting: &[Waiting], reply_order_channel: &str) {
 }
 
 impl Queue {
-    /// Takes as many as one call may deal with; and says whether they were the last, after which
-    /// nobody sees to the queue.
+    /// Takes one batch; and says whether it was the last, after which the task that empties the
+    /// queue ends.
     fn take(&mut self) -> (Vec<Waiting>, bool) {
-        let most = self.waiting.len().min(MOST);
+        let most = self.waiting.len().min(MAX_STEPS);
         let rest = self.waiting.split_off(most);
         let some = mem::replace(&mut self.waiting, rest);
         let last = self.waiting.is_empty();
@@ -279,7 +279,7 @@ impl Queue {
     }
 }
 
-/// A call under way, and how many others there were when it began.
+/// A call in flight, and the number of others when it began.
 struct UnderWay<'a> {
     batcher: &'a Batcher,
     others: usize,
@@ -297,16 +297,17 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// The duty to empty the queue. If its runtime ends first, those in the queue are told.
-struct Duty(Option<Arc<Batcher>>);
+/// A guard of the task that empties the queue. If its runtime ends first, the queued operations
+/// fail.
+struct FlushGuard(Option<Arc<Batcher>>);
 
-impl Duty {
+impl FlushGuard {
     fn done(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Duty {
+impl Drop for FlushGuard {
     fn drop(&mut self) {
         if let Some(batcher) = self.0.take() {
             let queue = mem::take(&mut *batcher.queue());

@@ -1,7 +1,8 @@
-//! Channels of locks, each followed while somebody here waits for what it tells.
+//! The subscriptions to the channels of locks, each kept while tickets of this process wait.
 //!
-//! A channel is subscribed to when the first ticket asks for it, and given up some time after the
-//! last has gone: whoever contends for a lock comes back soon, and then need not subscribe again.
+//! A channel is subscribed to when the first ticket needs it, and unsubscribed from some time after
+//! the last has gone: a process that contends for a lock comes back soon, and then need not
+//! subscribe again.
 
 use crate::clock;
 use crate::store::TicketId;
@@ -14,142 +15,144 @@ use tokio::sync::{Notify, watch};
 
 #[derive(Default)]
 pub(super) struct Channels {
-    map: Mutex<HashMap<String, Topic>>,
-    /// Something is to be subscribed to.
+    map: Mutex<HashMap<String, Subscription>>,
+    /// Notified when there are channels to subscribe to.
     wanted: Notify,
-    /// Something has been.
+    /// Notified when subscriptions have changed.
     settled: watch::Sender<()>,
 }
 
-struct Topic {
-    /// Whom to tell, and when they were last heard of.
+struct Subscription {
+    /// The tickets to wake, and when each last asked.
     tickets: HashMap<TicketId, Time>,
     stage: Stage,
-    /// Since when nobody is to be told.
+    /// Since when there is no ticket to wake.
     idle: Time,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Wanted,
-    Asked,
-    On,
+    Requested,
+    Subscribed,
 }
 
-/// A channel that nobody needs is kept for so long.
-const LINGER: Duration = Duration::from_secs(5);
-/// A ticket that waits is heard of every second; after so long without, it waits no more. (One that
-/// was told to wait and gives up then need not leave, since it has no place.)
-const FORGOTTEN: Duration = Duration::from_secs(5);
+/// How long a subscription is kept after its last ticket.
+const KEEP_IDLE: Duration = Duration::from_secs(5);
+/// A waiting ticket asks again every second; after so long without, it is removed. (A ticket that
+/// gives up need not leave, since it has no place.)
+const TICKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Channels {
-    fn map(&self) -> MutexGuard<'_, HashMap<String, Topic>> {
+    fn map(&self) -> MutexGuard<'_, HashMap<String, Subscription>> {
         self.map.lock()
     }
 
-    /// Lets a ticket be told, if the channel is subscribed to already; and says whether it is.
+    /// Adds a ticket to a channel that is known already. Returns whether it is subscribed to.
     pub(super) fn join(&self, channel: &str, id: TicketId) -> bool {
         let mut map = self.map();
-        let Some(topic) = map.get_mut(channel) else { return false };
-        topic.tickets.insert(id, clock::now());
-        topic.stage == Stage::On
+        let Some(subscription) = map.get_mut(channel) else { return false };
+        subscription.tickets.insert(id, clock::now());
+        subscription.stage == Stage::Subscribed
     }
 
-    /// Lets a ticket be told, and sees to it that the channel is subscribed to.
-    pub(super) fn want(&self, channel: &str, id: TicketId) {
+    /// Adds a ticket to a channel, and requests the subscription if there is none.
+    pub(super) fn add_ticket(&self, channel: &str, id: TicketId) {
         let now = clock::now();
         let mut map = self.map();
-        let topic = map.entry(channel.to_owned()).or_insert_with(|| Topic {
+        let subscription = map.entry(channel.to_owned()).or_insert_with(|| Subscription {
             tickets: HashMap::new(),
             stage: Stage::Wanted,
             idle: now,
         });
-        topic.tickets.insert(id, now);
-        if topic.stage == Stage::Wanted {
+        subscription.tickets.insert(id, now);
+        if subscription.stage == Stage::Wanted {
             self.wanted.notify_one();
         }
     }
 
-    /// A ticket waits no more.
-    pub(super) fn part(&self, channel: &str, id: TicketId) {
-        if let Some(topic) = self.map().get_mut(channel) {
-            topic.tickets.remove(&id);
-            topic.idle = clock::now();
+    /// Removes a ticket from a channel.
+    pub(super) fn remove_ticket(&self, channel: &str, id: TicketId) {
+        if let Some(subscription) = self.map().get_mut(channel) {
+            subscription.tickets.remove(&id);
+            subscription.idle = clock::now();
         }
     }
 
     /// Whether the channel is subscribed to.
     pub(super) fn is_on(&self, channel: &str) -> bool {
-        self.map().get(channel).is_some_and(|topic| topic.stage == Stage::On)
+        self.map().get(channel).is_some_and(|subscription| subscription.stage == Stage::Subscribed)
     }
 
-    /// To learn of channels that come to be subscribed to.
+    /// A receiver that is notified when subscriptions have changed.
     pub(super) fn settled(&self) -> watch::Receiver<()> {
         self.settled.subscribe()
     }
 
-    /// Whom a channel tells.
+    /// The tickets of a channel.
     pub(super) fn tickets(&self, channel: &str) -> Vec<TicketId> {
         self.map()
             .get(channel)
-            .map_or_else(Vec::new, |topic| topic.tickets.keys().copied().collect())
+            .map_or_else(Vec::new, |subscription| subscription.tickets.keys().copied().collect())
     }
 }
 
-/// For the one who subscribes.
+/// The part for the task that owns the connection.
 impl Channels {
-    /// Waits until something is to be subscribed to.
+    /// Waits until there are channels to subscribe to.
     pub(super) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// What is to be subscribed to now.
-    pub(super) fn ask(&self) -> Vec<String> {
+    /// Takes the channels to subscribe to now.
+    pub(super) fn take_wanted(&self) -> Vec<String> {
         let mut map = self.map();
-        let wanted = map.iter_mut().filter(|(_, topic)| topic.stage == Stage::Wanted);
-        let asked = wanted.map(|(channel, topic)| {
-            topic.stage = Stage::Asked;
+        let wanted = map.iter_mut().filter(|(_, subscription)| subscription.stage == Stage::Wanted);
+        let asked = wanted.map(|(channel, subscription)| {
+            subscription.stage = Stage::Requested;
             channel.clone()
         });
         asked.collect()
     }
 
-    /// It was.
-    pub(super) fn on(&self, channels: &[String]) {
+    /// Records that channels were subscribed to.
+    pub(super) fn subscribed(&self, channels: &[String]) {
         let mut map = self.map();
         for channel in channels {
-            if let Some(topic) = map.get_mut(channel).filter(|topic| topic.stage == Stage::Asked) {
-                topic.stage = Stage::On;
+            if let Some(subscription) =
+                map.get_mut(channel).filter(|subscription| subscription.stage == Stage::Requested)
+            {
+                subscription.stage = Stage::Subscribed;
             }
         }
         drop(map);
         self.settled.send_replace(());
     }
 
-    /// One channel is subscribed to no more, though nobody asked for that.
+    /// Records that the server ended a subscription.
     pub(super) fn lost(&self, channel: &str) {
-        if let Some(topic) = self.map().get_mut(channel) {
-            topic.stage = Stage::Wanted;
+        if let Some(subscription) = self.map().get_mut(channel) {
+            subscription.stage = Stage::Wanted;
             self.wanted.notify_one();
         }
     }
 
-    /// The connection is gone, and every subscription with it.
-    pub(super) fn down(&self) {
-        for topic in self.map().values_mut() {
-            topic.stage = Stage::Wanted;
+    /// Records that the connection broke, and with it all subscriptions.
+    pub(super) fn disconnected(&self) {
+        for subscription in self.map().values_mut() {
+            subscription.stage = Stage::Wanted;
         }
         self.settled.send_replace(());
     }
 
-    /// Forgets what nobody needs any more, and says what to unsubscribe from.
+    /// Removes channels that are not needed any more. Returns those to unsubscribe from.
     pub(super) fn sweep(&self) -> Vec<String> {
         let now = clock::now();
         let mut given_up = Vec::new();
-        self.map().retain(|channel, topic| {
-            topic.tickets.retain(|_, heard| heard.until(now) < FORGOTTEN);
-            let keep = !topic.tickets.is_empty() || topic.idle.until(now) < LINGER;
-            if !keep && topic.stage == Stage::On {
+        self.map().retain(|channel, subscription| {
+            subscription.tickets.retain(|_, heard| heard.until(now) < TICKET_TIMEOUT);
+            let keep = !subscription.tickets.is_empty() || subscription.idle.until(now) < KEEP_IDLE;
+            if !keep && subscription.stage == Stage::Subscribed {
                 given_up.push(channel.clone());
             }
             keep
@@ -166,21 +169,21 @@ mod tests {
     fn a_channel_is_asked_for_once_and_again_after_a_break() {
         let (channels, one, two) = (Channels::default(), TicketId(1), TicketId(2));
         assert!(!channels.join("a", one), "nobody follows it");
-        assert!(channels.ask().is_empty());
-        channels.want("a", one);
-        channels.want("a", two);
-        assert_eq!(channels.ask(), ["a"]);
-        assert!(channels.ask().is_empty());
+        assert!(channels.take_wanted().is_empty());
+        channels.add_ticket("a", one);
+        channels.add_ticket("a", two);
+        assert_eq!(channels.take_wanted(), ["a"]);
+        assert!(channels.take_wanted().is_empty());
         assert!(!channels.join("a", one), "it is only asked for");
-        channels.on(&["a".to_owned()]);
+        channels.subscribed(&["a".to_owned()]);
         assert!(channels.join("a", two));
         assert_eq!(channels.tickets("a").len(), 2);
-        channels.part("a", one);
+        channels.remove_ticket("a", one);
         assert_eq!(channels.tickets("a"), [two]);
-        channels.down();
+        channels.disconnected();
         assert!(!channels.is_on("a"));
-        assert_eq!(channels.ask(), ["a"]);
-        channels.part("a", two);
+        assert_eq!(channels.take_wanted(), ["a"]);
+        channels.remove_ticket("a", two);
         assert!(channels.sweep().is_empty(), "it lingers");
     }
 }

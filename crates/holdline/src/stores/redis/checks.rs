@@ -1,4 +1,4 @@
-//! Checks: what is asked of a server when a store is opened.
+//! The checks of a server when a store is opened.
 
 use super::connection::Connection;
 use super::errors::{Fault, says};
@@ -6,8 +6,8 @@ use crate::error::{Error, ErrorKind};
 use redis::{FromRedisValue, Value};
 
 impl Connection {
-    /// Makes sure that the server can be used: that it lets us in, is new enough, and will not drop
-    /// locks to make room. A server that does not say is trusted.
+    /// Checks that the server accepts the login and is new enough, and warns if it evicts keys when
+    /// memory is short. If the server does not say, it passes.
     pub(super) async fn check(&self, address: &str) -> Result<(), Error> {
         let mut info = redis::cmd("INFO");
         let texts = match self.ask(info.arg("default")).await {
@@ -33,10 +33,10 @@ impl Connection {
     }
 }
 
-/// Of a command that was taken away: every server has had `INFO`.
+/// The error for a command that was disabled: every server version has `INFO`.
 const UNKNOWN: &str = "unknown command";
 
-/// What `INFO` says; a cluster's nodes each have their own.
+/// The replies to `INFO`; one from each node of a cluster.
 fn texts(value: Value) -> Vec<String> {
     let texts = match value {
         Value::Map(nodes) => nodes.into_iter().map(|(_, text)| text).collect(),
@@ -45,7 +45,7 @@ fn texts(value: Value) -> Vec<String> {
     texts.into_iter().filter_map(|text| String::from_redis_value(text).ok()).collect()
 }
 
-/// What each of the texts says about this.
+/// The values of this field in all texts.
 fn said<'a>(texts: &'a [String], what: &'a str) -> impl Iterator<Item = &'a str> {
     let lines = texts.iter().flat_map(|text| text.lines());
     lines.filter_map(move |line| Some(line.strip_prefix(what)?.strip_prefix(':')?.trim()))
@@ -57,14 +57,14 @@ fn too_old(version: &str) -> bool {
 }
 
 impl Connection {
-    /// Whether the server has channels that belong to a slot, by the question that Redisson asks
-    /// too: both must publish and listen in the same way.
+    /// Whether the server has sharded channels, by the command that Redisson uses too: both must
+    /// publish and subscribe in the same way.
     pub(super) async fn shards(&self) -> bool {
         self.ask(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await.is_ok()
     }
 
-    /// Whether the server tells, by a channel for each key, that the key was deleted or has
-    /// expired. A server that does not say is not trusted to.
+    /// Whether keyspace notifications are on for deleted and expired keys. If the server does not
+    /// say, they are taken to be off.
     pub(super) async fn tells_of_keys(&self) -> bool {
         let mut config = redis::cmd("CONFIG");
         let answer = self.ask(config.arg("GET").arg("notify-keyspace-events")).await;

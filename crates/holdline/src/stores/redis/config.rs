@@ -1,4 +1,4 @@
-//! What a `redis:` URL says.
+//! The configuration of a Redis store, as its URL gives it.
 //!
 //! ```text
 //! redis[s]://[user[:password]@]host[:port][/db]
@@ -7,44 +7,41 @@
 //! redis+unix:///path/of/the/socket
 //! ```
 //!
-//! The password is kept in a type that does not show it.
+//! Passwords are kept in a type that does not show them.
 
 use crate::error::{Error, ErrorKind, Result};
-use std::fmt;
+use crate::stores::tls::TlsOptions;
+use crate::stores::url::{self, Secret, join, some};
 use std::time::Duration;
 
-/// Everything about a store's servers, and how it uses them.
+/// The servers of a store, and the options for using them.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
     pub(super) kind: Kind,
     pub(super) hosts: Vec<(String, u16)>,
     pub(super) tls: bool,
-    /// The authority to trust instead of the system's,
-    pub(super) ca: Option<Pem>,
-    /// and what we show of ourselves: a certificate, and its key.
-    pub(super) cert: Option<Pem>,
-    pub(super) key: Option<Pem>,
+    pub(super) tls_options: TlsOptions,
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
     pub(super) sentinel_user: Option<String>,
     pub(super) sentinel_password: Option<Secret>,
     pub(super) db: u32,
-    /// What all keys and channels begin with.
+    /// The prefix of all keys and channels.
     pub(super) prefix: String,
-    /// How long one call may take, with connecting and all.
+    /// The time limit of one call, connecting included.
     pub(super) timeout: Duration,
-    /// How long the token counter of an idle line is kept, at least.
+    /// The least time for which the token counter of an idle line is kept.
     pub(super) idle: Duration,
     pub(super) layout: Layout,
-    /// How many replicas are to confirm a lock,
+    /// The number of replicas that must confirm a lock.
     pub(super) ack: Option<Ack>,
-    /// and how long they may take.
+    /// The time limit for their confirmation.
     pub(super) ack_timeout: Duration,
-    /// PubSubConn come by channels that belong to a slot. Found out, not said by the URL.
+    /// Whether notices use sharded channels. Detected, not set by the URL.
     pub(super) sharded: bool,
 }
 
-/// How the servers are organised.
+/// The topology of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Single,
@@ -54,7 +51,7 @@ pub(super) enum Kind {
     Cluster,
 }
 
-/// What a lock looks like in the server.
+/// The layout of a lock in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// A line with places: see `lua/enter_one.lua`.
@@ -65,55 +62,23 @@ pub(super) enum Layout {
     Redisson,
 }
 
-/// How many replicas are to have a lock before it counts.
+/// The number of replicas that must have a lock before it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ack {
     Count(u32),
-    /// So many that they are, with the primary, more than half.
+    /// As many as are, with the primary, more than half of the servers.
     Majority,
     All,
 }
 
 impl Ack {
-    /// Of a primary that has so many replicas. Never none: there is something to be confirmed.
+    /// The number for a primary with so many replicas. At least 1: something must be confirmed.
     pub(super) fn of(self, replicas: u32) -> u32 {
         match self {
             Ack::Count(count) => count,
             Ack::Majority => replicas.div_ceil(2).max(1),
             Ack::All => replicas.max(1),
         }
-    }
-}
-
-/// Certificates or a key, or the file that they are in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Pem {
-    File(String),
-    Text(Secret),
-}
-
-impl Pem {
-    /// `what` it is, for the message.
-    #[cfg(feature = "redis-tls")]
-    pub(super) fn read(&self, what: &str) -> Result<Vec<u8>> {
-        let path = match self {
-            Pem::Text(text) => return Ok(text.0.clone().into_bytes()),
-            Pem::File(path) => path,
-        };
-        std::fs::read(path).map_err(|error| {
-            let message = format!("the {what} file {path} of the Redis store cannot be read");
-            Error::because(ErrorKind::Invalid, message, error)
-        })
-    }
-}
-
-/// A password. Not shown, whatever prints it.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Secret(pub(super) String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
     }
 }
 
@@ -137,9 +102,7 @@ impl Config {
             kind: Kind::Single,
             hosts: Vec::new(),
             tls: base == "rediss",
-            ca: None,
-            cert: None,
-            key: None,
+            tls_options: TlsOptions::default(),
             user: some(decode(user)?),
             password: some(decode(password)?).map(Secret),
             sentinel_user: None,
@@ -169,20 +132,18 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses options that make no sense together.
+    /// Refuses options that contradict each other.
     fn agrees(&self) -> Result<()> {
-        if self.cert.is_some() != self.key.is_some() {
-            return Err(invalid("has a client certificate without its key, or a key without one"));
-        }
         if self.user.is_some() && self.password.is_none() {
             return Err(invalid(
                 "has a user but no password; a password alone is written with a colon before it, \
                  as in redis://:PASSWORD@HOST",
             ));
         }
-        if !self.tls && (self.ca.is_some() || self.cert.is_some()) {
+        if !self.tls && self.tls_options != TlsOptions::default() {
             return Err(invalid("has certificates but no TLS; let it begin with rediss"));
         }
+        self.tls_options.check(self.tls).map_err(invalid)?;
         if self.kind == Kind::Cluster && matches!(self.ack, Some(Ack::Majority | Ack::All)) {
             return Err(invalid(
                 "has ack=majority or ack=all, but each primary of a cluster may have another \
@@ -192,7 +153,7 @@ impl Config {
         Ok(())
     }
 
-    /// Takes in the path, which means something else for each kind.
+    /// Reads the path, whose meaning depends on the topology.
     fn place(&mut self, kind: &str, path: &str) -> Result<()> {
         let db = |text: &str| match text {
             "" => Ok(0),
@@ -223,6 +184,9 @@ impl Config {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
+            return Ok(());
+        }
         match key {
             "prefix" if value.contains(['{', '}']) || value.chars().any(char::is_whitespace) => {
                 return Err(invalid("has a prefix with braces or spaces"));
@@ -242,21 +206,17 @@ impl Config {
                     }
                 }
             }
-            "password_file" => self.password = Some(from_file(value)?),
-            "password_env" => self.password = Some(from_env(value, "password")?),
-            "ca_file" => self.ca = Some(Pem::File(value.to_owned())),
-            "ca_env" => self.ca = Some(Pem::Text(from_env(value, "CA certificate")?)),
-            "cert_file" => self.cert = Some(Pem::File(value.to_owned())),
-            "cert_env" => self.cert = Some(Pem::Text(from_env(value, "certificate")?)),
-            "key_file" => self.key = Some(Pem::File(value.to_owned())),
-            "key_env" => self.key = Some(Pem::Text(from_env(value, "key")?)),
+            "password_file" => self.password = Some(url::secret_file(key, value)?),
+            "password_env" => self.password = Some(secret_env(key, value)?),
             "ack" => self.ack = Some(ack(value)?),
             "ack_timeout" => self.ack_timeout = duration(value)?,
             "db" => self.db = value.parse().map_err(|_| invalid("has a db that is no number"))?,
             "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
-            "sentinel_password_file" => self.sentinel_password = Some(from_file(value)?),
-            "sentinel_password_env" => self.sentinel_password = Some(from_env(value, "password")?),
-            _ => return Err(invalid(&format!("has an unknown option; known are {KNOWN}"))),
+            "sentinel_password_file" => {
+                self.sentinel_password = Some(url::secret_file(key, value)?);
+            }
+            "sentinel_password_env" => self.sentinel_password = Some(secret_env(key, value)?),
+            _ => return Err(invalid(&url::unknown_option(KNOWN))),
         }
         Ok(())
     }
@@ -277,52 +237,19 @@ impl Config {
     }
 }
 
-fn join(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-fn some(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
-}
-
-/// The URL itself is not shown: it may hold a password in a place where nobody expects it.
+/// The URL itself is not shown: it may have a password in an unexpected place.
 fn invalid(problem: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("the Redis store's URL {problem}"))
 }
 
-fn host(text: &str, port: u16) -> Result<(String, u16)> {
-    let (host, after) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
-        Some((host, after)) => (host, after),
-        None => text.split_at(text.find(':').unwrap_or(text.len())),
-    };
-    let port = match after.strip_prefix(':') {
-        None if after.is_empty() => port,
-        Some(digits) => match digits.parse() {
-            Ok(port) if port > 0 => port,
-            _ => return Err(invalid("has a port that is no number from 1 to 65535")),
-        },
-        None => return Err(invalid("has a host that makes no sense")),
-    };
+fn host(text: &str, default_port: u16) -> Result<(String, u16)> {
+    let (host, port) = url::host_and_port(text).map_err(invalid)?;
     let host = if host.is_empty() { "127.0.0.1" } else { host };
-    Ok((decode(host)?, port))
+    Ok((decode(host)?, port.unwrap_or(default_port)))
 }
 
-/// Undoes percent-encoding.
 fn decode(text: &str) -> Result<String> {
-    let bad = || invalid("has a % that is not followed by two hexadecimal digits of UTF-8");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        bytes.push(digits.and_then(|d| u8::from_str_radix(d, 16).ok()).ok_or_else(bad)?);
-        rest = &tail[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| bad())
+    url::decode(text).map_err(invalid)
 }
 
 fn ack(text: &str) -> Result<Ack> {
@@ -336,38 +263,15 @@ fn ack(text: &str) -> Result<Ack> {
     }
 }
 
-/// `500ms`, `2s`, `10m`, `1h`.
 fn duration(text: &str) -> Result<Duration> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let unit = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => 0,
-    };
-    match number.parse::<u64>() {
-        Ok(number) if (10..=7 * 86_400_000).contains(&number.saturating_mul(unit)) => {
-            Ok(Duration::from_millis(number * unit))
-        }
-        _ => Err(invalid("has a time that is not like 500ms, 2s, 10m or 1h, from 10ms to 168h")),
-    }
-}
-
-fn from_file(path: &str) -> Result<Secret> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let message = format!("the password file {path} of the Redis store cannot be read");
-        Error::because(ErrorKind::Invalid, message, error)
-    })?;
-    Ok(Secret(text.trim_end_matches(['\r', '\n']).to_owned()))
-}
-
-fn from_env(name: &str, what: &str) -> Result<Secret> {
-    std::env::var(name).map(Secret).map_err(|_| {
-        let message = format!("the Redis store's {what} is to be in ${name}, which is not set");
-        Error::new(ErrorKind::Invalid, message)
+    let allowed = Duration::from_millis(10)..=Duration::from_secs(7 * 86_400);
+    url::duration(text).filter(|time| allowed.contains(time)).ok_or_else(|| {
+        invalid("has a time that is not like 500ms, 2s, 10m or 1h, from 10ms to 168h")
     })
+}
+
+fn secret_env(option: &str, variable: &str) -> Result<Secret> {
+    url::secret_env(option, variable).map_err(|why| invalid(&why))
 }
 
 #[cfg(test)]

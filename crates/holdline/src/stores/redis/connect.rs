@@ -1,4 +1,4 @@
-//! Making connections: to the one server, to whichever the sentinels name, or to a cluster.
+//! Connecting: to one server, to the primary that the sentinels name, or to a cluster.
 
 use super::config::{Config, Kind};
 use super::errors::Fault;
@@ -23,7 +23,7 @@ pub(super) enum Conn {
 }
 
 impl Conn {
-    /// An answer that is an error is one; errors within an answer are for whoever reads it.
+    /// Sends a command. A reply that is an error becomes an `Err`; errors inside a reply do not.
     pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let answer = match self {
             Conn::One(conn) => conn.req_packed_command(command).await?,
@@ -35,8 +35,9 @@ impl Conn {
         }
     }
 
-    /// Asks, and then how many replicas have the answer's cause, of so many and within so many ms:
-    /// one round trip. In a cluster both go where the command's key is.
+    /// Sends a command and `WAIT` with so many replicas and milliseconds, in one round trip.
+    /// Returns the reply and the number of replicas that confirmed. In a cluster both go to the
+    /// command's key.
     pub(super) async fn ask_acked(
         &mut self,
         command: &Cmd,
@@ -54,7 +55,7 @@ impl Conn {
         Ok((answer, redis::from_redis_value(count)?))
     }
 
-    /// How many replicas are connected to the primary now.
+    /// The number of replicas that are connected to the primary now.
     pub(super) async fn replicas(&mut self) -> Result<u32, Fault> {
         let mut info = redis::cmd("INFO");
         let text: String = redis::from_redis_value(self.ask(info.arg("replication")).await?)
@@ -63,7 +64,7 @@ impl Conn {
         Ok(line.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
 
-    /// All keys that fit a pattern. In a cluster, a question without a key goes to any node; so
+    /// All keys that match a pattern. In a cluster, a command without a key goes to any node, so
     /// each primary is asked by its address.
     pub(super) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         match self {
@@ -73,7 +74,8 @@ impl Conn {
     }
 }
 
-/// Connects for commands, and listens to the channel, if there is one. The caller limits the time.
+/// Connects for commands, and subscribes to the channel, if there is one. The caller limits the
+/// time.
 pub(super) async fn commands(config: &Config, reply_order_channel: &str) -> Result<Conn, Fault> {
     if config.kind == Kind::Cluster {
         return Ok(Conn::Cluster(connect(cluster(config)?).await?));
@@ -88,10 +90,10 @@ pub(super) async fn commands(config: &Config, reply_order_channel: &str) -> Resu
     Ok(conn)
 }
 
-/// Lets a connection for commands listen to a channel as well. Nobody waits for this, or for what
-/// comes over the channel; a server that refuses is none the worse.
+/// Subscribes a connection for commands to a channel. Nothing waits for this or reads the messages,
+/// and it may fail.
 async fn listen(mut conn: Conn, channel: String) -> Result<(), RedisError> {
-    // Under the older protocol, a connection that listens could do nothing else.
+    // Under the older protocol, a connection that subscribes could do nothing else.
     conn.ask(redis::cmd("HELLO").arg(3)).await?;
     conn.ask(redis::cmd("SUBSCRIBE").arg(channel)).await?;
     Ok(())
@@ -116,7 +118,7 @@ async fn multiplexed(client: &Client, config: &Config) -> Result<MultiplexedConn
     client.get_multiplexed_async_connection_with_config(&options).await.map_err(unsent)
 }
 
-/// Nothing was asked for yet.
+/// A fault before any command was sent.
 fn unsent(error: RedisError) -> Fault {
     match Fault::from(error) {
         Fault::Broken(error, _) => Fault::Broken(error, true),
@@ -162,7 +164,7 @@ fn client(
     tls::client(config, info)
 }
 
-/// Where the server is that takes commands: for most, in the URL.
+/// The address of the server for commands: for most topologies, that in the URL.
 async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
     match &config.kind {
         Kind::Unix(path) => Ok(ConnectionAddr::Unix(path.into())),
@@ -170,7 +172,7 @@ async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
             let (host, port) = &config.hosts[0];
             Ok(address(config, host, *port))
         }
-        // PubSubConn go through any node of a cluster: try another one each time.
+        // Notices go through any node of a cluster: try another one each time.
         Kind::Cluster => {
             let (host, port) = &config.hosts[fastrand::usize(..config.hosts.len())];
             Ok(address(config, host, *port))
@@ -179,7 +181,7 @@ async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
     }
 }
 
-/// Asks the sentinels, one after the other, each for a fair share of the time.
+/// Asks the sentinels for the primary, one after the other, each with an equal share of the time.
 async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault> {
     let share = config.timeout / (config.hosts.len() as u32 + 1);
     let mut fault = Fault::Silence;
@@ -235,8 +237,8 @@ fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
         .map_err(unsent)?;
     let mut builder = ClusterClientBuilder::new(nodes)
         .retries(3)
-        // All nodes are waited for, and twice: those that the URL names, then those that they
-        // name. So one that stands still must not take all of the time, nor keep other calls.
+        // The client waits for all nodes, twice: those that the URL names, then those that they
+        // name. So a node that hangs must not use up the time, nor delay other calls.
         .connection_timeout(config.timeout / 4)
         .response_timeout(
             config.timeout / 2 + config.ack.map_or(Duration::ZERO, |_| config.ack_timeout),
@@ -257,8 +259,8 @@ fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
 
 #[cfg(feature = "redis-tls")]
 mod tls {
-    use super::super::config::Pem;
     use super::{Client, Config, Error, ErrorKind, Fault, unsent};
+    use crate::stores::tls::Pem;
     use redis::cluster::ClusterClientBuilder;
     use redis::{ClientTlsConfig, ConnectionInfo, TlsCertificates, TlsMode};
     use rustls::crypto::CryptoProvider;
@@ -266,14 +268,16 @@ mod tls {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use rustls::sign::CertifiedKey;
 
-    /// What the URL says about certificates; nothing if it is silent.
+    /// The certificates that the URL names, if any.
     fn certificates(config: &Config) -> Result<Option<TlsCertificates>, Fault> {
         crate::stores::tls_provider::choose();
         let read = |pem: &Option<Pem>, what| {
-            pem.as_ref().map(|pem| pem.read(what)).transpose().map_err(Fault::Ours)
+            let text = pem.as_ref().map(|pem| pem.read(what, &config.address()));
+            text.transpose().map_err(Fault::Ours)
         };
-        let root_cert = read(&config.ca, "CA")?;
-        let pair = read(&config.cert, "certificate")?.zip(read(&config.key, "key")?);
+        let options = &config.tls_options;
+        let root_cert = read(&options.ca, "CA certificate")?;
+        let pair = read(&options.cert, "certificate")?.zip(read(&options.key, "key")?);
         let client_tls =
             pair.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
         let any = client_tls.is_some() || root_cert.is_some();
@@ -289,7 +293,8 @@ mod tls {
         Ok(any.then_some(certificates))
     }
 
-    /// Whether they are what they should be. Else they would be taken for a broken connection.
+    /// Whether the certificates and the key can be used. Otherwise the client would report a broken
+    /// connection.
     fn make_sense(TlsCertificates { client_tls, root_cert }: &TlsCertificates) -> bool {
         let chain = |pem: &[u8]| {
             let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();

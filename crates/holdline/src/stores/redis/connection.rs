@@ -1,10 +1,9 @@
-//! The connection that commands go over: one, shared by all calls of a store, made when it is first
-//! needed and again when it breaks.
+//! The connection for commands: one, shared by all calls of a store, made when it is first needed
+//! and again when it breaks.
 //!
-//! It lives on the runtime of whoever made it, which is why the renewer's [background handle] has
-//! one of its own. Every call has a time limit, connecting included. A connection that has given no
-//! answer for a second although it was asked is given up too: it may be cut somewhere without
-//! either end knowing.
+//! It lives on the runtime of the call that made it, which is why the renewer's [background handle]
+//! has one of its own. Every call has a time limit, connecting included. A connection on which a
+//! call has had no reply for a second is closed too: it may be cut without either end noticing.
 //!
 //! [background handle]: crate::store::Store::background_handle
 
@@ -20,47 +19,47 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, MutexGuard};
 use std::time::Duration;
 
-/// A connection that has been silent for so long, though asked, is given up.
-const SILENCE: Duration = Duration::from_secs(1);
+/// How long a connection may leave a call without a reply before it is closed.
+const MAX_SILENCE: Duration = Duration::from_secs(1);
 
-/// The pauses between attempts to connect that fail: from the first to the longest.
-const SOON: Duration = Duration::from_millis(10);
-const SLOW: Duration = Duration::from_millis(250);
+/// The first and the longest pause between failed attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) struct Connection {
     config: Arc<Config>,
-    /// A channel that its connection listens to, or empty: see `queue.lua`.
+    /// The channel that its connection subscribes to, or empty: see `queue.lua`.
     reply_order_channel: String,
     slot: Mutex<Slot>,
-    /// Held by the one who connects; the others wait for it, and for what comes of it.
-    dialing: tokio::sync::Mutex<Dialing>,
+    /// Held by the call that connects; the others wait for it, and for its result.
+    connecting: tokio::sync::Mutex<Connecting>,
     /// How many attempts to connect have failed.
     attempts: AtomicU64,
 }
 
-/// How connecting goes.
+/// The state of connecting.
 #[derive(Default)]
-struct Dialing {
-    /// How often it has failed in a row,
+struct Connecting {
+    /// The number of failures in a row.
     failures: u32,
-    /// and how it failed last.
+    /// The last failure.
     fault: Option<Fault>,
-    /// Not to be tried before this.
+    /// The time of the next attempt at the earliest.
     not_before: Time,
 }
 
 #[derive(Default)]
 struct Slot {
     conn: Option<Conn>,
-    /// Counts the connections that there were.
+    /// The number of connections made so far.
     number: u64,
-    /// Since when questions have gone unanswered.
+    /// Since when calls have gone without a reply.
     silent: Option<Time>,
-    /// How many replicas are to confirm a lock.
+    /// The number of replicas that must confirm a lock.
     acks: u32,
 }
 
-/// A connection to use, its number, and how many replicas of its server are to confirm a lock.
+/// A connection, its number, and the number of replicas that must confirm a lock.
 struct Found {
     conn: Conn,
     number: u64,
@@ -69,11 +68,11 @@ struct Found {
 
 const NONE: Duration = Duration::ZERO;
 
-/// One of the scripts, as text and as the name by which the server knows it.
+/// A script: its text, and the hash by which the server knows it.
 pub(super) struct Script {
     text: &'static str,
     hash: LazyLock<String>,
-    /// Whether it takes or keeps a lock; if it does, its answer is a text, or a number but 0.
+    /// Whether it takes or renews a lock; if it did, its reply is a text, or a number but 0.
     enters: bool,
 }
 
@@ -122,7 +121,7 @@ impl Script {
         self.text
     }
 
-    /// A call of it, by name or, if the server does not know that, by its text.
+    /// A call of it, by its hash or, if the server does not know that, by its text.
     fn call(&self, by_name: bool, size: usize, fill: &(dyn Fn(&mut Cmd) + Sync)) -> Cmd {
         let mut command = Cmd::with_capacity(18, size + 64);
         if by_name {
@@ -141,7 +140,7 @@ impl Connection {
             config,
             reply_order_channel,
             slot: Mutex::default(),
-            dialing: tokio::sync::Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
         }
     }
@@ -154,8 +153,8 @@ impl Connection {
         self.slot.lock()
     }
 
-    /// Runs a script: one round trip, or two if the server has forgotten it. `fill` adds the number
-    /// of keys, the keys and the arguments.
+    /// Runs a script: one round trip, or two if the server has not cached it. `fill` adds the
+    /// number of keys, the keys and the arguments.
     pub(super) async fn run(
         &self,
         script: &Script,
@@ -171,12 +170,12 @@ impl Connection {
         }
     }
 
-    /// Asks, within the time limit.
+    /// Sends a command, within the time limit.
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
         self.ask_for(command, false).await
     }
 
-    /// Asks, and if the answer is a lock, makes sure that enough replicas have it.
+    /// Sends a command. If `acked` and the reply is a lock, enough replicas must confirm it.
     async fn ask_for(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
         let time = self.config.timeout + if acked { self.config.ack_timeout } else { NONE };
         let limit = clock::now().after(time);
@@ -186,7 +185,7 @@ impl Connection {
 
     async fn converse(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
         let Found { mut conn, number, acks } = self.conn().await?;
-        let mut question = Question { connection: self, number, answered: false };
+        let mut call = CallInFlight { connection: self, number, answered: false };
         let reply = if acked {
             let millis = u64::try_from(self.config.ack_timeout.as_millis()).unwrap_or(u64::MAX);
             conn.ask_acked(command, (acks, millis)).await
@@ -194,15 +193,15 @@ impl Connection {
             conn.ask(command).await.map(|value| (value, acks))
         };
         let reply = reply.map_err(Fault::from);
-        question.answered = !matches!(reply, Err(Fault::Broken(..)));
-        drop(question);
+        call.answered = !matches!(reply, Err(Fault::Broken(..)));
+        drop(call);
         if let Err(fault) = &reply
             && fault.breaks()
         {
             self.discard(number);
         }
         match reply? {
-            // A lock, in whichever form it is said.
+            // A lock, in any of the layouts.
             (Value::Int(1..) | Value::BulkString(_), got) if got < acks => {
                 Err(Fault::Unconfirmed(got, acks))
             }
@@ -210,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// The connection, after a check that it answers; or a new one.
+    /// The present connection, unless it is silent; or a new one.
     async fn conn(&self) -> Result<Found, Fault> {
         match self.usable() {
             Some(found) => Ok(found),
@@ -218,40 +217,41 @@ impl Connection {
         }
     }
 
-    /// A new connection, made by one for all who want one. After a failure the next attempt waits
-    /// for a moment, however many ask; those who have waited for a failed attempt share its error.
+    /// A new connection, made once for all calls that wait for one. After a failure the next
+    /// attempt backs off, however many calls there are; the calls that waited for a failed attempt
+    /// share its error.
     async fn connect(&self) -> Result<Found, Fault> {
         let attempts = self.attempts.load(Ordering::Relaxed);
-        let mut dialing = self.dialing.lock().await;
+        let mut connecting = self.connecting.lock().await;
         if let Some(found) = self.usable() {
-            return Ok(found); // made by somebody else in the meantime
+            return Ok(found); // made by another call in the meantime
         }
-        if let Some(fault) = &dialing.fault
+        if let Some(fault) = &connecting.fault
             && self.attempts.load(Ordering::Relaxed) != attempts
         {
             return Err(fault.copy());
         }
-        clock::sleep_until(dialing.not_before).await;
-        let backoff = Backoff::exponential(SOON, SLOW).jitter(50);
-        let pause = backoff.pause(dialing.failures, fastrand::u64(..));
+        clock::sleep_until(connecting.not_before).await;
+        let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
+        let pause = backoff.pause(connecting.failures, fastrand::u64(..));
         // Also if this future is dropped before it is done.
-        dialing.not_before = clock::now().after(pause);
-        match self.dial().await {
+        connecting.not_before = clock::now().after(pause);
+        match self.connect_once().await {
             Ok(found) => {
-                *dialing = Dialing::default();
+                *connecting = Connecting::default();
                 Ok(found)
             }
             Err(fault) => {
-                dialing.failures = dialing.failures.saturating_add(1);
-                dialing.not_before = clock::now().after(pause);
-                dialing.fault = Some(fault.copy());
+                connecting.failures = connecting.failures.saturating_add(1);
+                connecting.not_before = clock::now().after(pause);
+                connecting.fault = Some(fault.copy());
                 self.attempts.fetch_add(1, Ordering::Relaxed);
                 Err(fault)
             }
         }
     }
 
-    async fn dial(&self) -> Result<Found, Fault> {
+    async fn connect_once(&self) -> Result<Found, Fault> {
         let mut conn = connect::commands(&self.config, &self.reply_order_channel).await?;
         let acks = match self.config.ack {
             None => 0,
@@ -268,7 +268,7 @@ impl Connection {
 
     fn usable(&self) -> Option<Found> {
         // A server that waits for its replicas is silent for a while.
-        let silence = SILENCE + self.config.ack.map_or(NONE, |_| self.config.ack_timeout);
+        let silence = MAX_SILENCE + self.config.ack.map_or(NONE, |_| self.config.ack_timeout);
         let mut slot = self.slot();
         if slot.silent.is_some_and(|since| since.until(clock::now()) > silence) {
             slot.conn = None;
@@ -278,13 +278,13 @@ impl Connection {
         slot.conn.clone().map(|conn| Found { conn, number, acks })
     }
 
-    /// Gives the connection up, as the server at its end is not the one that is wanted.
-    pub(super) fn distrust(&self) {
+    /// Closes the present connection, whose replies cannot be trusted.
+    pub(super) fn close_current(&self) {
         let number = self.slot().number;
         self.discard(number);
     }
 
-    /// Gives a connection up; those who still wait for answers over it may get them.
+    /// Closes a connection to new calls; calls that wait for a reply over it may still get one.
     fn discard(&self, number: u64) {
         let mut slot = self.slot();
         if slot.number == number {
@@ -295,11 +295,11 @@ impl Connection {
 }
 
 impl Connection {
-    /// Every key that fits the pattern, on every server; some perhaps twice.
+    /// Every key that matches the pattern, on every server; some perhaps twice.
     pub(super) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         let limit = clock::now().after(self.config.timeout * 5);
         let scanning = async {
-            // Most often the server has closed an idle connection: then a new one serves.
+            // Most often the server has closed an idle connection: retry on a new one.
             match self.scan_once(pattern).await {
                 Err(Fault::Broken(..)) => self.scan_once(pattern).await,
                 other => other,
@@ -318,14 +318,14 @@ impl Connection {
     }
 }
 
-/// Notes whether a question was answered, also if its future is dropped.
-struct Question<'a> {
+/// A call in flight, which records on drop whether it had a reply.
+struct CallInFlight<'a> {
     connection: &'a Connection,
     number: u64,
     answered: bool,
 }
 
-impl Drop for Question<'_> {
+impl Drop for CallInFlight<'_> {
     fn drop(&mut self) {
         let mut slot = self.connection.slot();
         if slot.number != self.number {

@@ -1,27 +1,28 @@
-//! What `look.lua` answers, as somebody looking at the line sees it.
+//! Decoding of the reply of `look.lua` into a snapshot.
 
 use super::evictions;
 use super::pubsub::id_of;
 use crate::store::{QueueEntry, QueueSnapshot, Seq, TicketId};
+use holdline_kernel::rule::admitted_prefix;
 use redis::Value;
 use std::time::Duration;
 
-/// Where `enter_one.lua` packs things, in numbers that come after one byte for the kind.
+/// The fields of a line as `enter_one.lua` packs them, in doubles after one byte for the kind.
 const CAPACITY: usize = 2;
 const WEIGHT: usize = 3;
 const SEQ: usize = 4;
 const EXPIRES: usize = 5;
-/// Where the ticket's id begins, and its words.
+/// The offsets of the ticket's id, and of its channel and note.
 const ID: usize = 65;
 const WORDS: usize = ID + 32;
 
-/// Where a line of a few places has the first of them; and in each, after three numbers and the
-/// length of the rest, the ticket's id and its words.
+/// The offset of the first place in a line of a few places; and in each place the offset of the
+/// ticket's id, after three numbers and the length of the rest.
 const FIRST: usize = 73;
 const REST: usize = 28;
 
-/// Reads the time, the line and its places: lapsed ones are left out, and who is admitted follows
-/// from the rule. Nothing if it makes no sense, or if the key is not a line's.
+/// Decodes the time, the line and its places. Lapsed places are left out, and the rule says which
+/// are admitted. None if the reply makes no sense, or if the key is not a line's.
 pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     let Value::Array(parts) = value else { return None };
     let [Value::Array(time), head, Value::Array(fields), evictions] = &parts[..] else {
@@ -50,10 +51,9 @@ pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     };
     places.retain(|(_, expires)| *expires > now);
     places.sort_by_key(|(place, _)| place.seq);
-    let mut ahead = 0;
-    for (place, expires) in &mut places {
-        ahead += u64::from(place.weight);
-        place.admitted = ahead <= u64::from(capacity);
+    let weights: Vec<u32> = places.iter().map(|(place, _)| place.weight).collect();
+    for ((place, expires), admitted) in places.iter_mut().zip(admitted_prefix(capacity, weights)) {
+        place.admitted = admitted;
         place.expires_in = Duration::from_micros(*expires - now);
     }
     let places: Vec<_> = places.into_iter().map(|(place, _)| place).collect();
@@ -61,13 +61,13 @@ pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     Some(QueueSnapshot { capacity, places, evictions })
 }
 
-/// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and there
-/// may be no words.
+/// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and may
+/// have no channel and note.
 fn only(head: &[u8]) -> Option<(QueueEntry, u64)> {
     let id = head.get(ID..WORDS).and_then(id_of).unwrap_or(TicketId(0));
     let words = head.get(WORDS..).unwrap_or_default();
     let [weight, seq, expires] = [WEIGHT, SEQ, EXPIRES].map(|at| number(head, at));
-    Some((standee(id, seq? as u64, weight? as u32, words), expires? as u64))
+    Some((entry(id, seq? as u64, weight? as u32, words), expires? as u64))
 }
 
 /// The places of a line of a few, and when they lapse.
@@ -82,15 +82,16 @@ fn few(mut text: &[u8]) -> Option<Vec<(QueueEntry, u64)>> {
         let size = u32::from_le_bytes(numbers.get(24..)?.try_into().ok()?);
         let (tail, next) = rest.split_at_checked(size as usize)?;
         let (id, words) = tail.split_at_checked(WORDS - ID)?;
-        let place = standee(id_of(id)?, number(1)? as u64, number(0)? as u32, words);
+        let place = entry(id_of(id)?, number(1)? as u64, number(0)? as u32, words);
         places.push((place, number(2)? as u64));
         text = next;
     }
     Some(places)
 }
 
-/// A place, of which it is not known yet whether it is admitted. The first word is a channel.
-fn standee(id: TicketId, seq: u64, weight: u32, words: &[u8]) -> QueueEntry {
+/// An entry, not yet known to be admitted. The first of its words is the channel, the rest the
+/// note.
+fn entry(id: TicketId, seq: u64, weight: u32, words: &[u8]) -> QueueEntry {
     let note = words
         .iter()
         .position(|byte| *byte == b' ')

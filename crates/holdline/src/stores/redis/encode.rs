@@ -1,10 +1,10 @@
-//! What the line's scripts are sent, and what they answer.
+//! The arguments of the line's scripts, and the decoding of the replies of `enter.lua`.
 
 use crate::store::{Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use redis::Value;
 use std::time::Duration;
 
-/// What a place says: the ticket's id, the channel that it listens to, and the note.
+/// The text of a place: the ticket's id, the channel of its process, and the note.
 pub(super) fn tail(id: TicketId, channel: &str, note: &str) -> Vec<u8> {
     let mut tail = Vec::with_capacity(33 + channel.len() + note.len());
     tail.extend_from_slice(&digits(id));
@@ -14,7 +14,7 @@ pub(super) fn tail(id: TicketId, channel: &str, note: &str) -> Vec<u8> {
     tail
 }
 
-/// What a ticket wants, as `enter_one.lua` unpacks it: eight numbers, in one argument because each
+/// The numbers of a ticket, as `enter_one.lua` unpacks them: in one argument, because each argument
 /// costs the server time.
 pub(super) fn wants(ticket: &Ticket, how: Enter, idle: Duration) -> [u8; 64] {
     let how = match how {
@@ -54,7 +54,7 @@ pub(super) fn digits(id: TicketId) -> [u8; 32] {
     digits
 }
 
-/// What an answer is, in a few words, for whoever must find out why it makes no sense.
+/// A short description of a reply, for error messages.
 pub(super) fn describe(value: &Value) -> String {
     let text = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes.get(..40).unwrap_or(bytes)).into_owned();
@@ -71,10 +71,10 @@ pub(super) fn describe(value: &Value) -> String {
     }
 }
 
-/// No place has a number as low as the codes with which `enter.lua` begins its other answers.
+/// The lowest number of a place: above the codes that begin the other replies of `enter.lua`.
 const LOWEST: u64 = 16;
 
-/// Reads the answer of `enter.lua`; nothing if it makes no sense. A place that is kept has the
+/// Decodes the reply of `enter.lua`; none if it makes no sense. A place that is kept must have the
 /// number that it had.
 pub(super) fn standing(
     ticket: &Ticket,
@@ -110,7 +110,7 @@ pub(super) fn standing(
     }))
 }
 
-/// An id for a holder that is none of ours: it follows from what is written for it.
+/// An id for a holder of another library: a hash of its owner value.
 pub(super) fn id_from(owner: &[u8]) -> TicketId {
     let hash = redis::Script::new(&String::from_utf8_lossy(owner)).get_hash().to_owned();
     hash.as_bytes().get(..32).and_then(super::pubsub::id_of).unwrap_or(TicketId(0))

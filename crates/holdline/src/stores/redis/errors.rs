@@ -1,4 +1,4 @@
-//! What went wrong with a call, and so what to do about it.
+//! Faults of calls, and the errors that they become.
 
 use crate::error::{Error, ErrorKind};
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
@@ -11,16 +11,16 @@ pub(super) enum Fault {
     Silence,
     /// No connection, or it broke. With `true`, nothing had been sent.
     Broken(RedisError, bool),
-    /// It was done, but only so many replicas confirmed it, not so many as were asked for.
+    /// It was done, but fewer replicas confirmed it (first) than were asked for (second).
     Unconfirmed(u32, u32),
     /// The server's answer is an error.
     Refused(RedisError),
-    /// Found out here.
+    /// An error of the client's own.
     Ours(Error),
 }
 
 impl Fault {
-    /// Whether the connection that gave it is of no more use.
+    /// Whether its connection must be closed.
     pub(super) fn breaks(&self) -> bool {
         match self {
             Fault::Broken(..) => true,
@@ -30,12 +30,12 @@ impl Fault {
         }
     }
 
-    /// Whether the server may have done what it was asked for, or may yet do it.
+    /// Whether the server may have carried out the call, or may yet do so.
     pub(super) fn in_doubt(&self) -> bool {
         matches!(self, Fault::Silence | Fault::Broken(_, false))
     }
 
-    /// The same once more, for somebody else who asked at the same time.
+    /// A copy for another call that shared the attempt.
     pub(super) fn copy(&self) -> Fault {
         match self {
             Fault::Silence => Fault::Silence,
@@ -79,7 +79,7 @@ impl Fault {
 impl From<RedisError> for Fault {
     fn from(error: RedisError) -> Self {
         match error.kind() {
-            // What cannot be parsed leaves nothing on its connection that could be.
+            // After a parse error, nothing on the connection can be parsed.
             Kind::Io | Kind::ClusterConnectionNotFound | Kind::Parse => Fault::Broken(error, false),
             _ if error.is_connection_dropped() || error.is_timeout() => Fault::Broken(error, false),
             _ => Fault::Refused(error),
@@ -87,18 +87,19 @@ impl From<RedisError> for Fault {
     }
 }
 
-/// Whether the script is not in the server's cache: nothing was done.
+/// Whether the script was not in the server's cache, so that nothing was done.
 pub(super) fn no_script(error: &RedisError) -> bool {
     error.kind() == Kind::Server(ServerErrorKind::NoScript)
 }
 
-/// Error codes inside a script come wrapped in words that differ between versions.
+/// Whether an error has this code. Errors inside a script wrap it in a text that depends on the
+/// version.
 pub(super) fn says(error: &RedisError, code: &str) -> bool {
     error.code() == Some(code) || error.detail().is_some_and(|detail| detail.contains(code))
 }
 
-/// The server's words, without what might be a password: an old server repeats the arguments of a
-/// command that it does not know.
+/// The server's message, without a possible password: an old server repeats the arguments of an
+/// unknown command.
 fn clean(error: &RedisError) -> String {
     let mut text = error.to_string();
     if let Some(at) = text.find("args beginning with") {
@@ -107,7 +108,7 @@ fn clean(error: &RedisError) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
 }
 
-/// Codes of errors that may pass.
+/// The codes of retryable errors.
 const PASSING: [&str; 15] = [
     "LOADING",
     "READONLY",
@@ -182,7 +183,7 @@ fn refused(error: &RedisError, address: &str, what: &str) -> Error {
     Error::new(kind, message)
 }
 
-/// What a script found instead of a lock.
+/// The kind of key that a script found instead of a lock.
 fn foreign(error: &RedisError) -> &'static str {
     if says(error, "read-write") {
         "Redisson's read-write lock"
@@ -201,7 +202,7 @@ mod tests {
         Fault::from(error).explain("redis://h", "lock \"x\"")
     }
 
-    /// As servers said them, by themselves and from within a script.
+    /// The texts are those of real servers, inside and outside of scripts.
     #[test]
     fn what_passes_by_itself_may_be_tried_again() {
         for reply in [

@@ -1,19 +1,19 @@
-//! Evictions: places that were removed by force lately, as `lua/evicted.lua` keeps them.
+//! Recent evictions, as `lua/evicted.lua` stores them.
 //!
-//! They stand in a string of their own beside the lock, which goes by itself: after each other the
-//! ticket's 32 digits, the length of the note, and the note.
+//! They are in a string beside the lock, with an expiry of its own: for each eviction the ticket's
+//! 32 digits, the length of the note, and the note.
 
 use super::pubsub::id_of;
 use crate::store::{EVICTIONS_KEPT, Eviction};
 use redis::Value;
 
-/// What is appended to the key of a lock of somebody else's layout; to that of a line, only `:v`.
+/// The suffix of their key for the layouts of other libraries; for a line it is `:v`.
 pub(super) const SUFFIX_BESIDE: &str = ":holdline:v";
 
-/// How long the note may be, in digits: see `lua/evicted.lua`.
+/// The number of digits of the note's length: see `lua/evicted.lua`.
 const DIGITS: usize = 5;
 
-/// The same of an answer that ends with them.
+/// Reads the evictions that are the last part of a reply.
 pub(super) fn last_of(answer: &Value) -> Vec<Eviction> {
     match answer {
         Value::Array(parts) => parts.last().map(read).unwrap_or_default(),

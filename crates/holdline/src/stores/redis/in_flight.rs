@@ -1,10 +1,9 @@
-//! Requests to enter whose fate is unknown.
+//! The requests to enter that are in flight or whose outcome is unknown.
 //!
-//! When the future of an `enter` is dropped, or its time is up, the server may yet carry the
-//! request out: after the ticket has been given up over another connection. The place that it then
-//! took would stand until its lease ends. So every request to take a place is noted here until it
-//! is answered, and giving up a ticket that is still noted also bars it: the server refuses it
-//! later.
+//! When the future of an `enter` is dropped or times out, the server may carry out the request
+//! later, after the ticket has left over another connection. The place would then stay until its
+//! lease ends. So every request to take a place is recorded here until its reply, and leaving with
+//! a ticket that is still recorded also bars it: the server refuses it later.
 
 use crate::clock;
 use crate::store::TicketId;
@@ -15,92 +14,94 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 #[derive(Default)]
-pub(super) struct InFlight(Mutex<Noted>);
+pub(super) struct InFlight(Mutex<Table>);
 
 #[derive(Default)]
-struct Noted {
-    fates: HashMap<TicketId, Fate>,
-    /// When there are so many, the old ones are swept out.
+struct Table {
+    tickets: HashMap<TicketId, Requests>,
+    /// The number of tickets at which old ones are removed.
     sweep_at: usize,
 }
 
-struct Fate {
-    /// How many requests are under way.
+struct Requests {
+    /// The number of requests in flight.
     open: u32,
-    /// A request went unanswered. What is answered later settles nothing: it may have come over
-    /// another connection.
+    /// A request had no reply. A later reply does not settle that: it may be of another
+    /// connection.
     doubt: bool,
     since: Time,
 }
 
-/// One request. Dropping it says that it went unanswered.
+/// One request. Dropping it records that it had no reply.
 pub(super) struct RequestInFlight<'a> {
     in_flight: &'a InFlight,
     id: TicketId,
-    landed: bool,
+    answered: bool,
 }
 
-/// Who never gives a ticket up makes us forget about it at last: when there are more than so many,
-/// and then whenever there are twice as many as the last time had to leave.
+/// The number of tickets from which old ones are removed; after that, at twice the number that was
+/// left. A client that never leaves cannot make it grow without bound.
 const KEPT: usize = 4096;
 
 impl InFlight {
-    fn noted(&self) -> MutexGuard<'_, Noted> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock()
     }
 
-    /// Notes a request before it is sent.
+    /// Records a request before it is sent.
     pub(super) fn begin(&self, id: TicketId) -> RequestInFlight<'_> {
         let now = clock::now();
-        let mut noted = self.noted();
-        if noted.fates.len() >= noted.sweep_at.max(KEPT) {
+        let mut table = self.table();
+        if table.tickets.len() >= table.sweep_at.max(KEPT) {
             let old = Duration::from_secs(600);
-            noted.fates.retain(|_, fate| fate.open > 0 || fate.since.until(now) < old);
-            noted.sweep_at = noted.fates.len() * 2;
+            table
+                .tickets
+                .retain(|_, requests| requests.open > 0 || requests.since.until(now) < old);
+            table.sweep_at = table.tickets.len() * 2;
         }
-        noted.fates.entry(id).or_insert(Fate { open: 0, doubt: false, since: now }).open += 1;
-        RequestInFlight { in_flight: self, id, landed: false }
+        table.tickets.entry(id).or_insert(Requests { open: 0, doubt: false, since: now }).open += 1;
+        RequestInFlight { in_flight: self, id, answered: false }
     }
 
     /// Whether the server may yet carry out a request to enter.
     pub(super) fn in_doubt(&self, id: TicketId) -> bool {
-        self.noted().fates.contains_key(&id)
+        self.table().tickets.contains_key(&id)
     }
 
-    /// The ticket has been given up, and barred.
+    /// Removes a ticket that has left and is barred.
     pub(super) fn forget(&self, id: TicketId) {
-        let mut noted = self.noted();
-        if noted.fates.get(&id).is_some_and(|fate| fate.open == 0) {
-            noted.remove(id);
+        let mut table = self.table();
+        if table.tickets.get(&id).is_some_and(|requests| requests.open == 0) {
+            table.remove(id);
         }
     }
 }
 
-impl Noted {
-    /// Forgets one, and gives memory back after many.
+impl Table {
+    /// Removes a ticket, and frees memory after many.
     fn remove(&mut self, id: TicketId) {
-        self.fates.remove(&id);
-        if self.fates.capacity() > 4 * KEPT && self.fates.len() < self.fates.capacity() / 8 {
-            self.fates.shrink_to(KEPT);
+        self.tickets.remove(&id);
+        if self.tickets.capacity() > 4 * KEPT && self.tickets.len() < self.tickets.capacity() / 8 {
+            self.tickets.shrink_to(KEPT);
         }
     }
 }
 
 impl RequestInFlight<'_> {
-    /// It was answered.
-    pub(super) fn landed(mut self) {
-        self.landed = true;
+    /// Records that the request had a reply.
+    pub(super) fn answered(mut self) {
+        self.answered = true;
     }
 }
 
 impl Drop for RequestInFlight<'_> {
     fn drop(&mut self) {
-        let mut noted = self.in_flight.noted();
-        let Some(fate) = noted.fates.get_mut(&self.id) else { return };
-        fate.open -= 1;
-        fate.doubt |= !self.landed;
-        if fate.open == 0 && !fate.doubt {
-            noted.remove(self.id);
+        let mut table = self.in_flight.table();
+        let Some(requests) = table.tickets.get_mut(&self.id) else { return };
+        requests.open -= 1;
+        requests.doubt |= !self.answered;
+        if requests.open == 0 && !requests.doubt {
+            table.remove(self.id);
         }
     }
 }
@@ -112,17 +113,17 @@ mod tests {
     #[test]
     fn only_what_was_answered_is_settled() {
         let (in_flight, id) = (InFlight::default(), TicketId(7));
-        in_flight.begin(id).landed();
+        in_flight.begin(id).answered();
         assert!(!in_flight.in_doubt(id));
         drop(in_flight.begin(id));
-        in_flight.begin(id).landed();
+        in_flight.begin(id).answered();
         assert!(in_flight.in_doubt(id));
         in_flight.forget(id);
         assert!(!in_flight.in_doubt(id));
         let open = in_flight.begin(id);
         in_flight.forget(id);
         assert!(in_flight.in_doubt(id));
-        open.landed();
+        open.answered();
         assert!(!in_flight.in_doubt(id));
     }
 }

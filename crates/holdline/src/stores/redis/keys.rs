@@ -1,4 +1,4 @@
-//! From a lock's name to its keys, and back.
+//! The keys of a lock, from its name and back.
 //!
 //! The name stands between braces, so that a cluster puts all keys of a line into one slot. Braces
 //! in the name are escaped, and so is the escape; nothing else is, so that keys can be read.
@@ -44,7 +44,7 @@ pub(super) fn pattern(prefix: &str, start: &str) -> String {
     glob(&literal) + "*}"
 }
 
-/// Makes a text mean only itself in a pattern.
+/// Escapes a text for a pattern.
 pub(super) fn glob(literal: &str) -> String {
     let mut pattern = String::with_capacity(literal.len() + 4);
     for c in literal.chars() {
@@ -56,7 +56,7 @@ pub(super) fn glob(literal: &str) -> String {
     pattern
 }
 
-/// The key of something beside a lock, in the lock's slot.
+/// A key beside that of a lock, in the same slot.
 pub(super) fn beside(key: &str, suffix: &str) -> String {
     if key.contains('{') { format!("{key}{suffix}") } else { format!("{{{key}}}{suffix}") }
 }

@@ -1,21 +1,21 @@
-//! `redis:` lines kept in Redis (6.2 or later) or Valkey, by scripts that the server runs as one
-//! step each. See `lua/enter_one.lua` and `lua/queue.lua` for what a line looks like there.
+//! The store `redis:`: lines kept in Redis (6.2 or later) or Valkey, by scripts that the server
+//! runs atomically. See `lua/enter_one.lua` and `lua/queue.lua` for the layout of a line.
 //!
-//! Entering, keeping and leaving are one round trip each, and their cost grows neither with those
-//! who wait nor with those who hold. Leases are judged by the server's clock.
+//! Entering, keeping and leaving are one round trip each, and their cost does not grow with the
+//! number of waiters or holders. Leases are measured by the server's clock.
 //!
 //! ```text
-//! config.rs       what the URL says
-//! checks.rs       what a server is asked at opening; scan.rs: keys that fit a pattern
-//! connect.rs      making connections; probe.rs: what listens there, if it is no Redis server
+//! config.rs       the URL and its options
+//! checks.rs       checks of the server at opening; scan.rs: keys that match a pattern
+//! connect.rs      connecting; probe.rs: what listens there, if it is no Redis server
 //! connection.rs   the connection for commands, and the scripts
-//! batcher.rs      calls that come together, as one
-//! encode.rs       what is sent; decode.rs: what is answered; errors.rs: what went wrong
-//! in_flight.rs    requests whose fate is unknown
+//! batcher.rs      several operations in one call
+//! encode.rs       arguments of scripts; decode.rs: snapshots; errors.rs: faults and errors
+//! in_flight.rs    requests whose outcome is unknown
 //! keys.rs         names to keys
-//! pubsub.rs       the connection for notices; channels.rs, pubsub_conn.rs: the channels of locks
-//! evictions.rs    notes about places that were removed by force
-//! single_key.rs   the layouts of others: string.rs, redisson.rs
+//! pubsub.rs       notices; pubsub_conn.rs: their connection; channels.rs: the channels of locks
+//! evictions.rs    notes about evictions
+//! single_key.rs   the layouts of other libraries: string.rs, redisson.rs
 //! ```
 
 mod batcher;
@@ -47,7 +47,7 @@ use crate::store::{
     Async, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Store, Ticket,
     TicketId, refuse,
 };
-use batcher::{Batcher, Step, Verb};
+use batcher::{Batcher, Operation, Step};
 use config::{Config, Kind, Layout};
 use connection::{BUSY, Connection, EVICT, LOOK, Script};
 use encode::{describe, digits, millis, standing, tail, wants};
@@ -57,7 +57,7 @@ use in_flight::InFlight;
 use pubsub::PubSub;
 use redis::{Cmd, Value};
 use redisson::Redisson;
-use single_key::{KeyLayout, Plain};
+use single_key::{KeyLayout, SingleKey};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub struct Redis {
     batcher: Arc<Batcher>,
 }
 
-/// What a store and its background handles share.
+/// The state of a store and its background handles.
 struct Shared {
     config: Arc<Config>,
     pubsub: PubSub,
@@ -77,12 +77,12 @@ struct Shared {
     address: String,
 }
 
-/// An enter of a ticket that was given up without an answer is refused for so long. By then it has
-/// been carried out, or it never will be.
-const BAR: Duration = Duration::from_secs(60);
+/// How long a ticket that left with an `enter` unanswered is barred. By then the request has
+/// been carried out, or never will be.
+const BAR_TIME: Duration = Duration::from_secs(60);
 
-/// When opening has taken so long, it is asked what is there.
-const SUSPICIOUS: Duration = Duration::from_millis(700);
+/// The time after which a slow opening probes what listens at the address.
+const PROBE_AFTER: Duration = Duration::from_millis(700);
 
 impl Redis {
     fn new(config: Config) -> Result<Redis> {
@@ -92,7 +92,7 @@ impl Redis {
             Error::because(ErrorKind::Denied, message, error)
         })?;
         let channel = format!("{}wake:{:032x}", config.prefix, u128::from_be_bytes(bytes));
-        // In a cluster a message goes to every node.
+        // In a cluster a message would go to every node.
         let cluster = config.kind == Kind::Cluster;
         let reply_order_channel = if cluster { String::new() } else { format!("{channel}:order") };
         let config = Arc::new(config);
@@ -121,10 +121,10 @@ impl Redis {
         with_retry(|| self.batcher.connection.run(script, size, &all)).await
     }
 
-    /// Does something to a line, perhaps together with what others ask for.
-    async fn step(&self, line: &Name, verb: Verb) -> Result<Answer, Fault> {
+    /// Runs an operation on a line, perhaps in a batch.
+    async fn step(&self, line: &Name, operation: Operation) -> Result<Answer, Fault> {
         let key = keys::line(&self.shared.config.prefix, line);
-        let step = Arc::new(Step { key, verb });
+        let step = Arc::new(Step { key, operation });
         with_retry(|| self.batcher.ask(&step)).await
     }
 
@@ -152,22 +152,22 @@ impl Redis {
             Enter::Try | Enter::Keep(_) => pubsub.open(),
         }
         let idle = self.shared.config.idle;
-        let verb = Verb::Enter {
+        let operation = Operation::Enter {
             wants: wants(ticket, how, idle),
             tail: tail(ticket.id, pubsub.channel(), note),
         };
-        match self.step(line, verb).await {
+        match self.step(line, operation).await {
             Ok(answer) => {
                 if let Some(request) = request.filter(|_| !answer.repeated) {
-                    request.landed();
+                    request.answered();
                 }
                 standing(ticket, how, &answer.value)
-                    .ok_or_else(|| self.nonsense(line, &answer.value))?
+                    .ok_or_else(|| self.invalid_reply(line, &answer.value))?
                     .map_err(|refusal| refuse(line, ticket, refusal))
             }
             Err(fault) => {
                 if let Some(request) = request.filter(|_| !fault.in_doubt()) {
-                    request.landed();
+                    request.answered();
                 }
                 Err(self.explain(fault, line))
             }
@@ -177,22 +177,22 @@ impl Redis {
     async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let in_flight = &self.shared.in_flight;
         let barred = in_flight.in_doubt(id);
-        let verb = Verb::Leave {
+        let operation = Operation::Leave {
             id: digits(id),
             rest: millis(self.shared.config.idle),
-            bar: barred.then_some(BAR.as_micros() as u64),
+            bar: barred.then_some(BAR_TIME.as_micros() as u64),
         };
-        let answer = self.step(line, verb).await;
+        let answer = self.step(line, operation).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         if barred {
             in_flight.forget(id);
         }
         match answer.value {
             Value::Int(1) => Ok(true),
-            // Perhaps it was the first attempt, whose reply was lost, that gave the place up.
-            Value::Int(0) if answer.repeated => Err(half_known(&self.shared.address, line)),
+            // The first attempt, whose reply was lost, may have removed the place.
+            Value::Int(0) if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
             Value::Int(0) => Ok(false),
-            other => Err(self.nonsense(line, &other)),
+            other => Err(self.invalid_reply(line, &other)),
         }
     }
 
@@ -204,10 +204,10 @@ impl Redis {
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         match answer.value {
             Value::Int(token) if token > 0 => Ok(Some(Seq(token.unsigned_abs()))),
-            // Perhaps it was the first attempt, whose reply was lost, that removed it.
-            Value::Nil if answer.repeated => Err(half_known(&self.shared.address, line)),
+            // The first attempt, whose reply was lost, may have removed it.
+            Value::Nil if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
             Value::Nil => Ok(None),
-            other => Err(self.nonsense(line, &other)),
+            other => Err(self.invalid_reply(line, &other)),
         }
     }
 
@@ -239,9 +239,10 @@ impl Redis {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The connection is given up as well: whatever else comes over it may belong to another call.
-    fn nonsense(&self, line: &Name, answer: &Value) -> Error {
-        self.batcher.connection.distrust();
+    /// The error for a reply of the wrong form. The connection is closed as well: later replies on
+    /// it may belong to other calls.
+    fn invalid_reply(&self, line: &Name, answer: &Value) -> Error {
+        self.batcher.connection.close_current();
         let message = format!(
             "{} gave an answer about lock \"{line}\" that makes no sense: {}; is it a Redis or \
              Valkey server?",
@@ -261,7 +262,7 @@ impl Redis {
     }
 }
 
-fn half_known(address: &str, line: &Name) -> Error {
+fn outcome_unknown(address: &str, line: &Name) -> Error {
     let message = format!(
         "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
          not there any more, but it is not known whether it was there until then"
@@ -269,14 +270,14 @@ fn half_known(address: &str, line: &Name) -> Error {
     Error::new(ErrorKind::Unknown, message)
 }
 
-/// What a script answered, and whether it may have been run before.
+/// The reply of a script, and whether an earlier attempt may have run it too.
 struct Answer {
     value: Value,
     repeated: bool,
 }
 
-/// Asks, and once more if the connection breaks: every operation may be repeated. Most often the
-/// server has closed an idle connection.
+/// Sends a request, and retries once if the connection breaks: every operation is idempotent. Most
+/// often the server has closed an idle connection.
 async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
 where
     F: Future<Output = Result<Value, Fault>>,
@@ -308,8 +309,8 @@ impl Store for Redis {
     fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
             self.shared.pubsub.open();
-            let seq = self.shared.pubsub.wakes().wait(id).await;
-            // No replica has confirmed it yet.
+            let seq = self.shared.pubsub.waiters().wait(id).await;
+            // With `ack`, replicas have not confirmed it yet.
             Ok(seq.filter(|_| self.shared.config.ack.is_none()))
         })
     }
@@ -362,14 +363,14 @@ impl fmt::Debug for Redis {
     }
 }
 
-/// Opens the store at a URL of this scheme, of which `rest` follows the colon, and makes sure that
-/// it can be used: within the time that one request may take. If it cannot be reached, the error
-/// says what is there instead, as far as that can be found out soon.
+/// Opens the store at a URL of this scheme, of which `rest` follows the colon, and checks that it
+/// can be used, within the time limit of one request. If it cannot be reached, the error says what
+/// listens there instead, if that is found in time.
 pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let config = Config::read(scheme, rest)?;
     let limit = clock::now().after(config.timeout);
     let why = async {
-        clock::pause(SUSPICIOUS.min(config.timeout / 2)).await;
+        clock::pause(PROBE_AFTER.min(config.timeout / 2)).await;
         probe::why(&config).await
     };
     let error = tokio::select! {
@@ -392,13 +393,13 @@ async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
     let connection = Connection::new(Arc::new(config.clone()), String::new());
     connection.check(&config.address()).await?;
     let cluster = config.kind == Kind::Cluster;
-    let form: Box<dyn KeyLayout> = if config.layout == Layout::Redisson {
+    let layout: Box<dyn KeyLayout> = if config.layout == Layout::Redisson {
         config.sharded = cluster && connection.shards().await;
         Box::new(Redisson { sharded: config.sharded, cluster })
     } else {
-        // In a cluster each node tells only of its own keys, and only to those who ask it.
-        let tells = !cluster && connection.tells_of_keys().await;
-        Box::new(Strings { tells: tells.then_some(config.db) })
+        // In a cluster each node notifies only of its own keys, and only its own subscribers.
+        let notified = !cluster && connection.tells_of_keys().await;
+        Box::new(Strings { notified_db: notified.then_some(config.db) })
     };
-    Ok(Arc::new(Plain::new(Arc::new(config), connection, form)))
+    Ok(Arc::new(SingleKey::new(Arc::new(config), connection, layout)))
 }

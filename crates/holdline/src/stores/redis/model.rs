@@ -1,6 +1,5 @@
-//! The scripts against the kernel's line: random operations on a real server, step by step, with a
-//! clock that the test turns. They must agree on every answer, on whom they wake, and on the
-//! tokens.
+//! A model test of the scripts against the kernel's line: random operations on a real server, step
+//! by step, with a clock that the test sets. Replies, wake-ups and tokens must agree.
 //!
 //! The server is that of `HOLDLINE_TEST_REDIS`, or a private one if `redis-server` is installed.
 
@@ -22,14 +21,14 @@ const KEYS: [&str; 6] =
     ["model{x}", "model{x}:p", "model{x}:q", "model{x}:e", "model{x}:x", "model{x}:v"];
 const IDLE: Duration = Duration::from_secs(600);
 
-/// The keys are those of one run at a time.
+/// Serialises the tests, which use the same keys.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// So many places are kept in a line's string.
+/// The number of places that are kept in a line's string.
 const FEW: u8 = 8;
 
-/// A script for the test: its clock is an argument, and its messages go into a list. So many places
-/// are a few.
+/// A script for the test: its clock is an argument, its messages go into a list, and `few` places
+/// fit the line's string.
 fn model_of(text: &str, few: u8) -> redis::Script {
     let text = text
         .replace("local FEW, SHORT = 8, ", &format!("local FEW, SHORT = {few}, "))
@@ -63,8 +62,8 @@ impl Server {
         call.invoke(&mut self.conn).expect("the script runs")
     }
 
-    /// Does one thing: every other time as one of three that go together, of which two find nobody
-    /// to leave (in lines that are called like the time).
+    /// Runs one operation; every other time in a batch of three, of which two leave empty lines
+    /// (whose keys are the parts of the time).
     fn step(&mut self, letter: char, args: Vec<Vec<u8>>, now: u64) -> Value {
         if now.is_multiple_of(2) {
             let script = if letter == 'e' { self.enter.clone() } else { self.leave.clone() };
@@ -84,7 +83,7 @@ impl Server {
         answers.swap_remove(0)
     }
 
-    /// Whom the last operation told, by ticket.
+    /// The tickets that the last operation woke, with their places.
     fn woken(&mut self) -> BTreeSet<(TicketId, Seq)> {
         let messages: Vec<Vec<u8>> = redis::cmd("LRANGE")
             .arg("model:woken")
@@ -93,7 +92,7 @@ impl Server {
             .query(&mut self.conn)
             .expect("a list");
         let _: () = redis::cmd("DEL").arg("model:woken").query(&mut self.conn).expect("works");
-        // The asker itself is told at most once, and right before the others.
+        // The reply-order message comes at most once, and before the others.
         let cues: Vec<_> = messages.iter().take_while(|message| message.is_empty()).collect();
         let rest = &messages[cues.len()..];
         assert!(cues.len() <= 1 && rest.iter().all(|message| !message.is_empty()), "{messages:?}");
@@ -185,7 +184,7 @@ fn both_enter(
     expected
 }
 
-/// Looking changes nothing in the server, so it may change nothing in the model.
+/// A snapshot changes nothing in the server, so it may change nothing in the model.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "a path is not general enough")]
 fn same_view(server: &mut Server, model: &Model, now: u64) {
     let kept = &model.evicted;
@@ -278,7 +277,7 @@ fn run(seed: u64, steps: u32, few: u8) {
     assert!(seqs.len() > steps as usize / 10, "the run did something");
 }
 
-/// What sorts the places may be removed at any time: it is made anew from the places.
+/// The indexes may be removed at any time: they are rebuilt from the places.
 fn lose_an_index(server: &mut Server, chance: &mut Chance) {
     let key = chance.of(&[KEYS[2], KEYS[3]]);
     let _: () = redis::cmd("DEL").arg(key).query(&mut server.conn).expect("works");

@@ -1,5 +1,5 @@
-//! What listens at an address that does not behave like a Redis server: asked once, when a store
-//! cannot be opened, so that the error can name it.
+//! The probe of an address that does not behave like a Redis server, when a store cannot be opened:
+//! so that the error can say what listens there.
 
 use super::config::{Config, Kind};
 use crate::error::{Error, ErrorKind};
@@ -9,21 +9,20 @@ use std::io::ErrorKind::WouldBlock;
 use std::pin::pin;
 use tokio::net::TcpStream;
 
-/// What an address answers to a plain `PING`.
+/// The kinds of reply to a plain `PING`.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Redis,
     Tls,
     Http,
-    /// It closed the connection without a word.
+    /// It closed the connection without a reply.
     Closed,
-    /// The beginning of what it said.
+    /// The beginning of any other reply.
     Other(String),
 }
 
-/// Why a server cannot be used that does not answer as it should: as the first of the hosts tells
-/// that says anything. Nothing if none is there, or it is a Redis server. The caller limits the
-/// time.
+/// The error that says what listens at the first host that replies. None if there is none, or if it
+/// is a Redis server. The caller limits the time.
 pub(super) async fn why(config: &Config) -> Option<Error> {
     if matches!(config.kind, Kind::Unix(_)) {
         return None;
@@ -35,6 +34,8 @@ pub(super) async fn why(config: &Config) -> Option<Error> {
     let asked = asked.collect::<FuturesUnordered<_>>().filter_map(std::future::ready);
     let (host, found) = pin!(asked).next().await?;
     let address = config.address();
+    // A server that is just going down hangs up as well, and so does a proxy without its server.
+    let kind = if found == Found::Closed { ErrorKind::Unavailable } else { ErrorKind::Invalid };
     let problem = match (found, config.tls) {
         (Found::Redis, true) => format!("{host} does not speak TLS; use a URL with redis"),
         (Found::Tls, false) => format!("{host} speaks TLS; use a URL with rediss"),
@@ -48,10 +49,10 @@ pub(super) async fn why(config: &Config) -> Option<Error> {
         }
         (Found::Redis, false) | (Found::Tls | Found::Closed, true) => return None,
     };
-    Some(Error::new(ErrorKind::Invalid, format!("{address} cannot be used: {problem}")))
+    Some(Error::new(kind, format!("{address} cannot be used: {problem}")))
 }
 
-/// The first bytes of the answer; none if it only closes the connection.
+/// The first bytes of the reply; empty if the connection was closed.
 async fn ask(host: &str, port: u16) -> Option<Vec<u8>> {
     let stream = TcpStream::connect((host, port)).await.ok()?;
     stream.writable().await.ok()?;

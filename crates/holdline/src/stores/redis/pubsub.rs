@@ -1,20 +1,19 @@
-//! The connection that notices come over: one for all of a store's connections and background
-//! handles.
+//! The subscriber for notices: one connection for a store and its background handles.
 //!
-//! The process listens to one channel of its own, which is written beside each of its places; so a
-//! release tells only the processes whose tickets it admits, and which. It listens from before the
-//! first ticket that may wait. PubSubConn are lost while the connection is down, so once it is back
-//! every waiter of this process is woken to look for itself; and a waiter looks by itself anyway,
-//! after a bounded time.
+//! The process subscribes to one channel of its own, which is stored with each of its places; so a
+//! release notifies only the processes whose tickets it admits, and names the tickets. The process
+//! subscribes before the first ticket that may wait. Notices are lost while the connection is down,
+//! so after a reconnect every waiter of this process is woken to ask again; and waiters ask again
+//! anyway, after a bounded time.
 //!
-//! In other libraries' layouts it is the lock that has a channel, which everybody listens to who
-//! waits for it: see [`channels`](super::channels).
+//! In other libraries' layouts each lock has a channel, to which all its waiters subscribe: see
+//! [`channels`](super::channels).
 
 use super::channels::Channels;
 use super::config::Config;
 use super::connect;
 use super::errors::{Fault, says};
-use super::pubsub_conn::{Heard, PubSubConn};
+use super::pubsub_conn::{Event, PubSubConn};
 use crate::clock;
 use crate::store::{LossHint, Seq, TicketId};
 use crate::stores::waiters::Waiters;
@@ -26,56 +25,56 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// What a store and its background handles share of hearing.
+/// The subscriber shared by a store and its background handles.
 pub(super) struct PubSub {
-    hearing: Arc<Listener>,
+    listener: Arc<Listener>,
     task: Mutex<Option<AbortHandle>>,
 }
 
 struct Listener {
     config: Arc<Config>,
-    /// The channel of this process, or of this store if the process has several; if there is one.
+    /// The channel of this store in this process, if its layout has one.
     channel: Option<String>,
-    /// The channels of locks,
+    /// The channels of locks.
     channels: Channels,
-    /// and what is news there.
-    tells: fn(&[u8]) -> bool,
-    wakes: Waiters,
+    /// Whether a message on a lock's channel is a reason to try again.
+    is_notification: fn(&[u8]) -> bool,
+    waiters: Waiters,
     loss_hint: OnceLock<LossHint>,
     state: watch::Sender<State>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody listens.
+    /// No task runs.
     Off,
     /// Connecting for the first time.
     Starting,
     /// Subscribed.
     On,
-    /// Not subscribed now, but trying.
+    /// Not subscribed, and reconnecting.
     Down,
 }
 
-/// The connection is asked for a sign of life after so long without a notice.
+/// The interval of heartbeats while no notice comes.
 const PING: Duration = Duration::from_secs(5);
 
 impl PubSub {
     pub(super) fn new(
         config: Arc<Config>,
         channel: Option<String>,
-        tells: fn(&[u8]) -> bool,
+        is_notification: fn(&[u8]) -> bool,
     ) -> Self {
-        let hearing = Listener {
+        let listener = Listener {
             config,
             channel,
             channels: Channels::default(),
-            tells,
-            wakes: Waiters::default(),
+            is_notification,
+            waiters: Waiters::default(),
             loss_hint: OnceLock::new(),
             state: watch::Sender::new(State::Off),
         };
-        PubSub { hearing: Arc::new(hearing), task: Mutex::default() }
+        PubSub { listener: Arc::new(listener), task: Mutex::default() }
     }
 
     fn task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
@@ -83,64 +82,63 @@ impl PubSub {
     }
 
     pub(super) fn channel(&self) -> &str {
-        self.hearing.channel.as_deref().unwrap_or_default()
+        self.listener.channel.as_deref().unwrap_or_default()
     }
 
     pub(super) fn channels(&self) -> &Channels {
-        &self.hearing.channels
+        &self.listener.channels
     }
 
-    pub(super) fn wakes(&self) -> &Waiters {
-        &self.hearing.wakes
+    pub(super) fn waiters(&self) -> &Waiters {
+        &self.listener.waiters
     }
 
     pub(super) fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.hearing.loss_hint.set(loss_hint);
+        let _ = self.listener.loss_hint.set(loss_hint);
     }
 
-    /// Sees to it that somebody listens: a task on the runtime of whoever notices first that nobody
-    /// does. If that runtime ends, the next one to need it begins anew.
+    /// Starts the task if it does not run, on the caller's runtime. If that runtime ends, the next
+    /// call starts it again.
     pub(super) fn open(&self) {
-        if *self.hearing.state.borrow() != State::Off {
+        if *self.listener.state.borrow() != State::Off {
             return;
         }
         let mut task = self.task();
-        if *self.hearing.state.borrow() != State::Off {
+        if *self.listener.state.borrow() != State::Off {
             return;
         }
-        let hearing = Arc::clone(&self.hearing);
-        hearing.state.send_replace(State::Starting);
-        let over = Over(Arc::clone(&hearing));
+        let listener = Arc::clone(&self.listener);
+        listener.state.send_replace(State::Starting);
+        let guard = ListenerGuard(Arc::clone(&listener));
         let listening = async move {
-            let _over = over;
-            hearing.listen().await;
+            let _guard = guard;
+            listener.listen().await;
         };
         *task = Some(tokio::spawn(listening).abort_handle());
     }
 
-    /// Waits until somebody listens; or until that has failed once, since waiters look by
-    /// themselves too.
+    /// Waits until the task has subscribed, or has failed once, since waiters ask again anyway.
     pub(super) async fn ready(&self) {
-        if *self.hearing.state.borrow() == State::On {
+        if *self.listener.state.borrow() == State::On {
             return;
         }
         self.open();
-        let mut state = self.hearing.state.subscribe();
+        let mut state = self.listener.state.subscribe();
         let done = state.wait_for(|state| *state != State::Starting);
-        // The sender lives as long as this; and the task limits its own time.
-        let _ = tokio::time::timeout(self.hearing.config.timeout / 2, done).await;
+        // An error is a timeout: the sender lives as long as this.
+        let _ = tokio::time::timeout(self.listener.config.timeout / 2, done).await;
     }
 
-    /// Lets a ticket be told what a lock's channel tells; and waits until that is listened to, or
-    /// cannot be now.
+    /// Adds a ticket to a lock's channel, and waits until that is subscribed to, or the connection
+    /// is down.
     pub(super) async fn follow(&self, channel: &str, id: TicketId) {
-        let channels = &self.hearing.channels;
+        let channels = &self.listener.channels;
         let mut settled = channels.settled();
-        channels.want(channel, id);
+        channels.add_ticket(channel, id);
         self.open();
         let done = settled
-            .wait_for(|()| channels.is_on(channel) || *self.hearing.state.borrow() == State::Down);
-        let _ = tokio::time::timeout(self.hearing.config.timeout / 2, done).await;
+            .wait_for(|()| channels.is_on(channel) || *self.listener.state.borrow() == State::Down);
+        let _ = tokio::time::timeout(self.listener.config.timeout / 2, done).await;
     }
 }
 
@@ -152,14 +150,14 @@ impl Drop for PubSub {
     }
 }
 
-/// Says that nobody listens any more, however the task came to its end.
-struct Over(Arc<Listener>);
+/// A guard of the task, which resets the state when the task ends for any reason.
+struct ListenerGuard(Arc<Listener>);
 
-impl Drop for Over {
+impl Drop for ListenerGuard {
     fn drop(&mut self) {
         self.0.state.send_replace(State::Off);
-        self.0.channels.down();
-        self.0.wakes.wake_all();
+        self.0.channels.disconnected();
+        self.0.waiters.wake_all();
     }
 }
 
@@ -171,13 +169,13 @@ impl Listener {
                 Ok(notices) => {
                     failures = 0;
                     self.state.send_replace(State::On);
-                    self.wakes.wake_all();
+                    self.waiters.wake_all();
                     self.hear(notices).await
                 }
                 Err(fault) => fault,
             };
             self.state.send_replace(State::Down);
-            self.channels.down();
+            self.channels.disconnected();
             let refused = matches!(&heard, Fault::Refused(error) if says(error, "NOPERM")
                 || says(error, "permission"));
             let slowest = Duration::from_secs(if refused { 30 } else { 1 });
@@ -209,15 +207,15 @@ impl Listener {
         clock::within(limit, work).await.unwrap_or(Err(Fault::Silence))
     }
 
-    /// Subscribes to the locks' channels that somebody wants and nobody has asked for.
+    /// Subscribes to the requested channels of locks.
     async fn follow(&self, notices: &mut PubSubConn) -> Result<(), Fault> {
-        let channels = self.channels.ask();
+        let channels = self.channels.take_wanted();
         notices.subscribe(&channels).await?;
-        self.channels.on(&channels);
+        self.channels.subscribed(&channels);
         Ok(())
     }
 
-    /// Passes notices on until the connection breaks, and says how it broke.
+    /// Handles notices until the connection breaks. Returns the fault.
     async fn hear(&self, mut notices: PubSubConn) -> Fault {
         let mut tick = tokio::time::interval(PING);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -226,7 +224,7 @@ impl Listener {
             let done = tokio::select! {
                 heard = notices.next() => {
                     silent = false;
-                    self.take_in(heard)
+                    self.handle(heard)
                 }
                 () = self.channels.wanted() => self.in_time(self.follow(&mut notices)).await,
                 _ = tick.tick() => {
@@ -249,20 +247,22 @@ impl Listener {
         }
     }
 
-    fn take_in(&self, heard: Heard) -> Result<(), Fault> {
+    fn handle(&self, heard: Event) -> Result<(), Fault> {
         match heard {
-            Heard::Message(channel, message)
+            Event::Message(channel, message)
                 if self.channel.as_ref().is_some_and(|own| own.as_bytes() == channel) =>
             {
                 self.notice(&message);
             }
-            Heard::Message(channel, message) if (self.tells)(&message) => self.stir(&channel),
-            Heard::Message(..) => {}
-            Heard::Moved(channel) => {
-                self.channels.lost(&String::from_utf8_lossy(&channel));
-                self.stir(&channel);
+            Event::Message(channel, message) if (self.is_notification)(&message) => {
+                self.wake_channel(&channel);
             }
-            Heard::Broken => {
+            Event::Message(..) => {}
+            Event::Moved(channel) => {
+                self.channels.lost(&String::from_utf8_lossy(&channel));
+                self.wake_channel(&channel);
+            }
+            Event::Broken => {
                 let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
                 return Err(Fault::Broken(error.into(), true));
             }
@@ -270,24 +270,25 @@ impl Listener {
         Ok(())
     }
 
-    /// A lock may be free: whoever waits for it here tries again.
-    fn stir(&self, channel: &[u8]) {
+    /// Wakes the tickets of a lock's channel: the lock may be free.
+    fn wake_channel(&self, channel: &[u8]) {
         for id in self.channels.tickets(&String::from_utf8_lossy(channel)) {
-            self.wakes.wake(id);
+            self.waiters.wake(id);
         }
     }
 
-    /// `w` and the places that were admitted, or `a` and the ticket that was removed by force.
+    /// Handles a notice: `w` and the places that were admitted, or `a` and the ticket that was
+    /// evicted.
     fn notice(&self, message: &[u8]) {
         match message.split_first() {
             Some((b'w', places)) => {
                 for (id, seq) in places.chunks(PLACE).filter_map(place_of) {
-                    self.wakes.admit(id, seq);
+                    self.waiters.admit(id, seq);
                 }
             }
             Some((b'a', id)) => {
                 let Some(id) = id_of(id) else { return };
-                self.wakes.wake(id);
+                self.waiters.wake(id);
                 if let Some(loss_hint) = self.loss_hint.get() {
                     loss_hint(id);
                 }
@@ -297,17 +298,17 @@ impl Listener {
     }
 }
 
-/// How long a place is in a notice,
+/// The length of a place in a notice.
 pub(super) const PLACE: usize = 40;
 
-/// and what is in it: the ticket's id, and its number as the line has it.
+/// Decodes a place in a notice: the ticket's id, and the number of its place.
 pub(super) fn place_of(text: &[u8]) -> Option<(TicketId, Seq)> {
     let (id, seq) = text.split_at_checked(32)?;
     let seq = f64::from_le_bytes(seq.try_into().ok()?);
     Some((id_of(id)?, Seq(seq as u64)))
 }
 
-/// A ticket's id as its 32 digits say it.
+/// A ticket's id from its 32 digits.
 pub(super) fn id_of(digits: &[u8]) -> Option<TicketId> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == 32)?;
     u128::from_str_radix(digits, 16).ok().map(TicketId)

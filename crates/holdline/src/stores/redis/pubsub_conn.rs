@@ -1,5 +1,5 @@
-//! A connection that notices come over, of the one kind or the other: plain channels, which any
-//! node of a cluster passes on, and sharded ones, which belong to a slot as keys do.
+//! The connection for notices: with plain channels, which any node of a cluster forwards, or with
+//! sharded ones, which belong to a slot as keys do.
 
 use futures_util::{StreamExt, TryStreamExt};
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
@@ -13,11 +13,11 @@ pub(super) enum PubSubConn {
     Sharded(ClusterConnection, UnboundedReceiver<PushInfo>),
 }
 
-/// What came.
-pub(super) enum Heard {
+/// An event on the connection.
+pub(super) enum Event {
     /// A message on a channel.
     Message(Vec<u8>, Vec<u8>),
-    /// A channel has gone elsewhere.
+    /// A channel has moved to another node.
     Moved(Vec<u8>),
     /// The connection broke, or one of several.
     Broken,
@@ -59,10 +59,10 @@ impl PubSubConn {
         }
     }
 
-    /// Asks for a sign of life. A cluster's connections look after themselves.
+    /// Sends a heartbeat. A cluster's connections have their own.
     pub(super) async fn ping(&mut self) -> Result<(), RedisError> {
         match self {
-            // An answer is a sign of life, even a refusal.
+            // Any reply will do, even an error.
             PubSubConn::Plain(sink, _) => match sink.ping::<Value>().await {
                 Err(error) if error.is_io_error() => Err(error),
                 _ => Ok(()),
@@ -71,19 +71,19 @@ impl PubSubConn {
         }
     }
 
-    /// The next that comes. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Heard {
+    /// The next event. Dropping the future loses none.
+    pub(super) async fn next(&mut self) -> Event {
         match self {
             PubSubConn::Plain(_, stream) => match stream.next().await {
-                Some(message) => Heard::Message(
+                Some(message) => Event::Message(
                     message.get_channel_name().as_bytes().to_vec(),
                     message.get_payload_bytes().to_vec(),
                 ),
-                None => Heard::Broken,
+                None => Event::Broken,
             },
             PubSubConn::Sharded(_, pushes) => loop {
                 let Some(PushInfo { kind, data }) = pushes.recv().await else {
-                    return Heard::Broken;
+                    return Event::Broken;
                 };
                 let mut parts = data.into_iter().map(|part| match part {
                     Value::BulkString(bytes) => bytes,
@@ -91,9 +91,9 @@ impl PubSubConn {
                 });
                 let mut part = || parts.next().unwrap_or_default();
                 match kind {
-                    PushKind::SMessage => return Heard::Message(part(), part()),
-                    PushKind::SUnsubscribe => return Heard::Moved(part()),
-                    PushKind::Disconnection => return Heard::Broken,
+                    PushKind::SMessage => return Event::Message(part(), part()),
+                    PushKind::SUnsubscribe => return Event::Moved(part()),
+                    PushKind::Disconnection => return Event::Broken,
                     _ => {}
                 }
             },
@@ -101,8 +101,7 @@ impl PubSubConn {
     }
 }
 
-/// Does it for each channel by itself, since each has a slot of its own; many at once, since there
-/// may be many.
+/// Runs `work` for each channel separately, since each has a slot of its own; up to 64 at a time.
 async fn each<F: Future<Output = Result<(), RedisError>>>(
     channels: &[String],
     work: impl Fn(String) -> F,

@@ -1,10 +1,11 @@
-//! `?scheme=redisson`: a lock is a hash, as Redisson's `RLock` has it. So the two share locks.
+//! The layout `?scheme=redisson`: a lock is a hash, as in Redisson's `RLock`, with which it is
+//! shared.
 //!
 //! The hash has the lock's own name, one field `uuid:thread` with the count of holds, and an
 //! expiry. A holder is a thread there and a guard here, so each guard is a client of its own with
-//! one thread: the ticket's id is the uuid. Releasing publishes on the lock's channel, by which
-//! Redisson's waiters are woken, and ours by Redisson. What a holder says about itself has no place
-//! in the hash; it is kept in a key of its own beside it.
+//! one thread: the ticket's id is the uuid. Releasing publishes on the lock's channel, which wakes
+//! Redisson's waiters, and ours when Redisson does it. The note of a holder has no place in the
+//! hash; it is kept in a key beside it.
 
 use super::connection::{REDISSON_ENTER, REDISSON_LEAVE, REDISSON_LOOK, Script};
 use super::encode::{id_from, text_of};
@@ -16,13 +17,13 @@ use redis::{Cmd, Value};
 use std::time::Duration;
 
 pub(super) struct Redisson {
-    /// Messages are of the kind that stays within a shard.
+    /// Whether the channels are sharded.
     pub(super) sharded: bool,
-    /// Keys belong to nodes.
+    /// Whether the server is a cluster.
     pub(super) cluster: bool,
 }
 
-/// The one thread of each of our clients. Java's threads count from 1.
+/// The thread number of our owners. Java's threads count from 1.
 const THREAD: &str = ":0";
 
 impl KeyLayout for Redisson {
@@ -61,13 +62,13 @@ impl KeyLayout for Redisson {
         for pair in fields.chunks(2) {
             let [Value::BulkString(owner), _] = pair else { return None };
             if owner == b"mode" {
-                continue; // by which its read-write lock knows that the name is taken
+                continue; // shows Redisson's read-write lock that the name is taken
             }
             let text = String::from_utf8_lossy(owner);
             found.push(Found {
                 id: id_of(&text).unwrap_or_else(|| id_from(owner)),
                 note: words(note, &text).unwrap_or_else(|| text.clone().into_owned()),
-                sure: looks_like_an_owner(&text),
+                certain: looks_like_an_owner(&text),
                 owner: owner.clone(),
                 expires_in,
             });
@@ -79,12 +80,12 @@ impl KeyLayout for Redisson {
         Some(channel(key))
     }
 
-    fn tells(&self) -> fn(&[u8]) -> bool {
+    fn is_notification(&self) -> fn(&[u8]) -> bool {
         |_| true
     }
 
-    /// In a cluster, a name's key and channel must be in one slot. Those of a name with a brace
-    /// that is not closed, or closed and not opened, are not; Redisson cannot use it there either.
+    /// Refuses names whose key and channel are in different slots of a cluster: those with
+    /// unbalanced braces. Redisson cannot use them there either.
     fn check(&self, key: &str) -> Result<()> {
         if !self.cluster || tag(key) == tag(&channel(key)) {
             return Ok(());
@@ -106,14 +107,14 @@ fn channel(key: &str) -> String {
     }
 }
 
-/// The part of a key that says which slot it is in.
+/// The part of a key that determines its slot.
 fn tag(key: &str) -> &str {
     key.split_once('{')
         .and_then(|(_, rest)| rest.split_once('}'))
         .map_or(key, |(tag, _)| if tag.is_empty() { key } else { tag })
 }
 
-/// The ticket whose owner is written so; nothing if it is none of ours.
+/// The ticket of an owner; none if it is another library's.
 fn id_of(owner: &str) -> Option<TicketId> {
     let uuid = owner.strip_suffix(THREAD).filter(|_| looks_like_an_owner(owner))?;
     u128::from_str_radix(&uuid.replace('-', ""), 16).ok().map(TicketId)
@@ -128,7 +129,7 @@ fn looks_like_an_owner(text: &str) -> bool {
         && thread.parse::<i64>().is_ok()
 }
 
-/// What the holder says about itself, if what stands beside the lock is the holder's.
+/// The holder's note, if the key beside the lock is of this holder.
 fn words(note: &Value, owner: &str) -> Option<String> {
     let Value::BulkString(note) = note else { return None };
     let words = note.strip_prefix(owner.as_bytes())?.strip_prefix(b" ")?;
@@ -141,9 +142,9 @@ mod tests {
 
     #[test]
     fn owners_are_those_of_a_client_with_one_thread() {
-        let form = Redisson { sharded: false, cluster: true };
+        let layout = Redisson { sharded: false, cluster: true };
         let id = TicketId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
-        let owner = form.owner(id);
+        let owner = layout.owner(id);
         assert_eq!(owner, "01234567-89ab-cdef-0123-456789abcdef:0");
         assert_eq!(id_of(&owner), Some(id));
         assert_eq!(id_of("01234567-89ab-cdef-0123-456789abcdef:-37"), None);
@@ -155,14 +156,14 @@ mod tests {
 
     #[test]
     fn keys_and_channels_share_a_slot_or_are_refused() {
-        let form = Redisson { sharded: true, cluster: true };
+        let layout = Redisson { sharded: true, cluster: true };
         assert_eq!(channel("jobs"), "redisson_lock__channel:{jobs}");
         assert_eq!(channel("app:{jobs}:1"), "redisson_lock__channel:app:{jobs}:1");
         for good in ["jobs", "app:{jobs}:1", "with space"] {
-            form.check(good).expect("one slot");
+            layout.check(good).expect("one slot");
         }
         for bad in ["a}b", "{a", "a{}", "}{"] {
-            let error = form.check(bad).expect_err(bad);
+            let error = layout.check(bad).expect_err(bad);
             assert_eq!(error.kind(), ErrorKind::Invalid);
             Redisson { sharded: false, cluster: false }.check(bad).expect("one server");
         }

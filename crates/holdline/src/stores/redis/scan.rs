@@ -1,4 +1,4 @@
-//! Scans: all keys that fit a pattern, from one server or from each primary of a cluster.
+//! Scans for all keys that match a pattern, on one server or on each primary of a cluster.
 
 use super::errors::Fault;
 use redis::aio::MultiplexedConnection;
@@ -6,7 +6,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, RedisError, Value};
 
-/// Asks each primary, as the cluster lists them.
+/// Scans each primary that the cluster lists.
 pub(super) async fn cluster(
     pattern: &str,
     conn: &mut ClusterConnection,
@@ -48,7 +48,7 @@ fn from(cursor: u64, pattern: &str) -> Cmd {
     command
 }
 
-/// Asks the one server.
+/// Scans one server.
 pub(super) async fn one(
     pattern: &str,
     conn: &mut MultiplexedConnection,

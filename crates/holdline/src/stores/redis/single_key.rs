@@ -1,14 +1,14 @@
-//! A lock that is one key of somebody else's layout: the schemes `string` and `redisson`.
+//! The store for locks that are a single key in another library's layout: the schemes `string` and
+//! `redisson`.
 //!
-//! Such a lock has a holder, or none; nobody stands behind it. Whoever waits asks again: when told
-//! that the key has gone, if the server tells, and else by a schedule. So any of the waiters may be
-//! next, there are no fencing tokens (each is 0), and no semaphores or read-write locks.
+//! Such a lock has at most one holder and no queue. Waiters ask again: when notified that the key
+//! is gone, if the server does that, and at intervals. So any waiter may be next, there are no
+//! fencing tokens (each is 0), and no semaphores or read-write locks.
 //!
-//! A request whose answer was lost is settled by asking again: ours, nobody's, or somebody else's.
-//! One that was given up unanswered and that the server carries out later holds the lock for one
-//! lease.
+//! A request whose reply was lost is repeated, and its reply says who holds the lock. A request
+//! that was abandoned without a reply and is carried out later holds the lock for one lease.
 //!
-//! What such a key looks like is a [`KeyLayout`]'s business.
+//! The form of the key is defined by a [`KeyLayout`].
 
 use super::config::Config;
 use super::connection::{Connection, Script};
@@ -18,7 +18,7 @@ use super::evictions::{self, SUFFIX_BESIDE};
 use super::in_flight::InFlight;
 use super::keys::beside;
 use super::pubsub::PubSub;
-use super::{half_known, keys, millis};
+use super::{keys, millis, outcome_unknown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
@@ -32,101 +32,105 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a lock looks like in the server. The scripts answer alike: to enter, the owner if it is
-/// his, 0 if it is not any more, `{ms}` for somebody else's with so long to live; to leave, 0 if
-/// there was nothing to leave; to look, something that ends with the evictions.
+/// The layout of a lock in the server. All layouts' scripts reply alike. Enter: the owner if it
+/// holds the lock, 0 if it has lost it, `{ms}` for another owner's with this time to live. Leave: 0
+/// if there was nothing to remove. Look: an array that ends with the evictions.
 pub(super) trait KeyLayout: Send + Sync + 'static {
-    /// As in `?scheme=`.
+    /// The name in `?scheme=`.
     fn scheme(&self) -> &'static str;
 
-    /// To enter, to leave and to look. The first two take the owner first.
+    /// The scripts to enter, leave and look. The first argument of the first two is the owner.
     fn scripts(&self) -> [&'static Script; 3];
 
-    /// What the server writes for this ticket's owner.
+    /// The owner value of this ticket.
     fn owner(&self, id: TicketId) -> String;
 
-    /// The last arguments to enter, after owner, lease, note, and 1 to renew only.
+    /// Adds the last arguments of enter, after owner, lease, note, and 1 to renew only.
     fn to_enter(&self, key: &str, command: &mut Cmd);
 
-    /// The arguments to leave, after the owner. If it is somebody else's place, the key of the
-    /// evictions follows, the ticket, and the note.
+    /// Adds the arguments of leave, after the owner. For an eviction, the key of the evictions, the
+    /// ticket and the note follow.
     fn to_leave(&self, key: &str, command: &mut Cmd);
 
-    /// The arguments to look. The key of the evictions follows.
+    /// Adds the arguments of look. The key of the evictions follows.
     fn to_look(&self, key: &str, command: &mut Cmd);
 
-    /// Reads what looking answered; nothing if it makes no sense.
+    /// Decodes the reply of look; none if it makes no sense.
     fn read(&self, value: &Value) -> Option<Vec<Found>>;
 
-    /// The channel that tells of this key, if there is one.
+    /// The channel with messages about this key, if there is one.
     fn channel(&self, key: &str) -> Option<String>;
 
-    /// Whether what came over that channel is a reason to try again.
-    fn tells(&self) -> fn(&[u8]) -> bool;
+    /// The function that says whether a message on that channel is a reason to try again.
+    fn is_notification(&self) -> fn(&[u8]) -> bool;
 
     /// Refuses a key that cannot be used.
     fn check(&self, key: &str) -> Result<()>;
 }
 
-/// A holder, as it is written in the server.
+/// A holder, as stored in the server.
 pub(super) struct Found {
     pub(super) id: TicketId,
-    /// What the server has for its owner.
+    /// The owner value in the server.
     pub(super) owner: Vec<u8>,
     pub(super) note: String,
     pub(super) expires_in: Duration,
-    /// It is surely a lock: by a client of this form, and not some other key.
-    pub(super) sure: bool,
+    /// Whether it is certainly a lock of a client with this layout, and not some other key.
+    pub(super) certain: bool,
 }
 
-pub(super) struct Plain {
+pub(super) struct SingleKey {
     shared: Arc<Shared>,
     connection: Arc<Connection>,
-    /// The connection over which tickets ask: its own, or that of the store that it is the twin
-    /// of.
-    asks: Arc<Connection>,
+    /// The connection over which tickets enter: its own, or for a background handle that of its
+    /// store.
+    enter_connection: Arc<Connection>,
 }
 
-/// What a store and its background handles share.
+/// The state of a store and its background handles.
 struct Shared {
     config: Arc<Config>,
-    form: Box<dyn KeyLayout>,
+    layout: Box<dyn KeyLayout>,
     pubsub: PubSub,
     in_flight: InFlight,
-    /// Whether waiters are told.
+    /// Whether waiters are notified.
     notifications: bool,
     address: String,
 }
 
 /// The one token of a store without tokens.
 const NO_TOKEN: Seq = Seq(0);
-/// The longest lease; also how long a lock without an end is said to last.
+/// The longest lease; also the time to live shown for a lock without an expiry.
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-impl Plain {
+impl SingleKey {
     pub(super) fn new(
         config: Arc<Config>,
         connection: Connection,
-        form: Box<dyn KeyLayout>,
+        layout: Box<dyn KeyLayout>,
     ) -> Self {
         let shared = Shared {
-            pubsub: PubSub::new(Arc::clone(&config), None, form.tells()),
+            pubsub: PubSub::new(Arc::clone(&config), None, layout.is_notification()),
             in_flight: InFlight::default(),
-            notifications: form.channel("x").is_some(),
+            notifications: layout.channel("x").is_some(),
             address: config.address(),
             config,
-            form,
+            layout,
         };
         let connection = Arc::new(connection);
-        Plain { shared: Arc::new(shared), asks: Arc::clone(&connection), connection }
+        SingleKey {
+            shared: Arc::new(shared),
+            enter_connection: Arc::clone(&connection),
+            connection,
+        }
     }
 
     fn key(&self, line: &Name) -> String {
         format!("{}{line}", self.shared.config.prefix)
     }
 
-    /// Runs a script on a key, again if the connection broke. Says too whether it may have run
-    /// before.
+    /// Runs a script on a key, and retries once if the connection breaks. Also returns whether an
+    /// earlier attempt may have run it.
     async fn run(
         &self,
         script: &Script,
@@ -162,41 +166,41 @@ impl Plain {
             }
             return Err(self.only_plain_locks());
         }
-        let Shared { form, pubsub, .. } = &*self.shared;
+        let Shared { layout, pubsub, .. } = &*self.shared;
         let key = self.key(line);
-        form.check(&key)?;
+        layout.check(&key)?;
         let channel = match how {
             Enter::Keep(seq) if seq != NO_TOKEN => return Ok(Standing::Lost),
             Enter::Keep(_) | Enter::Try => None,
-            Enter::Queue => form.channel(&key),
+            Enter::Queue => layout.channel(&key),
         };
         let Some(channel) = channel else { return self.ask(&key, ticket, note, how).await };
-        // Who is told asks again once it listens: what happened before that was told to nobody.
-        let told = pubsub.channels().join(&channel, ticket.id);
+        // After subscribing it must ask again: earlier messages were not received.
+        let subscribed = pubsub.channels().join(&channel, ticket.id);
         let mut standing = self.ask(&key, ticket, note, how).await?;
-        if !told && matches!(standing, Standing::Waiting { .. }) {
+        if !subscribed && matches!(standing, Standing::Waiting { .. }) {
             pubsub.follow(&channel, ticket.id).await;
             standing = self.ask(&key, ticket, note, how).await?;
         }
         if !matches!(standing, Standing::Waiting { .. }) {
-            pubsub.channels().part(&channel, ticket.id);
+            pubsub.channels().remove_ticket(&channel, ticket.id);
         }
         Ok(standing)
     }
 
     async fn ask(&self, key: &str, ticket: &Ticket, note: &str, how: Enter) -> Result<Standing> {
-        let form = &self.shared.form;
-        let owner = form.owner(ticket.id);
+        let layout = &self.shared.layout;
+        let owner = layout.owner(ticket.id);
         let keep = i32::from(matches!(how, Enter::Keep(_)));
         let fill = |command: &mut Cmd| {
             let lease = millis(ticket.lease).max(1);
             command.arg(&owner).arg(lease).arg(note).arg(keep);
-            form.to_enter(key, command);
+            layout.to_enter(key, command);
         };
         let request = (keep == 0).then(|| self.shared.in_flight.begin(ticket.id));
-        let (answer, repeated) = self.run(form.scripts()[0], key, &fill).await?;
+        let (answer, repeated) = self.run(layout.scripts()[0], key, &fill).await?;
         if let Some(request) = request.filter(|_| !repeated) {
-            request.landed();
+            request.answered();
         }
         match &answer {
             Value::BulkString(whose) if whose == owner.as_bytes() => {
@@ -213,55 +217,55 @@ impl Plain {
             }
             _ => {}
         }
-        Err(self.nonsense(&answer))
+        Err(self.invalid_reply(&answer))
     }
 
     async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let key = self.key(line);
-        let Shared { form, pubsub, address, .. } = &*self.shared;
-        if let Some(channel) = form.channel(&key) {
-            pubsub.channels().part(&channel, id);
+        let Shared { layout, pubsub, address, .. } = &*self.shared;
+        if let Some(channel) = layout.channel(&key) {
+            pubsub.channels().remove_ticket(&channel, id);
         }
-        let owner = form.owner(id);
+        let owner = layout.owner(id);
         let fill = |command: &mut Cmd| {
             command.arg(&owner);
-            form.to_leave(&key, command);
+            layout.to_leave(&key, command);
         };
         let answer = if self.shared.in_flight.in_doubt(id) {
             self.follow(&key, &fill).await?
         } else {
-            self.run(form.scripts()[1], &key, &fill).await?
+            self.run(layout.scripts()[1], &key, &fill).await?
         };
         self.shared.in_flight.forget(id);
         match answer {
             (Value::Int(0), false) => Ok(false),
-            (Value::Int(0), true) => Err(half_known(address, line)),
-            (Value::Int(done), _) => Ok(self.told(&key, done)),
-            (answer, _) => Err(self.nonsense(&answer)),
+            (Value::Int(0), true) => Err(outcome_unknown(address, line)),
+            (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done)),
+            (answer, _) => Err(self.invalid_reply(&answer)),
         }
     }
 
-    /// Leaves behind a request to enter that was given up unanswered: over the connection by which
-    /// it went, so that the server cannot carry it out later. Over another if that one is of no
-    /// use; then it may, and the lock is held for one lease.
+    /// Leaves after an abandoned request to enter: over the connection of that request, so that the
+    /// server cannot carry it out later. If that connection fails, over another; then the server
+    /// may carry it out, and the lock is held for one lease.
     async fn follow(
         &self,
         key: &str,
         fill: &(dyn Fn(&mut Cmd) + Sync),
     ) -> Result<(Value, bool), Error> {
-        let script = self.shared.form.scripts()[1];
+        let script = self.shared.layout.scripts()[1];
         let all = |command: &mut Cmd| {
             command.arg(1).arg(key);
             fill(command);
         };
-        match self.asks.run(script, 2 * key.len() + 512, &all).await {
+        match self.enter_connection.run(script, 2 * key.len() + 512, &all).await {
             Ok(value) => Ok((value, false)),
             Err(_) => self.run(script, key, fill).await,
         }
     }
 
-    /// It is released, but whoever waits may not know.
-    fn told(&self, key: &str, done: i64) -> bool {
+    /// Warns if the lock was released but its waiters could not be notified.
+    fn warn_unnotified(&self, key: &str, done: i64) -> bool {
         if done == 2 {
             tracing::warn!(
                 "{} let nobody be told that lock \"{key}\" is free; does the user have the right \
@@ -273,13 +277,13 @@ impl Plain {
     }
 
     async fn read(&self, key: &str) -> Result<(Vec<Found>, Vec<Eviction>)> {
-        let form = &self.shared.form;
+        let layout = &self.shared.layout;
         let fill = |command: &mut Cmd| {
-            form.to_look(key, command);
+            layout.to_look(key, command);
             command.arg(beside(key, SUFFIX_BESIDE));
         };
-        let (value, _) = self.run(form.scripts()[2], key, &fill).await?;
-        let found = form.read(&value).ok_or_else(|| self.nonsense(&value))?;
+        let (value, _) = self.run(layout.scripts()[2], key, &fill).await?;
+        let found = layout.read(&value).ok_or_else(|| self.invalid_reply(&value))?;
         Ok((found, evictions::last_of(&value)))
     }
 
@@ -297,7 +301,7 @@ impl Plain {
         Ok(QueueSnapshot { capacity: places.len().min(1) as u32, places, evictions })
     }
 
-    /// What is surely a lock; and, below a prefix that is for locks, whatever looks like one.
+    /// The keys that are certainly locks; and, if a prefix is set, all that look like locks.
     async fn do_list(&self, start: &str) -> Result<Vec<Name>> {
         let prefix = &self.shared.config.prefix;
         let pattern = keys::glob(&format!("{prefix}{start}")) + "*";
@@ -314,8 +318,8 @@ impl Plain {
         let held = futures_util::stream::iter(names.into_iter().map(|name| async {
             match self.read(&self.key(&name)).await {
                 Ok((found, _)) if !prefix.is_empty() && !found.is_empty() => Ok(Some(name)),
-                Ok((found, _)) => Ok(found.iter().any(|found| found.sure).then_some(name)),
-                // Something else than a lock.
+                Ok((found, _)) => Ok(found.iter().any(|found| found.certain).then_some(name)),
+                // The key is no lock.
                 Err(error) if !error.retryable() && error.kind() != ErrorKind::Denied => Ok(None),
                 Err(error) => Err(error),
             }
@@ -326,7 +330,7 @@ impl Plain {
 
     async fn do_evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let key = self.key(line);
-        let form = &self.shared.form;
+        let layout = &self.shared.layout;
         let (found, _) = self.read(&key).await?;
         if found.len() > 1 {
             return Err(self.only_plain_locks());
@@ -334,15 +338,15 @@ impl Plain {
         let Some(holder) = found.into_iter().find(|found| found.id == id) else { return Ok(None) };
         let fill = |command: &mut Cmd| {
             command.arg(&holder.owner);
-            form.to_leave(&key, command);
+            layout.to_leave(&key, command);
             command.arg(beside(&key, SUFFIX_BESIDE)).arg(text_of(id)).arg(note);
         };
-        match self.run(form.scripts()[1], &key, &fill).await? {
-            // Perhaps it was the first attempt, whose reply was lost, that removed it.
-            (Value::Int(0), true) => Err(super::half_known(&self.shared.address, line)),
+        match self.run(layout.scripts()[1], &key, &fill).await? {
+            // The first attempt, whose reply was lost, may have removed it.
+            (Value::Int(0), true) => Err(super::outcome_unknown(&self.shared.address, line)),
             (Value::Int(0), false) => Ok(None),
-            (Value::Int(done), _) => Ok(self.told(&key, done).then_some(NO_TOKEN)),
-            (answer, _) => Err(self.nonsense(&answer)),
+            (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done).then_some(NO_TOKEN)),
+            (answer, _) => Err(self.invalid_reply(&answer)),
         }
     }
 
@@ -351,21 +355,22 @@ impl Plain {
             "{} with scheme={} has only plain locks; semaphores and read-write locks need \
              scheme=line",
             self.shared.address,
-            self.shared.form.scheme()
+            self.shared.layout.scheme()
         );
         Error::new(ErrorKind::Unsupported, message)
     }
 
-    /// The connection is given up as well: whatever else comes over it may belong to another call.
-    fn nonsense(&self, answer: &Value) -> Error {
-        self.connection.distrust();
+    /// The error for a reply of the wrong form. The connection is closed as well: later replies on
+    /// it may belong to other calls.
+    fn invalid_reply(&self, answer: &Value) -> Error {
+        self.connection.close_current();
         let address = &self.shared.address;
         let message = format!("{address} gave an answer that makes no sense: {}", describe(answer));
         Error::new(ErrorKind::Corrupt, message)
     }
 }
 
-impl Store for Plain {
+impl Store for SingleKey {
     fn enter<'a>(
         &'a self,
         line: &'a Name,
@@ -385,7 +390,7 @@ impl Store for Plain {
             if !self.shared.notifications {
                 pending::<()>().await;
             }
-            self.shared.pubsub.wakes().wait(id).await;
+            self.shared.pubsub.waiters().wait(id).await;
             Ok(None)
         })
     }
@@ -420,18 +425,19 @@ impl Store for Plain {
 
     fn background_handle(&self) -> Arc<dyn Store> {
         let connection = Arc::new(Connection::new(Arc::clone(&self.shared.config), String::new()));
-        let (shared, asks) = (Arc::clone(&self.shared), Arc::clone(&self.asks));
-        Arc::new(Plain { shared, connection, asks })
+        let (shared, enter_connection) =
+            (Arc::clone(&self.shared), Arc::clone(&self.enter_connection));
+        Arc::new(SingleKey { shared, connection, enter_connection })
     }
 
-    fn on_loss_hint(&self, _alarm: LossHint) {}
+    fn on_loss_hint(&self, _loss_hint: LossHint) {}
 
     fn address(&self) -> String {
         self.shared.address.clone()
     }
 }
 
-impl fmt::Debug for Plain {
+impl fmt::Debug for SingleKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shared.address)
     }

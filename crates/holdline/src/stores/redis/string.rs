@@ -1,11 +1,12 @@
-//! `?scheme=string`: a lock is a string with an expiry, under the lock's own name, as redsync,
-//! node-redlock, redis-py's `Lock`, bsm/redislock and many others have it. So they all share locks.
+//! The layout `?scheme=string`: a lock is a string with an expiry, under the lock's own name, as in
+//! redsync, node-redlock, redis-py's `Lock`, bsm/redislock and many others, with which it is
+//! shared.
 //!
-//! The value is the ticket's id, unique to the attempt, and then the note; theirs is whatever they
-//! like. Release is compare-and-delete, renewal compare-and-extend.
+//! The value is the ticket's id, unique to the attempt, and then the note; other libraries have
+//! values of their own. Release is compare-and-delete, renewal compare-and-extend.
 //!
-//! Nobody publishes when such a lock is released. But a server may be set up to tell of what
-//! happens to its keys (`notify-keyspace-events`); if it is, waiters listen to that.
+//! No client publishes when such a lock is released. If the server sends keyspace notifications
+//! (`notify-keyspace-events`), waiters subscribe to those.
 
 use super::connection::{STRING_ENTER, STRING_LEAVE, STRING_LOOK, Script};
 use super::encode::{id_from, text_of};
@@ -17,8 +18,8 @@ use redis::{Cmd, Value};
 use std::time::Duration;
 
 pub(super) struct Strings {
-    /// The number of the database, if the server tells of its keys.
-    pub(super) tells: Option<u32>,
+    /// The number of the database, if the server sends keyspace notifications.
+    pub(super) notified_db: Option<u32>,
 }
 
 impl KeyLayout for Strings {
@@ -52,7 +53,7 @@ impl KeyLayout for Strings {
                     owner: bytes.clone(),
                     note: String::from_utf8_lossy(note).into_owned(),
                     expires_in: u64::try_from(*left).map_or(LONGEST, Duration::from_millis),
-                    sure: ours.is_some(),
+                    certain: ours.is_some(),
                 }])
             }
             _ => None,
@@ -60,10 +61,10 @@ impl KeyLayout for Strings {
     }
 
     fn channel(&self, key: &str) -> Option<String> {
-        self.tells.map(|db| format!("__keyspace@{db}__:{key}"))
+        self.notified_db.map(|db| format!("__keyspace@{db}__:{key}"))
     }
 
-    fn tells(&self) -> fn(&[u8]) -> bool {
+    fn is_notification(&self) -> fn(&[u8]) -> bool {
         |event| matches!(event, b"del" | b"expired" | b"evicted" | b"rename_from")
     }
 

@@ -1,29 +1,30 @@
-//! Where a file store is: what follows `sqlite:` in a URL, and the path when nobody names one.
+//! The address of a file store: what follows `sqlite:` in a URL, or the default path.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::url;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a URL of a file store says.
+/// A parsed URL of a file store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// The database, as it was named.
+    /// The path of the database, as it was given.
     pub(super) path: PathBuf,
-    /// How long to wait while another process writes.
+    /// How long to wait for the write lock of the database.
     pub(super) busy_timeout: Duration,
-    /// Whether it may lie on a network file system.
+    /// Whether it may be on a network file system.
     pub(super) network: bool,
 }
 
-/// Short enough for an answer within two seconds. Who waits for a lock asks again.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// Short enough for an answer within two seconds. A waiting acquisition tries again.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 
 impl Address {
-    /// The file at this path, with nothing else said.
+    /// The file at this path, with the default options.
     pub(super) fn of(path: impl Into<PathBuf>) -> Self {
-        Address { path: path.into(), busy_timeout: PATIENCE, network: false }
+        Address { path: path.into(), busy_timeout: BUSY_TIMEOUT, network: false }
     }
 
     /// Reads what follows `sqlite:`. A path is taken as it stands; in the form with `//`, `%20` and
@@ -38,9 +39,9 @@ impl Address {
             Some(path) if !path.starts_with('/') => {
                 return refuse("it names a host; write sqlite:PATH or sqlite:///absolute/path");
             }
-            Some(path) => match decode(path) {
-                Some(path) => path,
-                None => return refuse("after a % there must be two hexadecimal digits"),
+            Some(path) => match url::decode(path) {
+                Ok(path) => path,
+                Err(why) => return refuse(&format!("it {why}")),
             },
             None => path.to_owned(),
         };
@@ -50,7 +51,7 @@ impl Address {
         let mut address = Address::of(path);
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
-                Some(("busy_timeout", value)) => match duration(value) {
+                Some(("busy_timeout", value)) => match url::duration(value) {
                     Some(busy_timeout) => address.busy_timeout = busy_timeout,
                     None => return refuse("busy_timeout must be a time such as 500ms or 2s"),
                 },
@@ -67,33 +68,7 @@ impl Address {
     }
 }
 
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        if byte == b'%' {
-            let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = &tail[2..];
-        } else {
-            bytes.push(byte);
-            rest = tail;
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn duration(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let number = digits.parse().ok()?;
-    match unit {
-        "ms" => Some(Duration::from_millis(number)),
-        "s" => Some(Duration::from_secs(number)),
-        _ => None,
-    }
-}
-
-/// The file store of this user when nobody names one: `$HOLDLINE_STATE`, or else
+/// The default path of this user's file store: `$HOLDLINE_STATE`, or else
 /// `holdline/locks.db` in `$XDG_STATE_HOME`, or else in `~/.local/state`.
 ///
 /// # Errors
@@ -108,7 +83,7 @@ fn choose(var: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
     if let Some(path) = var("HOLDLINE_STATE") {
         return Ok(path.into());
     }
-    // The standard says that a relative path there is to be ignored.
+    // The XDG standard says that a relative path is to be ignored.
     let state = var("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || var("HOME").map(|home| Path::new(&home).join(".local/state"));
     if let Some(state) = state.or_else(home) {

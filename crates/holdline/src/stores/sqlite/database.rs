@@ -1,8 +1,8 @@
-//! The database file: finding it, making it, knowing it as ours, and opening it fast.
+//! The database file: finding, creating and opening it.
 //!
-//! A short-lived program opens a database that is there and has nothing to do in it, so that case
-//! runs no statement that writes or waits for the disk. Closing does not either: the write-ahead
-//! log stays where it is, and is emptied by whoever closes when it has grown.
+//! Short-lived programs open existing databases, so that case runs no statement that writes or
+//! waits for the disk. Nor does closing: the write-ahead log stays, and is checkpointed at a close
+//! when it has grown.
 
 use super::address::Address;
 use super::errors::{busy, explain, obstacle, refused};
@@ -18,30 +18,31 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A log longer than this is emptied at closing, because the next program to open it reads it all.
+/// The length of the write-ahead log, in bytes, beyond which closing checkpoints it, because the
+/// next program to open the database reads it all.
 const LOG: u64 = 512 * 1024;
 
-/// A database file that exists, and how to treat it.
+/// A database file that exists, and its options.
 #[derive(Debug)]
 pub(super) struct Site {
-    /// As it was named, for messages.
+    /// The path as it was given, for messages.
     pub(super) name: PathBuf,
-    /// Without links: all who use the file find the same folder beside it.
+    /// The path without links, so that all processes find the same folder beside it.
     file: PathBuf,
-    /// How long to wait while another process writes.
+    /// How long to wait for the write lock of the database.
     pub(super) busy_timeout: Duration,
 }
 
 /// An open database.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenDatabase {
     pub(super) conn: Connection,
-    /// Which file it is: device and inode.
+    /// The device and inode of the file.
     inode: (u64, u64),
 }
 
 impl Site {
-    /// Finds or makes the file.
+    /// Finds or creates the file.
     pub(super) fn find(address: Address) -> Result<Self> {
         let Address { path: name, busy_timeout, network } = address;
         let file = match fs::canonicalize(&name) {
@@ -54,7 +55,7 @@ impl Site {
             let message = format!("{} is not a file; name a file for the locks", name.display());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        machine::learn()?;
+        machine::detect_shift()?;
         if mounted_alone(&file) {
             let message = format!(
                 "the lock database {} is mounted by itself, without the files beside it \
@@ -86,8 +87,8 @@ impl Site {
         path.into()
     }
 
-    /// Opens the database, and makes it what it should be if it is new.
-    pub(super) fn open(&self) -> Result<Open> {
+    /// Opens the database, and creates its schema if it is new.
+    pub(super) fn open(&self) -> Result<OpenDatabase> {
         let limit = clock::now().after(self.busy_timeout);
         loop {
             match self.connect() {
@@ -99,11 +100,11 @@ impl Site {
         }
     }
 
-    fn connect(&self) -> rusqlite::Result<Result<Open>> {
+    fn connect(&self) -> rusqlite::Result<Result<OpenDatabase>> {
         let missing = |error| Ok(Err(refused("open the lock database", &self.name, error)));
         let inode = match fs::metadata(&self.file) {
             Ok(about) => (about.dev(), about.ino()),
-            // Somebody removed it since it was found.
+            // It was removed after it was found.
             Err(error) if error.kind() == io::ErrorKind::NotFound => match create(&self.file) {
                 Ok(_) => return self.connect(),
                 Err(error) => return Ok(Err(error)),
@@ -117,26 +118,26 @@ impl Site {
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         conn.set_prepared_statement_cache_capacity(48);
         if conn.is_readonly("main")? {
-            // SQLite makes do with reading if it may not write, or if it could not just now.
+            // SQLite opens a file read-only if it may not write, or could not for a moment.
             return Ok(Err(obstacle(&self.name).unwrap_or_else(|| {
                 refused("write the lock database", &self.name, io::ErrorKind::Interrupted.into())
             })));
         }
-        // Enough, because whoever held a lock when the power failed is gone as well, and tokens do
-        // not depend on what is stored as long as the wall clock goes forward.
+        // Enough: a power failure ends the lock holders as well, and tokens do not depend on what
+        // is stored as long as the wall clock goes forward.
         conn.pragma_update(None, "synchronous", "NORMAL")?;
-        if let Err(error) = schema::know(self, &conn)? {
+        if let Err(error) = schema::check(self, &conn)? {
             return Ok(Err(error));
         }
         if !self.is(inode) {
             return self.connect();
         }
-        Ok(Ok(Open { conn, inode }))
+        Ok(Ok(OpenDatabase { conn, inode }))
     }
 
-    /// Whether the path still leads to the file that is open. If not, that file is of the past:
-    /// others meet in the new one.
-    pub(super) fn current(&self, open: &Open) -> bool {
+    /// Whether the path still leads to the file that is open. If not, other processes use the new
+    /// file.
+    pub(super) fn current(&self, open: &OpenDatabase) -> bool {
         self.is(open.inode)
     }
 
@@ -144,22 +145,22 @@ impl Site {
         fs::metadata(&self.file).is_ok_and(|about| (about.dev(), about.ino()) == inode)
     }
 
-    /// Empties a long log, so that the next program opens the database fast.
-    pub(super) fn tidy(&self, open: &Open) {
+    /// Checkpoints a long write-ahead log, so that the next program opens the database fast.
+    pub(super) fn checkpoint(&self, open: &OpenDatabase) {
         let long = fs::metadata(self.beside("-wal")).is_ok_and(|log| log.len() > LOG);
         if long {
-            // If others use it just now, one of them will do it.
+            // If other processes use it now, one of them will do it.
             let _ = open.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         }
     }
 }
 
-/// A short wait of random length, so that of several processes none is always the slower.
+/// Sleeps for a short random time before a retry, so that no process always loses the race.
 pub(super) fn pause() {
     std::thread::sleep(Duration::from_micros(fastrand::u64(50..300)));
 }
 
-/// Makes the file and the folders above it, for this user only. SQLite gives its other files the
+/// Creates the file and its parent folders, for this user only. SQLite gives its other files the
 /// same mode.
 fn create(path: &Path) -> Result<PathBuf> {
     let making = |error| refused("make the lock database", path, error);
@@ -175,11 +176,11 @@ fn create(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).map_err(making)
 }
 
-/// Whether the file is a mount of its own: a container may be given the file without its folder.
+/// Whether the file is a mount point: a container may be given the file without its folder.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn mounted_alone(file: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-    // An older kernel does not tell.
+    // An older kernel does not say.
     statx(CWD, file, AtFlags::empty(), StatxFlags::TYPE)
         .is_ok_and(|about| about.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
@@ -189,7 +190,7 @@ fn mounted_alone(_file: &Path) -> bool {
     false
 }
 
-/// The file systems that lie on another machine, or may.
+/// The file systems that are on another machine, or may be, by magic number.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const NETWORKS: [(u32, &str); 15] = [
     (0x6969, "NFS"),

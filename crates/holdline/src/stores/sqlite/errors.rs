@@ -1,4 +1,4 @@
-//! What SQLite and the system say, as this library's errors: one sentence each, naming the file.
+//! Errors of SQLite and of the system as this library's errors: one sentence each, naming the file.
 
 use crate::error::{Error, ErrorKind};
 use rusqlite::{ErrorCode, ffi};
@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Whether somebody else is writing just now.
+/// Whether the error is that another connection holds the write lock.
 pub(super) fn busy(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -20,13 +20,13 @@ pub(super) fn busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// That a stored value is none that holdline writes, for a statement to fail with.
-pub(super) fn nonsense() -> rusqlite::Error {
+/// The error for a stored value that holdline cannot have written.
+pub(super) fn corrupt_value() -> rusqlite::Error {
     let code = ffi::Error::new(ffi::SQLITE_MISMATCH);
     rusqlite::Error::SqliteFailure(code, Some("a stored value makes no sense".to_owned()))
 }
 
-/// The sentence for an error of SQLite's about this file.
+/// The library's error for an error of SQLite's about this file.
 pub(super) fn explain(path: &Path, error: rusqlite::Error) -> Error {
     let name = path.display();
     if busy(&error) {
@@ -88,11 +88,11 @@ fn extended(error: &rusqlite::Error) -> Option<i32> {
     error.sqlite_error().map(|error| error.extended_code)
 }
 
-/// So many files does SQLite open for a database: itself, its log, the log's index, and its folder.
+/// The files that SQLite opens for a database: itself, its log, the log's index, and its folder.
 const DESCRIPTORS: usize = 4;
 
-/// What keeps this process from writing the database, if that can be found out: SQLite does not
-/// say. No file of the database's is opened here: closing it would end SQLite's locks on it.
+/// The reason why this process cannot write the database, which SQLite does not say; if it can be
+/// found. The database's files are not opened here: closing one would end SQLite's locks on it.
 pub(super) fn obstacle(path: &Path) -> Option<Error> {
     const OPEN: &str = "open the lock database";
     let writable = |file: &Path, access| {
@@ -100,7 +100,7 @@ pub(super) fn obstacle(path: &Path) -> Option<Error> {
             .err()
             .map(|errno| refused(OPEN, file, errno.into()))
     };
-    // Those that SQLite had at the time are free again.
+    // SQLite has freed its descriptors by now.
     let spare: io::Result<Vec<File>> = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
     if let Err(error) = spare
         && out_of_descriptors(&error)
@@ -131,7 +131,7 @@ pub(super) fn out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// The sentence for an error of the system's: what was to be done, to which file.
+/// The library's error for a system error: what was to be done, to which file.
 pub(super) fn refused(doing: &str, path: &Path, error: io::Error) -> Error {
     let (kind, advice) = match error.kind() {
         _ if out_of_descriptors(&error) => (

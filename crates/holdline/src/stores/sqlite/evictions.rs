@@ -1,7 +1,7 @@
-//! Places that were removed by force lately: by whom and why, for the processes that had them.
+//! Recent evictions, with the notes that say by whom and why, for the evicted processes.
 //!
 //! A note is written in the transaction that removes the place. Few are kept, and not for long;
-//! what has expired goes with the next eviction, or with the next sweep of idle lines.
+//! expired ones are deleted by the next eviction, or by the next sweep of idle lines.
 
 use super::machine;
 use super::rows::{column, ticket};
@@ -10,10 +10,10 @@ use holdline_kernel::Time;
 use rusqlite::{Connection, Result, params};
 use std::sync::Arc;
 
-/// So many are kept of all lines together.
+/// The number of evictions that are kept, of all lines together.
 const MOST: i64 = 1024;
 
-/// Keeps a note on the removal of this ticket's place.
+/// Stores the note on the eviction of this ticket.
 pub(super) fn keep(conn: &Connection, name: &str, id: TicketId, note: &str) -> Result<()> {
     const ADD: &str = "INSERT INTO eviction (name, id, until, note) VALUES (?1, ?2, ?3, ?4)";
     const OLDER: &str = "DELETE FROM eviction WHERE number <= ?1 OR name = ?2 AND number NOT IN \
@@ -27,7 +27,7 @@ pub(super) fn keep(conn: &Connection, name: &str, id: TicketId, note: &str) -> R
     Ok(())
 }
 
-/// Forgets what has expired.
+/// Deletes expired notes.
 pub(super) fn forget(conn: &Connection, now: Time) -> Result<()> {
     const EXPIRED: &str = "DELETE FROM eviction WHERE until <= ?1";
     conn.prepare_cached(EXPIRED)?.execute([column(now.0)])?;

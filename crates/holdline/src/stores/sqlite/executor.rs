@@ -1,11 +1,11 @@
-//! Where operations are carried out: at once on the caller's thread, or else by one worker.
+//! The executor of transactions: on the caller's thread if possible, or else on one worker.
 //!
-//! A transaction takes 10 to 20 microseconds, less than handing it to another thread. So the
-//! caller does it itself, unless the database is busy. Then the worker does, which can wait without
-//! holding up the caller's executor. While the worker has anything to do, all that writes goes to
-//! it in order: so whoever gave up on an operation and then leaves the line leaves after it.
+//! A transaction takes 10 to 20 microseconds, less than handing it to another thread. So it runs on
+//! the caller's thread, unless the database is busy: then the worker runs it, which can wait
+//! without blocking the caller's runtime. While the worker has work queued, all writes are queued
+//! behind it, so that a leave runs after an abandoned operation on the same ticket.
 
-use super::database::{Open, Site, pause};
+use super::database::{OpenDatabase, Site, pause};
 use super::errors::{busy, explain};
 use crate::clock;
 use crate::error::Result;
@@ -15,17 +15,17 @@ use rusqlite::Connection;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The connection, and how much the worker has to do.
+/// The connection, and the number of jobs queued for the worker.
 #[derive(Debug)]
 pub(super) struct Executor {
     pub(super) site: Site,
-    open: Mutex<Open>,
+    open: Mutex<OpenDatabase>,
     pending: AtomicUsize,
-    /// Whose all this is: neither threads nor an open database survive a fork.
+    /// The process that opened it: neither threads nor an open database survive a fork.
     pid: u32,
 }
 
-/// Counts as the worker's work until it is dropped.
+/// A job of the worker; counted as pending until it is dropped.
 #[derive(Debug)]
 pub(super) struct Pending<'a>(&'a Executor);
 
@@ -36,37 +36,37 @@ impl Executor {
         Ok(Executor { site, open: Mutex::new(open), pending: AtomicUsize::new(0), pid })
     }
 
-    /// Whether this is the process that opened the store, and not a child that it forked.
-    pub(super) fn at_home(&self) -> bool {
+    /// Whether this is the process that opened the store, and not a forked child.
+    pub(super) fn in_opening_process(&self) -> bool {
         self.pid == std::process::id()
     }
 
-    /// Whether the worker has nothing to do.
+    /// Whether the worker has no pending jobs.
     pub(super) fn idle(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenDatabase> {
         self.open.lock()
     }
 
-    /// Does work that writes now, if that takes no waiting.
-    pub(super) fn at_once<T>(
+    /// Runs a writing transaction now, unless it would have to wait.
+    pub(super) fn try_write<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Option<Result<T>> {
-        if self.idle() { self.beside(work) } else { None }
+        if self.idle() { self.try_read(work) } else { None }
     }
 
-    /// Does work that only reads now, if that takes no waiting: also while the worker waits for
-    /// its turn to write.
-    pub(super) fn beside<T>(
+    /// Runs a reading transaction now, unless it would have to wait; also while the worker waits
+    /// for the write lock.
+    pub(super) fn try_read<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Option<Result<T>> {
         let open = self.open.try_lock()?;
         if !self.site.current(&open) {
-            return None; // to be opened anew, which may take time
+            return None; // reopening may take time
         }
         match work(&open.conn) {
             Err(error) if busy(&error) => None,
@@ -74,9 +74,9 @@ impl Executor {
         }
     }
 
-    /// Does the work, and waits for its turn to write until `limit`, or for as long as it is
-    /// `wanted`.
-    pub(super) fn in_turn<T>(
+    /// Runs a transaction, and retries while the database is busy: until `limit`, and only while it
+    /// is `wanted`.
+    pub(super) fn run_with_retry<T>(
         &self,
         limit: Time,
         wanted: impl Fn() -> bool,
@@ -94,33 +94,33 @@ impl Executor {
         }
     }
 
-    /// Until when work that is ordered now may wait.
+    /// The deadline of a transaction that is queued now.
     pub(super) fn limit(&self) -> Time {
         clock::now().after(self.site.busy_timeout)
     }
 
-    /// Announces work for the worker.
+    /// Counts a job that is queued for the worker.
     pub(super) fn announce(&self) {
         self.pending.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes up announced work.
+    /// The job that was counted, until it is dropped.
     pub(super) fn take_up(&self) -> Pending<'_> {
         Pending(self)
     }
 
-    /// Opens the database anew if somebody has removed or replaced the file.
-    fn renew(&self, open: &mut Open) -> Result<()> {
+    /// Reopens the database if the file was removed or replaced.
+    fn renew(&self, open: &mut OpenDatabase) -> Result<()> {
         if !self.site.current(open) {
             *open = self.site.open()?;
         }
         Ok(())
     }
 
-    /// The last user is going.
+    /// Checkpoints the log when the last handle is dropped.
     pub(super) fn close(&self) {
         if let Some(open) = self.open.try_lock() {
-            self.site.tidy(&open);
+            self.site.checkpoint(&open);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Who lives: a file for each process, locked for as long as the process does.
+//! Liveness locks: a file for each process, locked for as long as the process runs.
 //!
-//! The kernel frees the lock at the process's end, however it ends. Places carry the process's
-//! number; whoever waits behind one tries the lock of that file, and if it is free the process is
-//! dead, for good: numbers are random, and no liveness lock is ever taken again.
+//! The kernel frees the lock when the process ends, however it ends. Places carry the process's
+//! number; a process that waits behind one tries the lock of that file, and if it is free the owner
+//! is dead, for good: numbers are random, and no liveness lock is ever taken again.
 //!
-//! A liveness lock that is *missing* says nothing: somebody may have emptied the folder, or the
+//! A liveness lock that is *missing* says nothing: the folder may have been emptied, or the
 //! same database is mounted elsewhere without it. Then only the lease decides.
 
 use super::rows::Process;
@@ -21,18 +21,18 @@ use std::path::{Path, PathBuf};
 pub(super) struct LivenessDir {
     path: PathBuf,
     folder: OwnedFd,
-    /// Whether files in it can be named by way of the open folder.
+    /// Whether its files can be named through the open folder descriptor.
     by_folder: bool,
 }
 
-/// This process's own liveness lock. Its lock is freed when it is dropped.
+/// This process's own liveness lock, freed when it is dropped.
 #[derive(Debug)]
 pub(super) struct OwnLock {
     pub(super) process: Process,
     file: OwnedFd,
 }
 
-/// another process's liveness lock, kept open to look at it often.
+/// Another process's liveness lock, kept open because it is checked often.
 #[derive(Debug)]
 pub(super) struct PeerLock(OwnedFd);
 
@@ -53,8 +53,8 @@ fn read_name(name: &str) -> Option<(Process, &str)> {
     Some((Process::from_str_radix(stem, 16).ok()?, ending))
 }
 
-/// Whether any process lives that has its liveness lock in this folder.
-pub(super) fn any_lit(path: &Path) -> io::Result<bool> {
+/// Whether any liveness lock in this folder is held.
+pub(super) fn any_held(path: &Path) -> io::Result<bool> {
     let liveness_dir = match LivenessDir::find(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         liveness_dir => liveness_dir?,
@@ -62,7 +62,7 @@ pub(super) fn any_lit(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         if let Ok(name) = entry?.file_name().into_string()
             && let Some((process, "lock")) = read_name(&name)
-            && liveness_dir.own_lock(process)?.is_some_and(|peer| !peer.is_free())
+            && liveness_dir.open_peer(process)?.is_some_and(|peer| !peer.is_free())
         {
             return Ok(true);
         }
@@ -71,7 +71,7 @@ pub(super) fn any_lit(path: &Path) -> io::Result<bool> {
 }
 
 impl LivenessDir {
-    /// Opens the folder, and makes it if need be, for this user only.
+    /// Opens the folder, and creates it if need be, for this user only.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         match LivenessDir::find(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -91,7 +91,7 @@ impl LivenessDir {
         Ok(LivenessDir { path: path.to_owned(), folder, by_folder })
     }
 
-    /// Lights a liveness lock.
+    /// Creates and takes this process's liveness lock.
     pub(super) fn create_own(&self) -> io::Result<OwnLock> {
         loop {
             let process = getrandom::u64().map_err(io::Error::other)?;
@@ -101,8 +101,8 @@ impl LivenessDir {
                 Err(Errno::EXIST | Errno::INTR) => continue,
                 opened => opened?,
             };
-            // Somebody who sweeps may have come before the lock, taken the liveness lock for a dead
-            // process's, and removed it.
+            // A sweep that ran before the lock was taken may take the file for a dead process's,
+            // and remove it.
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK | Errno::INTR) => continue,
@@ -115,13 +115,13 @@ impl LivenessDir {
         }
     }
 
-    /// Finds another process's liveness lock, if it is there and can be opened.
+    /// Another process's liveness lock, if it is there and can be opened.
     pub(super) fn peer(&self, process: Process) -> Option<PeerLock> {
-        self.own_lock(process).ok().flatten()
+        self.open_peer(process).ok().flatten()
     }
 
-    /// Finds another process's liveness lock, if it is there.
-    fn own_lock(&self, process: Process) -> io::Result<Option<PeerLock>> {
+    /// Another process's liveness lock, if it is there.
+    fn open_peer(&self, process: Process) -> io::Result<Option<PeerLock>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.folder, lock_name(process), flags, Mode::empty()) {
             Ok(file) => Ok(Some(PeerLock(file))),
@@ -130,8 +130,8 @@ impl LivenessDir {
         }
     }
 
-    /// Removes the files of a process that is dead, and no others: while they go, its liveness lock
-    /// is locked, so that nobody can light it who was about to.
+    /// Removes the files of a process if it is dead. Meanwhile its liveness lock is held, so that a
+    /// process that is just starting cannot take it.
     pub(super) fn clear(&self, process: Process) {
         match self.peer(process) {
             Some(peer) => peer.if_free(|| self.remove(process)),
@@ -139,16 +139,15 @@ impl LivenessDir {
         }
     }
 
-    /// Removes the files of this process, whose liveness lock is still held so that nobody else
-    /// does.
+    /// Removes the files of a process. Its liveness lock, if it is there, must be held.
     pub(super) fn remove(&self, process: Process) {
-        // The socket first: whoever finds a socket without a liveness lock may remove it.
+        // The socket first: a socket without a liveness lock may be removed by any process.
         let _ = rustix::fs::unlinkat(&self.folder, socket_name(process), AtFlags::empty());
         let _ = rustix::fs::unlinkat(&self.folder, lock_name(process), AtFlags::empty());
     }
 
-    /// The processes that are dead and left their liveness locks behind; and those of which there
-    /// is only a socket, which may be alive.
+    /// The dead processes whose liveness locks are still there; and the processes that have only a
+    /// socket, which may be alive.
     pub(super) fn stale_locks(&self) -> (Vec<Process>, Vec<Process>) {
         let (mut dead, mut orphan_sockets) = (Vec::new(), Vec::new());
         let Ok(entries) = fs::read_dir(&self.path) else { return (dead, orphan_sockets) };
@@ -167,8 +166,8 @@ impl LivenessDir {
         (dead, orphan_sockets)
     }
 
-    /// The address of a process's socket. By way of the open folder, because the address of a
-    /// socket may have only 108 bytes.
+    /// The address of a process's socket: through the open folder descriptor, because the address
+    /// of a socket may have only 108 bytes.
     pub(super) fn socket(&self, process: Process) -> PathBuf {
         let name = socket_name(process);
         if self.by_folder {
@@ -180,7 +179,7 @@ impl LivenessDir {
 }
 
 impl OwnLock {
-    /// Whether others can see it: the file has not been removed.
+    /// Whether the file is still there for other processes to see.
     pub(super) fn is_linked(&self) -> bool {
         rustix::fs::fstat(&self.file).is_ok_and(|about| about.st_nlink > 0)
     }
@@ -188,20 +187,20 @@ impl OwnLock {
 
 impl Drop for OwnLock {
     fn drop(&mut self) {
-        // Not by closing alone: a child of another thread's may have a copy until it has started.
+        // Closing is not enough: a child that another thread forks has a copy until its exec.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
 impl PeerLock {
-    /// Whether the process is dead, or has not lit it yet.
+    /// Whether the process is dead, or has not taken its lock yet.
     pub(super) fn is_free(&self) -> bool {
-        let mut dark = false;
-        self.if_free(|| dark = true);
-        dark
+        let mut free = false;
+        self.if_free(|| free = true);
+        free
     }
 
-    /// Does something while nobody can light it, unless it is lit.
+    /// Runs `work` with the lock held, if it was free.
     fn if_free(&self, work: impl FnOnce()) {
         if rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockShared).is_ok() {
             work();
@@ -215,19 +214,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_seen_until_it_goes_out() {
+    fn a_lock_is_held_until_it_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let liveness_dir = LivenessDir::open(&folder.path().join("live")).unwrap();
         let own_lock = liveness_dir.create_own().unwrap();
         let peer = liveness_dir.peer(own_lock.process).unwrap();
         assert!(!peer.is_free());
-        assert!(any_lit(&folder.path().join("live")).unwrap());
+        assert!(any_held(&folder.path().join("live")).unwrap());
         assert_eq!(liveness_dir.stale_locks(), (vec![], vec![]));
         let process = own_lock.process;
         drop(own_lock);
         assert!(peer.is_free());
-        assert!(!any_lit(&folder.path().join("live")).unwrap());
-        assert!(!any_lit(&folder.path().join("nowhere")).unwrap());
+        assert!(!any_held(&folder.path().join("live")).unwrap());
+        assert!(!any_held(&folder.path().join("nowhere")).unwrap());
         assert_eq!(liveness_dir.stale_locks(), (vec![process], vec![]));
         liveness_dir.clear(process);
         assert!(liveness_dir.peer(process).is_none());

@@ -1,4 +1,4 @@
-//! The machine, as all processes on its kernel see it: which run of it this is, and one clock.
+//! The boot id and the clock of the machine, as all processes on its kernel see them.
 //!
 //! Leases in the database are judged by the boot-time clock, and a time namespace (a container may
 //! have one) shifts that clock for the processes in it. What is stored is the clock without the
@@ -13,14 +13,14 @@ use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// By how many nanoseconds this process's boot-time clock is ahead of the machine's. A process
-/// keeps its time namespace for life.
+/// The offset of this process's boot-time clock from the machine's, in nanoseconds. A process keeps
+/// its time namespace for life.
 static SHIFT: OnceLock<i128> = OnceLock::new();
 
-/// Where the system says how this process's clocks are shifted.
+/// The file with the clock offsets of this process's time namespace.
 const OFFSETS: &str = "/proc/self/timens_offsets";
 
-/// Now, by the clock that is stored: boot time without the shift of a time namespace.
+/// The time now by the clock that is stored: boot time without the shift of a time namespace.
 pub(super) fn now() -> Time {
     unshifted(clock::now(), SHIFT.get().copied().unwrap_or(0))
 }
@@ -30,8 +30,8 @@ fn unshifted(now: Time, shift: i128) -> Time {
     Time(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// Finds out by how much this process's clock is shifted, before [`now`] is asked for.
-pub(super) fn learn() -> Result<()> {
+/// Reads the shift of this process's clock; to be called before [`now`].
+pub(super) fn detect_shift() -> Result<()> {
     if SHIFT.get().is_none() {
         let shift = read_shift().map_err(|error| {
             if out_of_descriptors(&error) {
@@ -51,11 +51,11 @@ pub(super) fn learn() -> Result<()> {
 fn read_shift() -> io::Result<i128> {
     let text = match fs::read_to_string(OFFSETS) {
         Ok(text) => text,
-        // A kernel without time namespaces, or no /proc to tell of one.
+        // A kernel without time namespaces, or without /proc.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(error),
     };
-    // The file tells of the namespace for children, which may be another than the process's own.
+    // The file is about the namespace for children, which may differ from the process's own.
     let namespace = |name: &str| fs::read_link(format!("/proc/self/ns/{name}"));
     if namespace("time")? != namespace("time_for_children")? {
         return Err(io::Error::other("its children have another time namespace than itself"));
@@ -79,8 +79,8 @@ fn parse_shift(text: &str) -> Option<i128> {
     Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
 }
 
-/// Which run of the machine this is. One kernel may show several ids: a container may have one of
-/// its own mounted over the kernel's.
+/// The boot id. One kernel may show several: a container may have one of its own mounted over the
+/// kernel's.
 pub(super) fn boot() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
@@ -97,8 +97,8 @@ mod tests {
         let text = "monotonic  0 0\nboottime  -10 500000000\n";
         assert_eq!(parse_shift(text), Some(-9_500_000_000));
         assert_eq!(parse_shift("1 0 0\n7 3 0\n"), Some(3_000_000_000));
-        for nonsense in ["", "boottime", "boottime x 0", "boottime 1", "monotonic 1 1"] {
-            assert_eq!(parse_shift(nonsense), None, "{nonsense}");
+        for text in ["", "boottime", "boottime x 0", "boottime 1", "monotonic 1 1"] {
+            assert_eq!(parse_shift(text), None, "{text}");
         }
     }
 

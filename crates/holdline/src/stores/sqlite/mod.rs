@@ -1,15 +1,15 @@
-//! `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
+//! The store `sqlite:PATH`: lines of tickets in a file, for the processes of one machine.
 //!
-//! - `address` reads the URL, `database` opens the database, `schema` says what is in it, `errors`
-//!   words its errors, `machine` is the clock that it is judged by.
-//! - `rows` keeps the kernel's places in tables, `evictions` who removed some by force, and
+//! - `address` reads the URL, `database` opens the database, `schema` creates and checks its
+//!   tables, `errors` explains its errors, `machine` is the clock of its leases.
+//! - `rows` keeps the kernel's places in tables, `evictions` the notes about evictions, and
 //!   `operations` makes each operation a transaction.
-//! - `executor` carries transactions out, on the caller's thread or on a worker.
-//! - `liveness` tells the living from the dead, `monitor` waits, watches and wakes, and `shared` is
-//!   what handles and threads share.
+//! - `executor` runs transactions, on the caller's thread or on a worker.
+//! - `liveness` has a lock file for each process, `monitor` is the thread that receives notices and
+//!   detects dead processes, and `shared` is the state of handles and threads.
 //!
-//! A process sends its notices directly to the sockets of those whom it admits. Nothing depends on
-//! their arrival: everything that is decided is decided in the database.
+//! A process sends notices directly to the sockets of the processes that it admits. Nothing depends
+//! on their arrival: everything is decided in the database.
 
 mod address;
 mod database;
@@ -48,29 +48,30 @@ use tokio::sync::{Semaphore, oneshot};
 #[derive(Clone, Debug)]
 pub struct File {
     handle: Arc<Handle>,
-    /// Whether all goes to the worker, so that a disk that hangs does not hold up the caller.
-    aloof: bool,
+    /// Whether all transactions go to the worker, so that a disk that hangs does not block the
+    /// caller's thread.
+    worker_only: bool,
 }
 
-/// What the user's clones share. The threads hold only the shared part, so the last clone ends
-/// them.
+/// The state of all clones of a store. The threads hold only the shared part, so dropping the last
+/// clone ends them.
 #[derive(Debug)]
 struct Handle {
     shared: Arc<Shared>,
     worker: Mutex<Option<Sender<Job>>>,
-    /// Room in the worker's queue.
+    /// Permits for the worker's queue.
     room: Arc<Semaphore>,
 }
 
 type Job = Box<dyn FnOnce(&Shared) + Send>;
 
-/// So many operations are ordered at a time; others wait, at no cost but their own.
+/// The capacity of the worker's queue; more operations wait in their own futures.
 const QUEUE: usize = 1024;
-/// How long somebody sleeps at most who has no socket to be woken by.
+/// The polling interval of a waiter that has no socket to be woken by.
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
 impl File {
-    /// Opens the store in this file, which is made if it is not there.
+    /// Opens the store in this file, which is created if it is not there.
     ///
     /// # Errors
     ///
@@ -95,30 +96,33 @@ impl File {
         let shared = Arc::new(Shared::open(address)?);
         let room = Arc::new(Semaphore::new(QUEUE));
         let handle = Arc::new(Handle { shared, worker: Mutex::new(None), room });
-        Ok(File { handle, aloof: false })
+        Ok(File { handle, worker_only: false })
     }
 
     fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }
 
-    /// Carries out a transaction: now if possible, and by the worker if not.
+    /// Runs a transaction: at once if possible, else on the worker.
     async fn ask<T: Send + 'static>(
         &self,
         work: impl Fn(&Shared, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
         let shared = self.shared();
-        shared.at_home()?;
-        let done =
-            if self.aloof { None } else { shared.executor.at_once(|conn| work(shared, conn)) };
+        shared.in_opening_process()?;
+        let done = if self.worker_only {
+            None
+        } else {
+            shared.executor.try_write(|conn| work(shared, conn))
+        };
         match done {
             Some(done) => Ok(shared.deliver(done?)),
-            None => self.order(work).await,
+            None => self.run_on_worker(work).await,
         }
     }
 
-    /// Has the worker carry out a transaction. One that is given up before it begins is not.
-    async fn order<T: Send + 'static>(
+    /// Runs a transaction on the worker, unless its future is dropped before it begins.
+    async fn run_on_worker<T: Send + 'static>(
         &self,
         work: impl Fn(&Shared, &Connection) -> rusqlite::Result<Done<T>> + Send + 'static,
     ) -> Result<T> {
@@ -128,8 +132,8 @@ impl File {
         let job = move |shared: &Shared| {
             let pending = shared.executor.take_up();
             let wanted = || !reply.is_closed();
-            let done =
-                wanted().then(|| shared.executor.in_turn(limit, wanted, |conn| work(shared, conn)));
+            let done = wanted()
+                .then(|| shared.executor.run_with_retry(limit, wanted, |conn| work(shared, conn)));
             drop((pending, room)); // before the reply: the next operation need not come here
             if let Some(done) = done {
                 let _ = reply.send(done.map(|done| shared.deliver(done)));
@@ -139,7 +143,7 @@ impl File {
         answer.await.unwrap_or_else(|_| Err(self.handle.no_worker("it has ended")))
     }
 
-    async fn stand(
+    async fn try_enter(
         &self,
         line: &Name,
         ticket: &Ticket,
@@ -164,34 +168,34 @@ impl File {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        // Who is admitted at once needs nothing to wait with.
+        // The monitor is needed only if the ticket has to wait, so it is tried without first.
         let quick =
             if how == Enter::Queue && !self.shared().has_monitor() { Enter::Try } else { how };
-        let mut entered = self.stand(line, ticket, note, quick).await?;
+        let mut entered = self.try_enter(line, ticket, note, quick).await?;
         let refused = matches!(entered.outcome, Ok(Standing::Waiting { seq: None, .. }));
         if refused && how == Enter::Queue {
             self.shared().try_start_monitor();
-            entered = self.stand(line, ticket, note, how).await?;
+            entered = self.try_enter(line, ticket, note, how).await?;
         } else if refused && self.remove_dead(&entered.blockers).await? {
-            entered = self.stand(line, ticket, note, how).await?;
+            entered = self.try_enter(line, ticket, note, how).await?;
         }
         match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
             Standing::Admitted(seq) => {
                 if matches!(how, Enter::Keep(_)) {
-                    // It holds for long: let it hear of an eviction.
+                    // The lock is held for long: start the monitor, to be told of an eviction.
                     self.shared().try_start_monitor();
                 }
                 Ok(Standing::Admitted(seq))
             }
             Standing::Waiting { seq: Some(seq), again } => {
-                let again = if self.shared().hears() { again } else { again.min(LOOK_AGAIN) };
+                let again = if self.shared().has_inbox() { again } else { again.min(LOOK_AGAIN) };
                 Ok(Standing::Waiting { seq: Some(seq), again })
             }
             other => Ok(other),
         }
     }
 
-    /// Removes the places of those of these processes that are dead. Says whether any was.
+    /// Removes the places of the dead among these processes. Returns whether there were any.
     async fn remove_dead(&self, processes: &[rows::Process]) -> Result<bool> {
         let dead = self.shared().dead_of(processes)?;
         let any = !dead.is_empty();
@@ -203,14 +207,14 @@ impl File {
     }
 
     async fn wait(&self, line: &Name, id: TicketId) -> Result<()> {
-        let post = self.shared().register_wait(line, id)?;
+        let entry = self.shared().register_wait(line, id)?;
         let outlook = {
             let line = line.clone();
             self.ask(move |_, conn| operations::outlook(conn, &line, id)).await?
         };
         if let Outlook::Waits(processes) = outlook {
-            post.watch(processes);
-            self.shared().wakes.wait(id).await;
+            entry.watch(processes);
+            self.shared().waiters.wait(id).await;
         }
         Ok(())
     }
@@ -232,13 +236,13 @@ impl Handle {
                 .map_err(|error| self.no_worker(&error.to_string()))?;
             *worker = Some(jobs);
         }
-        // Announced before the lock is free again: nothing that comes later can be done earlier.
+        // Counted before the lock is released, so that no later operation overtakes it.
         self.shared.executor.announce();
         if worker.as_ref().is_some_and(|worker| worker.send(job).is_ok()) {
             return Ok(());
         }
         drop(self.shared.executor.take_up());
-        *worker = None; // the next will find another
+        *worker = None; // the next job starts another
         Err(self.no_worker("it has ended"))
     }
 
@@ -283,26 +287,30 @@ impl Store for File {
         let line = line.clone();
         Box::pin(async move {
             let shared = self.shared();
-            shared.at_home()?;
-            // Beside the worker, which may be waiting for its turn to write.
+            shared.in_opening_process()?;
+            // Not behind the worker, which may be waiting for the write lock.
             let done = shared
                 .executor
-                .beside(|conn| operations::snapshot(conn, &line, &mut shared.living()));
+                .try_read(|conn| operations::snapshot(conn, &line, &mut shared.liveness_check()));
             if let Some(done) = done {
                 return Ok(done?.value);
             }
-            self.order(move |shared, conn| operations::snapshot(conn, &line, &mut shared.living()))
-                .await
+            self.run_on_worker(move |shared, conn| {
+                operations::snapshot(conn, &line, &mut shared.liveness_check())
+            })
+            .await
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
         let prefix = prefix.to_owned();
         Box::pin(async move {
-            self.shared().at_home()?;
-            // There may be very many: too long for the caller's thread.
-            self.order(move |shared, conn| operations::list(conn, &prefix, &mut shared.living()))
-                .await
+            self.shared().in_opening_process()?;
+            // There may be very many locks: too long for the caller's thread.
+            self.run_on_worker(move |shared, conn| {
+                operations::list(conn, &prefix, &mut shared.liveness_check())
+            })
+            .await
         })
     }
 
@@ -328,9 +336,9 @@ impl Store for File {
     }
 
     fn background_handle(&self) -> Arc<dyn Store> {
-        // A connection that is stuck is stuck at the write lock, where another would be as well.
-        // But a disk that hangs must not hold up the renewer, which renews other stores' locks too.
-        Arc::new(File { aloof: true, ..self.clone() })
+        // It shares the connection: one that is stuck waits for the write lock, as another would.
+        // But a disk that hangs must not block the renewer, which renews other stores' locks too.
+        Arc::new(File { worker_only: true, ..self.clone() })
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

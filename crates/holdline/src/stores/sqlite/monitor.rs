@@ -1,11 +1,11 @@
-//! The watchtower: one thread for each store, from the first time that anybody has to wait.
+//! The monitor: one thread for each store, started when a ticket first has to wait.
 //!
-//! It receives the notices that other processes send, and every 50 ms, while somebody here waits,
-//! it looks at the liveness locks of those who stand in the way. A process that died is buried: its
-//! places are removed, which admits and wakes the next.
+//! It receives the notices of other processes, and every 50 ms, while tickets of this process wait,
+//! it checks the liveness locks of the processes that block them. When one is dead its places are
+//! removed, which admits and wakes the next.
 
 use super::liveness::{LivenessDir, PeerLock};
-use super::operations::News;
+use super::operations::NoticeKind;
 use super::rows::Process;
 use crate::clock;
 use crate::names::Name;
@@ -20,69 +20,68 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-/// How often to look at the liveness locks.
+/// The interval between checks of the liveness locks.
 const TICK: Duration = Duration::from_millis(50);
-/// So many ticks without anybody waiting, and the thread sleeps until it is called.
+/// After so many ticks without a waiter, the thread sleeps until it is woken.
 const IDLE_TICKS: u32 = 20;
-/// So many tickets go into one message.
+/// The number of tickets in one message at most.
 const BATCH: usize = 1024;
 
-/// What the thread and those who wait share.
+/// The state of the thread and of the waiters.
 #[derive(Debug)]
 pub(super) struct Monitor {
     state: Mutex<State>,
-    /// Nothing if the system gave no socket; then nobody can send here, and waiters look by
-    /// themselves.
+    /// The socket that receives notices. None if the system gave no socket; then waiters poll.
     inbox: Option<UnixDatagram>,
-    /// To call the thread by: a byte into the one is heard at the other.
+    /// A socket pair that wakes the thread: a byte sent to the first is received at the second.
     wakeup: (UnixDatagram, UnixDatagram),
     liveness_dir: Arc<LivenessDir>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    posts: HashMap<TicketId, WaitEntry>,
-    sights: HashMap<Process, Watched>,
+    entries: HashMap<TicketId, WaitEntry>,
+    watched: HashMap<Process, Watched>,
     asleep: bool,
     closed: bool,
 }
 
-/// Somebody who waits.
+/// A waiting ticket.
 #[derive(Debug)]
 struct WaitEntry {
     line: Name,
-    /// How many wait by this ticket; a retry may overlap with what it retries.
+    /// The number of waits for this ticket; a retry may overlap with what it retries.
     waiters: usize,
     watching: Vec<Process>,
-    /// Whom to watch has to be found out again.
+    /// `watching` has to be read from the database again.
     stale: bool,
 }
 
 #[derive(Debug)]
 struct Watched {
     peer: PeerLock,
-    posts: usize,
+    entries: usize,
 }
 
-/// What a look around found.
+/// The result of a check of the liveness locks.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Processes that died.
     pub(super) dead: Vec<Process>,
-    /// Who has to find out again whom to watch.
+    /// The tickets whose `watching` has to be read again.
     pub(super) stale: Vec<(Name, TicketId)>,
 }
 
-/// What the thread does when it has found or heard something.
+/// The callbacks of the monitor's thread.
 pub(super) trait MonitorHandler {
-    /// A process sent news of tickets.
-    fn heard(&self, news: News, ids: &mut dyn Iterator<Item = TicketId>);
-    /// A look around found something.
-    fn found(&self, monitor: &Monitor, findings: Findings);
+    /// A process sent a notice about tickets.
+    fn on_notice(&self, kind: NoticeKind, ids: &mut dyn Iterator<Item = TicketId>);
+    /// A check found dead processes, or tickets to look up again.
+    fn on_findings(&self, monitor: &Monitor, findings: Findings);
 }
 
 impl Monitor {
-    /// a monitor that hears what is sent to this process.
+    /// A monitor with a socket for the notices to this process.
     pub(super) fn new(liveness_dir: Arc<LivenessDir>, process: Process) -> io::Result<Self> {
         let inbox = UnixDatagram::bind(liveness_dir.socket(process))
             .and_then(|inbox| inbox.set_nonblocking(true).map(|()| inbox));
@@ -99,56 +98,56 @@ impl Monitor {
         self.state.lock()
     }
 
-    /// Whether others can wake who waits here.
-    pub(super) fn hears(&self) -> bool {
+    /// Whether other processes can wake the waiters of this one.
+    pub(super) fn has_inbox(&self) -> bool {
         self.inbox.is_some()
     }
 
-    /// Somebody begins to wait.
+    /// Registers a wait for a ticket.
     pub(super) fn register_wait(&self, line: &Name, id: TicketId) {
         let mut state = self.state();
-        let post = state.posts.entry(id).or_insert_with(|| WaitEntry {
+        let entry = state.entries.entry(id).or_insert_with(|| WaitEntry {
             line: line.clone(),
             waiters: 0,
             watching: Vec::new(),
             stale: false,
         });
-        post.waiters += 1;
+        entry.waiters += 1;
         self.wake_up(&mut state);
     }
 
-    /// Nobody waits by this any more.
+    /// Ends a wait for a ticket.
     pub(super) fn unregister(&self, id: TicketId) {
         let mut state = self.state();
-        let Some(post) = state.posts.get_mut(&id) else { return };
-        post.waiters -= 1;
-        if post.waiters == 0
-            && let Some(post) = state.posts.remove(&id)
+        let Some(entry) = state.entries.get_mut(&id) else { return };
+        entry.waiters -= 1;
+        if entry.waiters == 0
+            && let Some(entry) = state.entries.remove(&id)
         {
-            state.unwatch(&post.watching);
+            state.unwatch(&entry.watching);
         }
     }
 
-    /// Says whom somebody who waits has to watch.
+    /// Sets the processes whose liveness locks are checked for a waiting ticket.
     pub(super) fn watch(&self, id: TicketId, processes: Vec<Process>) {
         let mut state = self.state();
         let state = &mut *state;
-        let Some(post) = state.posts.get_mut(&id) else { return };
-        let before = mem::replace(&mut post.watching, processes);
-        for process in &post.watching {
-            if let Some(watched) = state.sights.get_mut(process) {
-                watched.posts += 1;
+        let Some(entry) = state.entries.get_mut(&id) else { return };
+        let before = mem::replace(&mut entry.watching, processes);
+        for process in &entry.watching {
+            if let Some(watched) = state.watched.get_mut(process) {
+                watched.entries += 1;
             } else if let Some(peer) = self.liveness_dir.peer(*process) {
-                state.sights.insert(*process, Watched { peer, posts: 1 });
+                state.watched.insert(*process, Watched { peer, entries: 1 });
             }
         }
         state.unwatch(&before);
     }
 
-    /// Whom somebody watches is no longer right.
-    pub(super) fn doubt(&self, id: TicketId) {
-        if let Some(post) = self.state().posts.get_mut(&id) {
-            post.stale = true;
+    /// Marks the processes watched for a ticket as out of date.
+    pub(super) fn mark_stale(&self, id: TicketId) {
+        if let Some(entry) = self.state().entries.get_mut(&id) {
+            entry.stale = true;
         }
     }
 
@@ -162,11 +161,11 @@ impl Monitor {
 
     fn wake_up(&self, state: &mut State) {
         if mem::take(&mut state.asleep) {
-            let _ = self.wakeup.0.send(&[0]); // full: then it rings already
+            let _ = self.wakeup.0.send(&[0]); // full: a wake-up is pending already
         }
     }
 
-    /// The thread.
+    /// The main loop of the thread.
     pub(super) fn run(&self, handler: &dyn MonitorHandler) {
         let mut next = clock::now().after(TICK);
         let mut idle = 0;
@@ -178,25 +177,25 @@ impl Monitor {
                 continue;
             }
             next = now.after(TICK);
-            let (findings, anybody) = self.look_around();
+            let (findings, anybody) = self.check_locks();
             idle = if anybody { 0 } else { idle + 1 };
             if !findings.dead.is_empty() || !findings.stale.is_empty() {
-                handler.found(self, findings);
+                handler.on_findings(self, findings);
             }
         }
     }
 
-    /// Until when to listen; nothing if it is over.
+    /// The deadline of the next wait for messages; none if the monitor is closed.
     fn plan(&self, idle: u32, next: Time) -> Option<Time> {
         let mut state = self.state();
         if state.closed {
             return None;
         }
-        state.asleep = idle >= IDLE_TICKS && state.posts.is_empty();
+        state.asleep = idle >= IDLE_TICKS && state.entries.is_empty();
         Some(if state.asleep { Time::NEVER } else { next })
     }
 
-    /// Waits for a message, or until `limit`, and takes in all that has come.
+    /// Waits for a message, or until `limit`, and handles all that have come.
     fn listen(&self, limit: Time, buffer: &mut [u8], handler: &dyn MonitorHandler) {
         let wait = (limit != Time::NEVER).then(|| clock::now().until(limit));
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
@@ -208,61 +207,63 @@ impl Monitor {
         while self.wakeup.1.recv(buffer).is_ok() {}
         while let Ok(length) = inbox.recv(buffer) {
             if let Some((&kind, ids)) = buffer[..length].split_first()
-                && let Some(news) = read_kind(kind)
+                && let Some(kind) = kind_of(kind)
             {
                 let (ids, _) = ids.as_chunks();
-                handler.heard(news, &mut ids.iter().map(|id| TicketId(u128::from_be_bytes(*id))));
+                handler
+                    .on_notice(kind, &mut ids.iter().map(|id| TicketId(u128::from_be_bytes(*id))));
             }
         }
     }
 
-    fn look_around(&self) -> (Findings, bool) {
+    fn check_locks(&self) -> (Findings, bool) {
         let mut state = self.state();
         let state = &mut *state;
-        let sights = &mut state.sights;
-        let dead: Vec<Process> = sights
+        let watched = &mut state.watched;
+        let dead: Vec<Process> = watched
             .extract_if(|_, watched| watched.peer.is_free())
             .map(|(process, _)| process)
             .collect();
         let mut stale = Vec::new();
-        for (id, post) in &mut state.posts {
-            if mem::take(&mut post.stale) || post.watching.iter().any(|one| dead.contains(one)) {
-                stale.push((post.line.clone(), *id));
+        for (id, entry) in &mut state.entries {
+            if mem::take(&mut entry.stale) || entry.watching.iter().any(|one| dead.contains(one)) {
+                stale.push((entry.line.clone(), *id));
             }
         }
-        (Findings { dead, stale }, !state.posts.is_empty())
+        (Findings { dead, stale }, !state.entries.is_empty())
     }
 }
 
 impl State {
     fn unwatch(&mut self, processes: &[Process]) {
         for process in processes {
-            if let Some(watched) = self.sights.get_mut(process) {
-                watched.posts -= 1;
-                if watched.posts == 0 {
-                    self.sights.remove(process);
+            if let Some(watched) = self.watched.get_mut(process) {
+                watched.entries -= 1;
+                if watched.entries == 0 {
+                    self.watched.remove(process);
                 }
             }
         }
     }
 }
 
-const KINDS: [(u8, News); 3] = [(b'a', News::Admitted), (b'f', News::First), (b'e', News::Evicted)];
+const KINDS: [(u8, NoticeKind); 3] =
+    [(b'a', NoticeKind::Admitted), (b'f', NoticeKind::First), (b'e', NoticeKind::Evicted)];
 
-fn read_kind(kind: u8) -> Option<News> {
-    KINDS.iter().find(|(byte, _)| *byte == kind).map(|(_, news)| *news)
+fn kind_of(kind: u8) -> Option<NoticeKind> {
+    KINDS.iter().find(|(byte, _)| *byte == kind).map(|(_, kind)| *kind)
 }
 
-/// Sends news to a process. If that fails, its owner will look by itself a little later.
+/// Sends a notice to a process. If that fails, its waiters poll the database a little later.
 pub(super) fn send(
     outbox: &UnixDatagram,
     liveness_dir: &LivenessDir,
     to: Process,
-    news: News,
+    kind: NoticeKind,
     ids: &[TicketId],
 ) -> io::Result<()> {
     let address = liveness_dir.socket(to);
-    let kind = KINDS.iter().find(|(_, one)| *one == news).map_or(0, |(byte, _)| *byte);
+    let kind = KINDS.iter().find(|(_, one)| *one == kind).map_or(0, |(byte, _)| *byte);
     for ids in ids.chunks(BATCH) {
         let mut message = Vec::with_capacity(1 + 16 * ids.len());
         message.push(kind);

@@ -1,18 +1,19 @@
-//! The operations, each one transaction: the kernel's line over the rows, and whom to tell of it.
+//! The operations, each one transaction: the kernel's line over the rows, and the notices to send.
 
-use super::errors::nonsense;
+use super::errors::corrupt_value;
 use super::rows::{self, Owner, Process, Rows, column, number};
 use super::{evictions, machine};
 use crate::clock;
 use crate::names::Name;
 use crate::store::{Enter, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
+use holdline_kernel::rule::fits;
 use holdline_kernel::{Head, Line, Place, Time};
 use rusqlite::{Connection, Result, params};
 use std::sync::Arc;
 
-/// What a process is to be told about a ticket of its own.
+/// The kinds of notice that a process gets about a ticket of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum NoticeKind {
     /// It was admitted.
     Admitted,
     /// It is now the first that waits.
@@ -21,49 +22,49 @@ pub(super) enum News {
     Evicted,
 }
 
-/// Whom to tell what, once the transaction is committed.
+/// A notice to be sent once the transaction is committed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Notice {
     pub(super) process: Process,
     pub(super) id: TicketId,
-    pub(super) news: News,
+    pub(super) kind: NoticeKind,
 }
 
-/// What a transaction came to.
+/// The result of a transaction, and the notices to send.
 #[derive(Debug)]
 pub(super) struct Done<T> {
     pub(super) value: T,
     pub(super) notices: Vec<Notice>,
 }
 
-/// What became of an attempt to enter.
+/// The result of an attempt to enter.
 #[derive(Debug)]
 pub(super) struct Entered {
     pub(super) outcome: Result<Standing, Refusal>,
-    /// After a try that was not admitted: processes that stand in its way.
+    /// After a try that was not admitted: the processes that hold or wait.
     pub(super) blockers: Vec<Process>,
 }
 
-/// How somebody who is about to wait stands.
+/// The state of a ticket that is about to wait.
 #[derive(Debug)]
 pub(super) enum Outlook {
     /// It holds, or it is gone.
     Decided,
-    /// It waits, and will go on waiting if these processes die without anybody noticing.
+    /// It waits, and would wait for ever if the death of one of these processes went unnoticed.
     Waits(Vec<Process>),
 }
 
 type LineOf<'a> = Line<'a, Rows<'a>, &'a mut dyn FnMut(&Place<Owner>)>;
 
-/// Lines whose last token is older than this, and that nobody stands in, may be forgotten.
+/// The age of its last token, in microseconds, from which an empty line may be deleted.
 const IDLE: u64 = 3600 * 1_000_000;
-/// So many lines are looked at in one sweep; one new line in [`SWEEP_ODDS`] pays for one.
+/// The number of lines in one sweep; one new line in [`SWEEP_ODDS`] triggers a sweep.
 const SWEEP: u32 = 64;
 const SWEEP_ODDS: u8 = 16;
-/// So many places of a dead process are removed in one transaction.
+/// The number of places of a dead process removed in one transaction.
 const REMOVAL_BATCH: u32 = 256;
 
-/// An open transaction; undone unless it is committed.
+/// An open transaction; rolled back unless it is committed.
 struct Txn<'a>(&'a Connection);
 
 impl<'a> Txn<'a> {
@@ -104,7 +105,7 @@ fn read<T>(conn: &Connection, work: impl FnOnce() -> Result<T>) -> Result<Done<T
     Ok(Done { value, notices: Vec::new() })
 }
 
-/// Does one operation of the kernel's on a line.
+/// Runs one operation of the kernel's on a line.
 fn on<T>(
     conn: &Connection,
     name: &str,
@@ -120,7 +121,11 @@ fn on<T>(
     let mut head = before;
     let mut rows = Rows::new(conn, name, &head, hint);
     let mut wake = |place: &Place<Owner>| {
-        notices.push(Notice { process: place.data.process, id: place.id, news: News::Admitted });
+        notices.push(Notice {
+            process: place.data.process,
+            id: place.id,
+            kind: NoticeKind::Admitted,
+        });
     };
     let mut line = Line {
         head: &mut head,
@@ -134,7 +139,7 @@ fn on<T>(
         return Ok(value);
     }
     if !rows::fits_together(&head) {
-        return Err(nonsense());
+        return Err(corrupt_value());
     }
     if head.front != before.front && before.front != Seq::END && head.front != Seq::END {
         notices.extend(first(conn, name, &head)?);
@@ -146,11 +151,15 @@ fn on<T>(
     Ok(value)
 }
 
-/// Tells whoever is now first of those who wait, so that it watches over the holders.
+/// The notice to the first waiting ticket, whose process then watches the holders' processes.
 fn first(conn: &Connection, name: &str, head: &Head) -> Result<Option<Notice>> {
     use holdline_kernel::Places;
     let first = Rows::new(conn, name, head, None).first_from(head.front)?;
-    Ok(first.map(|place| Notice { process: place.data.process, id: place.id, news: News::First }))
+    Ok(first.map(|place| Notice {
+        process: place.data.process,
+        id: place.id,
+        kind: NoticeKind::First,
+    }))
 }
 
 /// Takes, keeps or renews a place.
@@ -183,7 +192,7 @@ pub(super) fn leave(conn: &Connection, line: &Name, id: TicketId) -> Result<Done
     write(conn, |notices| on(conn, line.as_str(), None, notices, |line| line.leave(id)))
 }
 
-/// Removes somebody else's place, and keeps the note about it.
+/// Evicts a ticket, and stores the note about it.
 pub(super) fn evict(
     conn: &Connection,
     line: &Name,
@@ -198,13 +207,13 @@ pub(super) fn evict(
         })?;
         if let (Some(_), Some(place)) = (token, owner) {
             evictions::keep(conn, line.as_str(), id, note)?;
-            notices.push(Notice { process: place.data.process, id, news: News::Evicted });
+            notices.push(Notice { process: place.data.process, id, kind: NoticeKind::Evicted });
         }
         Ok(token)
     })
 }
 
-/// Removes places of a process that is dead. Says whether there may be more.
+/// Removes places of a dead process. Returns whether there may be more.
 pub(super) fn remove_places_of(conn: &Connection, process: Process) -> Result<Done<bool>> {
     const OF_PROCESS: &str =
         "SELECT name, id FROM place WHERE process = ?1 ORDER BY name, seq LIMIT ?2";
@@ -222,10 +231,10 @@ pub(super) fn remove_places_of(conn: &Connection, process: Process) -> Result<Do
     })
 }
 
-/// Finds out who must live for somebody who waits to be admitted some day.
+/// Finds the processes that a waiting ticket has to watch.
 ///
-/// Whoever is first watches over those who hold, and everybody else over the one in front: so a
-/// death wakes one process, and not all.
+/// The first waiter watches the holders, and every other one the ticket in front of it: so a death
+/// wakes one process, and not all.
 pub(super) fn outlook(conn: &Connection, line: &Name, id: TicketId) -> Result<Done<Outlook>> {
     use holdline_kernel::Places;
     let name = line.as_str();
@@ -243,8 +252,8 @@ pub(super) fn outlook(conn: &Connection, line: &Name, id: TicketId) -> Result<Do
     })
 }
 
-/// The owners of the places before `until`, each once. Of more than can be watched over at once,
-/// the first, and others every time.
+/// The owners of the places before `until`, each once. Of more than can be watched at once, the
+/// first, and a random selection of the others.
 fn before(conn: &Connection, name: &str, head: &Head, until: Seq) -> Result<Vec<Process>> {
     use holdline_kernel::Places;
     let mut found = rows::owners(conn, name, Seq(0), until)?;
@@ -259,12 +268,12 @@ fn before(conn: &Connection, name: &str, head: &Head, until: Seq) -> Result<Vec<
     Ok(found)
 }
 
-/// The whole line, without those who have lapsed or died. Writes nothing, so that it can be seen
-/// also while somebody else holds up all writing.
+/// The whole line, without the places that have lapsed or whose process is dead. Writes nothing, so
+/// that it works also while another process holds the write lock.
 pub(super) fn snapshot(
     conn: &Connection,
     line: &Name,
-    lives: &mut dyn FnMut(Process) -> bool,
+    is_alive: &mut dyn FnMut(Process) -> bool,
 ) -> Result<Done<QueueSnapshot>> {
     const ALL: &str =
         "SELECT seq, id, weight, expires, process, note FROM place WHERE name = ?1 ORDER BY seq";
@@ -284,14 +293,15 @@ pub(super) fn snapshot(
             let weight: u32 = row.get(2)?;
             seen += 1;
             if !rows::belongs(&head, seq, weight) {
-                return Err(nonsense());
+                return Err(corrupt_value());
             }
-            if expires <= now || !lives(rows::process(row, 4)?) {
+            if expires <= now || !is_alive(rows::process(row, 4)?) {
                 continue;
             }
-            // By the rule, because those who are gone may still bar the way in the head.
-            ahead += u64::from(weight);
-            open = open && (seq < head.front || ahead <= u64::from(head.capacity));
+            // Dead and lapsed places may still count in the head's front, so the rule is applied
+            // to the others behind it.
+            open = open && (seq < head.front || fits(ahead, weight, head.capacity));
+            ahead = ahead.saturating_add(u64::from(weight));
             places.push(QueueEntry {
                 id: rows::ticket(row, 1)?,
                 seq,
@@ -302,18 +312,18 @@ pub(super) fn snapshot(
             });
         }
         if seen != head.count {
-            return Err(nonsense());
+            return Err(corrupt_value());
         }
         let capacity = if places.is_empty() { 0 } else { head.capacity };
         Ok(QueueSnapshot { capacity, places, evictions })
     })
 }
 
-/// The names of the lines that somebody stands in who lives.
+/// The names of the lines that have a place of a living process.
 pub(super) fn list(
     conn: &Connection,
     prefix: &str,
-    lives: &mut dyn FnMut(Process) -> bool,
+    is_alive: &mut dyn FnMut(Process) -> bool,
 ) -> Result<Done<Vec<Name>>> {
     const NAMES: &str = "SELECT name, count FROM line WHERE name >= ?1 ORDER BY name";
     const OWNERS: &str = "SELECT process FROM place WHERE name = ?1 AND expires > ?2 ORDER BY seq";
@@ -333,8 +343,8 @@ pub(super) fn list(
             let mut owners = conn.prepare_cached(OWNERS)?;
             let mut owners = owners.query(params![name, column(now.0)])?;
             while let Some(owner) = owners.next()? {
-                if lives(rows::process(owner, 0)?) {
-                    names.push(Name::new(name).map_err(|_| nonsense())?);
+                if is_alive(rows::process(owner, 0)?) {
+                    names.push(Name::new(name).map_err(|_| corrupt_value())?);
                     break;
                 }
             }
@@ -343,7 +353,7 @@ pub(super) fn list(
     })
 }
 
-/// Which of these processes have places.
+/// All processes that have places.
 pub(super) fn owners(conn: &Connection) -> Result<Done<Vec<Process>>> {
     read(conn, || {
         let mut statement = conn.prepare("SELECT DISTINCT process FROM place")?;
@@ -356,8 +366,8 @@ fn swept_last(conn: &Connection) -> Result<u64> {
     conn.prepare_cached("SELECT last FROM meta")?.query_row([], |row| number(row, 0))
 }
 
-/// Looks at the next few lines in order of name, and forgets those long idle. Their highest token
-/// is kept for all, so that no line's tokens ever go back.
+/// Deletes idle ones among the next few lines in order of name. Their highest token is kept for all
+/// lines, so that no line's tokens ever go back.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "the method alone is not general")]
 fn sweep(conn: &Connection, notices: &mut Vec<Notice>) -> Result<()> {
     const NEXT: &str =
@@ -374,7 +384,7 @@ fn sweep(conn: &Connection, notices: &mut Vec<Notice>) -> Result<()> {
     let found: Vec<_> = found.collect::<Result<_>>()?;
     for (name, token, count, due) in &found {
         if *count > 0 && *due <= now {
-            // It is forgotten in the next round.
+            // It is deleted by a later sweep.
             on(conn, name, None, notices, |line| line.expire())?;
         } else if *count == 0 && *token < old {
             last = last.max(*token);

@@ -1,32 +1,32 @@
-//! The rows of one line, inside an open transaction: its head, and its places.
+//! The rows of one line, inside an open transaction: its head and its places.
 //!
 //! A place that came when fewer than 16 stood in the line is among the first 16 for as long as it
 //! stands there, because places leave and none is put in between. So those are found by looking
-//! through 16 rows, and only the others are in the indexes: a lock that few want costs no index.
+//! through 16 rows, and only the others are in the indexes: a short line costs no index.
 //!
-//! What is read is checked before the kernel reckons with it: numbers that do not fit together were
-//! not written by holdline, and fail the operation.
+//! Values are checked before the kernel uses them: numbers that do not fit together were not
+//! written by holdline, and fail the operation.
 
-use super::errors::nonsense;
+use super::errors::corrupt_value;
 use crate::store::{Seq, TicketId};
 use holdline_kernel::{Head, Place, Places, Time};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::sync::Arc;
 
-/// Names a process by the liveness lock that it holds. Random, and never used again.
+/// The number of a process, which names its liveness lock. Random, and never used again.
 pub(super) type Process = u64;
 
-/// What is kept with a place.
+/// The data of a place.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
-    /// Whose place it is.
+    /// The process that has the place.
     pub(super) process: Process,
-    /// What it says about itself. Not read back, because no decision needs it.
+    /// The note of the ticket. Not read back, because no decision needs it.
     pub(super) note: Option<Arc<str>>,
 }
 
-/// So many places are looked through; those behind are found by an index.
+/// The number of places that are searched row by row; those behind are found by an index.
 const NEAR: u64 = 16;
 
 const HEAD: &str = "SELECT capacity, last, count, held, front, due FROM line WHERE name = ?1";
@@ -52,15 +52,15 @@ const REMOVE: &str = "DELETE FROM place WHERE name = ?1 AND seq = ?2";
 const PROCESSES: &str = "SELECT process FROM place \
     WHERE name = ?1 AND seq >= ?2 AND seq < ?3 ORDER BY seq LIMIT 64";
 
-/// So many owners are read at once.
+/// The number of owners read at once.
 pub(super) const OWNERS: usize = 64;
 
-/// A number as a column: what is beyond the column's range is `END` and `NEVER`.
+/// A number as a column. What is beyond the column's range is `END` or `NEVER`.
 pub(super) fn column(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A column as a number, the other way round.
+/// A column as a number: the inverse of [`column`].
 pub(super) fn number(row: &Row<'_>, at: usize) -> Result<u64> {
     let value: i64 = row.get(at)?;
     match u64::try_from(value) {
@@ -100,12 +100,12 @@ pub(super) fn head(conn: &Connection, name: &str) -> Result<Option<Head>> {
             front: Seq(number(row, 4)?),
             due: Time(number(row, 5)?),
         };
-        if fits_together(&head) { Ok(head) } else { Err(nonsense()) }
+        if fits_together(&head) { Ok(head) } else { Err(corrupt_value()) }
     };
     conn.prepare_cached(HEAD)?.query_row([name], read).optional()
 }
 
-/// Whether a head can be of a line.
+/// Whether the numbers of a head are consistent.
 pub(super) fn fits_together(head: &Head) -> bool {
     if head.count == 0 {
         return head.held == 0 && head.front == Seq::END;
@@ -113,7 +113,7 @@ pub(super) fn fits_together(head: &Head) -> bool {
     head.capacity > 0 && head.held <= u64::from(head.capacity) && head.count < i64::MAX as u64
 }
 
-/// Whether a place can be one of this line.
+/// Whether a place is consistent with the head of its line.
 pub(super) fn belongs(head: &Head, seq: Seq, weight: u32) -> bool {
     head.count > 0
         && (1..=head.capacity).contains(&weight)
@@ -124,7 +124,7 @@ pub(super) fn belongs(head: &Head, seq: Seq, weight: u32) -> bool {
 
 /// Fails unless one row was changed.
 fn one(changed: usize) -> Result<()> {
-    if changed == 1 { Ok(()) } else { Err(nonsense()) }
+    if changed == 1 { Ok(()) } else { Err(corrupt_value()) }
 }
 
 /// Writes the head of a line; `known` if the line has a row.
@@ -161,9 +161,9 @@ pub(super) struct Rows<'a> {
     name: &'a str,
     /// The head before the operation, less what the operation has removed.
     head: Head,
-    /// The weight of the place that was looked up last, as the one to be removed.
+    /// The place that was looked up last and its weight, needed if it is removed.
     looked_up: Option<(Seq, u32)>,
-    /// Where the ticket that this is about stands, if its owner knows.
+    /// The number of the ticket's place, if its process knows it.
     hint: Option<Seq>,
 }
 
@@ -174,7 +174,7 @@ impl<'a> Rows<'a> {
     }
 
     fn checked(&self, place: Place<Owner>) -> Result<Place<Owner>> {
-        if belongs(&self.head, place.seq, place.weight) { Ok(place) } else { Err(nonsense()) }
+        if belongs(&self.head, place.seq, place.weight) { Ok(place) } else { Err(corrupt_value()) }
     }
 
     fn query(&self, sql: &str, key: impl rusqlite::Params) -> Result<Option<Place<Owner>>> {
@@ -182,7 +182,7 @@ impl<'a> Rows<'a> {
         found.map(|place| self.checked(place)).transpose()
     }
 
-    /// The first of the nearest places that is as wanted.
+    /// The first of the nearest places for which `wanted` is true.
     fn near(
         &self,
         mut wanted: impl FnMut(&Row<'_>) -> Result<bool>,
@@ -196,10 +196,10 @@ impl<'a> Rows<'a> {
                 return self.checked(place(row)?).map(Some);
             }
         }
-        if seen == self.head.count.min(NEAR) { Ok(None) } else { Err(nonsense()) }
+        if seen == self.head.count.min(NEAR) { Ok(None) } else { Err(corrupt_value()) }
     }
 
-    /// Keeps in mind what was looked up, perhaps to be removed.
+    /// Remembers the place that was looked up, in case it is removed.
     fn note(&mut self, found: Option<Place<Owner>>) -> Option<Place<Owner>> {
         self.looked_up = found.as_ref().map(|place| (place.seq, place.weight));
         found
@@ -266,12 +266,12 @@ impl Places for Rows<'_> {
 
     fn remove(&mut self, seq: Seq) -> Result<()> {
         let weight = self.looked_up.take().filter(|(at, _)| *at == seq).map(|(_, weight)| weight);
-        let weight = weight.ok_or_else(nonsense)?;
+        let weight = weight.ok_or_else(corrupt_value)?;
         if seq < self.head.front {
             let left = self.head.held.checked_sub(weight.into());
-            self.head.held = left.ok_or_else(nonsense)?;
+            self.head.held = left.ok_or_else(corrupt_value)?;
         }
-        self.head.count = self.head.count.checked_sub(1).ok_or_else(nonsense)?;
+        self.head.count = self.head.count.checked_sub(1).ok_or_else(corrupt_value)?;
         one(self.conn.prepare_cached(REMOVE)?.execute(params![self.name, column(seq.0)])?)
     }
 

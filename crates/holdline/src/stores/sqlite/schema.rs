@@ -1,23 +1,23 @@
-//! What is in a database of ours: making it, knowing it, and bringing an older one up to date.
+//! The schema of the database: creating, checking and upgrading it.
 
 use super::database::Site;
 use super::errors::refused;
-use super::liveness::any_lit;
+use super::liveness::any_held;
 use super::machine;
 use crate::error::{Error, ErrorKind, Result};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-/// Marks a database as ours: "hold".
+/// The `application_id` of our databases: "hold".
 const APPLICATION: i32 = i32::from_be_bytes(*b"hold");
-/// The version of all that is below.
+/// The `user_version` of the schema below.
 const VERSION: i32 = 2;
-/// Version 1.
+/// The tables of version 1.
 const FIRST: &str = include_str!("schema.sql");
-/// What version 2 added.
+/// The tables that version 2 added.
 const SECOND: &str = include_str!("schema-2.sql");
 
-/// Makes sure that the database is ours, of our version, and of this run of the machine.
-pub(super) fn know(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>> {
+/// Makes sure that the database is ours and of our version, and that its places are of this boot.
+pub(super) fn check(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>> {
     match marks(conn)? {
         (APPLICATION, VERSION) => {}
         (APPLICATION, 1) => extend(conn)?,
@@ -37,7 +37,7 @@ fn begin(conn: &Connection) -> rusqlite::Result<Transaction<'_>> {
     Transaction::new_unchecked(conn, TransactionBehavior::Immediate)
 }
 
-/// Makes our tables in an empty database. Whoever is killed on the way leaves it empty.
+/// Creates our tables in an empty database. A process that is killed meanwhile leaves it empty.
 fn create_schema(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>> {
     let tables = |conn: &Connection| -> rusqlite::Result<u32> {
         conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
@@ -63,7 +63,7 @@ fn create_schema(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>>
     Ok(Ok(()))
 }
 
-/// Brings a database of version 1 up to date. Programs that have it open go on with what they know.
+/// Upgrades a database of version 1. Programs that have it open go on as before.
 fn extend(conn: &Connection) -> rusqlite::Result<()> {
     let txn = begin(conn)?;
     if marks(&txn)? == (APPLICATION, 1) {
@@ -73,7 +73,8 @@ fn extend(conn: &Connection) -> rusqlite::Result<()> {
     txn.commit()
 }
 
-/// Both marks as they are at one instant: between two reads, another process may set both.
+/// The `application_id` and `user_version`, read at one instant: another process may be setting
+/// both.
 fn marks(conn: &Connection) -> rusqlite::Result<(i32, i32)> {
     let read = |pragma| conn.pragma_query_value(None, pragma, |row| row.get(0));
     let instant = if conn.is_autocommit() { Some(conn.unchecked_transaction()?) } else { None };
@@ -88,15 +89,15 @@ fn stored_boot(conn: &Connection) -> rusqlite::Result<String> {
     conn.query_row("SELECT boot FROM meta", [], |row| row.get(0))
 }
 
-/// Ends all places, if they are of an earlier run of the machine: nobody is left who took one, and
-/// the clock that they were judged by has begun anew.
+/// Removes all places if they are of an earlier boot: their processes are gone, and the clock of
+/// their leases has started again.
 ///
-/// Another boot id alone does not show that: a container may have an id of its own. But locks on
-/// files end with the run of the machine, and a process is locked in before it takes a place. So if
-/// any process is, then this is the run that the places are of.
+/// A different boot id alone does not prove that: a container may have an id of its own. But file
+/// locks end with the boot, and a process takes its liveness lock before its first place. So if any
+/// liveness lock is held, the places are of this boot.
 fn purge(site: &Site, conn: &Connection, boot: &str) -> rusqlite::Result<Result<()>> {
     let txn = begin(conn)?;
-    match any_lit(&site.live()) {
+    match any_held(&site.live()) {
         Ok(true) => return Ok(Ok(())),
         Ok(false) => {}
         Err(error) => return Ok(Err(refused("look for living processes in", &site.live(), error))),

@@ -1,5 +1,5 @@
-//! What the user's handles and the store's threads share: the desk, and how this process is seen by
-//! others and hears of them.
+//! The state shared by the handles and the threads of a store: the executor, and this process's
+//! liveness lock, monitor and sockets.
 
 use super::address::Address;
 use super::database::Site;
@@ -7,7 +7,7 @@ use super::errors::refused;
 use super::executor::Executor;
 use super::liveness::{LivenessDir, OwnLock};
 use super::monitor::{self, Findings, Monitor, MonitorHandler};
-use super::operations::{self, Done, Entered, News, Notice, Outlook};
+use super::operations::{self, Done, Entered, Notice, NoticeKind, Outlook};
 use super::rows::Process;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -24,12 +24,12 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 /// An open file store.
 pub(super) struct Shared {
     pub(super) executor: Executor,
-    pub(super) wakes: Waiters,
+    pub(super) waiters: Waiters,
     pub(super) loss_hint: OnceLock<LossHint>,
     process_state: Mutex<ProcessState>,
 }
 
-/// Built as far as it is needed.
+/// The liveness lock, monitor and socket of this process, each made when it is first needed.
 #[derive(Debug, Default)]
 struct ProcessState {
     liveness_dir: Option<Arc<LivenessDir>>,
@@ -40,7 +40,7 @@ struct ProcessState {
     tickets: HashSet<TicketId>,
 }
 
-/// One new process in so many sweeps up behind the dead even if it never waits.
+/// One new process in so many removes the files of dead processes even if it never waits.
 const SWEEP_ODDS: u8 = 32;
 
 impl Shared {
@@ -49,15 +49,15 @@ impl Shared {
         let process_state = Mutex::default();
         Ok(Shared {
             executor,
-            wakes: Waiters::default(),
+            waiters: Waiters::default(),
             loss_hint: OnceLock::new(),
             process_state,
         })
     }
 
-    /// Refuses a child that was forked off by the process that opened the store.
-    pub(super) fn at_home(&self) -> Result<()> {
-        if self.executor.at_home() {
+    /// Refuses calls in a forked child of the process that opened the store.
+    pub(super) fn in_opening_process(&self) -> Result<()> {
+        if self.executor.in_opening_process() {
             return Ok(());
         }
         let message = format!(
@@ -79,7 +79,7 @@ impl Shared {
         )
     }
 
-    /// The folder beside the database.
+    /// The folder of the liveness locks and sockets.
     fn liveness_dir(&self) -> io::Result<Arc<LivenessDir>> {
         let mut process_state = self.process_state();
         if let Some(liveness_dir) = &process_state.liveness_dir {
@@ -90,7 +90,7 @@ impl Shared {
         Ok(liveness_dir)
     }
 
-    /// This process's number, by a liveness lock that others can see.
+    /// This process's number, with a liveness lock that other processes can see.
     pub(super) fn process(self: &Arc<Self>) -> Result<Process> {
         if let Some(own_lock) = &self.process_state().own_lock
             && own_lock.is_linked()
@@ -104,8 +104,8 @@ impl Shared {
         Ok(process)
     }
 
-    /// Lights a liveness lock, perhaps in place of one that somebody removed; then the folder may
-    /// be gone too, and the monitor has to move.
+    /// Creates the liveness lock of this process, perhaps in place of one that was removed; then
+    /// the folder may be new too, and the monitor is restarted.
     fn create_own(&self) -> io::Result<Process> {
         let mut process_state = self.process_state();
         if let Some(monitor) = process_state.monitor.take() {
@@ -119,22 +119,22 @@ impl Shared {
         Ok(process)
     }
 
-    /// the monitor, if it is there.
+    /// The monitor, if it runs.
     fn monitor(&self) -> Option<Arc<Monitor>> {
         self.process_state().monitor.clone()
     }
 
-    /// Whether there is a monitor already.
+    /// Whether the monitor runs.
     pub(super) fn has_monitor(&self) -> bool {
         self.process_state().monitor.is_some()
     }
 
-    /// Whether other processes can wake who waits here.
-    pub(super) fn hears(&self) -> bool {
-        self.monitor().is_some_and(|monitor| monitor.hears())
+    /// Whether other processes can wake the waiters of this one.
+    pub(super) fn has_inbox(&self) -> bool {
+        self.monitor().is_some_and(|monitor| monitor.has_inbox())
     }
 
-    /// Builds the monitor if that can be done. Without one, waiters look by themselves.
+    /// Starts the monitor if possible. Without it, waiters poll.
     pub(super) fn try_start_monitor(self: &Arc<Self>) {
         if let Err(error) = self.start_monitor() {
             tracing::warn!(%error, "no thread or socket for wakes; waiting by looking often");
@@ -165,14 +165,14 @@ impl Shared {
         Ok(monitor)
     }
 
-    /// Somebody begins to wait.
-    pub(super) fn register_wait(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<WaitEntry> {
+    /// Registers a wait for a ticket, until the result is dropped.
+    pub(super) fn register_wait(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<Wait> {
         let monitor = self.start_monitor()?;
         monitor.register_wait(line, id);
-        Ok(WaitEntry { monitor, id })
+        Ok(Wait { monitor, id })
     }
 
-    /// Remembers whether a ticket may have a place.
+    /// Records whether a ticket may have a place.
     pub(super) fn note(&self, id: TicketId, entered: &Entered) {
         match entered.outcome {
             Ok(Standing::Admitted(_) | Standing::Waiting { seq: Some(_), .. }) => {
@@ -183,12 +183,12 @@ impl Shared {
         }
     }
 
-    /// A ticket has no place any more.
+    /// Records that a ticket has no place any more.
     pub(super) fn forget(&self, id: TicketId) {
         self.process_state().tickets.remove(&id);
     }
 
-    /// Which of these processes are dead.
+    /// The dead among these processes.
     pub(super) fn dead_of(&self, processes: &[Process]) -> Result<Vec<Process>> {
         let liveness_dir = self.liveness_dir().map_err(|error| self.failed(error))?;
         let own = self.process_state().own_lock.as_ref().map(|own_lock| own_lock.process);
@@ -201,8 +201,8 @@ impl Shared {
         Ok(others)
     }
 
-    /// Tells the living from the dead among many, each looked at once.
-    pub(super) fn living(&self) -> impl FnMut(Process) -> bool {
+    /// A function that says whether a process is alive, and checks each process once.
+    pub(super) fn liveness_check(&self) -> impl FnMut(Process) -> bool {
         let (liveness_dir, own) = {
             let process_state = self.process_state();
             (
@@ -214,7 +214,7 @@ impl Shared {
             .or_else(|| LivenessDir::find(&self.executor.site.live()).ok().map(Arc::new));
         let mut known: HashMap<Process, bool> = own.map(|own| (own, true)).into_iter().collect();
         move |process| {
-            // Without a liveness lock to look at, only the lease decides.
+            // Without a liveness lock to check, only the lease decides.
             let look = || liveness_dir.as_ref()?.peer(process).map(|peer| !peer.is_free());
             *known.entry(process).or_insert_with(|| look().unwrap_or(true))
         }
@@ -227,7 +227,7 @@ impl Shared {
         }
     }
 
-    /// Tells everybody concerned of what a transaction did, and gives back what it came to.
+    /// Sends the notices of a transaction, and returns its result.
     pub(super) fn deliver<T>(&self, mut done: Done<T>) -> T {
         if !done.notices.is_empty() {
             self.tell(&mut done.notices);
@@ -237,20 +237,20 @@ impl Shared {
 
     fn tell(&self, notices: &mut [Notice]) {
         let own = self.process_state().own_lock.as_ref().map(|own_lock| own_lock.process);
-        notices.sort_by_key(|notice| (notice.process, notice.news as u8));
-        for same in notices.chunk_by(|a, b| (a.process, a.news) == (b.process, b.news)) {
-            let (to, news) = (same[0].process, same[0].news);
+        notices.sort_by_key(|notice| (notice.process, notice.kind as u8));
+        for same in notices.chunk_by(|a, b| (a.process, a.kind) == (b.process, b.kind)) {
+            let (to, kind) = (same[0].process, same[0].kind);
             if Some(to) == own {
-                self.heard(news, &mut same.iter().map(|notice| notice.id));
+                self.on_notice(kind, &mut same.iter().map(|notice| notice.id));
                 continue;
             }
             let ids: Vec<TicketId> = same.iter().map(|notice| notice.id).collect();
             let sent = self.liveness_dir().and_then(|liveness_dir| {
                 let outbox = self.outbox()?;
-                monitor::send(&outbox, &liveness_dir, to, news, &ids)
+                monitor::send(&outbox, &liveness_dir, to, kind, &ids)
             });
             if let Err(error) = sent {
-                // It may be dead, or have no socket; if it waits, it will look by itself.
+                // It may be dead, or have no socket; if it waits, it polls.
                 tracing::debug!(process = to, %error, "a notice was not delivered");
             }
         }
@@ -268,23 +268,24 @@ impl Shared {
         Ok(outbox)
     }
 
-    /// Removes the places and files of all that died.
+    /// Removes the places and files of all dead processes.
     fn sweep(&self) {
         let Ok(liveness_dir) = self.liveness_dir() else { return };
-        let (dark, orphan_sockets) = liveness_dir.stale_locks();
+        let (stale, orphan_sockets) = liveness_dir.stale_locks();
         for process in orphan_sockets {
             liveness_dir.clear(process);
         }
-        if dark.is_empty() {
+        if stale.is_empty() {
             return;
         }
-        let Ok(owners) = self.executor.in_turn(self.executor.limit(), || true, operations::owners)
+        let Ok(owners) =
+            self.executor.run_with_retry(self.executor.limit(), || true, operations::owners)
         else {
             return;
         };
-        // Looked at again: a liveness lock that is just being lit was dark for an instant. But who
-        // has places has lit it before.
-        let Ok(dead) = self.dead_of(&dark) else { return };
+        // Checked again: a liveness lock that was just being created was free for an instant. But a
+        // process takes it before its first place.
+        let Ok(dead) = self.dead_of(&stale) else { return };
         for process in dead {
             if !owners.value.contains(&process) || self.remove_places_of(process) {
                 liveness_dir.clear(process);
@@ -292,11 +293,11 @@ impl Shared {
         }
     }
 
-    /// Removes all places of a dead process. Says whether that was done.
+    /// Removes all places of a dead process. Returns whether that succeeded.
     fn remove_places_of(&self, process: Process) -> bool {
         loop {
             let limit = self.executor.limit();
-            match self.executor.in_turn(
+            match self.executor.run_with_retry(
                 limit,
                 || true,
                 |conn| operations::remove_places_of(conn, process),
@@ -314,19 +315,19 @@ impl Shared {
         }
     }
 
-    /// Finds out again whom somebody has to watch.
-    fn look_ahead(&self, monitor: &Monitor, line: &Name, id: TicketId) {
+    /// Reads again which processes a waiting ticket has to watch.
+    fn update_watched(&self, monitor: &Monitor, line: &Name, id: TicketId) {
         let outlook = |conn: &Connection| operations::outlook(conn, line, id);
-        match self.executor.in_turn(self.executor.limit(), || true, outlook) {
+        match self.executor.run_with_retry(self.executor.limit(), || true, outlook) {
             Ok(Done { value: Outlook::Waits(processes), .. }) => monitor.watch(id, processes),
-            Ok(Done { value: Outlook::Decided, .. }) => self.wakes.wake(id),
-            Err(_) => monitor.doubt(id),
+            Ok(Done { value: Outlook::Decided, .. }) => self.waiters.wake(id),
+            Err(_) => monitor.mark_stale(id),
         }
     }
 
-    /// The last handle is going.
+    /// Ends the monitor and removes this process's files when the last handle is dropped.
     pub(super) fn close(&self) {
-        if !self.executor.at_home() {
+        if !self.executor.in_opening_process() {
             return; // a forked child: the files are its parent's
         }
         let mut process_state = self.process_state();
@@ -340,8 +341,8 @@ impl Shared {
         {
             liveness_dir.remove(own_lock.process);
         }
-        // Otherwise the liveness lock is left there, dark, so that others remove_places_of what is
-        // left.
+        // Otherwise the file of the liveness lock stays, unlocked, so that other processes remove
+        // the places that are left.
         drop(own_lock);
         drop(process_state);
         self.executor.close();
@@ -349,14 +350,14 @@ impl Shared {
 }
 
 impl MonitorHandler for Shared {
-    fn heard(&self, news: News, ids: &mut dyn Iterator<Item = TicketId>) {
-        let monitor = if news == News::First { self.monitor() } else { None };
+    fn on_notice(&self, kind: NoticeKind, ids: &mut dyn Iterator<Item = TicketId>) {
+        let monitor = if kind == NoticeKind::First { self.monitor() } else { None };
         for id in ids {
-            match news {
-                News::Admitted => self.wakes.wake(id),
-                News::First => monitor.iter().for_each(|monitor| monitor.doubt(id)),
-                News::Evicted => {
-                    self.wakes.wake(id);
+            match kind {
+                NoticeKind::Admitted => self.waiters.wake(id),
+                NoticeKind::First => monitor.iter().for_each(|monitor| monitor.mark_stale(id)),
+                NoticeKind::Evicted => {
+                    self.waiters.wake(id);
                     if let Some(loss_hint) = self.loss_hint.get() {
                         loss_hint(id);
                     }
@@ -365,33 +366,33 @@ impl MonitorHandler for Shared {
         }
     }
 
-    fn found(&self, monitor: &Monitor, findings: Findings) {
+    fn on_findings(&self, monitor: &Monitor, findings: Findings) {
         for process in findings.dead {
             if self.remove_places_of(process) {
                 self.clear(process);
             }
         }
         for (line, id) in findings.stale {
-            self.look_ahead(monitor, &line, id);
+            self.update_watched(monitor, &line, id);
         }
     }
 }
 
-/// Somebody who waits, until it is dropped.
+/// A registered wait, which ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct WaitEntry {
+pub(super) struct Wait {
     monitor: Arc<Monitor>,
     id: TicketId,
 }
 
-impl WaitEntry {
-    /// Says whom to watch.
+impl Wait {
+    /// Sets the processes to watch.
     pub(super) fn watch(&self, processes: Vec<Process>) {
         self.monitor.watch(self.id, processes);
     }
 }
 
-impl Drop for WaitEntry {
+impl Drop for Wait {
     fn drop(&mut self) {
         self.monitor.unregister(self.id);
     }

@@ -68,7 +68,13 @@ impl Shared {
         let mut tries = 0;
         loop {
             tries += 1;
-            let record = self.record(request, began).await?;
+            let Some(record) = self.record(request, began).await? else {
+                // What was sent for it before is being removed: it needs a new ticket.
+                return match request.how {
+                    Enter::Try => Err(self.error(ZkError::ConnectionLoss)),
+                    Enter::Queue | Enter::Keep(_) => Ok(Standing::Lost),
+                };
+            };
             let joined = match request.how {
                 Enter::Try => self.try_now(request, &record).await,
                 Enter::Queue | Enter::Keep(_) => self.queue(request, &record).await,
@@ -77,14 +83,11 @@ impl Shared {
                 Ok(true) => return self.standing(&record, request, began, true).await,
                 Ok(false) => return Ok(request.waiting(None)),
                 Err(error) => {
-                    let (lost, unwritten) = {
-                        let place = record.place();
-                        (record.session.is_lost(), place.create == 0 && !place.doubtful)
-                    };
-                    if !lost && unwritten {
+                    let retired = record.place().retire();
+                    if retired {
                         self.forget(&record);
                     }
-                    if !lost || tries >= TRIES {
+                    if !record.session.is_lost() || tries >= TRIES {
                         return Err(error);
                     } // else on to a new session
                 }
@@ -92,18 +95,21 @@ impl Shared {
         }
     }
 
-    /// The record of a ticket that has no place yet.
+    /// The record of a ticket that has no place yet. None if the ticket was given up: a node that
+    /// was made for it may be there, or come yet, and is removed by its id. So what asks by the
+    /// same id again would get a second node, or lose its only one.
     async fn record(
         self: &Arc<Self>,
         request: &Request<'_>,
         began: Time,
-    ) -> Result<Arc<TicketRecord>> {
+    ) -> Result<Option<Arc<TicketRecord>>> {
         let ticket = request.ticket;
-        let old = self.find(ticket.id);
-        if let Some(record) = old.as_ref().filter(|record| !record.session.is_lost()) {
-            return Ok(Arc::clone(record));
+        let due = began.after(ticket.wait_lease.max(ticket.lease));
+        if let Some(record) = self.find(ticket.id) {
+            let wanted = !record.session.is_lost() && record.place().want(due);
+            return Ok(wanted.then_some(record));
         }
-        let unstarted = old.is_none().then(|| Unstarted::new(self, ticket.id));
+        let unstarted = Unstarted::new(self, ticket.id);
         let over = began.after(request.limit());
         let session = self.session(request.limit()).await?;
         session.check(&self.address, ticket.lease)?;
@@ -112,22 +118,12 @@ impl Shared {
             return Err(self.error(ZkError::Busy));
         };
         let parent = path::of(&self.address.root, request.line);
-        let due = began.after(ticket.wait_lease.max(ticket.lease));
         let record = TicketRecord::new(request.line, parent, ticket, request.note, session, due);
-        {
-            let mut place = record.place();
-            place.permit = Some(permit);
-            place.stale = old.as_ref().is_some_and(|old| old.may_be_there());
-        }
-        if let Some(old) = &old {
-            self.forget(old);
-        }
+        record.place().permit = Some(permit);
         let record = Arc::new(record);
         self.remember(&record);
-        if let Some(unstarted) = unstarted {
-            unstarted.start();
-        }
-        Ok(record)
+        unstarted.start();
+        Ok(Some(record))
     }
 
     /// A node is made, and who is ahead of it is told. One round trip.

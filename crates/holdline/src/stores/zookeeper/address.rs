@@ -63,7 +63,7 @@ impl Address {
         }
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
-        let hosts = hosts.split(',').map(|text| url::host(text, "2181").map_err(invalid));
+        let hosts = hosts.split(',').map(|text| url::host(text, 2181).map_err(invalid));
         let mut address = Address {
             hosts: hosts.collect::<Result<_>>()?,
             root: root(&decode(path)?)?,
@@ -115,14 +115,12 @@ impl Address {
                 self.session = Duration::from_secs(seconds.ok_or_else(wrong)?);
             }
             ("tls", _) => self.tls = tls::wanted(value).map_err(invalid)?,
-            ("password_file", path) => self.password = Some(url::password_file(path)?),
+            ("password_file", path) => self.password = Some(url::secret_file(key, path)?),
             ("password_env", variable) => {
-                self.password = Some(url::password_env(variable).map_err(invalid)?);
+                let password = url::secret_env(key, variable).map_err(|why| invalid(&why))?;
+                self.password = Some(password);
             }
-            _ => {
-                let why = format!("has an option that is not known; known are {KNOWN}");
-                return Err(invalid(&why));
-            }
+            _ => return Err(invalid(&url::unknown_option(KNOWN))),
         }
         Ok(())
     }

@@ -180,6 +180,12 @@ impl Client {
         self.ask(op::GET_CHILDREN, body, |answer| answer?.body().texts())
     }
 
+    /// The paths of all ephemeral nodes of this session, as our server has them. Servers before 3.6
+    /// do not know this request.
+    pub(super) fn list_ephemerals(&self) -> Reply<Vec<String>> {
+        self.ask(op::GET_EPHEMERALS, Writer::default().text("/"), |answer| answer?.body().texts())
+    }
+
     /// A node's children, and what is to be told of itself.
     pub(super) fn get_children(&self, path: &str) -> Reply<(Vec<String>, Stat)> {
         self.ask(op::GET_CHILDREN_2, Writer::default().text(path).bool(false), |answer| {

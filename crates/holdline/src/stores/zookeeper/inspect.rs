@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::names::Name;
 use crate::store::{QueueEntry, QueueSnapshot, TicketId};
 use futures_util::future::{join, join_all};
+use holdline_kernel::rule;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -69,6 +70,7 @@ impl Shared {
         let (now, mut ahead) = (clock::now(), 0);
         let places = places.into_iter().map(|place| {
             let weight = place.member.weight(capacity);
+            let admitted = rule::fits(ahead, weight, capacity);
             ahead += u64::from(weight);
             let expires_in = match self.find(place.id) {
                 Some(record) => now.until(record.place().due),
@@ -78,7 +80,7 @@ impl Shared {
                 id: place.id,
                 seq: token(place.create),
                 weight,
-                admitted: ahead <= u64::from(capacity),
+                admitted,
                 expires_in,
                 note: place.told.note,
             }

@@ -3,6 +3,7 @@
 
 use super::dialect::{self, Family};
 use crate::store::{Ticket, TicketId};
+use holdline_kernel::rule;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,23 +103,20 @@ pub(super) fn members(children: &[String]) -> Vec<Member> {
     members
 }
 
+/// Takes out those that carry the same id as a node and are not that node.
+pub(super) fn take_doubles(members: &mut Vec<Member>, own: &str) -> Vec<Member> {
+    let Some((_, rest)) = dialect::guid(own) else { return Vec::new() };
+    let id = &own[..own.len() - rest.len()];
+    let is_double = |member: &mut Member| member.child.starts_with(id) && member.child != own;
+    members.extract_if(.., is_double).collect()
+}
+
 /// Those of `predecessors` who keep a ticket out, as few as may be, the nearest first: as long as
 /// all of them stay, nothing has changed for it. None if it is admitted.
 pub(super) fn blockers(ahead: &[Member], weight: u32, capacity: u32) -> Vec<Member> {
-    let room = u64::from(capacity - weight);
-    let total: u64 = ahead.iter().map(|member| u64::from(member.weight(capacity))).sum();
-    if total <= room {
-        return Vec::new();
-    }
-    let mut heavy: Vec<_> = ahead.iter().rev().collect();
-    heavy.sort_by_key(|member| std::cmp::Reverse(member.weight(capacity))); // stable
-    let mut sum = 0;
-    let enough = heavy.into_iter().take_while(|member| {
-        let before = sum;
-        sum += u64::from(member.weight(capacity));
-        before <= room
-    });
-    enough.cloned().collect()
+    let weights: Vec<u32> = ahead.iter().map(|member| member.weight(capacity)).collect();
+    let blockers = rule::blockers(&weights, weight, capacity);
+    blockers.into_iter().filter_map(|at| ahead.get(at).cloned()).collect()
 }
 
 /// What a node of ours holds.

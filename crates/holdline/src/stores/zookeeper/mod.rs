@@ -13,7 +13,7 @@
 //!                 |  layout.rs dialect.rs path.rs   how it looks there: names, numbers, paths
 //!                 |  ticket_record.rs           what this process knows of a ticket
 //!                 v
-//!            shared.rs cleanup.rs               tickets, and their upkeep
+//!            shared.rs cleanup.rs orphans.rs    tickets, and their upkeep
 //!                 |  session.rs                 one session, and until when it lasts
 //!                 v
 //!            client.rs                          what can be asked of the servers
@@ -39,6 +39,7 @@ mod identify;
 mod inspect;
 mod jute;
 mod layout;
+mod orphans;
 mod others;
 mod path;
 mod predecessors;

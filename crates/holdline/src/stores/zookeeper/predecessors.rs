@@ -74,7 +74,7 @@ impl Shared {
     }
 
     /// Looks for a node that may have been made, and is ours: it carries our ticket, and is on our
-    /// session. One that an earlier session has left behind will go with that.
+    /// session. Any other node of this ticket is removed: it would be in our own way.
     pub(super) async fn find_own(
         self: &Arc<Self>,
         record: &TicketRecord,
@@ -82,21 +82,45 @@ impl Shared {
     ) -> Result<bool> {
         let session = &record.session;
         let children = self.listed(&record.parent, record.id, time).await?;
-        let members = layout::members(&children);
+        let mut members = layout::members(&children);
+        {
+            // Where it is known to stand, if it is.
+            let place = record.place();
+            members.sort_by_key(|member| member.seq != place.seq);
+        }
+        let mut found = None;
         for member in members {
             let path = record.path(&member.child);
             let stat = self
                 .ask(session, time, || session.client.check_stat(&path))
                 .await
                 .map_err(|error| self.error(error))?;
-            if let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.id) {
-                let create = record.place().create; // kept if it has only moved
-                record.born(&member, if create == 0 { stat.czxid } else { create });
-                return Ok(true);
+            match stat {
+                Some(stat) if found.is_none() && stat.ephemeral_owner == session.id => {
+                    found = Some((member, stat.czxid));
+                }
+                Some(_) => self.remove_double(record, &path, time).await?,
+                None => {}
             }
         }
-        record.place().doubtful = false;
-        Ok(false)
+        let Some((member, czxid)) = found else {
+            record.place().doubtful = false;
+            return Ok(false);
+        };
+        let create = record.place().create; // kept if it has only moved
+        record.born(&member, if create == 0 { czxid } else { create });
+        Ok(true)
+    }
+
+    /// Removes a node that carries a ticket which has another one.
+    pub(super) async fn remove_double(
+        &self,
+        record: &TicketRecord,
+        path: &str,
+        time: Duration,
+    ) -> Result<()> {
+        tracing::warn!(name = %record.line, path, "a second node of one ticket is removed");
+        self.delete(&record.session, path, time).await.map(drop)
     }
 
     /// Whether a ticket that is not there would be admitted at once.
@@ -140,7 +164,7 @@ impl Shared {
             let place = record.place();
             (place.child.clone(), place.weight)
         };
-        let members = layout::members(children);
+        let mut members = layout::members(children);
         let Some(at) = members.iter().position(|member| member.child == own) else {
             if members.iter().any(|member| member.id() == Some(record.id)) {
                 // Under another name than we were told.
@@ -150,8 +174,13 @@ impl Shared {
             record.lose(&self.loss_hint.0);
             return Ok(());
         };
-        let mut ahead = &members[..at];
-        let same = |last: &&Member| last.seq == members[at].seq && last.id() != Some(record.id);
+        let own_seq = members[at].seq;
+        members.truncate(at);
+        for double in layout::take_doubles(&mut members, &own) {
+            self.remove_double(record, &record.path(&double.child), request.limit()).await?;
+        }
+        let mut ahead = &members[..];
+        let same = |last: &&Member| last.seq == own_seq && last.id() != Some(record.id);
         let mut checked = Ok(());
         if let Some(equal) = ahead.last().filter(same) {
             let path = record.path(&equal.child);
@@ -159,7 +188,7 @@ impl Shared {
             if proof.map_err(|error| self.error(error))? {
                 checked = Err(self.exhausted(record));
             } else {
-                ahead = &ahead[..at - 1];
+                ahead = &ahead[..ahead.len() - 1];
             }
         }
         if checked.is_ok() {

@@ -45,12 +45,9 @@ impl Shared {
         if !record.may_be_there() {
             return Ok(false);
         }
-        let (doubtful, stale) = {
-            let place = record.place();
-            (place.doubtful, place.stale)
-        };
+        let doubtful = record.place().doubtful;
         // A session that is over for us may still be one for the servers.
-        match record.own().filter(|_| !doubtful && !stale && !session.is_lost()) {
+        match record.own().filter(|_| !doubtful && !session.is_lost()) {
             Some(path) if self.delete(session, &path, time).await? => Ok(true),
             Some(_) if record.place().gone => Ok(false), // as we were told
             _ => self.remove_listed(&record.parent, record.id, time).await,

@@ -22,6 +22,7 @@ use super::connection::State;
 use super::errors::{self, ZkError};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,6 +34,11 @@ use tokio::sync::{Notify, watch};
 const TOUCH_INTERVAL: Duration = Duration::from_millis(1500);
 /// What a round trip may take without making anybody wait.
 const TRIP: Duration = Duration::from_millis(400);
+
+/// How often it is looked for nodes of which nothing is known; or more rarely, if there are so many
+/// nodes that this takes longer.
+const LOOK: Duration = Duration::from_secs(10);
+const LOOK_EACH: Duration = Duration::from_millis(2);
 
 /// How it goes with a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +61,8 @@ pub(super) struct Session {
     /// The servers say that there is no such session, and so no nodes of it.
     ended: AtomicBool,
     wanted: Notify,
+    /// When to look next whether it has nodes of which nothing is known. None while that is done.
+    look: Mutex<Option<Time>>,
     over: watch::Sender<bool>,
 }
 
@@ -86,6 +94,7 @@ impl Session {
             life: watch::Sender::new(Life::Alive(sent)),
             ended: AtomicBool::new(false),
             wanted: Notify::new(),
+            look: Mutex::new(Some(sent.after(LOOK))),
             over: watch::Sender::new(false),
         })
     }
@@ -110,6 +119,17 @@ impl Session {
     /// Whether it is over for the servers, too, and all of its nodes are gone.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// Whether to look now for nodes of which nothing is known. [`looked`](Self::looked) ends that.
+    pub(super) fn wants_look(&self, now: Time) -> bool {
+        self.look.lock().take_if(|due| *due <= now).is_some()
+    }
+
+    /// That was done, and it has so many nodes.
+    pub(super) fn looked(&self, nodes: usize) {
+        let pause = LOOK.max(LOOK_EACH * u32::try_from(nodes).unwrap_or(u32::MAX));
+        *self.look.lock() = Some(clock::now().after(pause));
     }
 
     /// Nobody will use it any more.

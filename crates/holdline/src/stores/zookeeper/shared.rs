@@ -5,6 +5,7 @@ use super::address::Address;
 use super::cleanup::{self, Cleanup};
 use super::errors::{self, ZkError};
 use super::jute::Acl;
+use super::orphans;
 use super::others;
 use super::session::Session;
 use super::ticket_record::TicketRecord;
@@ -116,14 +117,19 @@ impl Shared {
     }
 
     pub(super) fn forget(&self, record: &TicketRecord) {
-        let forgotten = self.records().remove(&record.id);
-        if let Some(record) = &forgotten {
-            let (watches, permit) = {
-                let mut place = record.place();
-                (std::mem::take(&mut place.watches), place.permit.take())
-            };
-            drop((watches, permit));
+        {
+            let mut records = self.records();
+            // There may be a newer one of the same ticket.
+            if records.get(&record.id).is_some_and(|found| std::ptr::eq(&raw const **found, record))
+            {
+                records.remove(&record.id);
+            }
         }
+        let (watches, permit) = {
+            let mut place = record.place();
+            (std::mem::take(&mut place.watches), place.permit.take())
+        };
+        drop((watches, permit));
     }
 
     /// The error for the caller.
@@ -261,6 +267,9 @@ impl Shared {
             spawn(others::patrol(Arc::downgrade(self), record));
         }
         let mut slot = self.session_slot();
+        if let Some(session) = slot.session.as_ref().filter(|session| session.wants_look(now)) {
+            spawn(orphans::look(Arc::downgrade(self), Arc::clone(session)));
+        }
         if !nobody || slot.opening {
             slot.idle = None;
         } else if now >= slot.idle.get_or_insert(now).after(IDLE)

@@ -51,8 +51,6 @@ pub(super) struct Place {
     pub(super) leaving: bool,
     /// A node may be there of which we do not know: look before anything else.
     pub(super) doubtful: bool,
-    /// A session of the past may have left a node of this ticket.
-    pub(super) stale: bool,
     /// It has lapsed, and a task is removing it.
     sweeping: bool,
     /// Until it is known what became of its first request.
@@ -112,6 +110,20 @@ impl TicketRecord {
         self.place.lock()
     }
 
+    /// One of which nothing is known but that it has a node, which is to be removed.
+    pub(super) fn orphan(id: TicketId, line: &Name, parent: String, session: Arc<Session>) -> Self {
+        let lease = Duration::ZERO;
+        let (weight, capacity, token_count, min_token) = (1, 1, 1, 0);
+        let ticket =
+            Ticket { id, weight, capacity, lease, wait_lease: lease, token_count, min_token };
+        let record = TicketRecord::new(line, parent, &ticket, &Arc::from(""), session, Time::NEVER);
+        {
+            let mut place = record.place();
+            (place.gone, place.sweeping, place.doubtful) = (true, true, true);
+        }
+        record
+    }
+
     /// The path of a child of its line.
     pub(super) fn path(&self, child: &str) -> String {
         format!("{}/{child}", self.parent)
@@ -126,7 +138,7 @@ impl TicketRecord {
     /// Whether the store may have a node of this ticket, as far as is known here.
     pub(super) fn may_be_there(&self) -> bool {
         let place = self.place();
-        place.stale || (!self.session.has_ended() && (place.create != 0 || place.doubtful))
+        !self.session.has_ended() && (place.create != 0 || place.doubtful)
     }
 
     /// What its node's path begins with when it is made.
@@ -196,7 +208,6 @@ impl Place {
             gone: false,
             leaving: false,
             doubtful: false,
-            stale: false,
             sweeping: false,
             permit: None,
             unsure: false,
@@ -236,6 +247,28 @@ impl Place {
         if !self.admitted {
             self.due = self.due.min(now);
         }
+    }
+
+    /// It is asked for again, and so wanted until then. False if it was given up before: what was
+    /// sent for it is being removed, and nothing may be made for it any more.
+    pub(super) fn want(&mut self, until: Time) -> bool {
+        let wanted = !self.gone && !self.leaving && !self.sweeping;
+        if wanted {
+            self.due = self.due.max(until);
+        }
+        wanted
+    }
+
+    /// Whether nothing was made for it, and nobody looks for that: it may be forgotten. Nobody
+    /// will begin to look for it then.
+    pub(super) fn retire(&mut self) -> bool {
+        let unmade = self.create == 0 && !self.doubtful;
+        unmade && !std::mem::replace(&mut self.sweeping, true)
+    }
+
+    /// Whether a child of its line that carries its id is not its node, but another one.
+    pub(super) fn disowns(&self, child: &str) -> bool {
+        self.create != 0 && !self.doubtful && !self.moving && self.child != child
     }
 
     /// If it is wanted no more, it is gone, and being given up: then whether somebody held it who
@@ -306,7 +339,7 @@ pub(super) fn token(create: i64) -> Seq {
     Seq(create.unsigned_abs())
 }
 
-/// Marks a place doubtful unless the answer comes.
+/// Marks a place doubtful until the answer comes.
 pub(super) struct Doubt<'a> {
     record: &'a TicketRecord,
     settled: bool,
@@ -314,21 +347,22 @@ pub(super) struct Doubt<'a> {
 
 impl<'a> Doubt<'a> {
     pub(super) fn new(record: &'a TicketRecord) -> Self {
+        // From before the request on: a task that removes the ticket meanwhile is to look.
+        record.place().doubtful = true;
         Doubt { record, settled: false }
     }
 
     /// The answer is here.
     pub(super) fn settle(mut self) {
         self.settled = true;
+        self.record.place().doubtful = false;
     }
 }
 
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            let mut place = self.record.place();
-            place.doubtful = true;
-            place.moving = false;
+            self.record.place().moving = false;
         }
     }
 }
@@ -409,6 +443,21 @@ mod tests {
         assert_eq!(asked, [105, 110, 120, 140, 180, 240]);
         place.see(blockers(2), at(300));
         assert!(!place.wants_proof(at(304)) && place.wants_proof(at(305)));
+    }
+
+    #[test]
+    fn a_ticket_that_was_given_up_is_not_entered_again() {
+        let now = clock::now();
+        let later = now.after(Duration::from_secs(30));
+        let mut place = Place::new(&ticket(), &Arc::from(""), now);
+        assert!(place.want(later), "it is asked for through an outage");
+        assert_eq!(place.lapse(now.after(Duration::from_secs(20))), None);
+        assert_eq!(place.lapse(later.after(Duration::from_secs(10))), Some(false));
+        assert!(!place.want(later), "what was sent for it is being removed");
+        assert!(!place.retire(), "that is for whoever removes it");
+        let mut place = Place::new(&ticket(), &Arc::from(""), now);
+        assert!(place.retire() && !place.want(later));
+        assert_eq!(place.lapse(later), None, "nobody looks for what was forgotten");
     }
 
     #[test]

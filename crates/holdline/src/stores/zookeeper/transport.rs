@@ -48,6 +48,7 @@ pub(super) mod op {
     pub(in super::super) const AUTH: i32 = 100;
     pub(in super::super) const SET_WATCHES: i32 = 101;
     pub(in super::super) const SASL: i32 = 102;
+    pub(in super::super) const GET_EPHEMERALS: i32 = 103;
     pub(in super::super) const CLOSE: i32 = -11;
 }
 

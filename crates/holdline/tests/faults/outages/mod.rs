@@ -42,7 +42,7 @@ impl Plan {
 }
 
 /// The stores chosen by `HOLDLINE_OUTAGE_STORES` (names, with commas), or all of them, each beside
-/// the others.
+/// the others. G24.
 #[test]
 fn outages() {
     let chosen = std::env::var("HOLDLINE_OUTAGE_STORES").ok();

@@ -1,7 +1,7 @@
--- Deals with all lines in turn: see batch_head.lua. KEYS: the lines. ARGV[1] has a letter for each:
--- e(nter), l(eave), b(ar and leave); ARGV[2] is the reply_order_channel; then come their arguments, one after the
--- other. Answers as they do, in their order; an error is the answer to its own line and stops nobody
--- else's.
+-- Runs the operations of a batch in turn: see batch_head.lua. KEYS: the lines. ARGV[1] has a letter
+-- for each: e(nter), l(eave), b(ar and leave); ARGV[2] is the reply_order_channel; then come the
+-- arguments of each. Returns their replies in order; an error is the reply of its own operation and
+-- does not stop the others.
 local answers, at = {}, 3
 for n = 1, #ARGV[1] do
   local letter, ok, answer = string.byte(ARGV[1], n), false, nil

@@ -1,4 +1,4 @@
--- Whether anybody stands in the line. KEYS[1]: the line.
+-- Whether the line has any live place. KEYS[1]: the line.
 local head = redis.call('GET', KEYS[1])
 if not head then return 0 end
 local time = redis.call('TIME')

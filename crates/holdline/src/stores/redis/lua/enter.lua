@@ -1,7 +1,7 @@
--- The second part of entering: a line of many places, or one that now gets a second.
+-- The second part of entering: a line of several places, or one that now gets a second.
 local function standing(s)
   if s < front then return s end
-  -- Only the first in the line looks again when somebody may have lapsed.
+  -- Only the first waiter asks again when a place may have lapsed.
   local first = s == front and due ~= NEVER
   return {1, s == NEVER and 0 or s, first and math.max(0, due - now) or -1}
 end
@@ -15,15 +15,15 @@ local function keep()
   local before, s = place.w, place.s
   if how >= 0 and s ~= how then return {2} end
   if weight > before then return {4} end
-  if floor > 0 then
-    local spent = floor + (math.max(span, 1) - 1)
+  if min_token > 0 then
+    local spent = min_token + (math.max(token_count, 1) - 1)
     if spent > MOST then return {5} end
     last = math.max(last, spent)
   end
   local admitted = s < front
   far, changed = math.max(far, now + lease), true
   place.w, place.words = weight, words
-  place.e = math.max(place.e, now + (admitted and lease or patience))
+  place.e = math.max(place.e, now + (admitted and lease or wait_lease))
   if before > weight then
     write(place) -- advance reads it
     if admitted then held = held - (before - weight) end
@@ -36,11 +36,11 @@ end
 
 local function join()
   if now < bar and call('ZSCORE', barred, id) then return {2} end
-  local s = math.max(last + 1, now, floor)
-  local spent = s + (math.max(span, 1) - 1)
+  local s = math.max(last + 1, now, min_token)
+  local spent = s + (math.max(token_count, 1) - 1)
   if spent > MOST then return {5} end
   local admitted = fits()
-  local e = now + (admitted and lease or patience)
+  local e = now + (admitted and lease or wait_lease)
   capacity, last, count, changed = wanted, spent, count + 1, true
   due, far = math.min(due, e), math.max(far, now + lease)
   write({id = id, w = weight, s = s, e = e, words = words}, true)

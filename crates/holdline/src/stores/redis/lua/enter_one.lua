@@ -1,20 +1,23 @@
--- Takes, keeps or renews a place, and says how it stands. One round trip. Its head is enter_head.lua
--- or, when many lines are dealt with in one call, batch.lua.
+-- Takes, keeps or renews a place, and returns its standing. One round trip. Its head is
+-- enter_head.lua or, in a batch, batch_head.lua.
 --
--- line: the line's key. wants: numbers, packed. tail: the ticket's id, then 'channel note'. `how` is
--- -1 to try, -2 to queue, else the seq to keep. Answers seq if admitted; {1, seq or 0, time until
--- somebody lapses, or -1} waiting; {2} lost; {3, capacity} the line has another; {4} the weight was
+-- line: the line's key. wants: numbers, packed. tail: the ticket's id, then 'channel note'. `how`
+-- is
+-- -1 to try, -2 to queue, else the seq to keep. Returns seq if admitted; {1, seq or 0, time until a
+-- place lapses, or -1} waiting; {2} lost; {3, capacity} the line has another; {4} the weight was
 -- raised; {5} no tokens left.
 --
--- This first part deals with a line that is empty, or of one place: nearly every line. Such a line
--- is one string: packed numbers, of which the first tells (1 one place, 2 many), then the tail. An
--- empty one has a place that has lapsed. Times are the server's, in microseconds; all numbers are
--- doubles, exact to 2^53. `till` says how long the key is kept; it is kept for `idle` after all of
--- its times or, if that saves a step, for half as long. The rule is the kernel's line.rs.
+-- This first part handles a line that is empty or of one place, as nearly every line is. Such a
+-- line is one string: packed numbers, of which the first is the kind (1 one place, 2 many, 3 a
+-- few), then the tail. An empty line has a place that has lapsed. Times are the server's, in
+-- microseconds; all numbers are doubles, exact to 2^53. `till` says how long the key is kept; it is
+-- kept for `idle` after all of its times or, if that saves a step, for half as long. The rule is
+-- the kernel's line.rs.
 local MOST = 9007199254740991
-local weight, wanted, lease, patience, span, how, idle, floor = struct.unpack('<dddddddd', wants)
--- A renewal must be possible when the server is short of memory. That refuses a script's writes
--- unless an earlier one was harmless; and GETEX, though it only reads, counts as one.
+local weight, wanted, lease, wait_lease, token_count, how, idle, min_token =
+  struct.unpack('<dddddddd', wants)
+-- A renewal must be possible when the server is out of memory. It then refuses a script's writes
+-- unless an earlier one needed no memory; GETEX, though it only reads, counts as such a write.
 local head = call(how >= 0 and 'GETEX' or 'GET', line)
 local kind, last, bar, capacity, held, seq, expires, due, till = 1, 0, 0, 0, 0, 0, 0, 0, 0
 if head then
@@ -27,8 +30,8 @@ if kind == 1 then
       return {2}
     end
     seq = last < now and now or last + 1
-    if seq < floor then seq = floor end
-    last = span > 1 and seq + (span - 1) or seq
+    if seq < min_token then seq = min_token end
+    last = token_count > 1 and seq + (token_count - 1) or seq
     if last > MOST then return {5} end
     capacity, expires, again = wanted, now + lease, true
     due = expires
@@ -39,9 +42,9 @@ if kind == 1 then
     if same or string.sub(head, 66, 97) == string.sub(tail, 1, 32) then
       if how >= 0 and seq ~= how then return {2} end
       if weight > held then return {4} end
-      same = same and weight == held and floor == 0
-      if floor > 0 then
-        local spent = floor + (math.max(span, 1) - 1)
+      same = same and weight == held and min_token == 0
+      if min_token > 0 then
+        local spent = min_token + (math.max(token_count, 1) - 1)
         if spent > MOST then return {5} end
         last = math.max(last, spent)
       end
@@ -57,7 +60,7 @@ if again then
   local enough = expires
   if last > enough then enough = last end
   if bar > enough then enough = bar end
-  -- To overwrite is quicker than to set.
+  -- SETRANGE is quicker than SET.
   local over = till >= enough + idle / 2 and #head == 65 + #tail
   if over and same then
     call('SETRANGE', line, '41', struct.pack('<dd', expires, due)) -- all that most renewals change

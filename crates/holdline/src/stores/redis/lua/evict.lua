@@ -1,6 +1,6 @@
--- Removes somebody's place by force, and tells its process. Its head is leave_head.lua, with a time
--- of 0 to bar it for; ARGV[5] says by whom and why. Answers a token that is higher than any of the
--- place's own, and no higher than that of anybody behind it: the next place's, or a new one if it
+-- Evicts a ticket, and notifies its process. Its head is leave_head.lua, with a barred_for of 0;
+-- ARGV[5] is the note that says by whom and why. Returns a token that is higher than any of the
+-- place's own, and no higher than that of any place behind it: the next place's, or a new one if it
 -- was the last. Nil if there is no such place.
 local token, channel = false, nil
 if record then
@@ -16,7 +16,7 @@ if record then
 end
 if changed then save() end
 if token then
-  -- Before it is told, so that it finds out why.
+  -- Before the notice, so that the note is there when the process looks for it.
   evicted(line .. ':v', id, ARGV[5])
   redis.pcall('PUBLISH', channel, 'a' .. id)
 end

@@ -1,6 +1,6 @@
--- Notes that a ticket's place was removed by force, and what is said about that, in a string beside
--- the lock: the last 8 of them, for 60 seconds. Each is the ticket's 32 digits, the length of the
--- note in 5, and the note. Called when all else is done: if it fails, nothing is noted.
+-- Stores an eviction in a string beside the lock: the last 8, for 60 seconds. Each is the ticket's
+-- 32 digits, the length of the note in 5 digits, and the note. Called last: if it fails, only the
+-- note is missing.
 local function evicted(key, ticket, note)
   local kept = redis.pcall('GET', key)
   local each, at = {}, 1

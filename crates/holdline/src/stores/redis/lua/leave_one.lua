@@ -1,12 +1,11 @@
--- Gives a place up. One round trip. Its head is leave_head.lua or, when many lines are dealt with in
--- one call, batch.lua.
+-- Removes a place. One round trip. Its head is leave_head.lua or, in a batch, batch_head.lua.
 --
 -- line: the line's key. id: the ticket's. rest: the time in ms to keep an idle line. barred_for: if
--- given, for how long to bar the ticket. reply_order_channel: a channel of the asker's, or empty: see queue.lua.
--- Answers 1 if there was a place, else 0. This first part deals with a line of one place, see
--- enter_one.lua; and with the first of a few, see queue.lua, when the second is then admitted and
--- nobody else: what handing a mutex over is. The general way does the same, but somebody waits for
--- this, and it takes a third of the time.
+-- given, how long to bar the ticket. reply_order_channel: a channel of the caller's, or empty: see
+-- queue.lua. Returns 1 if there was a place, else 0. This first part handles a line of one place,
+-- see enter_one.lua; and the first of a few, see queue.lua, when that admits the second and no
+-- other: the handover of a mutex. The general code does the same, but takes three times as long,
+-- and a waiter waits for it.
 local head = call('GETEX', line)
 local idle = rest * 1000
 local kind, last, bar, capacity, held, seq, expires, due, till = 1, 0, 0, 0, 0, 0, 0, 0, 0
@@ -37,7 +36,7 @@ if kind == 3 and not barred_for and string.sub(head, 102, 133) == id then
   if now < due and s == front and held <= capacity and held + w3 > capacity then
     local text
     local enough = math.max(now, far, last, bar)
-    local over = till >= enough + idle / 2 -- it may keep the time that it has: quicker
+    local over = till >= enough + idle / 2 -- keeping the present expiry is quicker
     if not over then till = enough + idle end
     if count > 2 then
       text = struct.pack('<Bddddddddd', 3, last, bar, capacity, held, count - 1, s3, due, far, till)

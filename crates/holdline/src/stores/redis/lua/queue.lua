@@ -1,26 +1,26 @@
--- What is common to everything that is done to a line of many places, and to one that becomes so.
--- The names, and every step, are those of the kernel's line.rs. Above were defined: line, call, id,
--- idle, reply_order_channel, head, now, kind, and the numbers of a line of one place.
+-- The functions common to all operations on a line of several places, or one that becomes so. The
+-- names, and every step, are those of the kernel's line.rs. Defined above: line, call, id, idle,
+-- reply_order_channel, head, now, kind, and the numbers of a line of one place.
 --
--- A few places are kept in the line's string, behind its head, in their order (kind 3): handing a
--- lock over is then one read and one write. They are written when all has been decided, by `save`;
--- and as a line of one place when only one is left.
+-- A few places are kept in the line's string, behind its head, in their order (kind 3): a handover
+-- is then one read and one write. They are written at the end, by `save`; and as a line of one
+-- place when only one is left.
 --
 -- More places are in keys of their own (kind 2), until the line is empty again, and the string then
 -- has only the head. Hash `places` has a field for every ticket: 'weight seq expires channel note'.
--- All else follows from it, and is made anew if it is lost: `order` sorts them by seq, `expiry` by
--- when they lapse. `barred` sorts, by when to forget them, the tickets that must not enter any more
--- (see leave.lua). All keys begin with KEYS[1] and share its slot; they are not listed in KEYS,
+-- The indexes are rebuilt from it if they are lost: `order` sorts the places by seq, `expiry` by
+-- when they lapse. `barred` has the tickets that must not enter any more (see leave.lua), sorted by
+-- the end of that. All keys begin with KEYS[1] and share its slot; they are not listed in KEYS,
 -- because a cluster that moves a slot refuses commands on keys that do not exist, and most lines
 -- have only the one.
 if kind ~= 1 and kind ~= 2 and kind ~= 3 then
   return redis.error_reply('HOLDLINE the line is kept by another version of holdline')
 end
 local NEVER = math.huge
--- So many places, in so many bytes, are a few.
+-- The limits of a few: places, and bytes.
 local FEW, SHORT = 8, 4096
 local places, order, expiry, barred = line .. ':p', line .. ':q', line .. ':e', line .. ':x'
--- far: nobody's lease is longer; till: until when the keys are kept.
+-- far: the end of the longest lease; till: until when the keys are kept.
 local count, front, far, till = 0, NEVER, 0, 0
 local few = kind ~= 2 and {}
 local record, changed, wakes = false, false, nil
@@ -58,18 +58,18 @@ local function channel_of(place)
   return string.match(place.words, '^(%S+) ')
 end
 
--- When the keys may go: a while after every lease, and after the clock has passed the last token,
--- so that tokens go on rising.
+-- When the keys may expire: `idle` after every lease, and after the clock has passed the last
+-- token, so that tokens go on rising.
 local function horizon()
   return math.max(now, far, last, bar) + idle
 end
 
--- Until then, in milliseconds; it must never be 0, which would delete a key.
+-- The time until an instant, in milliseconds; never 0, which would delete a key.
 local function life(instant)
   return math.max(1, math.ceil((instant - now) / 1000))
 end
 
--- Makes the keys outlive the line. Most calls need not: there is some time to spare.
+-- Extends the expiry of the keys beyond the line's. Most calls need not: there is some slack.
 local function outlive()
   local enough = horizon()
   if till >= enough - idle / 2 then return end
@@ -77,7 +77,7 @@ local function outlive()
   for _, key in ipairs({places, order, expiry}) do call('PEXPIRE', key, life(till)) end
 end
 
--- Puts a place where it is kept: a new one, which is the last, or one that was changed.
+-- Stores a place: a new one, which is the last, or one that was changed.
 local function write(place, new)
   if few then
     if new then table.insert(few, place) end
@@ -90,7 +90,7 @@ local function write(place, new)
   outlive()
 end
 
--- Sorts the places anew, if somebody (or an eviction) has removed what sorts them.
+-- Rebuilds the indexes, if a user (or the server, for want of memory) has removed them.
 local function rebuild()
   call('DEL', order, expiry)
   local all = call('HGETALL', places)
@@ -103,7 +103,8 @@ local function rebuild()
   outlive()
 end
 
--- Moves the front past everybody who fits now, and tells them; the asker learns by the answer.
+-- Moves the front past the places that fit now, and collects their notices; the caller's own place
+-- is in its reply.
 local function advance(asker)
   while front ~= NEVER do
     local next = from(front)
@@ -145,7 +146,7 @@ local function remove(place)
   if count == 0 then due, far, till = NEVER, 0, 0 end
 end
 
--- Some of those that have lapsed, until there are none.
+-- A batch of the lapsed places; empty if there are no more.
 local function lapsed()
   local some = {}
   if few then
@@ -160,7 +161,7 @@ local function lapsed()
   return some
 end
 
--- When the first of all will lapse.
+-- The earliest time at which a place will lapse.
 local function soonest()
   if not few then
     return tonumber(call('ZRANGE', expiry, 0, 0, 'WITHSCORES')[2]) or NEVER
@@ -170,7 +171,7 @@ local function soonest()
   return first
 end
 
--- Removes all that has lapsed, before it lets anybody in: whoever lapsed as well is not told.
+-- Removes all lapsed places before it admits others, so that no lapsed place is notified.
 local function lapse()
   if now < due then return end
   changed = true
@@ -208,8 +209,8 @@ local function together()
   return #text <= SHORT and text or nil
 end
 
--- Gives a few places keys of their own. If a cluster is about to move those, this fails, and nothing
--- has been changed.
+-- Moves a few places to keys of their own. If a cluster is about to move those, this fails, and
+-- nothing has been changed.
 local function spread()
   local all = few
   few, till = nil, 0
@@ -219,7 +220,7 @@ local function spread()
   for _, place in ipairs(all) do write(place, true) end
 end
 
--- Writes what the line's string has.
+-- Writes the line's string.
 local function save()
   local text = together()
   if not text then
@@ -229,13 +230,13 @@ local function save()
   call('SET', line, text, 'PX', life(horizon()))
 end
 
--- Tells each process which of its places were admitted, by ticket and number. If that is not
--- allowed, they look by themselves.
+-- Notifies each process of its places that were admitted, by ticket and number. If publishing is
+-- not allowed, the waiters poll.
 --
--- What a server has to write it writes after the call: to the connection first that it had something
--- for last. The asker's, which has its answer last, would be first, and the asker may well keep the
--- server busy before it writes the rest. A message to the asker's own channel, which that connection
--- listens to, puts it at the end: those who wait are told before it.
+-- After the call a server writes its output to the connections in the reverse of the order in which
+-- output was first added. The caller's connection, whose reply is added last, would be first, and
+-- the caller's next request could delay the rest. A message to the caller's own channel, to which
+-- that connection subscribes, puts it at the end: waiters are notified before it.
 local function announce()
   if not wakes then return end
   if reply_order_channel ~= '' then
@@ -266,7 +267,7 @@ elseif kind == 2 then
   local there = call('EXISTS', places, order, expiry)
   if there < 3 and call('HLEN', places) == count then
     rebuild()
-  elseif there < 3 then -- somebody has removed the places: nobody stands here any more
+  elseif there < 3 then -- the places were removed by a user: the line is empty
     call('DEL', places, order, expiry)
     held, count, front, due, far, changed = 0, 0, NEVER, NEVER, 0, true
   end

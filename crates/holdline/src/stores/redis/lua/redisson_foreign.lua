@@ -1,5 +1,4 @@
--- What is wrong with a hash that is not Redisson's RLock, as an error; nil if it is one. Fields and
--- values come in turn.
+-- The error for a hash that is not Redisson's RLock; nil if it is one. Fields and values alternate.
 local function foreign(fields)
   for n = 1, #fields, 2 do
     local field, value = fields[n], fields[n + 1]

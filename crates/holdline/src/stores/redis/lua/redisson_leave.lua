@@ -1,7 +1,7 @@
--- Deletes a lock that is a hash, if it has the field ARGV[1], and tells those who wait for it.
--- ARGV[2] is the key of the note, ARGV[3] how to publish, ARGV[4] the channel. If it is removed by
--- force: ARGV[5] is the key of the evictions, ARGV[6] the ticket's digits, ARGV[7] the note about it.
--- Answers 1; or 2 if nobody could be told; or 0 if there is no such lock.
+-- Deletes a lock that is a hash, if it has the field ARGV[1], and notifies its waiters. ARGV[2] is
+-- the key of the note, ARGV[3] the command to publish, ARGV[4] the channel. For an eviction:
+-- ARGV[5] is the key of the evictions, ARGV[6] the ticket's digits, ARGV[7] the note about it.
+-- Returns 1; or 2 if publishing failed; or 0 if there is no such lock.
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
 redis.call('DEL', KEYS[1])
 redis.pcall('DEL', ARGV[2])

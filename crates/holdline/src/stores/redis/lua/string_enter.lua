@@ -1,8 +1,7 @@
--- Takes or renews a lock that is a string: the ticket's id and its note, with an expiry. What SET
--- NX PX does; and if its answer was lost, the same call says whether it worked.
--- KEYS[1] is the lock. ARGV: id; lease in ms; note; 1 to renew only.
--- Answers the id if it is its lock; 0 it was, but is not any more; else the time to live of somebody
--- else's, in ms, as {ms}, which is -1 if theirs has no end.
+-- Takes or renews a lock that is a string: the ticket's id and its note, with an expiry. As SET NX
+-- PX; and if the reply was lost, the same call says whether it worked. KEYS[1] is the lock. ARGV:
+-- id; lease in ms; note; 1 to renew only. Returns the id if it holds the lock; 0 if it has lost it;
+-- else the time to live of another owner's lock, in ms, as {ms}, which is -1 if that has no expiry.
 local value = redis.call('GET', KEYS[1])
 local mine = ARGV[1] .. ARGV[3]
 if value and string.sub(value, 1, 32) == ARGV[1] then

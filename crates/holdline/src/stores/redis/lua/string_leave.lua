@@ -1,6 +1,6 @@
--- Deletes a lock that is a string, if it begins with ARGV[1]. If it is removed by force, it must be
--- ARGV[1] as a whole; ARGV[2] is then the key of the evictions, ARGV[3] the ticket's digits, and
--- ARGV[4] the note about it.
+-- Deletes a lock that is a string, if it begins with ARGV[1]. For an eviction, it must be equal to
+-- ARGV[1]; ARGV[2] is then the key of the evictions, ARGV[3] the ticket's digits, and ARGV[4] the
+-- note about it.
 local value = redis.call('GET', KEYS[1])
 if not value then return 0 end
 if (ARGV[2] and value or string.sub(value, 1, 32)) ~= ARGV[1] then return 0 end

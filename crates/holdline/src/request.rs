@@ -1,0 +1,59 @@
+//! One acquisition as it is asked for: everything about it but the store.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{Ticket, TicketId};
+use holdline_kernel::{Lease, Time, WaitMode};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bounds of local handoff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handoff {
+    /// How many holders one ticket may serve in all.
+    pub(crate) most: u32,
+    /// For how long.
+    pub(crate) time: Duration,
+}
+
+/// Everything about an acquisition but the store.
+#[derive(Clone, Debug)]
+pub(crate) struct AcquireRequest {
+    pub(crate) line: Name,
+    pub(crate) weight: u32,
+    pub(crate) capacity: u32,
+    pub(crate) lease: Lease,
+    pub(crate) wait_lease: Duration,
+    pub(crate) renew: bool,
+    pub(crate) token_count: u32,
+    pub(crate) note: Arc<str>,
+    pub(crate) mode: WaitMode,
+    pub(crate) limit: Time,
+    /// How long an outage of a store that has answered before may last.
+    pub(crate) outage: Duration,
+}
+
+impl AcquireRequest {
+    /// A new ticket for it.
+    pub(crate) fn ticket(&self) -> Result<Ticket> {
+        Ok(Ticket {
+            id: new_id()?,
+            weight: self.weight,
+            capacity: self.capacity,
+            lease: self.lease.length,
+            wait_lease: self.wait_lease,
+            token_count: self.token_count,
+            min_token: 0,
+        })
+    }
+}
+
+/// 128 bits from the system: nobody else's, ever.
+fn new_id() -> Result<TicketId> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let message = "the system gave no random numbers, without which no lock is safe";
+        Error::because(ErrorKind::Denied, message, error)
+    })?;
+    Ok(TicketId(u128::from_be_bytes(bytes)))
+}

@@ -1,0 +1,66 @@
+//! The numbers that tell the places of one lease in the same line from each other.
+
+use super::session::Session;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, MutexGuard};
+
+/// The slots of one line.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    /// Those that were used, and are not now.
+    free: BTreeSet<u32>,
+    /// All from this on were never used.
+    next: u32,
+    /// How many are not free, some of them for ever.
+    taken: usize,
+}
+
+/// A number that no other place on this lease has in the same line. Free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    session: Arc<Session>,
+    prefix: Vec<u8>,
+    number: u32,
+}
+
+impl Slot {
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Never to be used again: something that was written for it may still come.
+    pub(super) fn retire(mut self) {
+        self.prefix = Vec::new();
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut lines = self.session.slots();
+        // All prefixes end in a slash; one that is empty is of a slot that has retired.
+        let Some(slots) = lines.get_mut(&self.prefix) else { return };
+        slots.free.insert(self.number);
+        slots.taken -= 1;
+        if slots.taken == 0 {
+            lines.remove(&self.prefix);
+        }
+    }
+}
+
+impl Session {
+    fn slots(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Slots>> {
+        self.slots.lock()
+    }
+
+    /// A number for one more place in a line: the lowest that there is, so that few are used.
+    pub(super) fn slot(self: &Arc<Self>, prefix: &[u8]) -> Slot {
+        let mut lines = self.slots();
+        let slots = lines.entry(prefix.to_vec()).or_default();
+        slots.taken += 1;
+        let number = slots.free.pop_first().unwrap_or_else(|| {
+            slots.next += 1;
+            slots.next - 1
+        });
+        Slot { session: Arc::clone(self), prefix: prefix.to_vec(), number }
+    }
+}

@@ -1,0 +1,99 @@
+//! Nodes of our session that belong to no ticket of ours.
+//!
+//! There should be none: a node is made for a ticket that has a record, and the record is kept
+//! until the servers have confirmed that the node is gone. But an answer that was spoiled on the
+//! way, or a mistake of ours, would leave a node behind that keeps everybody out for as long as
+//! this process lives. So the servers are asked from time to time which nodes our session has; it
+//! is one request to one server, whatever the number of lines. What was without a record twice
+//! goes.
+
+use super::cleanup;
+use super::errors::ZkError;
+use super::layout::Member;
+use super::path;
+use super::session::Session;
+use super::shared::{Shared, spawn};
+use super::ticket_record::TicketRecord;
+use crate::store::TicketId;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long a look may take.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Before it is looked again at what seemed to be without a record: our server may have been
+/// behind, and have shown what we had just removed.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// A node of which nothing is known.
+#[derive(PartialEq, Eq)]
+struct Orphan {
+    parent: String,
+    child: String,
+    id: TicketId,
+}
+
+impl Shared {
+    /// The nodes of a session of which nothing is known, and the number of all.
+    async fn orphans(&self, session: &Session) -> Result<(Vec<Orphan>, usize), ZkError> {
+        let paths = self.ask(session, LIMIT, || session.client.list_ephemerals()).await?;
+        let orphans = paths.iter().filter_map(|path| {
+            let (parent, child) = path.rsplit_once('/')?;
+            let id = Member::read(child)?.id()?;
+            let known = self.find(id).is_some_and(|record| !record.place().disowns(child));
+            let (parent, child) = (parent.to_owned(), child.to_owned());
+            (!known).then_some(Orphan { parent, child, id })
+        });
+        Ok((orphans.collect(), paths.len()))
+    }
+
+    /// Sees to it that a node goes which belongs to no ticket.
+    async fn remove_orphan(self: &Arc<Self>, session: &Arc<Session>, orphan: Orphan) {
+        let Orphan { parent, child, id } = orphan;
+        let path = format!("{parent}/{child}");
+        if let Some(record) = self.find(id) {
+            if record.place().disowns(&child)
+                && let Err(error) = self.remove_double(&record, &path, LIMIT).await
+            {
+                tracing::debug!(%error, path, "a second node is still there");
+            }
+            return;
+        }
+        let Some(line) = path::name(&self.address.root, &parent) else { return };
+        let record = Arc::new(TicketRecord::orphan(id, &line, parent, Arc::clone(session)));
+        {
+            let mut records = self.records();
+            if records.contains_key(&id) {
+                return; // it is asked for just now
+            }
+            records.insert(id, Arc::clone(&record));
+        }
+        tracing::warn!(path, "a node of ours that belongs to no ticket is removed");
+        spawn(cleanup::sweep(Arc::downgrade(self), record));
+    }
+}
+
+/// Looks for nodes of a session of which nothing is known, and removes them.
+pub(super) async fn look(shared: Weak<Shared>, session: Arc<Session>) {
+    let Some(shared) = shared.upgrade() else { return };
+    let work = async {
+        let (suspects, nodes) = shared.orphans(&session).await?;
+        if suspects.is_empty() {
+            return Ok(nodes);
+        }
+        tokio::time::sleep(AGAIN).await;
+        let (orphans, nodes) = shared.orphans(&session).await?;
+        for orphan in orphans.into_iter().filter(|orphan| suspects.contains(orphan)) {
+            shared.remove_orphan(&session, orphan).await;
+        }
+        Ok(nodes)
+    };
+    match work.await {
+        Ok(nodes) => session.looked(nodes),
+        // Servers before 3.6: what they keep for us goes with the session.
+        Err(ZkError::Unimplemented) => {}
+        Err(error) => {
+            tracing::debug!(%error, "could not look for nodes without a ticket");
+            session.looked(0);
+        }
+    }
+}

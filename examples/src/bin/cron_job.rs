@@ -1,0 +1,58 @@
+//! A cron job, without async: if the last run is still at work, this one ends quietly; and it has
+//! a fixed time limit, after which the next run may begin.
+//!
+//! `*/5 * * * * cron_job`; or try it: `cargo run -p holdline-examples --bin cron_job -- 60000 100`,
+//! with the limit in milliseconds and the number of steps, in two terminals.
+//!
+//! Environment: `HOLDLINE_STORE` (a URL; the file store unless given).
+//!
+//! Exit codes: 0 done, or busy; 69 the store cannot be used; 76 the lock was lost, so that the work
+//! is not finished. (A job that is a command needs no code at all: `holdline run --wait 0`.)
+
+use holdline::{Error, Mutex, blocking};
+use std::env;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+const UNAVAILABLE: u8 = 69;
+const LOST: u8 = 76;
+
+/// Stands for one piece of the work: a file, a row, a batch. Short beside the margin of the lock.
+fn step(_number: u64) {
+    thread::sleep(Duration::from_millis(20));
+}
+
+/// Does the work, and says how many steps that was; `None` if another run is at it.
+fn run(limit: Duration, steps: u64) -> Result<Option<u64>, Error> {
+    let client = blocking::open(&env::var("HOLDLINE_STORE").unwrap_or_default())?;
+    // A fixed lease is never renewed: a run that hangs cannot keep all later ones out.
+    let job = Mutex::new(client.as_async(), "cleanup").fixed_lease(limit).label("cron");
+    let Some(guard) = blocking::Mutex::new(job).try_lock()? else {
+        return Ok(None);
+    };
+    for number in 1..=steps {
+        // A thread cannot be stopped from outside, so the job asks at every step whether it still
+        // holds the lock. The error is of kind `Lost`.
+        guard.protect(|| step(number))?;
+    }
+    guard.unlock()?;
+    Ok(Some(steps))
+}
+
+fn main() -> ExitCode {
+    let number = |n, default| env::args().nth(n).map_or(Ok(default), |text| text.parse());
+    let (Ok(limit), Ok(steps)) = (number(1, 60_000), number(2, 100)) else {
+        eprintln!("usage: cron_job [LIMIT_MS [STEPS]]");
+        return ExitCode::from(64);
+    };
+    match run(Duration::from_millis(limit), steps) {
+        Ok(Some(steps)) => println!("done: {steps} steps"),
+        Ok(None) => {} // cron mails what a job prints: nothing happened, nothing is said
+        Err(error) => {
+            eprintln!("cleanup: {error:#}");
+            return ExitCode::from(if error.is_lost() { LOST } else { UNAVAILABLE });
+        }
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,235 @@
+//! A store of one's own: a single key for each lock, which has a holder or none, and no queue. What
+//! is a table in memory here would be a row of a database, or an object with a condition on writes.
+//!
+//! `cargo run -p holdline-examples --bin own_store`; and the suite that every store must pass:
+//! `cargo test -p holdline-examples --bin own_store`.
+
+use holdline::store::{
+    Async, Capabilities, EVICTIONS_KEPT, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Seq,
+    Standing, Store, Ticket, TicketId,
+};
+use holdline::{Client, Mutex, Name};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
+use std::sync::{Arc, Mutex as Local, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Debug, Default)]
+struct SingleKey(Arc<Local<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    holders: BTreeMap<Name, Holder>,
+    /// The highest token given out, of all locks: so it rises also when a lock was free meanwhile.
+    last: u64,
+    /// Newest first.
+    evictions: VecDeque<(Name, Eviction)>,
+}
+
+/// The number of evictions that are kept, of all locks together.
+const EVICTIONS: usize = 1024;
+
+#[derive(Debug)]
+struct Holder {
+    id: TicketId,
+    seq: Seq,
+    expires: Instant,
+    note: Arc<str>,
+}
+
+impl Table {
+    /// Takes, renews or refuses. One step, by the store's own clock.
+    fn enter(&mut self, line: &Name, ticket: &Ticket, note: &Arc<str>, how: Enter) -> Standing {
+        let (now, id, note) = (Instant::now(), ticket.id, Arc::clone(note));
+        match (self.holders.get_mut(line), how) {
+            // Not its place, or no place: to keep one is never to take one.
+            (Some(held), Enter::Keep(seq)) if held.id != id || held.seq != seq => Standing::Lost,
+            (None, Enter::Keep(_)) => Standing::Lost,
+            // A renewal, or a request that is sent again because its reply was lost.
+            (Some(held), _) if held.id == id => {
+                held.expires = held.expires.max(now + ticket.lease); // never shorter
+                held.note = note;
+                Standing::Admitted(held.seq)
+            }
+            (Some(held), _) => Standing::Waiting { seq: None, again: held.expires - now },
+            (None, _) => {
+                self.last = (self.last + 1).max(ticket.min_token);
+                let (seq, expires) = (Seq(self.last), now + ticket.lease);
+                self.holders.insert(line.clone(), Holder { id, seq, expires, note });
+                Standing::Admitted(seq)
+            }
+        }
+    }
+
+    /// Removes this ticket's place. A wrong id removes nothing.
+    fn remove(&mut self, line: &Name, id: TicketId) -> bool {
+        let there = self.holders.get(line).is_some_and(|held| held.id == id);
+        there && self.holders.remove(line).is_some()
+    }
+}
+
+impl SingleKey {
+    /// The table, without those whose lease is over.
+    fn table(&self) -> MutexGuard<'_, Table> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        table.holders.retain(|_, held| held.expires > now);
+        table
+    }
+}
+
+impl Store for SingleKey {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(async move { Ok(self.table().enter(line, ticket, note, how)) })
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        Box::pin(async move { Ok(self.table().remove(line, id)) })
+    }
+
+    fn watch<'a>(&'a self, _line: &'a Name, _id: TicketId) -> Async<'a, Option<Seq>> {
+        Box::pin(pending()) // it promises no notices: those who wait ask again
+    }
+
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(async move {
+            let table = self.table();
+            let places = table.holders.get(line).into_iter().map(|held| QueueEntry {
+                id: held.id,
+                seq: held.seq,
+                weight: 1,
+                admitted: true,
+                expires_in: held.expires - Instant::now(),
+                note: Arc::clone(&held.note),
+            });
+            let places: Vec<_> = places.collect();
+            let of_line = table.evictions.iter().filter(|(name, _)| name == line);
+            let mut evictions: Vec<_> = of_line.take(EVICTIONS_KEPT).map(|e| e.1.clone()).collect();
+            evictions.reverse();
+            Ok(QueueSnapshot { capacity: u32::from(!places.is_empty()), places, evictions })
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        let ours = move |name: &&Name| name.as_str().starts_with(prefix);
+        Box::pin(async move { Ok(self.table().holders.keys().filter(ours).cloned().collect()) })
+    }
+
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(async move {
+            let mut table = self.table();
+            if !table.remove(line, id) {
+                return Ok(None);
+            }
+            // The victim learns from this by whom its lock was broken, and why.
+            table.evictions.push_front((line.clone(), Eviction { id, note: note.into() }));
+            table.evictions.truncate(EVICTIONS);
+            Ok(Some(Seq(table.last + 1))) // it fences the victim, and not the next holder
+        })
+    }
+
+    /// Promises no more than it keeps. The recipes refuse what is not promised here, and the suite
+    /// leaves it out.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: false,
+            fencing_tokens: true,
+            notifications: false,
+            weighted: false,
+            token_ranges: false,
+            swaps: false,
+            crash_release: false,
+            survives_failover: false,
+            survives_restart: false,
+            lease_min: Duration::from_millis(100),
+            lease_max: Duration::from_secs(24 * 3600),
+        }
+    }
+
+    fn background_handle(&self) -> Arc<dyn Store> {
+        Arc::new(self.clone()) // with connections, it would have its own
+    }
+
+    fn on_loss_hint(&self, _loss_hint: LossHint) {} // renewals find out
+
+    fn address(&self) -> String {
+        "own:".to_owned()
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> holdline::Result<()> {
+    let store = SingleKey::default();
+    let (one, two) = (Client::new(Arc::new(store.clone())), Client::new(Arc::new(store)));
+    let guard = Mutex::new(&one, "report").lock().await?;
+    println!("held, with token {}", guard.token());
+    let refused = Mutex::new(&two, "report").try_lock().await?.is_none();
+    println!("refused to another client: {refused}");
+    guard.unlock().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdline::conformance::{self, AT_ONCE, Case, Outcome, Subject, Verdict};
+    use std::future::ready;
+    use tokio::sync::Semaphore;
+    use tokio::task::JoinSet;
+
+    impl Subject for SingleKey {
+        fn name(&self) -> String {
+            self.address()
+        }
+
+        fn client(&self) -> Async<'_, Client> {
+            Box::pin(ready(Ok(Client::new(self.background_handle()))))
+        }
+
+        /// Where other processes find it, if they can; then the suite starts some.
+        fn url(&self) -> Option<String> {
+            None
+        }
+
+        fn lease(&self) -> Duration {
+            Duration::from_secs(2)
+        }
+    }
+
+    async fn run(cases: Vec<Case>, at_once: usize) -> Vec<Outcome> {
+        let permits = Arc::new(Semaphore::new(at_once));
+        let subject: Arc<dyn Subject> = Arc::new(SingleKey::default());
+        let tasks = cases.into_iter().map(|case| {
+            let (permits, subject) = (Arc::clone(&permits), Arc::clone(&subject));
+            async move {
+                let _permit = permits.acquire().await;
+                case.run(subject).await
+            }
+        });
+        tasks.collect::<JoinSet<_>>().join_all().await
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn it_passes_the_suite() {
+        // Those that measure come last, and one by one.
+        let (timed, others): (Vec<_>, Vec<_>) =
+            conformance::cases().into_iter().partition(|case| case.name().starts_with("cost::"));
+        let mut outcomes = run(others, AT_ONCE).await;
+        outcomes.extend(run(timed, 1).await);
+
+        let mut passed = 0;
+        for outcome in &outcomes {
+            println!("{outcome} ({:.1?})", outcome.took);
+            passed += usize::from(outcome.verdict == Verdict::Passed);
+        }
+        let failed = |outcome: &&Outcome| matches!(outcome.verdict, Verdict::Failed(_));
+        let failed: Vec<_> = outcomes.iter().filter(failed).map(Outcome::to_string).collect();
+        assert!(failed.is_empty(), "{}", failed.join("\n"));
+        assert!(passed > outcomes.len() / 3, "only {passed} of {} cases apply", outcomes.len());
+    }
+}

@@ -1,0 +1,111 @@
+//! A web service that takes a lock for each order: two requests about one order never run at once,
+//! on one server or on twenty; requests about different orders do not wait for each other.
+//!
+//! `cargo run -p holdline-examples --bin web_service`, then
+//! `curl -X POST http://127.0.0.1:8080/orders/17/pay`. Ctrl-C ends it.
+//!
+//! Environment: `HOLDLINE_STORE` (a URL; the file store unless given), `LISTEN`, `PAYMENT_MS` and
+//! `GRACE_MS`.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::post;
+use holdline::{Client, Error, ErrorKind, Mutex, open};
+use std::env;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// How long a request waits for another one about the same order, before it is told to come back.
+const WAIT: Duration = Duration::from_secs(2);
+/// How long the process waits, at its very end, for a store that does not answer.
+const SETTLE: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+struct App {
+    client: Client,
+    payment: Duration,
+    /// Turns true when requests under way must end.
+    give_up: watch::Receiver<bool>,
+}
+
+type Refusal = (StatusCode, &'static str);
+
+async fn pay(State(app): State<App>, Path(order): Path<String>) -> Result<String, Refusal> {
+    // Making a lock costs nothing; one for each request is how it is meant.
+    let lock = Mutex::new(&app.client, format!("orders/{order}")).label("pay");
+    let Some(guard) = lock.lock_within(WAIT).await.map_err(|error| refusal(&error))? else {
+        return Err((StatusCode::CONFLICT, "this order is being paid; ask again later\n"));
+    };
+    let mut give_up = app.give_up.clone();
+    let receipt = tokio::select! {
+        // If the lock is lost, the work is dropped before anybody else can be admitted.
+        paid = guard.protect(charge(&order, guard.token(), app.payment)) => {
+            paid.map_err(|error| refusal(&error))?
+        }
+        _ = give_up.wait_for(|now| *now) => {
+            return Err((StatusCode::SERVICE_UNAVAILABLE, "this server is stopping\n"));
+        }
+    };
+    // On every way out of here the guard is dropped, which releases the lock in the background: the
+    // answer need not wait for that. `guard.unlock().await` would, and say how it went.
+    Ok(receipt)
+}
+
+/// Stands for the call to a bank. It can be dropped in the middle, when the lock is lost or the
+/// client hangs up; so a real one sends the order's number along as its idempotency key.
+async fn charge(order: &str, token: u64, time: Duration) -> String {
+    sleep(time).await;
+    format!("order {order} is paid, under token {token}\n")
+}
+
+/// What the client is told, which is less than the log is.
+fn refusal(error: &Error) -> Refusal {
+    eprintln!("{error:#}");
+    match error.kind() {
+        ErrorKind::Invalid => (StatusCode::BAD_REQUEST, "no order has such a number\n"),
+        // The bank may have been asked, or not: the client must look before it pays again.
+        ErrorKind::Lost => (StatusCode::INTERNAL_SERVER_ERROR, "the lock was lost meanwhile\n"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "locks are not to be had at the moment\n"),
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let client = open(&env::var("HOLDLINE_STORE").unwrap_or_default()).await?;
+    let (tell, give_up) = watch::channel(false);
+    let app = App { client: client.clone(), payment: millis("PAYMENT_MS", 200)?, give_up };
+    let router = Router::new().route("/orders/{order}/pay", post(pay)).with_state(app);
+    let address = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:8080".to_owned());
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on {}", listener.local_addr()?);
+
+    let grace = millis("GRACE_MS", 5000)?;
+    let (mut interrupt, mut terminate) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let stop = async move {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        println!("stopping");
+        // No new requests from here on. Those under way may finish; then they are told to give up.
+        tokio::spawn(async move {
+            sleep(grace).await;
+            tell.send(true)
+        });
+    };
+    axum::serve(listener, router).with_graceful_shutdown(stop).await?;
+
+    // Every guard is dropped by now. What that released in the background has really been released
+    // after this, so that nobody waits for the leases of a server that is gone.
+    match timeout(SETTLE, client.settle()).await {
+        Ok(()) => println!("all locks are released"),
+        Err(_) => eprintln!("the store does not answer; what is held ends with its lease"),
+    }
+    Ok(())
+}
+
+fn millis(variable: &str, default: u64) -> Result<Duration, std::num::ParseIntError> {
+    Ok(Duration::from_millis(env::var(variable).map_or(Ok(default), |text| text.parse())?))
+}

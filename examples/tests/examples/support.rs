@@ -1,0 +1,127 @@
+//! An example as another process, and the store that it shares with its test.
+
+use holdline::blocking::{self, Client};
+use holdline::store::TicketId;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longer than anything that is not broken takes, on a busy machine.
+const PATIENT: Duration = Duration::from_secs(30);
+
+/// A store of the test's own.
+pub(crate) struct Store {
+    pub(crate) folder: TempDir,
+    pub(crate) url: String,
+    pub(crate) client: Client,
+}
+
+impl Store {
+    /// A store in a file.
+    pub(crate) fn file() -> Self {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+        Store { client: blocking::open(&url).expect("the file can be made"), folder, url }
+    }
+
+    /// A store in a file, and the one at the URL in this variable, if it is set. What is added to
+    /// the URL keeps this test apart from others on that server, up to a number added to that.
+    pub(crate) fn file_and(variable: &str, rest: &str) -> Vec<Self> {
+        let mut stores = vec![Store::file()];
+        if let Ok(url) = std::env::var(variable) {
+            let url = format!("{url}{rest}{}", std::process::id());
+            let client = blocking::open(&url).expect("the server is there");
+            stores.push(Store { url, client, ..Store::file() });
+        }
+        stores
+    }
+
+    /// An example with this store, to be started.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("HOLDLINE_STORE", &self.url).current_dir(self.folder.path());
+        command
+    }
+
+    /// The first holder of a lock, as soon as there is one.
+    pub(crate) fn holder(&self, name: &str) -> TicketId {
+        until(&format!("{name:?} is held"), || {
+            let info = self.client.inspect(name).expect("the store is there");
+            info.holders.first().map(|holder| holder.id)
+        })
+    }
+
+    /// Takes a lock away from its holder.
+    pub(crate) fn break_lock(&self, name: &str, id: TicketId) {
+        let token = self.client.force_unlock(name, id, "a test").expect("the store is there");
+        assert!(token.is_some(), "{name:?} was held");
+    }
+
+    /// Nobody holds a lock, or waits for it.
+    pub(crate) fn is_free(&self, name: &str) -> bool {
+        let info = self.client.inspect(name).expect("the store is there");
+        info.holders.is_empty() && info.waiters.is_empty()
+    }
+}
+
+/// Looks again and again until there is something.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let limit = Instant::now() + PATIENT;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < limit, "{what}: not within {PATIENT:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// An example that runs. Dropping it kills it.
+pub(crate) struct Example {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Example {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("cargo built it");
+        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let (send, lines) = channel();
+        thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|l| send.send(l)));
+        Example { child, lines }
+    }
+
+    /// The next line that contains these words.
+    pub(crate) fn says(&self, words: &str) -> String {
+        let limit = Instant::now() + PATIENT;
+        let mut said = Vec::new();
+        loop {
+            let left = limit.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line.contains(words) => return line,
+                Ok(line) => said.push(line),
+                Err(why) => panic!("it did not say {words:?} ({why}), but {said:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
+    /// Its exit code, once it ends; `None` if that was by a signal.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        until("it ends", || self.child.try_wait().expect("it is our child")).code()
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,57 @@
+//! cargo-deny: which licences, crates and sources our dependencies may have, by `deny.toml`, and
+//! whether a weakness of one of them is known.
+
+use super::Run;
+use super::report::Verdict;
+use crate::{Outcome, servers, workspace};
+use std::path::PathBuf;
+
+/// The version that CI installs.
+const VERSION: &str = "0.20.2";
+
+/// Runs cargo-deny, and installs it where it is missing.
+#[expect(clippy::unnecessary_wraps, reason = "it has the type that all steps have")]
+pub(super) fn step(run: &mut Run) -> Outcome<Verdict> {
+    let Some(program) = find() else { return Ok(install_first(run)) };
+    Ok(check(run, &program))
+}
+
+fn install_first(run: &mut Run) -> Verdict {
+    let root = tools().display().to_string();
+    let install = ["install", "cargo-deny", "--version", VERSION, "--locked", "--root", &root];
+    if std::env::var_os("HOLDLINE_NO_INSTALL").is_some() {
+        let advice = format!("cargo-deny is missing; get it by `cargo {}`.", install.join(" "));
+        return if run.in_ci { Verdict::Failed(advice) } else { Verdict::NotRun(advice) };
+    }
+    match (run.cargo(&install, &[]), find()) {
+        (Verdict::Passed, Some(program)) => check(run, &program),
+        (verdict, _) if run.in_ci => verdict,
+        _ => Verdict::NotRun("cargo-deny is missing, and could not be installed".to_owned()),
+    }
+}
+
+fn check(run: &mut Run, program: &std::path::Path) -> Verdict {
+    let words = |which: &'static [&'static str]| [&["--all-features", "check"], which].concat();
+    let verdict = run.command(program, &words(&["licenses", "bans", "sources"]));
+    if verdict != Verdict::Passed {
+        return verdict;
+    }
+    // The database is fetched from GitHub, which not every machine can reach.
+    if run.command(program, &["--all-features", "fetch", "db"]) != Verdict::Passed {
+        println!("advisories: not checked: their database cannot be reached");
+        return Verdict::Passed;
+    }
+    run.command(program, &words(&["--disable-fetch", "advisories"]))
+}
+
+/// Where the project's own tools are installed.
+fn tools() -> PathBuf {
+    workspace::target().join("tools")
+}
+
+fn find() -> Option<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
+    let known = [Some(tools()), home].into_iter().flatten().map(|dir| dir.join("bin/cargo-deny"));
+    known.into_iter().find(|file| file.is_file()).or_else(|| servers::in_path("cargo-deny"))
+}

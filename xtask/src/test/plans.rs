@@ -1,0 +1,331 @@
+//! What `cargo xtask test` runs: the whole, the quick choice, and the parts, as tables.
+
+use super::deny;
+use super::steps::Work::{Cargo, Own, Tests};
+use super::steps::{self, Step, Work};
+
+/// A choice of steps, and what they need.
+#[derive(Clone, Copy)]
+pub(super) struct Plan {
+    /// What the command line calls it.
+    pub(super) name: &'static str,
+    /// What it runs, for the help text.
+    pub(super) about: &'static str,
+    /// The topologies that are started for it (`cargo xtask servers --help` lists them).
+    pub(super) needs: &'static [&'static str],
+    /// Does it need the languages of other clients?
+    pub(super) languages: bool,
+    pub(super) steps: &'static [Step],
+}
+
+const fn step(name: &'static str, work: Work) -> Step {
+    Step { name, work }
+}
+
+const fn part(name: &'static str, about: &'static str, steps: &'static [Step]) -> Plan {
+    Plan { name, about, needs: &[], languages: false, steps }
+}
+
+const fn on(needs: &'static [&'static str], plan: Plan) -> Plan {
+    Plan { needs, ..plan }
+}
+
+const FORMAT: Step = step("format", Cargo(&["fmt", "--all", "--check"], &[]));
+const TIDY: Step = step("tidy", Own(steps::tidy_step));
+const CLIPPY: Step = step(
+    "clippy",
+    Cargo(
+        &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
+        &[],
+    ),
+);
+const PURITY: Step = step("kernel purity", Own(steps::kernel_purity));
+const DENY: Step = step("licences and advisories", Own(deny::step));
+const SIMULATION: Step = step(
+    "simulation",
+    Cargo(&["run", "--release", "--package", "holdline-sim", "--", "--seeds", "300"], &[]),
+);
+
+/// Everything that must pass, cheap and telling steps first. A store whose tests need a real server
+/// adds its topology here and to its part.
+pub(super) const WHOLE: Plan = Plan {
+    name: "",
+    about: "everything",
+    needs: &[
+        "redis-single",
+        "redis-events",
+        "redis-five",
+        "redis-oldest",
+        "valkey",
+        "redis-sentinel",
+        "redis-cluster",
+        "etcd-single",
+        "etcd-three",
+        "zookeeper-single",
+        "zookeeper-three",
+    ],
+    languages: true,
+    steps: &[
+        FORMAT,
+        CLIPPY,
+        TIDY,
+        step("tests", Tests(&[])),
+        step(
+            "documentation",
+            Cargo(
+                &["doc", "--workspace", "--no-deps", "--all-features"],
+                &[("RUSTDOCFLAGS", "-D warnings")],
+            ),
+        ),
+        PURITY,
+        step("each store alone", Own(steps::each_store_alone)),
+        DENY,
+        SIMULATION,
+    ],
+};
+
+/// What tells most in the least time, without a server.
+pub(super) const QUICK: Plan = part(
+    "--quick",
+    "format, clippy, tidy, and the tests that need no server",
+    &[
+        FORMAT,
+        CLIPPY,
+        TIDY,
+        step("kernel and library", Tests(QUICK_TESTS)),
+        step("conformance", Tests(&["--test", "conformance", "--", "memory::", "sqlite::"])),
+        step(
+            "simulation",
+            Cargo(&["run", "--package", "holdline-sim", "--", "--seeds", "50"], &[]),
+        ),
+    ],
+);
+
+/// Not the search through all states with four tickets, and not the scripts on a real server.
+const QUICK_TESTS: &[&str] = &[
+    "--lib",
+    "--test",
+    "acquisition",
+    "--test",
+    "cost",
+    "--test",
+    "id",
+    "--test",
+    "lease",
+    "--test",
+    "line_*",
+    "--test",
+    "memory_places",
+    "--test",
+    "rule",
+    "--test",
+    "schedule",
+    "--test",
+    "tally",
+    "--test",
+    "smoke",
+    "--",
+    "--skip",
+    "redis::model",
+    "--skip",
+    "four_tickets",
+];
+
+/// The parts that can be run alone.
+pub(super) const PARTS: &[Plan] = &[
+    part(
+        "kernel",
+        "the kernel, its exhaustive searches, and that it depends on nothing",
+        &[step("kernel", Cargo(&["test", "--package", "holdline-kernel"], &[])), PURITY],
+    ),
+    part(
+        "library",
+        "the library without a server: unit tests, renewal, cancellation, conformance in memory",
+        &[
+            step("library", Tests(LIBRARY_TESTS)),
+            step("conformance", Tests(&["--test", "conformance", "--", "memory::"])),
+        ],
+    ),
+    part(
+        "file",
+        "the SQLite store",
+        &[
+            step("file", Tests(&["--test", "sqlite*"])),
+            step("file: unit tests", Tests(&["--lib", "--", "stores::sqlite::"])),
+            step("conformance", Tests(&["--test", "conformance", "--", "sqlite::"])),
+        ],
+    ),
+    on(
+        &[
+            "redis-single",
+            "redis-events",
+            "redis-oldest",
+            "valkey",
+            "redis-sentinel",
+            "redis-cluster",
+        ],
+        part(
+            "redis",
+            "the Redis store, but for quorums",
+            &[
+                step("redis", Tests(&["--test", "redis*"])),
+                step("redis: unit tests", Tests(&["--lib", "--", "stores::redis::"])),
+                step("conformance", Tests(CONFORMANCE_OF_REDIS)),
+            ],
+        ),
+    ),
+    on(
+        &["redis-five"],
+        part(
+            "quorum",
+            "majorities of independent stores",
+            &[
+                step("quorum", Tests(&["--test", "quorum*"])),
+                step("quorum: unit tests", Tests(&["--lib", "--", "stores::quorum::"])),
+                step("conformance", Tests(&["--test", "conformance", "--", "quorum"])),
+            ],
+        ),
+    ),
+    on(
+        &["etcd-single", "etcd-three"],
+        part(
+            "etcd",
+            "the etcd store",
+            &[
+                step("etcd", Tests(&["--test", "etcd"])),
+                step("etcd: unit tests", Tests(&["--lib", "--", "stores::etcd::"])),
+                step("conformance", Tests(&["--test", "conformance", "--", "etcd"])),
+            ],
+        ),
+    ),
+    on(
+        &["zookeeper-single", "zookeeper-three"],
+        part(
+            "zookeeper",
+            "the ZooKeeper store",
+            &[
+                step("zookeeper", Tests(&["--test", "zookeeper"])),
+                step("zookeeper: unit tests", Tests(&["--lib", "--", "stores::zookeeper::"])),
+                step("conformance", Tests(&["--test", "conformance", "--", "zookeeper"])),
+            ],
+        ),
+    ),
+    part(
+        "program",
+        "the program `holdline`",
+        &[step("program", Tests(&["--bin", "holdline", "--test", "program"]))],
+    ),
+    part(
+        "faults",
+        "processes that are killed and stopped while the history checker looks on, on every store",
+        &[step("faults", Tests(&["--test", "faults"]))],
+    ),
+    Plan {
+        languages: true,
+        ..on(
+            &["redis-single", "redis-five", "etcd-single", "zookeeper-single"],
+            part(
+                "interop",
+                "locks shared with clients of other languages",
+                &[step("interop", Tests(&["--test", "peers"]))],
+            ),
+        )
+    },
+    part(
+        "simulation",
+        "the simulation, 300 seeds",
+        &[step("simulation: tests", Tests(&["--test", "holds", "--test", "power"])), SIMULATION],
+    ),
+    part("deny", "licences, bans, and advisories where they can be reached", &[DENY]),
+];
+
+const LIBRARY_TESTS: &[&str] = &[
+    "--lib",
+    "--test",
+    "blocking",
+    "--test",
+    "cancel",
+    "--test",
+    "renewer",
+    "--test",
+    "smoke",
+    "--test",
+    "traps",
+    "--",
+    "--skip",
+    "redis::model",
+];
+
+const CONFORMANCE_OF_REDIS: &[&str] =
+    &["--test", "conformance", "--", "redis", "valkey", "--skip", "quorum"];
+
+/// The plans that the command line asks for, or a sentence.
+pub(super) fn chosen(words: &[&str]) -> Result<Vec<&'static Plan>, String> {
+    match words {
+        [] => return Ok(vec![&WHOLE]),
+        ["--quick"] => return Ok(vec![&QUICK]),
+        _ => {}
+    }
+    let part = |word: &&str| {
+        PARTS.iter().find(|plan| plan.name == *word).ok_or_else(|| {
+            let known: Vec<&str> = PARTS.iter().map(|plan| plan.name).collect();
+            format!("test: there is no part {word:?}; there are {}, and --quick.", known.join(", "))
+        })
+    };
+    words.iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::servers;
+
+    #[test]
+    fn what_tests_need_is_known_and_part_of_the_whole() {
+        for plan in PARTS.iter().chain([&WHOLE]) {
+            for name in plan.needs {
+                servers::topology(name).unwrap();
+                assert!(WHOLE.needs.contains(name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn quick_needs_nothing() {
+        assert!(QUICK.needs.is_empty() && !QUICK.languages);
+    }
+
+    #[test]
+    fn parts_are_chosen_by_name() {
+        let names = |words: &[&str]| -> Vec<&str> {
+            chosen(words).unwrap().into_iter().map(|plan| plan.name).collect()
+        };
+        assert_eq!(names(&[]), [""]);
+        assert_eq!(names(&["--quick"]), ["--quick"]);
+        assert_eq!(names(&["redis", "file"]), ["redis", "file"]);
+        let error = chosen(&["redis", "moon"]).err().unwrap();
+        assert!(error.contains("no part \"moon\"") && error.contains("zookeeper"), "{error}");
+    }
+
+    /// A chosen test that does not exist any more would be an empty step.
+    #[test]
+    fn every_named_test_is_there() {
+        let root = crate::workspace::root();
+        let folders = ["crates/kernel", "crates/holdline", "crates/cli", "sim"];
+        let found: Vec<String> = folders
+            .iter()
+            .flat_map(|folder| std::fs::read_dir(root.join(folder).join("tests")).unwrap())
+            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        for step in PARTS.iter().chain([&QUICK]).flat_map(|plan| plan.steps) {
+            let Tests(args) = step.work else { continue };
+            for pair in args.windows(2).filter(|pair| pair[0] == "--test") {
+                let there = |name: &String| match pair[1].strip_suffix('*') {
+                    Some(start) => name.starts_with(start),
+                    None => name == pair[1],
+                };
+                assert!(found.iter().any(there), "{}: there is no test {}", step.name, pair[1]);
+            }
+        }
+    }
+}
