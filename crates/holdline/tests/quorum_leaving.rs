@@ -56,7 +56,9 @@ async fn what_was_dropped_is_on_no_node_when_it_has_settled() {
     for slow in [[0, 1], [1, 3], [3, 4]] {
         let nodes = nodes();
         let client = Client::new(Arc::new(quorum(&nodes)));
-        slow.iter().for_each(|at| nodes[*at].always(Op::Leave, SLOW));
+        for at in slow {
+            nodes[at].always(Op::Leave, SLOW);
+        }
         nodes[2].calls(Op::Enter, 0, 1, Fault::Stutter(1));
         let (lock, listed) = (Mutex::new(&client, "x"), Client::new(Arc::new(quorum(&nodes))));
         {
@@ -85,7 +87,9 @@ async fn a_try_that_fails_is_on_no_node() {
             }
             if let Some(fault) = missing {
                 let ops = [Op::Enter, Op::Leave, Op::Snapshot];
-                ops.iter().for_each(|op| nodes[0].always(*op, fault));
+                for op in ops {
+                    nodes[0].always(op, fault);
+                }
             }
             if rivals == 2 {
                 // It is decided by those who say no, and by those who do not say anything.
@@ -95,7 +99,9 @@ async fn a_try_that_fails_is_on_no_node() {
             nodes[4].always(Op::Leave, Fault::Stutter(3));
             let standing =
                 quorum(&nodes).enter(&name(), &ticket(2), &Arc::from(""), Enter::Try).await;
-            nodes.iter().for_each(|node| node.heal());
+            for node in &nodes {
+                node.heal();
+            }
             let standing = standing.expect("a majority answers");
             assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
             assert_eq!(taken(&nodes).await, (0..rivals).collect::<Vec<_>>(), "{missing:?}");
@@ -115,7 +121,9 @@ async fn a_try_that_cannot_leave_is_in_doubt() {
     let enter = async || quorum.enter(&name(), &ticket(2), &Arc::from(""), Enter::Try).await;
     let error = enter().await.expect_err("it may be there");
     assert!(error.retryable(), "{error}");
-    nodes.iter().for_each(|node| node.heal());
+    for node in &nodes {
+        node.heal();
+    }
     for node in &nodes {
         node.leave(&name(), TicketId(1)).await.expect("works");
     }
@@ -143,7 +151,9 @@ async fn a_force_unlock_leaves_nobody_behind() {
     let behind = async |node: &Chaos| node.snapshot(&name).await.expect("works").places.len();
     // Less than what they would lapse after.
     let limit = tokio::time::Instant::now() + Duration::from_secs(2);
-    nodes.iter().for_each(|node| node.heal());
+    for node in &nodes {
+        node.heal();
+    }
     while behind(&nodes[2]).await > 0 {
         assert!(tokio::time::Instant::now() < limit, "those who stood in are still there");
         tokio::time::sleep(Duration::from_millis(1)).await;
