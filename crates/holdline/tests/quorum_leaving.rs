@@ -95,8 +95,8 @@ async fn a_try_that_fails_is_on_no_node() {
                 // It is decided by those who say no, and by those who do not say anything.
                 nodes[2].always(Op::Enter, Fault::FailBefore);
             }
-            nodes[3].always(Op::Leave, SLOW);
-            nodes[4].always(Op::Leave, SLOW);
+            nodes[3].always(Op::Leave, Fault::Stutter(3));
+            nodes[4].always(Op::Leave, Fault::Stutter(3));
             let standing =
                 quorum(&nodes).enter(&name(), &ticket(2), &Arc::from(""), Enter::Try).await;
             for node in &nodes {
@@ -171,7 +171,7 @@ async fn many_tries_that_fail_are_on_no_node() {
             node.enter(name, &ticket(1), &Arc::from(""), Enter::Try).await.expect("works");
         }
     }
-    nodes[4].always(Op::Leave, Fault::Delay(Duration::from_millis(5)));
+    nodes[4].always(Op::Leave, Fault::Stutter(3));
     let tries = names.iter().map(|name| {
         let quorum = Arc::clone(&quorum);
         async move { quorum.enter(name, &ticket(2), &Arc::from(""), Enter::Try).await }

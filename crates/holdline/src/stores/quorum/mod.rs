@@ -60,6 +60,8 @@ pub struct Quorum {
 enum Until {
     /// The other answers change nothing.
     Decided,
+    /// The others have had a moment as well: a caller's own limit may be short.
+    Soon,
     /// All nodes that are not silent have confirmed it.
     AllAnswered,
 }
@@ -139,12 +141,6 @@ impl Quorum {
         (lease / 10).clamp(Duration::from_millis(50), Duration::from_millis(500))
     }
 
-    /// How long a try that has failed waits until all nodes have given it up: so long that with the
-    /// try itself it is less than a third of the lease, or 250 ms, after which callers give up.
-    fn leave_timeout(lease: Duration) -> Duration {
-        (lease / 6).clamp(Duration::from_millis(150), SURVEY)
-    }
-
     /// A number ahead of all nodes' clocks, as far as is known.
     fn lead(&self) -> u64 {
         let ahead = self.shared.ahead.load(Ordering::Relaxed);
@@ -200,8 +196,8 @@ impl Quorum {
             self.over().insert(ticket.id);
             // Without a majority's word that it has left, it stays in there, and the caller in
             // doubt: it gives the ticket up.
-            let limit = Self::leave_timeout(ticket.lease);
-            self.leave_all(line, ticket.id, limit, Until::AllAnswered).await?;
+            let limit = Self::node_timeout(ticket.lease);
+            self.leave_all(line, ticket.id, limit, Until::Soon).await?;
             self.over().remove(&ticket.id);
             return Ok(Self::not_now());
         }
@@ -268,6 +264,7 @@ impl Quorum {
         // It was there if it was on a majority; what lapses may last longest on a few nodes.
         let outcome = match until {
             Until::Decided => round.run(sent).await,
+            Until::Soon => round.run_and_linger(sent).await,
             Until::AllAnswered => round.run_to_the_end(sent).await,
         };
         let answers: Vec<bool> = outcome.each().flatten().map(|(_, there)| *there).collect();

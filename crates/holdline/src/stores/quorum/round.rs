@@ -16,6 +16,10 @@ pub(super) type Answer<T> = (Vote, T);
 /// The time that the other nodes have once a majority has answered, where all answers are wanted.
 const GRACE: Duration = Duration::from_millis(250);
 
+/// The time that the other nodes have to confirm a departure that a majority has confirmed, where
+/// the caller waits. Less than the shortest limit of a call, 50 ms.
+const MOMENT: Duration = Duration::from_millis(25);
+
 struct Slot<'a, T> {
     node: &'a Node,
     state: State<'a, T>,
@@ -93,6 +97,17 @@ impl<'a, T> Round<'a, T> {
             limit = limit.min(clock::now().after(GRACE));
         }
         let decided = clock::within(limit, self.progress(sent, true)).await.is_some();
+        self.outcome(decided)
+    }
+
+    /// Runs until the outcome is certain, and a moment longer if some have not answered.
+    pub(super) async fn run_and_linger(mut self, sent: Time) -> Outcome<T> {
+        let limit = sent.after(self.timeout);
+        let decided = clock::within(limit, self.progress(sent, false)).await.is_some();
+        if decided {
+            let limit = limit.min(clock::now().after(MOMENT));
+            _ = clock::within(limit, self.progress(sent, true)).await;
+        }
         self.outcome(decided)
     }
 
