@@ -30,9 +30,10 @@ pub(super) enum Code {
     Internal,
     Unavailable,
     Unauthenticated,
-    /// Whatever answers there, it is no etcd.
+    /// Another server than etcd answers.
     Foreign,
-    /// It takes a connection, and says nothing to what begins TLS.
+    /// A connection is accepted, but a TLS handshake is not answered.
+    #[cfg_attr(not(feature = "etcd-tls"), allow(dead_code, reason = "only TLS finds it out"))]
     Silent,
     Other,
 }
@@ -72,6 +73,7 @@ impl Status {
     }
 
     /// Something else than etcd was met, before anything was sent.
+    #[cfg_attr(not(feature = "etcd-tls"), allow(dead_code, reason = "only TLS finds it out"))]
     pub(super) fn foreign(what: impl std::fmt::Display) -> Self {
         Status { unsent: true, ..Status::new(Code::Foreign, what.to_string()) }
     }
