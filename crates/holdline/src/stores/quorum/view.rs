@@ -97,6 +97,18 @@ fn precedes(orders: &[Vec<TicketId>], one: TicketId, other: TicketId) -> bool {
     both.map(|order| order as i32).sum::<i32>() < 0
 }
 
+/// One place, as several nodes have it. What it says about itself is what most of them say: those
+/// that a change has not reached yet are the fewer.
+fn together(seen: Vec<QueueEntry>, enough: usize) -> Option<QueueEntry> {
+    let says = |note: &Arc<str>| seen.iter().filter(|place| place.note == *note).count();
+    let note = Arc::clone(&seen.iter().max_by_key(|place| says(&place.note))?.note);
+    let admitted = seen.iter().filter(|place| place.admitted).count() >= enough;
+    let seq = seen.iter().map(|place| place.seq).max()?;
+    let expires_in = seen.iter().map(|place| place.expires_in).max()?;
+    let first = seen.into_iter().next()?;
+    Some(QueueEntry { seq, admitted, expires_in, note, ..first })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,16 +136,4 @@ mod tests {
         assert_eq!(order(&[&lacks_one, &last, &last]), last);
         assert_eq!(order(&[&last, &last, &lacks_one]), last);
     }
-}
-
-/// One place, as several nodes have it. What it says about itself is what most of them say: those
-/// that a change has not reached yet are the fewer.
-fn together(seen: Vec<QueueEntry>, enough: usize) -> Option<QueueEntry> {
-    let says = |note: &Arc<str>| seen.iter().filter(|place| place.note == *note).count();
-    let note = Arc::clone(&seen.iter().max_by_key(|place| says(&place.note))?.note);
-    let admitted = seen.iter().filter(|place| place.admitted).count() >= enough;
-    let seq = seen.iter().map(|place| place.seq).max()?;
-    let expires_in = seen.iter().map(|place| place.expires_in).max()?;
-    let first = seen.into_iter().next()?;
-    Some(QueueEntry { seq, admitted, expires_in, note, ..first })
 }
