@@ -11,7 +11,7 @@ use crate::stats::Tally;
 use holdline_checker::{
     Event, Expect, FaultKind, History, Op, Phase, Reason, Report, Rule, Verdict, check,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -222,7 +222,9 @@ fn excuse_neighbours(mut history: History) -> History {
 /// How many holders were told so far that they had lost a lock which nobody broke by force.
 pub(crate) fn losses(history: &Path) -> usize {
     let history = settle_forced(History::read(history).unwrap());
-    history.events.iter().filter(|e| e.op == Op::Lost).count()
+    // A holder whose work is over when it goes on may find out by its release.
+    let lost = |e: &&Event| e.op == Op::Lost || (e.op == Op::Release && e.ph == Phase::Fail);
+    history.events.iter().filter(lost).map(key).collect::<HashSet<_>>().len()
 }
 
 /// Replaces the end that a victim believes in by a release at the moment of the force.
