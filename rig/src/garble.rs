@@ -1,6 +1,7 @@
 //! A fuzzing proxy: it corrupts a server's replies, for tests that a client survives them.
 
-use std::io::{self, Error};
+use crate::Proxy;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 /// A TCP proxy to one server, which flips, cuts, repeats and invents bytes of the server's replies.
 /// Requests pass as they are. Dropping it closes all of its connections.
@@ -49,20 +50,7 @@ impl Garble {
     ///
     /// The address does not resolve, or no port or thread can be had.
     pub fn to(server: impl ToSocketAddrs, seed: u64) -> io::Result<Self> {
-        let server = server.to_socket_addrs()?.next();
-        let server = server.ok_or_else(|| Error::other("the server's name has no address"))?;
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("garble")
-            .enable_all()
-            .build()?;
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let listener = {
-            let _inside = runtime.enter();
-            TcpListener::from_std(listener)?
-        };
+        let Proxy { server, address, runtime, listener } = Proxy::to(server, "garble")?;
         let (every, faults) = (AtomicU64::new(0), AtomicU64::new(0));
         let state = Arc::new(State { server, seed, every, faults });
         runtime.spawn(accept(listener, Arc::clone(&state)));

@@ -78,6 +78,31 @@ struct Hub {
     to_lose: AtomicUsize,
 }
 
+/// What every proxy begins with: a local port, on a runtime of its own, and the server behind it.
+struct Proxy {
+    server: SocketAddr,
+    address: SocketAddr,
+    runtime: Runtime,
+    listener: TcpListener,
+}
+
+impl Proxy {
+    fn to(server: impl ToSocketAddrs, name: &str) -> io::Result<Self> {
+        let server = server.to_socket_addrs()?.next();
+        let server = server.ok_or_else(|| Error::other("the server's name has no address"))?;
+        let runtime =
+            Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build()?;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener)?
+        };
+        Ok(Self { server, address, runtime, listener })
+    }
+}
+
 impl Link {
     /// Opens a local port that leads to `server`. The server need not be up: while it is down,
     /// connections are accepted and closed.
@@ -86,20 +111,7 @@ impl Link {
     ///
     /// The address does not resolve, or no port or thread can be had.
     pub fn to(server: impl ToSocketAddrs) -> io::Result<Self> {
-        let server = server.to_socket_addrs()?.next();
-        let server = server.ok_or_else(|| Error::other("the server's name has no address"))?;
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("link")
-            .enable_all()
-            .build()?;
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let listener = {
-            let _inside = runtime.enter();
-            TcpListener::from_std(listener)?
-        };
+        let Proxy { server, address, runtime, listener } = Proxy::to(server, "link")?;
         let (rule, rules) = watch::channel(Rule::default());
         let hub = Arc::new(Hub::default());
         runtime.spawn(accept(listener, server, rules, Arc::clone(&hub)));
