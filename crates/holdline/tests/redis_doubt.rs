@@ -5,7 +5,7 @@
 mod redis_server;
 
 use holdline::{Client, ErrorKind, Mutex, open};
-use holdline_rig::Link;
+use holdline_testkit::Link;
 use redis_server::{Server, private};
 
 const OPTIONS: [&str; 2] = ["", "?scheme=string&prefix=lock:"];

@@ -5,7 +5,7 @@
 mod redis_server;
 
 use holdline::{Mutex, open};
-use holdline_rig::Garble;
+use holdline_testkit::Garble;
 use redis_server::private;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

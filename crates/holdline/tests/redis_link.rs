@@ -5,7 +5,7 @@
 mod redis_server;
 
 use holdline::{Client, ErrorKind, Fence, Mutex, open};
-use holdline_rig::{Link, Way};
+use holdline_testkit::{Link, Way};
 use redis_server::{Server, private, sentinel};
 use std::time::{Duration, Instant};
 

@@ -11,7 +11,7 @@
 mod redis_server;
 
 use holdline::{Backoff, Client, ErrorKind, Mutex, OnLoss, open};
-use holdline_rig::{Link, Way};
+use holdline_testkit::{Link, Way};
 use redis_server::{Server, private};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -16,16 +16,16 @@ const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
     return redis.call('DEL', KEYS[1]) else return 0 end";
 
 const ENTER: &str = concat!(
-    include_str!("../src/stores/redis/lua/enter_head.lua"),
-    include_str!("../src/stores/redis/lua/enter_one.lua"),
-    include_str!("../src/stores/redis/lua/queue.lua"),
-    include_str!("../src/stores/redis/lua/enter.lua")
+    include_str!("../src/stores/queue/redis/lua/enter_head.lua"),
+    include_str!("../src/stores/queue/redis/lua/enter_one.lua"),
+    include_str!("../src/stores/queue/redis/lua/queue.lua"),
+    include_str!("../src/stores/queue/redis/lua/enter.lua")
 );
 const LEAVE: &str = concat!(
-    include_str!("../src/stores/redis/lua/leave_head.lua"),
-    include_str!("../src/stores/redis/lua/leave_one.lua"),
-    include_str!("../src/stores/redis/lua/queue.lua"),
-    include_str!("../src/stores/redis/lua/leave.lua")
+    include_str!("../src/stores/queue/redis/lua/leave_head.lua"),
+    include_str!("../src/stores/queue/redis/lua/leave_one.lua"),
+    include_str!("../src/stores/queue/redis/lua/queue.lua"),
+    include_str!("../src/stores/queue/redis/lua/leave.lua")
 );
 
 /// Our own scripts, with nothing around them.

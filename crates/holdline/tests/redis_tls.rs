@@ -13,7 +13,7 @@ use std::process::Command;
 fn server(test: &str, clients: &str) -> Option<(redis_server::Server, u16, tempfile::TempDir)> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     if !certificates(folder.path()) {
-        holdline_rig::missing(&format!("{test} needs openssl"));
+        holdline_testkit::missing(&format!("{test} needs openssl"));
         return None;
     }
     let port = redis_server::free_port();

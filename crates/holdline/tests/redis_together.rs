@@ -6,7 +6,7 @@ mod redis_server;
 use futures_util::future::join_all;
 use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
-use holdline_rig::Link;
+use holdline_testkit::Link;
 use redis_server::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -66,7 +66,7 @@ fn to_stop_at_the_end(needs: &[&'static str]) -> Outcome<Vec<&'static str>> {
     Ok(names)
 }
 
-/// Where tests note that they lack something (`holdline_rig::missing`): one file for each run.
+/// Where tests note that they lack something (`holdline_testkit::missing`): one file for each run.
 fn missing_file() -> PathBuf {
     std::env::temp_dir().join(format!("holdline-missing-{}", std::process::id()))
 }

@@ -153,7 +153,7 @@ pub(super) const PARTS: &[Plan] = &[
         "the SQLite store",
         &[
             step("file", Tests(&["--test", "sqlite*"])),
-            step("file: unit tests", Tests(&["--lib", "--", "stores::sqlite::"])),
+            step("file: unit tests", Tests(&["--lib", "--", "stores::queue::sqlite::"])),
             step("conformance", Tests(&["--test", "conformance", "--", "sqlite::"])),
         ],
     ),
@@ -171,7 +171,10 @@ pub(super) const PARTS: &[Plan] = &[
             "the Redis store, but for quorums",
             &[
                 step("redis", Tests(&["--test", "redis*"])),
-                step("redis: unit tests", Tests(&["--lib", "--", "stores::redis::"])),
+                step(
+                    "redis: unit tests",
+                    Tests(&["--lib", "--", "stores::queue::redis::", "stores::single_key::"]),
+                ),
                 step("conformance", Tests(CONFORMANCE_OF_REDIS)),
             ],
         ),
@@ -195,7 +198,7 @@ pub(super) const PARTS: &[Plan] = &[
             "the etcd store",
             &[
                 step("etcd", Tests(&["--test", "etcd"])),
-                step("etcd: unit tests", Tests(&["--lib", "--", "stores::etcd::"])),
+                step("etcd: unit tests", Tests(&["--lib", "--", "stores::ephemeral::etcd::"])),
                 step("conformance", Tests(&["--test", "conformance", "--", "etcd"])),
             ],
         ),
@@ -207,7 +210,10 @@ pub(super) const PARTS: &[Plan] = &[
             "the ZooKeeper store",
             &[
                 step("zookeeper", Tests(&["--test", "zookeeper"])),
-                step("zookeeper: unit tests", Tests(&["--lib", "--", "stores::zookeeper::"])),
+                step(
+                    "zookeeper: unit tests",
+                    Tests(&["--lib", "--", "stores::ephemeral::zookeeper::"]),
+                ),
                 step("conformance", Tests(&["--test", "conformance", "--", "zookeeper"])),
             ],
         ),
@@ -313,7 +319,7 @@ mod tests {
     #[test]
     fn every_named_test_is_there() {
         let root = crate::workspace::root();
-        let folders = ["crates/kernel", "crates/holdline", "crates/cli", "sim"];
+        let folders = ["crates/kernel", "crates/holdline", "crates/cli", "testing/sim"];
         let found: Vec<String> = folders
             .iter()
             .flat_map(|folder| std::fs::read_dir(root.join(folder).join("tests")).unwrap())

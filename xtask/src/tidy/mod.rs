@@ -19,7 +19,7 @@ use std::process::Command;
 const FORBIDDEN: &[&str] = &[];
 
 /// The folders whose Rust files are read.
-const FOLDERS: &[&str] = &["crates/", "sim/", "bench/", "checker/", "examples/", "xtask/"];
+const FOLDERS: &[&str] = &["crates/", "testing/", "examples/", "xtask/"];
 
 /// Something that breaks a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

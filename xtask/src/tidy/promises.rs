@@ -74,7 +74,7 @@ mod tests {
     fn what_is_not_public_or_not_the_library_is_free() {
         assert!(found(GATE, "pub(crate) async fn a() {}\nasync fn b() {}").is_empty());
         assert!(found("crates/holdline/src/conformance/a.rs", "pub async fn a() {}").is_empty());
-        assert!(found("bench/src/a.rs", "pub async fn a() {}").is_empty());
+        assert!(found("testing/bench/src/a.rs", "pub async fn a() {}").is_empty());
         assert_eq!(found(GATE, "pub async fn a() {}").len(), 1);
     }
 }

@@ -8,6 +8,12 @@ use super::source::{Source, find_word, is_name};
 /// Files directly in `stores/` that help several stores, and so may be named by all of them.
 const SHARED_BY_STORES: &[&str] = &["mod", "runtime", "tls", "tls_provider", "url", "waiters"];
 
+/// The folders of `stores/` that hold a store in each file or folder: one for each kind.
+const KINDS: &[&str] = &["queue", "ephemeral"];
+
+/// Locks that are a single key of Redis use that store's connection and notices, and it opens them.
+const MAY_NAME: &[(&str, &str)] = &[("single_key", "redis"), ("redis", "single_key")];
+
 /// The library's sources.
 const LIBRARY: &str = "crates/holdline/src/";
 
@@ -100,20 +106,27 @@ impl Walls {
     fn check_store(&self, source: &Source, findings: &mut Vec<Finding>) {
         let Some(own) = store_of(source) else { return };
         let Some(file) = source.below("crates/holdline/src/stores/") else { return };
-        // From `redis/mod.rs` and `redis.rs`, one `super` is `stores`; below, it takes more.
+        // From `quorum/mod.rs`, one `super` is `stores`; from `queue/redis.rs`, it takes two, and
+        // one is the folder of its kind.
         let depth = file.trim_end_matches("/mod.rs").split('/').count();
         let up = "super::".repeat(depth);
+        let to_kind = if kind_of(file).is_some() { &up["super::".len()..] } else { &up };
         let code: Vec<&str> = source.code.iter().map(String::as_str).collect();
         let code = code.join("\n");
-        for prefix in ["stores::", up.as_str()] {
-            for (at, _) in code.match_indices(prefix) {
+        let kinds = KINDS.iter().map(|kind| format!("stores::{kind}::"));
+        let prefixes =
+            ["stores::".to_owned(), up.clone(), to_kind.to_owned()].into_iter().chain(kinds);
+        for prefix in prefixes.collect::<std::collections::BTreeSet<_>>() {
+            for (at, _) in code.match_indices(&prefix) {
                 let before = &code[..at];
                 if before.ends_with(is_name) || before.ends_with("super::") {
                     continue;
                 }
                 let named = first_names(&code[at + prefix.len()..]);
-                for other in
-                    self.stores.iter().filter(|s| **s != own && named.contains(&s.as_str()))
+                for other in self
+                    .stores
+                    .iter()
+                    .filter(|s| may_not_name(&own, s) && named.contains(&s.as_str()))
                 {
                     let number = before.matches('\n').count() + 1;
                     let sentence = format!(
@@ -130,8 +143,19 @@ impl Walls {
 /// The store that a file belongs to.
 fn store_of(source: &Source) -> Option<String> {
     let file = source.below(LIBRARY)?.strip_prefix("stores/")?;
+    let file = kind_of(file).map_or(file, |kind| &file[kind.len() + 1..]);
     let name = file.split('/').next()?.trim_end_matches(".rs");
     (!SHARED_BY_STORES.contains(&name)).then(|| name.to_owned())
+}
+
+/// The kind of the stores in whose folder a file is; its path is that below `stores/`.
+fn kind_of(file: &str) -> Option<&'static str> {
+    let first = file.split('/').next()?;
+    KINDS.iter().copied().find(|kind| *kind == first)
+}
+
+fn may_not_name(own: &str, other: &str) -> bool {
+    own != other && !MAY_NAME.contains(&(own, other))
 }
 
 /// The first name of a path, or the first names of all paths in a group in braces.
@@ -197,7 +221,7 @@ mod tests {
         bad("crates/holdline/src/gate.rs", "let now = Instant::now();");
         bad("crates/holdline/src/stores/memory.rs", "let now = std::time::SystemTime::now();");
         good("crates/holdline/src/clock.rs", "let now = Instant::now();");
-        good("sim/src/main.rs", "let now = Instant::now();");
+        good("testing/sim/src/main.rs", "let now = Instant::now();");
     }
 
     #[test]
@@ -227,6 +251,10 @@ mod tests {
         bad("crates/holdline/src/stores/sqlite.rs", "use super::{sqlite::X, redis::{A, B}};");
         good(redis, "use super::sqlite; use super::super::shared; use redis::aio;");
         good(redis, "use crate::stores::redis::script; use super::{a::{sqlite}, b};");
+        let redis = "crates/holdline/src/stores/queue/redis/mod.rs";
+        bad(redis, "use super::super::sqlite;");
+        bad(redis, "use crate::stores::queue::sqlite::open;");
+        good("crates/holdline/src/stores/single_key/mod.rs", "use crate::stores::redis::encode;");
         good("crates/holdline/src/stores/mod.rs", "use crate::stores::sqlite;");
         good("crates/holdline/src/open.rs", "use crate::stores::sqlite;");
     }

@@ -2,7 +2,7 @@
 
 use super::common::{Place, Running};
 use super::server::Server;
-use holdline_rig::Link;
+use holdline_testkit::Link;
 use std::time::Duration;
 
 /// Longer than five tries in a row take at a server that refuses, by far.

@@ -23,7 +23,7 @@ impl Server {
             command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
             command.args(["--maxmemory-policy", "noeviction", "--dir"]).arg(folder.path());
             let Ok(mut child) = command.stdout(Stdio::null()).spawn() else {
-                holdline_rig::missing("there is no redis-server in the path");
+                holdline_testkit::missing("there is no redis-server in the path");
                 return None;
             };
             // Somebody else may have taken the port since: then this one ends, and we try another.

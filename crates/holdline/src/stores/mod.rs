@@ -1,15 +1,12 @@
-//! The stores: one file or folder each, behind a feature each, and what they share.
+//! The stores, a folder for each kind, and what they share. Each store has a feature of its own.
 
-#[cfg(feature = "etcd")]
-pub mod etcd;
-pub mod memory;
+mod ephemeral;
+mod queue;
 pub mod quorum;
-#[cfg(feature = "redis")]
-pub mod redis;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) mod runtime;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
+#[cfg(feature = "redis")]
+mod single_key;
 #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 pub(crate) mod tls;
 #[cfg(feature = "redis-tls")]
@@ -18,5 +15,13 @@ pub(crate) mod tls_provider;
 #[allow(dead_code, reason = "each store uses a part of it")]
 pub(crate) mod url;
 pub(crate) mod waiters;
+
+#[cfg(feature = "etcd")]
+pub use ephemeral::etcd;
 #[cfg(feature = "zookeeper")]
-pub mod zookeeper;
+pub use ephemeral::zookeeper;
+pub use queue::memory;
+#[cfg(feature = "redis")]
+pub use queue::redis;
+#[cfg(feature = "sqlite")]
+pub use queue::sqlite;

@@ -4,7 +4,7 @@
 use crate::etcd_server::{Servers, soon, start};
 use futures_util::future::join_all;
 use holdline::{Client, Mutex, Semaphore, open};
-use holdline_rig::Garble;
+use holdline_testkit::Garble;
 use std::time::{Duration, Instant};
 
 /// Longer than any operation may take that has a limit of a second, or the default one.

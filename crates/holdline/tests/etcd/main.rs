@@ -1,6 +1,6 @@
 //! The etcd store against real servers, which these tests start, stop, freeze and kill: what the
 //! conformance suite does not know about. Without an `etcd` in the path they were not
-//! run, and do not pass: see `holdline_rig::missing`.
+//! run, and do not pass: see `holdline_testkit::missing`.
 #![cfg(feature = "etcd")]
 
 mod cost;

@@ -7,7 +7,7 @@ use crate::etcd_server::{soon, start, until};
 use crate::flaky_links::{Cut, FlakyLinks};
 use futures_util::future::join_all;
 use holdline::{Client, Mutex, Semaphore};
-use holdline_rig::{Link, Way};
+use holdline_testkit::{Link, Way};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

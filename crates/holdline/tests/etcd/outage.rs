@@ -176,7 +176,7 @@ async fn a_silent_member_of_three_is_passed_over_in_time() {
     let tries = (0..3).map(async |silent: usize| {
         let flaky = FlakyLinks::to("etcd", &servers.hosts(), "");
         let client = flaky.client().await;
-        flaky.links[silent].stall(holdline_rig::Way::Both);
+        flaky.links[silent].stall(holdline_testkit::Way::Both);
         client.inspect("x").await.expect("the others answer");
     });
     join_all(tries).await;

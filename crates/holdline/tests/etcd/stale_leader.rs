@@ -2,7 +2,7 @@
 
 use crate::etcd_server::{soon, start, start_apart, until};
 use holdline::{Mutex, open};
-use holdline_rig::{Link, Way};
+use holdline_testkit::{Link, Way};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

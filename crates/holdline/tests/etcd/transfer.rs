@@ -4,7 +4,7 @@ use crate::etcd_server::{Servers, soon, start, until};
 use crate::flaky_links::{Cut, FlakyLinks};
 use futures_util::future::{join_all, poll_immediate};
 use holdline::{Client, Guard, Mutex};
-use holdline_rig::Link;
+use holdline_testkit::Link;
 use std::pin::pin;
 use std::time::Duration;
 

@@ -94,7 +94,7 @@ enum Data {
 fn start_with(count: usize, reach: Reach, apart: bool, data: Data) -> Option<Servers> {
     let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
-        holdline_rig::missing("there is no etcd in the path");
+        holdline_testkit::missing("there is no etcd in the path");
         return None;
     }
     // Memory, where there is some to be had: fsync is not what is tested.

@@ -5,7 +5,7 @@
 //! then uses the link between these two. Calls that do not name their caller (a follower that
 //! passes a lease's sign of life on to the leader, mostly) have a link of their own.
 
-use holdline_rig::{Link, Way};
+use holdline_testkit::{Link, Way};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

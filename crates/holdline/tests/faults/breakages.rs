@@ -3,7 +3,7 @@
 
 use crate::inject::Breakage;
 use holdline_checker::FaultKind;
-use holdline_rig::{Link, Way};
+use holdline_testkit::{Link, Way};
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

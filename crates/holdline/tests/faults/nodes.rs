@@ -5,7 +5,7 @@ use crate::breakages::{Deed, kind};
 use crate::flaky_links::{Cut, FlakyLinks};
 use crate::inject::Breakage;
 use holdline_checker::FaultKind;
-use holdline_rig::Link;
+use holdline_testkit::Link;
 use rustix::process::Signal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

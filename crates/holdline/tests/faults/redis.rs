@@ -9,7 +9,7 @@ use crate::inject::{Breakage, Fault};
 use crate::redis_server::{Server, private};
 use crate::run::{Run, WOKEN};
 use holdline_checker::{Expect, FaultKind, Rule, Unpromised};
-use holdline_rig::Link;
+use holdline_testkit::Link;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -14,7 +14,7 @@
 //! | `quit` | none: it ends |
 //!
 //! What goes wrong is `error TEXT`. A language that is not there, or a server, is a
-//! test that was not run: see `holdline_rig::missing`.
+//! test that was not run: see `holdline_testkit::missing`.
 #![cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 
 #[cfg(feature = "etcd")]
@@ -38,7 +38,7 @@ fn server(variable: &str) -> Option<String> {
 
 /// Says that a test was not run, which is not a pass.
 fn skipped(why: &str) {
-    holdline_rig::missing(why);
+    holdline_testkit::missing(why);
 }
 
 /// What a peer is told of a store's URL: its `host:port` pairs.

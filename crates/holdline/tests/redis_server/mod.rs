@@ -1,7 +1,7 @@
 //! A Redis server for a test: the one of `HOLDLINE_TEST_REDIS`, or a private one on a free port,
 //! with its data in a temporary folder, that ends with the test.
 //!
-//! Without either, the test was not run, and does not pass: see `holdline_rig::missing`.
+//! Without either, the test was not run, and does not pass: see `holdline_testkit::missing`.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 #[path = "../support/ports.rs"]
@@ -49,7 +49,7 @@ pub fn shifted(test: &str) -> Option<Server> {
     match build_shift(folder.path()) {
         Ok(()) => launch_in(folder, test, &[], None, true),
         Err(why) => {
-            holdline_rig::missing(&format!("{test} needs a C compiler: {why}"));
+            holdline_testkit::missing(&format!("{test} needs a C compiler: {why}"));
             None
         }
     }
@@ -176,7 +176,7 @@ fn launch_in(
             None => break,
         }
     }
-    holdline_rig::missing(&format!("{test} needs redis-server in the path"));
+    holdline_testkit::missing(&format!("{test} needs redis-server in the path"));
     None
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn unprivileged(what: &str) {
         eprintln!("not run: {what}");
         return;
     }
-    holdline_rig::missing(what);
+    holdline_testkit::missing(what);
 }
 
 /// A disk of half a mebibyte, until it is dropped.

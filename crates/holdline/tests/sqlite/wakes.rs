@@ -90,7 +90,7 @@ fn a_waiting_process_costs_next_to_nothing() {
     let store = File::open(&file).unwrap();
     wait_for(&store, &Name::new("job").unwrap(), 2);
     let Some(before) = wakes(waiter.pid()) else {
-        holdline_rig::missing("the system does not say how often a process was woken");
+        holdline_testkit::missing("the system does not say how often a process was woken");
         return;
     };
     let start = clock::now();

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use holdline::{Client, open};
-use holdline_rig::{Link, Way};
+use holdline_testkit::{Link, Way};
 
 /// One link to each member.
 pub(crate) struct FlakyLinks {

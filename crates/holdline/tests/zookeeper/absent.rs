@@ -2,7 +2,7 @@
 
 use crate::server::{free_port, persist, soon, start};
 use holdline::{ErrorKind, Mutex, open};
-use holdline_rig::Link;
+use holdline_testkit::Link;
 use std::time::{Duration, Instant};
 
 /// As soon as with other stores, though sessions are long.

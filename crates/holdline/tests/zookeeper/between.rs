@@ -6,7 +6,7 @@
 //! so that the call comes back over a link as well.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use holdline_rig::{Link, Way};
+use holdline_testkit::{Link, Way};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::server::{persist, soon, start, until};
 use holdline::{Mutex, open};
-use holdline_rig::Link;
+use holdline_testkit::Link;
 use std::time::Duration;
 use zookeeper_client as zk;
 
@@ -42,7 +42,7 @@ async fn answers_that_a_restart_loses_make_no_second_place() {
     for _ in 0..4 {
         soon("a lock", persist(Mutex::new(&client, "x"))).await.unlock().await.expect("held");
         // The node is made, and nobody is told.
-        link.stall(holdline_rig::Way::Replies);
+        link.stall(holdline_testkit::Way::Replies);
         let attempt = tokio::spawn(persist(Mutex::new(&client, "x")));
         let there = async || !raw.list_children("/x").await.unwrap_or_default().is_empty();
         until("the node is made", there).await;

@@ -3,7 +3,7 @@
 use crate::killed::{self, Fate};
 use crate::server::{persist, soon, start, start_apart, start_with_island, until};
 use holdline::{Mutex, open};
-use holdline_rig::Way;
+use holdline_testkit::Way;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ async fn a_follower_that_is_cut_off_vouches_for_nobody() {
     assert_eq!(still.len(), 2, "to the island nothing has happened");
     let next = next.expect("works");
     assert!(next.token() > guard.token());
-    servers.links.iter().for_each(holdline_rig::Link::mend);
+    servers.links.iter().for_each(holdline_testkit::Link::mend);
     next.unlock().await.expect("held");
 }
 

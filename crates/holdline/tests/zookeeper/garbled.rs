@@ -4,7 +4,7 @@
 use crate::server::{soon, start, until};
 use holdline::store::TicketId;
 use holdline::{Client, ErrorKind, Mutex, open};
-use holdline_rig::Garble;
+use holdline_testkit::Garble;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;

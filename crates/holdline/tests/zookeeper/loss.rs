@@ -2,7 +2,7 @@
 
 use crate::server::{Servers, persist, soon, start, until};
 use holdline::{Client, Mutex, Semaphore, open};
-use holdline_rig::{Link, Way};
+use holdline_testkit::{Link, Way};
 use std::time::{Duration, Instant};
 
 /// A client whose connection we can cut, with a session of 5 s.

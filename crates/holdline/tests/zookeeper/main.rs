@@ -1,6 +1,6 @@
 //! The ZooKeeper store against real servers, which these tests start, stop, freeze and kill: what
 //! the conformance suite does not know about. Without a ZooKeeper on this machine they
-//! were not run, and do not pass: see `holdline_rig::missing`.
+//! were not run, and do not pass: see `holdline_testkit::missing`.
 #![cfg(feature = "zookeeper")]
 
 mod absent;

@@ -8,7 +8,7 @@ mod ports;
 pub(crate) use crate::eventually::{soon, until};
 use between::Between;
 use holdline::{Client, Guard, Mutex, open};
-use holdline_rig::Link;
+use holdline_testkit::Link;
 pub(crate) use ports::free_port;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -75,7 +75,7 @@ pub(crate) fn start_with_island() -> Option<Servers> {
 
 fn build(count: usize, java: &str, more: &dyn Fn(usize) -> String, ways: Ways) -> Option<Servers> {
     if class_path().is_none() {
-        holdline_rig::missing("there is no ZooKeeper on this machine");
+        holdline_testkit::missing("there is no ZooKeeper on this machine");
         return None;
     }
     // Memory, where there is some to be had: fsync is not what is tested.

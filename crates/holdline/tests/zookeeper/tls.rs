@@ -17,7 +17,7 @@ fn server(clients: &str) -> Option<(Servers, u16, tempfile::TempDir)> {
 fn ensemble(count: usize, clients: &str) -> Option<(Servers, Vec<u16>, tempfile::TempDir)> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     if !certificates(folder.path()) {
-        holdline_rig::missing("openssl is not there");
+        holdline_testkit::missing("openssl is not there");
         return None;
     }
     let text = |name| std::fs::read_to_string(folder.path().join(name)).expect("it is there");
@@ -153,7 +153,7 @@ async fn what_is_no_certificate_is_told_at_once() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let other = tempfile::tempdir().expect("a temporary folder");
     if !certificates(folder.path()) || !certificates(other.path()) {
-        holdline_rig::missing("openssl is not there");
+        holdline_testkit::missing("openssl is not there");
         return;
     }
     let [ca, cert, key, ext] =

@@ -2,7 +2,7 @@
 
 use crate::server::{soon, start};
 use holdline::{Client, Mutex, RwLock, open};
-use holdline_rig::Link;
+use holdline_testkit::Link;
 use std::time::{Duration, Instant};
 
 /// There and back.

@@ -1,0 +1,11 @@
+//! Stores of the first kind, a queue in the server: the server applies the rule, by a script, a
+//! function or a transaction, and answers in one round trip.
+//!
+//! Such a store is begun with its layout of a line, and is held against the kernel's `Line` step by
+//! step on random operations.
+
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

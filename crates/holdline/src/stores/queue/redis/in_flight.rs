@@ -1,0 +1,129 @@
+//! The requests to enter that are in flight or whose outcome is unknown.
+//!
+//! When the future of an `enter` is dropped or times out, the server may carry out the request
+//! later, after the ticket has left over another connection. The place would then stay until its
+//! lease ends. So every request to take a place is recorded here until its reply, and leaving with
+//! a ticket that is still recorded also bars it: the server refuses it later.
+
+use crate::clock;
+use crate::store::TicketId;
+use crate::sync::Mutex;
+use holdline_kernel::Time;
+use std::collections::HashMap;
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+#[derive(Default)]
+pub(in crate::stores) struct InFlight(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    tickets: HashMap<TicketId, Requests>,
+    /// The number of tickets at which old ones are removed.
+    sweep_at: usize,
+}
+
+struct Requests {
+    /// The number of requests in flight.
+    open: u32,
+    /// A request had no reply. A later reply does not settle that: it may be of another
+    /// connection.
+    doubt: bool,
+    since: Time,
+}
+
+/// One request. Dropping it records that it had no reply.
+pub(in crate::stores) struct RequestInFlight<'a> {
+    in_flight: &'a InFlight,
+    id: TicketId,
+    answered: bool,
+}
+
+/// The number of tickets from which old ones are removed; after that, at twice the number that was
+/// left. A client that never leaves cannot make it grow without bound.
+const KEPT: usize = 4096;
+
+impl InFlight {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock()
+    }
+
+    /// Records a request before it is sent.
+    pub(in crate::stores) fn begin(&self, id: TicketId) -> RequestInFlight<'_> {
+        let now = clock::now();
+        let mut table = self.table();
+        if table.tickets.len() >= table.sweep_at.max(KEPT) {
+            let old = Duration::from_secs(600);
+            table
+                .tickets
+                .retain(|_, requests| requests.open > 0 || requests.since.until(now) < old);
+            table.sweep_at = table.tickets.len() * 2;
+        }
+        table.tickets.entry(id).or_insert(Requests { open: 0, doubt: false, since: now }).open += 1;
+        RequestInFlight { in_flight: self, id, answered: false }
+    }
+
+    /// Whether the server may yet carry out a request to enter.
+    pub(in crate::stores) fn in_doubt(&self, id: TicketId) -> bool {
+        self.table().tickets.contains_key(&id)
+    }
+
+    /// Removes a ticket that has left and is barred.
+    pub(in crate::stores) fn forget(&self, id: TicketId) {
+        let mut table = self.table();
+        if table.tickets.get(&id).is_some_and(|requests| requests.open == 0) {
+            table.remove(id);
+        }
+    }
+}
+
+impl Table {
+    /// Removes a ticket, and frees memory after many.
+    fn remove(&mut self, id: TicketId) {
+        self.tickets.remove(&id);
+        if self.tickets.capacity() > 4 * KEPT && self.tickets.len() < self.tickets.capacity() / 8 {
+            self.tickets.shrink_to(KEPT);
+        }
+    }
+}
+
+impl RequestInFlight<'_> {
+    /// Records that the request had a reply.
+    pub(in crate::stores) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for RequestInFlight<'_> {
+    fn drop(&mut self) {
+        let mut table = self.in_flight.table();
+        let Some(requests) = table.tickets.get_mut(&self.id) else { return };
+        requests.open -= 1;
+        requests.doubt |= !self.answered;
+        if requests.open == 0 && !requests.doubt {
+            table.remove(self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_answered_is_settled() {
+        let (in_flight, id) = (InFlight::default(), TicketId(7));
+        in_flight.begin(id).answered();
+        assert!(!in_flight.in_doubt(id));
+        drop(in_flight.begin(id));
+        in_flight.begin(id).answered();
+        assert!(in_flight.in_doubt(id));
+        in_flight.forget(id);
+        assert!(!in_flight.in_doubt(id));
+        let open = in_flight.begin(id);
+        in_flight.forget(id);
+        assert!(in_flight.in_doubt(id));
+        open.answered();
+        assert!(!in_flight.in_doubt(id));
+    }
+}

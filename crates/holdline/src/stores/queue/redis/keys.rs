@@ -1,0 +1,81 @@
+//! The keys of a lock, from its name and back.
+//!
+//! The name stands between braces, so that a cluster puts all keys of a line into one slot. Braces
+//! in the name are escaped, and so is the escape; nothing else is, so that keys can be read.
+
+use crate::names::Name;
+
+/// `prefix{name}`: the key of the line; the other keys add a suffix.
+pub(in crate::stores) fn line(prefix: &str, name: &Name) -> String {
+    let mut key = String::with_capacity(prefix.len() + name.as_str().len() + 4);
+    key.push_str(prefix);
+    key.push('{');
+    escape(name.as_str(), &mut key);
+    key.push('}');
+    key
+}
+
+fn escape(text: &str, into: &mut String) {
+    if !text.contains(['{', '}', '%']) {
+        return into.push_str(text);
+    }
+    for c in text.chars() {
+        match c {
+            '{' => into.push_str("%7B"),
+            '}' => into.push_str("%7D"),
+            '%' => into.push_str("%25"),
+            c => into.push(c),
+        }
+    }
+}
+
+/// The name of a line's key; nothing if it is not a line's key.
+pub(in crate::stores) fn name(prefix: &str, key: &str) -> Option<Name> {
+    let inner = key.strip_prefix(prefix)?.strip_prefix('{')?.strip_suffix('}')?;
+    let name = inner.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
+    let name = Name::new(name).ok()?;
+    (line(prefix, &name) == key).then_some(name)
+}
+
+/// A pattern for `SCAN` that finds the lines whose names begin with `start`, and perhaps more.
+pub(in crate::stores) fn pattern(prefix: &str, start: &str) -> String {
+    let mut literal = format!("{prefix}{{");
+    escape(start, &mut literal);
+    glob(&literal) + "*}"
+}
+
+/// Escapes a text for a pattern.
+pub(in crate::stores) fn glob(literal: &str) -> String {
+    let mut pattern = String::with_capacity(literal.len() + 4);
+    for c in literal.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
+
+/// A key beside that of a lock, in the same slot.
+pub(in crate::stores) fn beside(key: &str, suffix: &str) -> String {
+    if key.contains('{') { format!("{key}{suffix}") } else { format!("{{{key}}}{suffix}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_injective_and_have_one_hash_tag() {
+        for text in ["a", "a}b", "{a}", "%7D", "}", "100%", "a{b}c%", "ü:ö", "%257B"] {
+            let name = Name::new(text).expect("a good name");
+            let key = line("p:", &name);
+            assert_eq!(key.matches('{').count(), 1, "{key}");
+            assert_eq!(key.matches('}').count(), 1, "{key}");
+            assert_eq!(super::name("p:", &key), Some(name));
+        }
+        assert_eq!(name("p:", "p:{a}:q"), None);
+        assert_eq!(name("p:", "p:{%61}"), None);
+        assert_eq!(pattern("p*:", "a}["), "p\\*:{a%7D\\[*}");
+    }
+}

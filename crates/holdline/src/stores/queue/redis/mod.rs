@@ -1,0 +1,401 @@
+//! The store `redis:`: lines kept in Redis (6.2 or later) or Valkey, by scripts that the server
+//! runs atomically. See `lua/enter_one.lua` and `lua/queue.lua` for the layout of a line.
+//!
+//! Entering, keeping and leaving are one round trip each, and their cost does not grow with the
+//! number of waiters or holders. Leases are measured by the server's clock.
+//!
+//! ```text
+//! config.rs       the URL and its options
+//! checks.rs       checks of the server at opening; scan.rs: keys that match a pattern
+//! connect.rs      connecting; probe.rs: what listens there, if it is no Redis server
+//! connection.rs   the connection for commands, and the scripts
+//! batcher.rs      several operations in one call
+//! encode.rs       arguments of scripts; decode.rs: snapshots; errors.rs: faults and errors
+//! in_flight.rs    requests whose outcome is unknown
+//! keys.rs         names to keys
+//! pubsub.rs       notices; pubsub_conn.rs: their connection; channels.rs: the channels of locks
+//! evictions.rs    notes about evictions
+//! ```
+//!
+//! The layouts of other libraries (`?scheme=`) are in `stores/single_key`.
+
+mod batcher;
+pub(in crate::stores) mod channels;
+mod checks;
+pub(in crate::stores) mod config;
+mod connect;
+pub(in crate::stores) mod connection;
+mod decode;
+pub(in crate::stores) mod encode;
+pub(in crate::stores) mod errors;
+pub(in crate::stores) mod evictions;
+pub(in crate::stores) mod in_flight;
+pub(in crate::stores) mod keys;
+#[cfg(test)]
+mod model;
+mod probe;
+pub(in crate::stores) mod pubsub;
+mod pubsub_conn;
+mod scan;
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{
+    Async, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Store, Ticket,
+    TicketId, refuse,
+};
+use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
+use batcher::{Batcher, Operation, Step};
+use config::{Config, Kind, Layout};
+use connection::{BUSY, Connection, EVICT, LOOK, Script};
+use encode::{describe, digits, millis, standing, tail, wants};
+use errors::Fault;
+use futures_util::{StreamExt, TryStreamExt};
+use in_flight::InFlight;
+use pubsub::PubSub;
+use redis::{Cmd, Value};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Locks on a Redis or Valkey server, or several of them in a cluster or behind sentinels.
+pub struct Redis {
+    shared: Arc<Shared>,
+    batcher: Arc<Batcher>,
+}
+
+/// The state of a store and its background handles.
+struct Shared {
+    config: Arc<Config>,
+    pubsub: PubSub,
+    in_flight: InFlight,
+    address: String,
+}
+
+/// How long a ticket that left with an `enter` unanswered is barred. By then the request has
+/// been carried out, or never will be.
+const BAR_TIME: Duration = Duration::from_secs(60);
+
+/// The time after which a slow opening probes what listens at the address.
+const PROBE_AFTER: Duration = Duration::from_millis(700);
+
+impl Redis {
+    fn new(config: Config) -> Result<Redis> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|error| {
+            let message = "the system gave no random numbers, which the Redis store needs";
+            Error::because(ErrorKind::Denied, message, error)
+        })?;
+        let channel = format!("{}wake:{:032x}", config.prefix, u128::from_be_bytes(bytes));
+        // In a cluster a message would go to every node.
+        let cluster = config.kind == Kind::Cluster;
+        let reply_order_channel = if cluster { String::new() } else { format!("{channel}:order") };
+        let config = Arc::new(config);
+        let shared = Shared {
+            pubsub: PubSub::new(Arc::clone(&config), Some(channel), |_| false),
+            in_flight: InFlight::default(),
+            address: config.address(),
+            config: Arc::clone(&config),
+        };
+        Ok(Redis { shared: Arc::new(shared), batcher: Batcher::new(config, reply_order_channel) })
+    }
+
+    /// Runs a script on a line. `fill` adds the arguments.
+    async fn run(
+        &self,
+        script: &Script,
+        line: &Name,
+        fill: &(dyn Fn(&mut Cmd) + Sync),
+    ) -> Result<Answer, Fault> {
+        let key = keys::line(&self.shared.config.prefix, line);
+        let all = |command: &mut Cmd| {
+            command.arg(1).arg(&key);
+            fill(command);
+        };
+        let size = key.len() + 512;
+        with_retry(|| self.batcher.connection.run(script, size, &all)).await
+    }
+
+    /// Runs an operation on a line, perhaps in a batch.
+    async fn step(&self, line: &Name, operation: Operation) -> Result<Answer, Fault> {
+        let key = keys::line(&self.shared.config.prefix, line);
+        let step = Arc::new(Step { key, operation });
+        with_retry(|| self.batcher.ask(&step)).await
+    }
+
+    fn explain(&self, fault: Fault, line: &Name) -> Error {
+        fault.explain(&self.shared.address, &format!("lock \"{line}\""))
+    }
+
+    async fn do_enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &str,
+        how: Enter,
+    ) -> Result<Standing> {
+        if ticket.weight == 0 || ticket.weight > ticket.capacity {
+            return Err(refuse(line, ticket, Refusal::Weight));
+        }
+        let Shared { pubsub, in_flight, .. } = &*self.shared;
+        let request = match how {
+            Enter::Keep(_) => None, // never takes a place, however late it is carried out
+            Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
+        };
+        match how {
+            Enter::Queue => pubsub.ready().await,
+            Enter::Try | Enter::Keep(_) => pubsub.open(),
+        }
+        let idle = self.shared.config.idle;
+        let operation = Operation::Enter {
+            wants: wants(ticket, how, idle),
+            tail: tail(ticket.id, pubsub.channel(), note),
+        };
+        match self.step(line, operation).await {
+            Ok(answer) => {
+                if let Some(request) = request.filter(|_| !answer.repeated) {
+                    request.answered();
+                }
+                standing(ticket, how, &answer.value)
+                    .ok_or_else(|| self.invalid_reply(line, &answer.value))?
+                    .map_err(|refusal| refuse(line, ticket, refusal))
+            }
+            Err(fault) => {
+                if let Some(request) = request.filter(|_| !fault.in_doubt()) {
+                    request.answered();
+                }
+                Err(self.explain(fault, line))
+            }
+        }
+    }
+
+    async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        let in_flight = &self.shared.in_flight;
+        let barred = in_flight.in_doubt(id);
+        let operation = Operation::Leave {
+            id: digits(id),
+            rest: millis(self.shared.config.idle),
+            bar: barred.then_some(BAR_TIME.as_micros() as u64),
+        };
+        let answer = self.step(line, operation).await;
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        if barred {
+            in_flight.forget(id);
+        }
+        match answer.value {
+            Value::Int(1) => Ok(true),
+            // The first attempt, whose reply was lost, may have removed the place.
+            Value::Int(0) if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
+            Value::Int(0) => Ok(false),
+            other => Err(self.invalid_reply(line, &other)),
+        }
+    }
+
+    async fn do_evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        let fill = |command: &mut Cmd| {
+            command.arg(&digits(id)).arg(millis(self.shared.config.idle)).arg("").arg(0).arg(note);
+        };
+        let answer = self.run(&EVICT, line, &fill).await;
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        match answer.value {
+            Value::Int(token) if token > 0 => Ok(Some(Seq(token.unsigned_abs()))),
+            // The first attempt, whose reply was lost, may have removed it.
+            Value::Nil if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
+            Value::Nil => Ok(None),
+            other => Err(self.invalid_reply(line, &other)),
+        }
+    }
+
+    async fn do_snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let answer = self.run(&LOOK, line, &|_| {}).await;
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        decode::read(&answer.value).ok_or_else(|| self.foreign(line))
+    }
+
+    async fn do_list(&self, prefix: &str) -> Result<Vec<Name>> {
+        let pattern = keys::pattern(&self.shared.config.prefix, prefix);
+        let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
+        let keys = self.batcher.connection.scan(&pattern).await.map_err(explain)?;
+        let mut names: Vec<Name> = keys
+            .iter()
+            .filter_map(|key| keys::name(&self.shared.config.prefix, key))
+            .filter(|name| name.as_str().starts_with(prefix))
+            .collect();
+        names.sort();
+        names.dedup();
+        let busy = futures_util::stream::iter(names.into_iter().map(|name| async {
+            match self.run(&BUSY, &name, &|_| {}).await.map_err(explain) {
+                Ok(answer) => Ok((answer.value == Value::Int(1)).then_some(name)),
+                Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None), // no line
+                Err(error) => Err(error),
+            }
+        }));
+        let found: Vec<Option<Name>> = busy.buffered(64).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// The error for a reply of the wrong form. The connection is closed as well: later replies on
+    /// it may belong to other calls.
+    fn invalid_reply(&self, line: &Name, answer: &Value) -> Error {
+        self.batcher.connection.close_current();
+        let message = format!(
+            "{} gave an answer about lock \"{line}\" that makes no sense: {}; is it a Redis or \
+             Valkey server?",
+            self.shared.address,
+            describe(answer)
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    }
+
+    fn foreign(&self, line: &Name) -> Error {
+        let message = format!(
+            "{}: the key of lock \"{line}\" holds something else, which was not written by this \
+             version of holdline; choose another prefix, or remove that key",
+            self.shared.address
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    }
+}
+
+pub(in crate::stores) fn outcome_unknown(address: &str, line: &Name) -> Error {
+    let message = format!(
+        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
+         not there any more, but it is not known whether it was there until then"
+    );
+    Error::new(ErrorKind::Unknown, message)
+}
+
+/// The reply of a script, and whether an earlier attempt may have run it too.
+struct Answer {
+    value: Value,
+    repeated: bool,
+}
+
+/// Sends a request, and retries once if the connection breaks: every operation is idempotent. Most
+/// often the server has closed an idle connection.
+async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
+where
+    F: Future<Output = Result<Value, Fault>>,
+{
+    match ask().await {
+        Err(fault @ Fault::Broken(..)) => {
+            let value = ask().await?;
+            Ok(Answer { value, repeated: fault.in_doubt() })
+        }
+        other => other.map(|value| Answer { value, repeated: false }),
+    }
+}
+
+impl Store for Redis {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(self.do_enter(line, ticket, note, how))
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        Box::pin(self.do_leave(line, id))
+    }
+
+    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
+        Box::pin(async move {
+            self.shared.pubsub.open();
+            let seq = self.shared.pubsub.waiters().wait(id).await;
+            // With `ack`, replicas have not confirmed it yet.
+            Ok(seq.filter(|_| self.shared.config.ack.is_none()))
+        })
+    }
+
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(self.do_snapshot(line))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        Box::pin(self.do_list(prefix))
+    }
+
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(self.do_evict(line, id, note))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true,
+            weighted: true,
+            token_ranges: true,
+            swaps: false,
+            crash_release: false,
+            survives_failover: false, // replication is asynchronous
+            survives_restart: false,  // unless the server syncs every write: not the default
+            lease_min: Duration::from_millis(100),
+            lease_max: Duration::from_secs(24 * 3600),
+        }
+    }
+
+    fn background_handle(&self) -> Arc<dyn Store> {
+        let batcher = Batcher::new(Arc::clone(&self.shared.config), String::new());
+        Arc::new(Redis { shared: Arc::clone(&self.shared), batcher })
+    }
+
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        self.shared.pubsub.on_loss_hint(loss_hint);
+    }
+
+    fn address(&self) -> String {
+        self.shared.address.clone()
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shared.address)
+    }
+}
+
+/// Opens the store at a URL of this scheme, of which `rest` follows the colon, and checks that it
+/// can be used, within the time limit of one request. If it cannot be reached, the error says what
+/// listens there instead, if that is found in time.
+pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
+    let config = Config::read(scheme, rest)?;
+    let limit = clock::now().after(config.timeout);
+    let why = async {
+        clock::pause(PROBE_AFTER.min(config.timeout / 2)).await;
+        probe::why(&config).await
+    };
+    let error = tokio::select! {
+        opened = Box::pin(connect(config.clone())) => match opened {
+            Err(error) if error.retryable() => error,
+            opened => return opened,
+        },
+        Some(error) = why => return Err(error),
+        () = clock::sleep_until(limit) => Fault::Silence.explain(&config.address(), ""),
+    };
+    Err(clock::within(limit, probe::why(&config)).await.flatten().unwrap_or(error))
+}
+
+async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
+    if config.layout == Layout::Line {
+        let store = Redis::new(config)?;
+        store.batcher.connection.check(&store.shared.address).await?;
+        return Ok(Arc::new(store));
+    }
+    let connection = Connection::new(Arc::new(config.clone()), String::new());
+    connection.check(&config.address()).await?;
+    let cluster = config.kind == Kind::Cluster;
+    let layout: Box<dyn KeyLayout> = if config.layout == Layout::Redisson {
+        config.sharded = cluster && connection.shards().await;
+        Box::new(Redisson { sharded: config.sharded, cluster })
+    } else {
+        // In a cluster each node notifies only of its own keys, and only its own subscribers.
+        let notified = !cluster && connection.tells_of_keys().await;
+        Box::new(Strings { notified_db: notified.then_some(config.db) })
+    };
+    Ok(Arc::new(SingleKey::new(Arc::new(config), connection, layout)))
+}

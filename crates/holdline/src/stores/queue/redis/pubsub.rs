@@ -1,0 +1,315 @@
+//! The subscriber for notices: one connection for a store and its background handles.
+//!
+//! The process subscribes to one channel of its own, which is stored with each of its places; so a
+//! release notifies only the processes whose tickets it admits, and names the tickets. The process
+//! subscribes before the first ticket that may wait. Notices are lost while the connection is down,
+//! so after a reconnect every waiter of this process is woken to ask again; and waiters ask again
+//! anyway, after a bounded time.
+//!
+//! In other libraries' layouts each lock has a channel, to which all its waiters subscribe: see
+//! [`channels`](super::channels).
+
+use super::channels::Channels;
+use super::config::Config;
+use super::connect;
+use super::errors::{Fault, says};
+use super::pubsub_conn::{Event, PubSubConn};
+use crate::clock;
+use crate::store::{LossHint, Seq, TicketId};
+use crate::stores::waiters::Waiters;
+use crate::sync::Mutex;
+use holdline_kernel::Backoff;
+use std::future::Future;
+use std::sync::{Arc, MutexGuard, OnceLock};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// The subscriber shared by a store and its background handles.
+pub(in crate::stores) struct PubSub {
+    listener: Arc<Listener>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+struct Listener {
+    config: Arc<Config>,
+    /// The channel of this store in this process, if its layout has one.
+    channel: Option<String>,
+    /// The channels of locks.
+    channels: Channels,
+    /// Whether a message on a lock's channel is a reason to try again.
+    is_notification: fn(&[u8]) -> bool,
+    waiters: Waiters,
+    loss_hint: OnceLock<LossHint>,
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No task runs.
+    Off,
+    /// Connecting for the first time.
+    Starting,
+    /// Subscribed.
+    On,
+    /// Not subscribed, and reconnecting.
+    Down,
+}
+
+/// The interval of heartbeats while no notice comes.
+const PING: Duration = Duration::from_secs(5);
+
+impl PubSub {
+    pub(in crate::stores) fn new(
+        config: Arc<Config>,
+        channel: Option<String>,
+        is_notification: fn(&[u8]) -> bool,
+    ) -> Self {
+        let listener = Listener {
+            config,
+            channel,
+            channels: Channels::default(),
+            is_notification,
+            waiters: Waiters::default(),
+            loss_hint: OnceLock::new(),
+            state: watch::Sender::new(State::Off),
+        };
+        PubSub { listener: Arc::new(listener), task: Mutex::default() }
+    }
+
+    fn task(&self) -> MutexGuard<'_, Option<AbortHandle>> {
+        self.task.lock()
+    }
+
+    pub(in crate::stores) fn channel(&self) -> &str {
+        self.listener.channel.as_deref().unwrap_or_default()
+    }
+
+    pub(in crate::stores) fn channels(&self) -> &Channels {
+        &self.listener.channels
+    }
+
+    pub(in crate::stores) fn waiters(&self) -> &Waiters {
+        &self.listener.waiters
+    }
+
+    pub(in crate::stores) fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.listener.loss_hint.set(loss_hint);
+    }
+
+    /// Starts the task if it does not run, on the caller's runtime. If that runtime ends, the next
+    /// call starts it again.
+    pub(in crate::stores) fn open(&self) {
+        if *self.listener.state.borrow() != State::Off {
+            return;
+        }
+        let mut task = self.task();
+        if *self.listener.state.borrow() != State::Off {
+            return;
+        }
+        let listener = Arc::clone(&self.listener);
+        listener.state.send_replace(State::Starting);
+        let guard = ListenerGuard(Arc::clone(&listener));
+        let listening = async move {
+            let _guard = guard;
+            listener.listen().await;
+        };
+        *task = Some(tokio::spawn(listening).abort_handle());
+    }
+
+    /// Waits until the task has subscribed, or has failed once, since waiters ask again anyway.
+    pub(in crate::stores) async fn ready(&self) {
+        if *self.listener.state.borrow() == State::On {
+            return;
+        }
+        self.open();
+        let mut state = self.listener.state.subscribe();
+        let done = state.wait_for(|state| *state != State::Starting);
+        // An error is a timeout: the sender lives as long as this.
+        let _ = tokio::time::timeout(self.listener.config.timeout / 2, done).await;
+    }
+
+    /// Adds a ticket to a lock's channel, and waits until that is subscribed to, or the connection
+    /// is down.
+    pub(in crate::stores) async fn follow(&self, channel: &str, id: TicketId) {
+        let channels = &self.listener.channels;
+        let mut settled = channels.settled();
+        channels.add_ticket(channel, id);
+        self.open();
+        let done = settled
+            .wait_for(|()| channels.is_on(channel) || *self.listener.state.borrow() == State::Down);
+        let _ = tokio::time::timeout(self.listener.config.timeout / 2, done).await;
+    }
+}
+
+impl Drop for PubSub {
+    fn drop(&mut self) {
+        if let Some(task) = self.task().take() {
+            task.abort();
+        }
+    }
+}
+
+/// A guard of the task, which resets the state when the task ends for any reason.
+struct ListenerGuard(Arc<Listener>);
+
+impl Drop for ListenerGuard {
+    fn drop(&mut self) {
+        self.0.state.send_replace(State::Off);
+        self.0.channels.disconnected();
+        self.0.waiters.wake_all();
+    }
+}
+
+impl Listener {
+    async fn listen(&self) {
+        let mut failures = 0;
+        loop {
+            let heard = match self.subscribe().await {
+                Ok(notices) => {
+                    failures = 0;
+                    self.state.send_replace(State::On);
+                    self.waiters.wake_all();
+                    self.hear(notices).await
+                }
+                Err(fault) => fault,
+            };
+            self.state.send_replace(State::Down);
+            self.channels.disconnected();
+            let refused = matches!(&heard, Fault::Refused(error) if says(error, "NOPERM")
+                || says(error, "permission"));
+            let slowest = Duration::from_secs(if refused { 30 } else { 1 });
+            let error = heard.explain(&self.config.address(), "the channel of notices");
+            if refused {
+                tracing::warn!(%error, "no notices: waiters will look by themselves");
+            } else {
+                tracing::debug!(%error, "notices are interrupted");
+            }
+            let first = if refused { slowest } else { Duration::from_millis(20) };
+            let backoff = Backoff::exponential(first, slowest).jitter(50);
+            clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
+            failures += 1;
+        }
+    }
+
+    async fn subscribe(&self) -> Result<PubSubConn, Fault> {
+        let subscribed = async {
+            let mut notices = connect::notices(&self.config).await?;
+            notices.subscribe(self.channel.as_slice()).await?;
+            self.follow(&mut notices).await?;
+            Ok(notices)
+        };
+        self.in_time(subscribed).await
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        let limit = clock::now().after(self.config.timeout);
+        clock::within(limit, work).await.unwrap_or(Err(Fault::Silence))
+    }
+
+    /// Subscribes to the requested channels of locks.
+    async fn follow(&self, notices: &mut PubSubConn) -> Result<(), Fault> {
+        let channels = self.channels.take_wanted();
+        notices.subscribe(&channels).await?;
+        self.channels.subscribed(&channels);
+        Ok(())
+    }
+
+    /// Handles notices until the connection breaks. Returns the fault.
+    async fn hear(&self, mut notices: PubSubConn) -> Fault {
+        let mut tick = tokio::time::interval(PING);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut silent = false;
+        loop {
+            let done = tokio::select! {
+                heard = notices.next() => {
+                    silent = false;
+                    self.handle(heard)
+                }
+                () = self.channels.wanted() => self.in_time(self.follow(&mut notices)).await,
+                _ = tick.tick() => {
+                    let given_up = self.channels.sweep();
+                    let seen = async {
+                        notices.unsubscribe(&given_up).await?;
+                        if silent {
+                            notices.ping().await?;
+                        }
+                        Ok(())
+                    };
+                    let seen = self.in_time(seen).await;
+                    silent = true;
+                    seen
+                }
+            };
+            if let Err(fault) = done {
+                return fault;
+            }
+        }
+    }
+
+    fn handle(&self, heard: Event) -> Result<(), Fault> {
+        match heard {
+            Event::Message(channel, message)
+                if self.channel.as_ref().is_some_and(|own| own.as_bytes() == channel) =>
+            {
+                self.notice(&message);
+            }
+            Event::Message(channel, message) if (self.is_notification)(&message) => {
+                self.wake_channel(&channel);
+            }
+            Event::Message(..) => {}
+            Event::Moved(channel) => {
+                self.channels.lost(&String::from_utf8_lossy(&channel));
+                self.wake_channel(&channel);
+            }
+            Event::Broken => {
+                let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+                return Err(Fault::Broken(error.into(), true));
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes the tickets of a lock's channel: the lock may be free.
+    fn wake_channel(&self, channel: &[u8]) {
+        for id in self.channels.tickets(&String::from_utf8_lossy(channel)) {
+            self.waiters.wake(id);
+        }
+    }
+
+    /// Handles a notice: `w` and the places that were admitted, or `a` and the ticket that was
+    /// evicted.
+    fn notice(&self, message: &[u8]) {
+        match message.split_first() {
+            Some((b'w', places)) => {
+                for (id, seq) in places.chunks(PLACE).filter_map(place_of) {
+                    self.waiters.admit(id, seq);
+                }
+            }
+            Some((b'a', id)) => {
+                let Some(id) = id_of(id) else { return };
+                self.waiters.wake(id);
+                if let Some(loss_hint) = self.loss_hint.get() {
+                    loss_hint(id);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The length of a place in a notice.
+pub(in crate::stores) const PLACE: usize = 40;
+
+/// Decodes a place in a notice: the ticket's id, and the number of its place.
+pub(in crate::stores) fn place_of(text: &[u8]) -> Option<(TicketId, Seq)> {
+    let (id, seq) = text.split_at_checked(32)?;
+    let seq = f64::from_le_bytes(seq.try_into().ok()?);
+    Some((id_of(id)?, Seq(seq as u64)))
+}
+
+/// A ticket's id from its 32 digits.
+pub(in crate::stores) fn id_of(digits: &[u8]) -> Option<TicketId> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == 32)?;
+    u128::from_str_radix(digits, 16).ok().map(TicketId)
+}

@@ -1,0 +1,449 @@
+//! The store for locks that are a single key in another library's layout: the schemes `string` and
+//! `redisson`.
+//!
+//! Such a lock has at most one holder and no queue. Waiters ask again: when notified that the key
+//! is gone, if the server does that, and at intervals. So any waiter may be next, there are no
+//! fencing tokens (each is 0), and no semaphores or read-write locks.
+//!
+//! A request whose reply was lost is repeated, and its reply says who holds the lock. A request
+//! that was abandoned without a reply and is carried out later holds the lock for one lease.
+//!
+//! The form of the key is defined by a [`KeyLayout`].
+
+mod redisson;
+mod string;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{
+    Async, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq,
+    Standing, Store, Ticket, TicketId, refuse,
+};
+use crate::stores::redis::config::Config;
+use crate::stores::redis::connection::{Connection, Script};
+use crate::stores::redis::encode::{describe, text_of};
+use crate::stores::redis::errors::Fault;
+use crate::stores::redis::evictions::{self, SUFFIX_BESIDE};
+use crate::stores::redis::in_flight::InFlight;
+use crate::stores::redis::keys::beside;
+use crate::stores::redis::pubsub::PubSub;
+use crate::stores::redis::{encode::millis, keys, outcome_unknown};
+use futures_util::{StreamExt, TryStreamExt};
+use redis::{Cmd, Value};
+pub(super) use redisson::Redisson;
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+pub(super) use string::Strings;
+
+/// The layout of a lock in the server. All layouts' scripts reply alike. Enter: the owner if it
+/// holds the lock, 0 if it has lost it, `{ms}` for another owner's with this time to live. Leave: 0
+/// if there was nothing to remove. Look: an array that ends with the evictions.
+pub(in crate::stores) trait KeyLayout: Send + Sync + 'static {
+    /// The name in `?scheme=`.
+    fn scheme(&self) -> &'static str;
+
+    /// The scripts to enter, leave and look. The first argument of the first two is the owner.
+    fn scripts(&self) -> [&'static Script; 3];
+
+    /// The owner value of this ticket.
+    fn owner(&self, id: TicketId) -> String;
+
+    /// Adds the last arguments of enter, after owner, lease, note, and 1 to renew only.
+    fn to_enter(&self, key: &str, command: &mut Cmd);
+
+    /// Adds the arguments of leave, after the owner. For an eviction, the key of the evictions, the
+    /// ticket and the note follow.
+    fn to_leave(&self, key: &str, command: &mut Cmd);
+
+    /// Adds the arguments of look. The key of the evictions follows.
+    fn to_look(&self, key: &str, command: &mut Cmd);
+
+    /// Decodes the reply of look; none if it makes no sense.
+    fn read(&self, value: &Value) -> Option<Vec<Found>>;
+
+    /// The channel with messages about this key, if there is one.
+    fn channel(&self, key: &str) -> Option<String>;
+
+    /// The function that says whether a message on that channel is a reason to try again.
+    fn is_notification(&self) -> fn(&[u8]) -> bool;
+
+    /// Refuses a key that cannot be used.
+    fn check(&self, key: &str) -> Result<()>;
+}
+
+/// A holder, as stored in the server.
+pub(in crate::stores) struct Found {
+    pub(in crate::stores) id: TicketId,
+    /// The owner value in the server.
+    pub(in crate::stores) owner: Vec<u8>,
+    pub(in crate::stores) note: String,
+    pub(in crate::stores) expires_in: Duration,
+    /// Whether it is certainly a lock of a client with this layout, and not some other key.
+    pub(in crate::stores) certain: bool,
+}
+
+pub(in crate::stores) struct SingleKey {
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+    /// The connection over which tickets enter: its own, or for a background handle that of its
+    /// store.
+    enter_connection: Arc<Connection>,
+}
+
+/// The state of a store and its background handles.
+struct Shared {
+    config: Arc<Config>,
+    layout: Box<dyn KeyLayout>,
+    pubsub: PubSub,
+    in_flight: InFlight,
+    /// Whether waiters are notified.
+    notifications: bool,
+    address: String,
+}
+
+/// The one token of a store without tokens.
+const NO_TOKEN: Seq = Seq(0);
+/// The longest lease; also the time to live shown for a lock without an expiry.
+pub(in crate::stores) const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+impl SingleKey {
+    pub(in crate::stores) fn new(
+        config: Arc<Config>,
+        connection: Connection,
+        layout: Box<dyn KeyLayout>,
+    ) -> Self {
+        let shared = Shared {
+            pubsub: PubSub::new(Arc::clone(&config), None, layout.is_notification()),
+            in_flight: InFlight::default(),
+            notifications: layout.channel("x").is_some(),
+            address: config.address(),
+            config,
+            layout,
+        };
+        let connection = Arc::new(connection);
+        SingleKey {
+            shared: Arc::new(shared),
+            enter_connection: Arc::clone(&connection),
+            connection,
+        }
+    }
+
+    fn key(&self, line: &Name) -> String {
+        format!("{}{line}", self.shared.config.prefix)
+    }
+
+    /// Runs a script on a key, and retries once if the connection breaks. Also returns whether an
+    /// earlier attempt may have run it.
+    async fn run(
+        &self,
+        script: &Script,
+        key: &str,
+        fill: &(dyn Fn(&mut Cmd) + Sync),
+    ) -> Result<(Value, bool), Error> {
+        let all = |command: &mut Cmd| {
+            command.arg(1).arg(key);
+            fill(command);
+        };
+        let size = 2 * key.len() + 512;
+        let explain =
+            |fault: Fault| fault.explain(&self.shared.address, &format!("lock \"{key}\""));
+        match self.connection.run(script, size, &all).await {
+            Err(fault @ Fault::Broken(..)) => {
+                let value = self.connection.run(script, size, &all).await.map_err(explain)?;
+                Ok((value, fault.in_doubt()))
+            }
+            other => other.map(|value| (value, false)).map_err(explain),
+        }
+    }
+
+    async fn do_enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &str,
+        how: Enter,
+    ) -> Result<Standing> {
+        if ticket.weight != 1 || ticket.capacity != 1 {
+            if ticket.weight == 0 || ticket.weight > ticket.capacity {
+                return Err(refuse(line, ticket, Refusal::Weight));
+            }
+            return Err(self.only_plain_locks());
+        }
+        let Shared { layout, pubsub, .. } = &*self.shared;
+        let key = self.key(line);
+        layout.check(&key)?;
+        let channel = match how {
+            Enter::Keep(seq) if seq != NO_TOKEN => return Ok(Standing::Lost),
+            Enter::Keep(_) | Enter::Try => None,
+            Enter::Queue => layout.channel(&key),
+        };
+        let Some(channel) = channel else { return self.ask(&key, ticket, note, how).await };
+        // After subscribing it must ask again: earlier messages were not received.
+        let subscribed = pubsub.channels().join(&channel, ticket.id);
+        let mut standing = self.ask(&key, ticket, note, how).await?;
+        if !subscribed && matches!(standing, Standing::Waiting { .. }) {
+            pubsub.follow(&channel, ticket.id).await;
+            standing = self.ask(&key, ticket, note, how).await?;
+        }
+        if !matches!(standing, Standing::Waiting { .. }) {
+            pubsub.channels().remove_ticket(&channel, ticket.id);
+        }
+        Ok(standing)
+    }
+
+    async fn ask(&self, key: &str, ticket: &Ticket, note: &str, how: Enter) -> Result<Standing> {
+        let layout = &self.shared.layout;
+        let owner = layout.owner(ticket.id);
+        let keep = i32::from(matches!(how, Enter::Keep(_)));
+        let fill = |command: &mut Cmd| {
+            let lease = millis(ticket.lease).max(1);
+            command.arg(&owner).arg(lease).arg(note).arg(keep);
+            layout.to_enter(key, command);
+        };
+        let request = (keep == 0).then(|| self.shared.in_flight.begin(ticket.id));
+        let (answer, repeated) = self.run(layout.scripts()[0], key, &fill).await?;
+        if let Some(request) = request.filter(|_| !repeated) {
+            request.answered();
+        }
+        match &answer {
+            Value::BulkString(whose) if whose == owner.as_bytes() => {
+                return Ok(Standing::Admitted(NO_TOKEN));
+            }
+            Value::Int(0) => return Ok(Standing::Lost),
+            Value::Array(items) => {
+                if let [Value::Int(left)] = &items[..] {
+                    let keep = ticket.wait_lease / 3;
+                    let left = u64::try_from(*left).map_or(keep, Duration::from_millis);
+                    let again = keep.min(left).max(Duration::from_millis(2));
+                    return Ok(Standing::Waiting { seq: None, again });
+                }
+            }
+            _ => {}
+        }
+        Err(self.invalid_reply(&answer))
+    }
+
+    async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        let key = self.key(line);
+        let Shared { layout, pubsub, address, .. } = &*self.shared;
+        if let Some(channel) = layout.channel(&key) {
+            pubsub.channels().remove_ticket(&channel, id);
+        }
+        let owner = layout.owner(id);
+        let fill = |command: &mut Cmd| {
+            command.arg(&owner);
+            layout.to_leave(&key, command);
+        };
+        let answer = if self.shared.in_flight.in_doubt(id) {
+            self.follow(&key, &fill).await?
+        } else {
+            self.run(layout.scripts()[1], &key, &fill).await?
+        };
+        self.shared.in_flight.forget(id);
+        match answer {
+            (Value::Int(0), false) => Ok(false),
+            (Value::Int(0), true) => Err(outcome_unknown(address, line)),
+            (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done)),
+            (answer, _) => Err(self.invalid_reply(&answer)),
+        }
+    }
+
+    /// Leaves after an abandoned request to enter: over the connection of that request, so that the
+    /// server cannot carry it out later. If that connection fails, over another; then the server
+    /// may carry it out, and the lock is held for one lease.
+    async fn follow(
+        &self,
+        key: &str,
+        fill: &(dyn Fn(&mut Cmd) + Sync),
+    ) -> Result<(Value, bool), Error> {
+        let script = self.shared.layout.scripts()[1];
+        let all = |command: &mut Cmd| {
+            command.arg(1).arg(key);
+            fill(command);
+        };
+        match self.enter_connection.run(script, 2 * key.len() + 512, &all).await {
+            Ok(value) => Ok((value, false)),
+            Err(_) => self.run(script, key, fill).await,
+        }
+    }
+
+    /// Warns if the lock was released but its waiters could not be notified.
+    fn warn_unnotified(&self, key: &str, done: i64) -> bool {
+        if done == 2 {
+            tracing::warn!(
+                "{} let nobody be told that lock \"{key}\" is free; does the user have the right \
+                 to publish?",
+                self.shared.address
+            );
+        }
+        true
+    }
+
+    async fn read(&self, key: &str) -> Result<(Vec<Found>, Vec<Eviction>)> {
+        let layout = &self.shared.layout;
+        let fill = |command: &mut Cmd| {
+            layout.to_look(key, command);
+            command.arg(beside(key, SUFFIX_BESIDE));
+        };
+        let (value, _) = self.run(layout.scripts()[2], key, &fill).await?;
+        let found = layout.read(&value).ok_or_else(|| self.invalid_reply(&value))?;
+        Ok((found, evictions::last_of(&value)))
+    }
+
+    async fn do_snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let (found, evictions) = self.read(&self.key(line)).await?;
+        let places = found.into_iter().map(|found| QueueEntry {
+            id: found.id,
+            seq: NO_TOKEN,
+            weight: 1,
+            admitted: true,
+            expires_in: found.expires_in,
+            note: found.note.into(),
+        });
+        let places: Vec<_> = places.collect();
+        Ok(QueueSnapshot { capacity: places.len().min(1) as u32, places, evictions })
+    }
+
+    /// The keys that are certainly locks; and, if a prefix is set, all that look like locks.
+    async fn do_list(&self, start: &str) -> Result<Vec<Name>> {
+        let prefix = &self.shared.config.prefix;
+        let pattern = keys::glob(&format!("{prefix}{start}")) + "*";
+        let found = self.connection.scan(&pattern).await;
+        let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
+        let mut names: Vec<Name> = found
+            .map_err(explain)?
+            .iter()
+            .filter(|key| !key.ends_with(SUFFIX_BESIDE))
+            .filter_map(|key| Name::new(key.strip_prefix(prefix)?).ok())
+            .collect();
+        names.sort();
+        names.dedup();
+        let held = futures_util::stream::iter(names.into_iter().map(|name| async {
+            match self.read(&self.key(&name)).await {
+                Ok((found, _)) if !prefix.is_empty() && !found.is_empty() => Ok(Some(name)),
+                Ok((found, _)) => Ok(found.iter().any(|found| found.certain).then_some(name)),
+                // The key is no lock.
+                Err(error) if !error.retryable() && error.kind() != ErrorKind::Denied => Ok(None),
+                Err(error) => Err(error),
+            }
+        }));
+        let found: Vec<Option<Name>> = held.buffered(64).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    async fn do_evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        let key = self.key(line);
+        let layout = &self.shared.layout;
+        let (found, _) = self.read(&key).await?;
+        if found.len() > 1 {
+            return Err(self.only_plain_locks());
+        }
+        let Some(holder) = found.into_iter().find(|found| found.id == id) else { return Ok(None) };
+        let fill = |command: &mut Cmd| {
+            command.arg(&holder.owner);
+            layout.to_leave(&key, command);
+            command.arg(beside(&key, SUFFIX_BESIDE)).arg(text_of(id)).arg(note);
+        };
+        match self.run(layout.scripts()[1], &key, &fill).await? {
+            // The first attempt, whose reply was lost, may have removed it.
+            (Value::Int(0), true) => Err(outcome_unknown(&self.shared.address, line)),
+            (Value::Int(0), false) => Ok(None),
+            (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done).then_some(NO_TOKEN)),
+            (answer, _) => Err(self.invalid_reply(&answer)),
+        }
+    }
+
+    fn only_plain_locks(&self) -> Error {
+        let message = format!(
+            "{} with scheme={} has only plain locks; semaphores and read-write locks need \
+             scheme=line",
+            self.shared.address,
+            self.shared.layout.scheme()
+        );
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// The error for a reply of the wrong form. The connection is closed as well: later replies on
+    /// it may belong to other calls.
+    fn invalid_reply(&self, answer: &Value) -> Error {
+        self.connection.close_current();
+        let address = &self.shared.address;
+        let message = format!("{address} gave an answer that makes no sense: {}", describe(answer));
+        Error::new(ErrorKind::Corrupt, message)
+    }
+}
+
+impl Store for SingleKey {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(self.do_enter(line, ticket, note, how))
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        Box::pin(self.do_leave(line, id))
+    }
+
+    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
+        Box::pin(async move {
+            if !self.shared.notifications {
+                pending::<()>().await;
+            }
+            self.shared.pubsub.waiters().wait(id).await;
+            Ok(None)
+        })
+    }
+
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(self.do_snapshot(line))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        Box::pin(self.do_list(prefix))
+    }
+
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(self.do_evict(line, id, note))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: false,
+            fencing_tokens: false,
+            notifications: self.shared.notifications,
+            weighted: false,
+            token_ranges: false,
+            swaps: false,
+            crash_release: false,
+            survives_failover: false,
+            survives_restart: false,
+            lease_min: Duration::from_millis(100),
+            lease_max: LONGEST,
+        }
+    }
+
+    fn background_handle(&self) -> Arc<dyn Store> {
+        let connection = Arc::new(Connection::new(Arc::clone(&self.shared.config), String::new()));
+        let (shared, enter_connection) =
+            (Arc::clone(&self.shared), Arc::clone(&self.enter_connection));
+        Arc::new(SingleKey { shared, connection, enter_connection })
+    }
+
+    fn on_loss_hint(&self, _loss_hint: LossHint) {}
+
+    fn address(&self) -> String {
+        self.shared.address.clone()
+    }
+}
+
+impl fmt::Debug for SingleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shared.address)
+    }
+}

@@ -1,0 +1,82 @@
+//! The layout `?scheme=string`: a lock is a string with an expiry, under the lock's own name, as in
+//! redsync, node-redlock, redis-py's `Lock`, bsm/redislock and many others, with which it is
+//! shared.
+//!
+//! The value is the ticket's id, unique to the attempt, and then the note; other libraries have
+//! values of their own. Release is compare-and-delete, renewal compare-and-extend.
+//!
+//! No client publishes when such a lock is released. If the server sends keyspace notifications
+//! (`notify-keyspace-events`), waiters subscribe to those.
+
+use super::{Found, KeyLayout, LONGEST};
+use crate::error::Result;
+use crate::store::TicketId;
+use crate::stores::redis::connection::Script;
+use crate::stores::redis::encode::{id_from, text_of};
+use crate::stores::redis::pubsub::id_of;
+use redis::{Cmd, Value};
+use std::time::Duration;
+
+static ENTER: Script = Script::that_enters(include_str!("lua/string_enter.lua"));
+static LEAVE: Script = Script::new(concat!(
+    include_str!("../queue/redis/lua/evicted.lua"),
+    "\n",
+    include_str!("lua/string_leave.lua")
+));
+static LOOK: Script = Script::new(include_str!("lua/string_look.lua"));
+
+pub(in crate::stores) struct Strings {
+    /// The number of the database, if the server sends keyspace notifications.
+    pub(in crate::stores) notified_db: Option<u32>,
+}
+
+impl KeyLayout for Strings {
+    fn scheme(&self) -> &'static str {
+        "string"
+    }
+
+    fn scripts(&self) -> [&'static Script; 3] {
+        [&ENTER, &LEAVE, &LOOK]
+    }
+
+    fn owner(&self, id: TicketId) -> String {
+        text_of(id)
+    }
+
+    fn to_enter(&self, _key: &str, _command: &mut Cmd) {}
+
+    fn to_leave(&self, _key: &str, _command: &mut Cmd) {}
+
+    fn to_look(&self, _key: &str, _command: &mut Cmd) {}
+
+    fn read(&self, value: &Value) -> Option<Vec<Found>> {
+        let Value::Array(parts) = value else { return None };
+        match &parts[..] {
+            [Value::Nil, ..] => Some(Vec::new()),
+            [Value::BulkString(bytes), Value::Int(left), ..] => {
+                let ours = bytes.get(..32).and_then(id_of);
+                let note = bytes.get(32..).filter(|_| ours.is_some()).unwrap_or(bytes);
+                Some(vec![Found {
+                    id: ours.unwrap_or_else(|| id_from(bytes)),
+                    owner: bytes.clone(),
+                    note: String::from_utf8_lossy(note).into_owned(),
+                    expires_in: u64::try_from(*left).map_or(LONGEST, Duration::from_millis),
+                    certain: ours.is_some(),
+                }])
+            }
+            _ => None,
+        }
+    }
+
+    fn channel(&self, key: &str) -> Option<String> {
+        self.notified_db.map(|db| format!("__keyspace@{db}__:{key}"))
+    }
+
+    fn is_notification(&self) -> fn(&[u8]) -> bool {
+        |event| matches!(event, b"del" | b"expired" | b"evicted" | b"rename_from")
+    }
+
+    fn check(&self, _key: &str) -> Result<()> {
+        Ok(())
+    }
+}

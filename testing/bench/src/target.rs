@@ -1,0 +1,131 @@
+//! The stores to measure, by URL.
+
+use crate::Failure;
+use holdline::Client;
+use holdline_testkit::Link;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The stores of one run, and the folder that files are put in meanwhile.
+#[derive(Debug)]
+pub(crate) struct Targets {
+    pub(crate) list: Vec<Target>,
+    pub(crate) folder: TempDir,
+    /// What makes the way to the servers longer. They end with the run.
+    _links: Vec<Link>,
+}
+
+/// One store.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// How it is opened.
+    pub(crate) url: String,
+    /// How tables call it.
+    pub(crate) label: String,
+}
+
+impl Targets {
+    /// The stores asked for; if none, memory, a new file, and the Redis server for tests, if there
+    /// is one. With `longer`, a round trip to a Redis server takes so much more.
+    pub(crate) fn new(urls: &[String], longer: Option<Duration>) -> Result<Self, Failure> {
+        let folder = tempfile::Builder::new().prefix("holdline-bench-").tempdir()?;
+        let (mut list, mut links) = (Vec::new(), Vec::new());
+        if urls.is_empty() {
+            list.push(Target { url: "memory:bench".to_owned(), label: "memory".to_owned() });
+            let file = folder.path().join("locks.db");
+            let url = format!("sqlite:{}", file.display());
+            list.push(Target { url, label: "sqlite".to_owned() });
+            list.extend(redis().map(|url| Target { url, label: "redis".to_owned() }));
+        }
+        for url in urls {
+            let shared = if url == "memory:" { "memory:bench" } else { url };
+            list.push(Target { url: shared.to_owned(), label: label(url) });
+        }
+        for target in list.iter_mut().filter(|target| longer.is_some() && target.is_redis()) {
+            let longer = longer.unwrap_or_default();
+            links.push(target.move_away(longer)?);
+        }
+        Ok(Targets { list, folder, _links: links })
+    }
+
+    /// Those that more than one process can use.
+    pub(crate) fn between_processes(&self) -> impl Iterator<Item = &Target> {
+        self.list.iter().filter(|target| !target.is_memory())
+    }
+}
+
+/// The Redis server for tests, as `cargo xtask servers start redis-single` names it.
+pub(crate) fn redis() -> Option<String> {
+    std::env::var("HOLDLINE_TEST_REDIS").ok()
+}
+
+/// The URL without whatever may be secret in it.
+fn label(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+        _ => url.trim_end_matches(':').to_owned(),
+    }
+}
+
+impl Target {
+    pub(crate) fn is_memory(&self) -> bool {
+        self.url.starts_with("memory:")
+    }
+
+    /// Whether it is one Redis server, with lines.
+    pub(crate) fn is_redis(&self) -> bool {
+        self.url.starts_with("redis://") && !self.url.contains("scheme=")
+    }
+
+    /// Puts a link before the server.
+    fn move_away(&mut self, longer: Duration) -> Result<Link, Failure> {
+        let start = self.url.rfind('@').or(self.url.find("//").map(|at| at + 1)).unwrap_or(0) + 1;
+        let end = self.url[start..].find(['/', '?']).map_or(self.url.len(), |at| start + at);
+        let link = Link::to(&self.url[start..end])?;
+        link.delay(longer / 2);
+        self.url.replace_range(start..end, &link.address().to_string());
+        self.label = format!("{}, {} ms away", self.label, longer.as_secs_f64() * 1e3);
+        Ok(link)
+    }
+
+    /// The file, if it is one.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        self.url.strip_prefix("sqlite:").map(PathBuf::from)
+    }
+
+    /// A client with connections of its own, as another process would have.
+    pub(crate) async fn open(&self) -> Result<Client, Failure> {
+        Ok(holdline::open(&self.url).await?)
+    }
+}
+
+/// A name that no other measurement uses, in this run or another.
+pub(crate) fn fresh(what: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("bench-{what}-{}-{count}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_has_no_password() {
+        assert_eq!(label("redis://user:secret@host:1"), "redis://host:1");
+        assert_eq!(label("sqlite:/a/b"), "sqlite:/a/b");
+    }
+
+    #[test]
+    fn only_the_server_moves_away() {
+        let mut target = Target {
+            url: "redis://al:p@127.0.0.1:6379/3?idle=5m".to_owned(),
+            label: "redis".to_owned(),
+        };
+        let link = target.move_away(Duration::from_millis(2)).unwrap();
+        assert_eq!(target.url, format!("redis://al:p@{}/3?idle=5m", link.address()));
+        assert_eq!(target.label, "redis, 2 ms away");
+    }
+}
