@@ -9,7 +9,7 @@
 mod pace;
 
 use futures_util::StreamExt;
-use holdline::conformance::{self, AT_ONCE, At, Case, Outcome, Subject, Verdict};
+use holdline_conformance::{self as conformance, AT_ONCE, At, Case, Outcome, Subject, Verdict};
 use pace::{Pace, Unhurried};
 use std::fmt::Write;
 use std::process::ExitCode;

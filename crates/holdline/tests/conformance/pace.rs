@@ -6,8 +6,8 @@
 //! longer leases; without a standstill a failure is a failure.
 
 use holdline::Client;
-use holdline::conformance::Subject;
 use holdline::store::Async;
+use holdline_conformance::Subject;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -4,11 +4,11 @@
 
 use crate::eventually::{soon, until};
 use futures_util::FutureExt;
-use holdline::conformance::{Chaos, Fault, Op};
 use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, Mutex, Name};
+use holdline_conformance::{Chaos, Fault, Op};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
 //! A quorum with nodes that fail, forget and lag behind. (The conformance suite runs it healthy.)
 
 use futures_util::FutureExt;
-use holdline::conformance::{Chaos, Fault, Op};
 use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, ErrorKind, Mutex, open};
+use holdline_conformance::{Chaos, Fault, Op};
 use std::sync::Arc;
 use std::time::Duration;
 

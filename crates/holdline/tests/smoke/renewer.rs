@@ -1,8 +1,9 @@
 //! The thread that renews locks: it cannot be started, and later it can (G4, G14); it panics (G4,
 //! G6). Each case has a process of its own, because that thread is one of a process.
 
-use holdline::conformance::{At, Chaos, Fault, Op, Subject, break_renewals};
+use holdline::testing::break_renewals;
 use holdline::{Client, ErrorKind, Loss, Mutex};
+use holdline_conformance::{At, Chaos, Fault, Op, Subject};
 use holdline_testkit::in_own_process;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;

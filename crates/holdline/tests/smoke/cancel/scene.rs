@@ -1,11 +1,11 @@
 //! A store that stutters, and acquires and releases on it that are cut off.
 
 use super::recipe::{RECIPES, Recipe};
-use holdline::conformance::{Chaos, Fault, Op};
 use holdline::store::Store;
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, Mutex, open};
+use holdline_conformance::{Chaos, Fault, Op};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;

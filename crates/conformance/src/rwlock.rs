@@ -2,8 +2,8 @@
 
 use super::kit::{Recipe, in_time, line};
 use super::{Ctx, Fault, Op, group};
-use crate::error::ErrorKind;
-use crate::recipes::{Mutex, RwLock};
+use holdline::ErrorKind;
+use holdline::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -2,8 +2,8 @@
 
 use super::kit::{Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
-use crate::error::ErrorKind;
-use crate::recipes::Election;
+use holdline::Election;
+use holdline::ErrorKind;
 use std::time::Duration;
 
 group! { "election":

@@ -3,8 +3,8 @@
 
 use super::kit::{How, Raw, Recipe, Terms, in_time, line, ticket};
 use super::{Chaos, Ctx, Fault, Op, group};
-use crate::error::ErrorKind;
-use crate::store::{Enter, Standing, Ticket};
+use holdline::ErrorKind;
+use holdline::store::{Enter, Standing, Ticket};
 use holdline_kernel::Backoff;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -69,7 +69,7 @@ async fn contended(ctx: Ctx, fault: Fault) {
     }
 }
 
-async fn rounds(client: &crate::Client, name: &str, inside: &AtomicU32, terms: Terms) {
+async fn rounds(client: &holdline::Client, name: &str, inside: &AtomicU32, terms: Terms) {
     for _ in 0..3 {
         let held = Recipe::Mutex.lock_for(client, name, terms).await;
         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");

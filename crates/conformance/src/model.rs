@@ -3,7 +3,7 @@
 
 use super::kit::{Raw, ticket};
 use super::{Ctx, group};
-use crate::store::{Enter, Seq, Standing, Ticket, TicketId};
+use holdline::store::{Enter, Seq, Standing, Ticket, TicketId};
 use holdline_kernel::{Head, Line, MemoryPlaces, Time};
 use std::collections::HashMap;
 use std::convert::Infallible;

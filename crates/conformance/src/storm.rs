@@ -3,10 +3,10 @@
 
 use super::kit::{Recipe, Terms, in_time};
 use super::{Chaos, Ctx, Op, group};
-use crate::client::Client;
 use crate::clock;
-use crate::recipes::Mutex;
-use crate::undone::{MOST, UNDER_WAY};
+use holdline::Client;
+use holdline::Mutex;
+use holdline::testing::{MOST_UNDONE, RELEASES_AT_ONCE, undone};
 use holdline_kernel::Time;
 use std::time::Duration;
 
@@ -100,9 +100,9 @@ async fn rage<F: Future<Output = ()>>(
 fn bounded(client: &Client, chaos: &Chaos) {
     let leaves = chaos.most_at_once(Op::Leave);
     assert!(leaves > 0, "nothing was given up: this was no storm");
-    assert!(leaves <= UNDER_WAY, "{leaves} departures at once");
+    assert!(leaves <= RELEASES_AT_ONCE, "{leaves} departures at once");
     let enters = chaos.most_at_once(Op::Enter);
     assert!(enters <= NAMES, "{enters} entries at once, by {NAMES} names");
-    let undone = client.undone();
-    assert!(undone <= MOST + TASKS, "{undone} places wait to be given up");
+    let undone = undone(client);
+    assert!(undone <= MOST_UNDONE + TASKS, "{undone} places wait to be given up");
 }

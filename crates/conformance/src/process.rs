@@ -4,8 +4,8 @@
 use super::kit::{Recipe, TIME_LIMIT, Terms, eventually, in_time, line};
 use super::{Ctx, group};
 use crate::clock;
-use crate::error::Result;
-use crate::recipes::Mutex;
+use holdline::Mutex;
+use holdline::Result;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -73,7 +73,7 @@ fn lines(input: impl std::io::Read + Send + 'static) -> UnboundedReceiver<String
 /// Acquires the lock, and carries out orders about it, one per line.
 async fn hold() -> Result<()> {
     let mut orders = lines(std::io::stdin());
-    let client = crate::open(&env_value(URL)).await?;
+    let client = holdline::open(&env_value(URL)).await?;
     let Terms { lease, margin } =
         Terms::of(Duration::from_millis(env_value(LEASE).parse().unwrap_or(1000)));
     let guard = Mutex::new(&client, env_value(NAME)).lease(lease).margin(margin).lock().await?;
@@ -101,7 +101,7 @@ async fn hold() -> Result<()> {
 
 /// Increments a number in a file and stores the token with it, under the lock.
 async fn count() -> Result<()> {
-    let client = crate::open(&env_value(URL)).await?;
+    let client = holdline::open(&env_value(URL)).await?;
     let (lock, file) = (Mutex::new(&client, env_value(NAME)), env_value(FILE));
     for _ in 0..ROUNDS {
         let guard = lock.lock().await?;

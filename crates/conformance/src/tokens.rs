@@ -2,8 +2,8 @@
 
 use super::kit::{Recipe, Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
-use crate::fence::Fence;
-use crate::recipes::Mutex;
+use holdline::Fence;
+use holdline::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -6,8 +6,8 @@
 use super::kit::{Raw, in_time, ticket};
 use super::{Ctx, group};
 use crate::clock;
-use crate::store::{Enter, Standing, Ticket};
 use futures_util::future::join_all;
+use holdline::store::{Enter, Standing, Ticket};
 use std::time::Duration;
 
 group! { "cost":

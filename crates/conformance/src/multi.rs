@@ -2,8 +2,8 @@
 
 use super::kit::{in_time, line};
 use super::{Ctx, Fault, Op, group};
-use crate::error::ErrorKind;
-use crate::recipes::{Multi, Mutex};
+use holdline::ErrorKind;
+use holdline::{Multi, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -2,9 +2,9 @@
 
 use super::kit::{How, Recipe, Terms, line};
 use super::{Ctx, group};
-use crate::client::Client;
-use crate::error::ErrorKind;
-use crate::names::Name;
+use holdline::Client;
+use holdline::ErrorKind;
+use holdline::Name;
 
 group! { "names":
     odd_names_are_names,
@@ -189,7 +189,7 @@ async fn bad_names_are_refused(ctx: Ctx) {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{bad:?}: {error}");
         }
         assert_eq!(client.inspect(bad).await.expect_err("bad").kind(), ErrorKind::Invalid);
-        let id = crate::store::TicketId(1);
+        let id = holdline::store::TicketId(1);
         let error = client.force_unlock(bad, id, "a test").await.expect_err("bad");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{bad:?}: {error}");
     }

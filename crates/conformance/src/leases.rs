@@ -3,8 +3,8 @@
 use super::kit::{How, Recipe, Terms, eventually, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use crate::clock;
-use crate::error::ErrorKind;
-use crate::recipes::{Election, Mutex, RwLock};
+use holdline::ErrorKind;
+use holdline::{Election, Mutex, RwLock};
 use std::time::Duration;
 
 group! { "leases":

@@ -1,10 +1,10 @@
-//! The contract of [`Store`](crate::store::Store), by operation, on the raw store (G7, G8, G12,
+//! The contract of [`Store`](holdline::store::Store), by operation, on the raw store (G7, G8, G12,
 //! G15, G16).
 
 use super::kit::{Raw, eventually, in_time, poll_once, ticket};
 use super::{Ctx, group};
-use crate::error::ErrorKind;
-use crate::store::{Enter, Seq, Standing, Ticket};
+use holdline::ErrorKind;
+use holdline::store::{Enter, Seq, Standing, Ticket};
 use std::sync::Arc;
 
 group! { "contract":

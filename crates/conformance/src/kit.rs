@@ -1,16 +1,16 @@
 //! Helpers for the cases: bounded waits, raw tickets, and every recipe as a mutex.
 
 use super::Ctx;
-use crate::client::{Client, LockInfo};
 use crate::clock;
-use crate::error::Result;
-use crate::guard::Guard;
-use crate::names::Name;
-use crate::recipes::{
+use holdline::Guard;
+use holdline::Name;
+use holdline::Result;
+use holdline::store::{Enter, Seq, Standing, Store, Ticket, TicketId};
+use holdline::{Client, LockInfo};
+use holdline::{
     Election, Leader, Multi, MultiGuard, Mutex, Owner, ReentrantGuard, ReentrantMutex, RwLock,
     Semaphore, WriteGuard,
 };
-use crate::store::{Enter, Seq, Standing, Store, Ticket, TicketId};
 use holdline_kernel::Backoff;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

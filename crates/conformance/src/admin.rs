@@ -2,10 +2,10 @@
 
 use super::kit::{Recipe, Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
-use crate::error::ErrorKind;
-use crate::loss::Loss;
-use crate::recipes::{Mutex, Semaphore};
-use crate::store::TicketId;
+use holdline::ErrorKind;
+use holdline::Loss;
+use holdline::store::TicketId;
+use holdline::{Mutex, Semaphore};
 use std::time::Duration;
 
 group! { "admin":
@@ -86,11 +86,11 @@ async fn weights_are_shown(ctx: Ctx) {
 /// A note of another program, or of another version of this one, is no error.
 async fn others_words_are_shown_as_a_label(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
-    let line_name = crate::Name::new(&name).expect("a good name");
+    let line_name = holdline::Name::new(&name).expect("a good name");
     for (words, label) in [("not { json", Some("not { json")), ("", None), ("[1]", Some("[1]"))] {
         let ticket = super::kit::ticket(&ctx, 1, 1);
         let note = std::sync::Arc::from(words);
-        let how = crate::store::Enter::Try;
+        let how = holdline::store::Enter::Try;
         client.store().enter(&line_name, &ticket, &note, how).await.expect("the store is there");
         let info = line(&client, &name, 1, 0).await;
         assert_eq!(info.holders[0].note.label.as_deref(), label);
@@ -237,7 +237,7 @@ async fn breaking_tells_by_whom_and_why(ctx: Ctx) {
 async fn a_removal_is_shown_and_only_the_last_few(ctx: Ctx) {
     let (client, name) = (ctx.client().await, ctx.name("x"));
     let mut ids = Vec::new();
-    let most = crate::store::EVICTIONS_KEPT;
+    let most = holdline::store::EVICTIONS_KEPT;
     for round in 0..most + 2 {
         let held = Recipe::Mutex.lock(&client, &name).await;
         let id = held.guard().ticket();
@@ -254,7 +254,7 @@ async fn a_removal_is_shown_and_only_the_last_few(ctx: Ctx) {
 
 async fn a_loss_without_a_breaker_has_none(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
-    let line_name = crate::Name::new(&name).expect("a good name");
+    let line_name = holdline::Name::new(&name).expect("a good name");
     let (chaos, one) = ctx.chaos().await;
     let held = Recipe::Mutex.lock_for(&one, &name, Terms::kept(ctx.lease)).await;
     let id = held.guard().ticket();

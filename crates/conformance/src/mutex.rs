@@ -3,7 +3,7 @@
 use super::kit::{Held, How, Recipe, Terms, eventually, in_time, line};
 use super::{Case, Ctx, Fault, Need, Op};
 use crate::clock;
-use crate::error::ErrorKind;
+use holdline::ErrorKind;
 use holdline_kernel::Backoff;
 use std::future::Future;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ async fn waits_until_unlocked(ctx: Ctx, recipe: Recipe) {
     got.unlock().await.expect("it was held");
 }
 
-async fn waits(client: &crate::Client, name: &str) -> bool {
+async fn waits(client: &holdline::Client, name: &str) -> bool {
     !client.inspect(name).await.expect("the store is there").waiters.is_empty()
 }
 

@@ -1,11 +1,11 @@
 //! The conformance suite that every store passes: one list of cases, run against real servers,
-//! chosen by the store's [capabilities](crate::store::Capabilities).
+//! chosen by the store's [capabilities](holdline::store::Capabilities).
 //!
 //! A store's author supplies clients of one shared space ([`Subject`]) and calls [`run`]:
 //!
 //! ```
 //! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
-//! use holdline::conformance::{self, At, Verdict};
+//! use holdline_conformance::{self as conformance, At, Verdict};
 //! let subject = At::new("memory:example");
 //! for outcome in conformance::run(subject, "contract::").await {
 //!     assert!(!matches!(outcome.verdict, Verdict::Failed(_)), "{outcome}");
@@ -23,6 +23,7 @@
 
 mod admin;
 mod chaos;
+mod clock;
 mod contract;
 mod cost;
 mod election;
@@ -45,11 +46,10 @@ mod tokens;
 pub use chaos::{Chaos, Fault, Op};
 pub use process::taker;
 
-use crate::client::Client;
-use crate::clock;
-use crate::error::Result;
-use crate::store::{Async, Capabilities};
 use futures_util::StreamExt;
+use holdline::Client;
+use holdline::Result;
+use holdline::store::{Async, Capabilities};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -115,7 +115,7 @@ impl Subject for At {
     }
 
     fn client(&self) -> Async<'_, Client> {
-        Box::pin(crate::open(&self.url))
+        Box::pin(holdline::open(&self.url))
     }
 
     fn url(&self) -> Option<String> {
@@ -315,12 +315,6 @@ pub fn cases() -> Vec<Case> {
     groups.into_iter().flatten().collect()
 }
 
-/// Makes the renewer thread of this process panic, as a defect in it would: all locks of the
-/// process are lost.
-pub fn break_renewals() {
-    crate::renewer::doom();
-}
-
 /// Runs all cases whose name contains `filter`, [`AT_ONCE`] at a time, and returns their outcomes
 /// in order.
 ///
@@ -379,10 +373,10 @@ impl Ctx {
 /// The list of a file's cases, each with what it needs.
 macro_rules! group {
     ($group:literal: $($case:ident $(needs $($need:ident)+)?),+ $(,)?) => {
-        pub(super) fn cases() -> Vec<$crate::conformance::Case> {
-            vec![$($crate::conformance::Case::new(
+        pub(super) fn cases() -> Vec<$crate::Case> {
+            vec![$($crate::Case::new(
                 concat!($group, "::", stringify!($case)),
-                &[$($($crate::conformance::Need::$need),+)?],
+                &[$($($crate::Need::$need),+)?],
                 $case,
             )),+]
         }

@@ -3,7 +3,7 @@
 use super::kit::{Recipe, eventually, in_time, line, poll_once};
 use super::{Ctx, Op, group};
 use crate::clock;
-use crate::recipes::{Mutex, RwLock, Semaphore};
+use holdline::{Mutex, RwLock, Semaphore};
 use std::sync::{Arc, Mutex as Plain, PoisonError};
 use std::time::Duration;
 

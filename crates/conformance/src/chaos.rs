@@ -1,13 +1,13 @@
 //! Fault injection: a store wrapper that fails on command, for the suite and for tests of programs
 //! that use locks.
 
-use crate::client::Client;
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::names::Name;
-use crate::store::{
+use holdline::Client;
+use holdline::Name;
+use holdline::store::{
     Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
 };
+use holdline::{Error, ErrorKind, Result};
 use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;

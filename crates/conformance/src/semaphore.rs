@@ -2,8 +2,8 @@
 
 use super::kit::{in_time, line};
 use super::{Ctx, group};
-use crate::error::ErrorKind;
-use crate::recipes::{Mutex, Semaphore};
+use holdline::ErrorKind;
+use holdline::{Mutex, Semaphore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

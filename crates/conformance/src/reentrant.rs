@@ -2,8 +2,8 @@
 
 use super::kit::{in_time, line};
 use super::{Ctx, group};
-use crate::error::ErrorKind;
-use crate::recipes::{Mutex, Owner, ReentrantMutex};
+use holdline::ErrorKind;
+use holdline::{Mutex, Owner, ReentrantMutex};
 use std::time::Duration;
 
 group! { "reentrant":

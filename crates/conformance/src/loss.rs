@@ -3,10 +3,10 @@
 use super::kit::{Recipe, Terms, in_time, line};
 use super::{Ctx, Fault, Op, group};
 use crate::clock;
-use crate::error::ErrorKind;
-use crate::guard::Guard;
-use crate::options::OnLoss;
-use crate::recipes::Mutex;
+use holdline::ErrorKind;
+use holdline::Guard;
+use holdline::Mutex;
+use holdline::OnLoss;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,7 +114,7 @@ async fn a_hint_is_looked_into_at_once(ctx: Ctx) {
     let (chaos, one) = ctx.chaos().await;
     let lease = ctx.capabilities.lease_max.min(ctx.lease * 600);
     let guard = Mutex::new(&one, &name).lease(lease).lock().await.expect("works");
-    let line = crate::Name::new(&name).expect("a good name");
+    let line = holdline::Name::new(&name).expect("a good name");
     two.store().leave(&line, guard.ticket()).await.expect("the store is there");
     chaos.hint(guard.ticket());
     in_time("the loss", guard.lost()).await;
@@ -128,13 +128,13 @@ async fn a_false_hint_changes_nothing(ctx: Ctx) {
     let held = Recipe::Mutex.lock(&one, &name).await;
     for _ in 0..5 {
         chaos.hint(held.guard().ticket());
-        chaos.hint(crate::store::TicketId(fastrand::u128(..)));
+        chaos.hint(holdline::store::TicketId(fastrand::u128(..)));
         tokio::task::yield_now().await;
     }
     assert!(held.guard().is_valid());
     line(&one, &name, 1, 0).await;
     held.unlock().await.expect("it was held");
-    chaos.hint(crate::store::TicketId(0));
+    chaos.hint(holdline::store::TicketId(0));
 }
 
 /// The store answers again after the deadline: the loss stands.
@@ -159,7 +159,7 @@ async fn unlock_says_how_it_went(ctx: Ctx) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     Recipe::Mutex.lock(&one, &name).await.unlock().await.expect("it was held");
     let held = Recipe::Mutex.lock(&one, &name).await;
-    let line = crate::Name::new(&name).expect("a good name");
+    let line = holdline::Name::new(&name).expect("a good name");
     two.store().leave(&line, held.guard().ticket()).await.expect("the store is there");
     let rival = Recipe::Mutex.lock(&two, &name).await;
     let error = held.unlock().await.expect_err("it was gone, and nobody had noticed");
