@@ -178,7 +178,7 @@ async fn main() -> holdline::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdline::conformance::{self, AT_ONCE, Case, Outcome, Subject, Verdict};
+    use holdline_conformance::{self as conformance, AT_ONCE, Case, Outcome, Subject, Verdict};
     use std::future::ready;
     use tokio::sync::Semaphore;
     use tokio::task::JoinSet;
