@@ -1,12 +1,12 @@
 //! The acquisition of a command's lock: the wait, its progress messages, and its outcome.
 
-use crate::context::Contact;
+use crate::context::OpenedStore;
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::held::Hold;
-use crate::lock_kind::{LockKind, Terms, WaitLimit};
+use crate::held::HeldLock;
+use crate::lock_kind::{LockKind, LockOptions, WaitLimit};
 use crate::participant;
-use crate::printer::{Printer, When};
+use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
 use holdline::{Client, LockInfo, Participant};
 use serde_json::json;
@@ -25,12 +25,12 @@ const AWAY: Duration = Duration::from_millis(20);
 
 /// A request for a lock.
 #[derive(Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct LockRequest<'a> {
     pub(crate) client: &'a Client,
-    pub(crate) contact: &'a Contact,
+    pub(crate) opened: &'a OpenedStore,
     pub(crate) name: &'a str,
     pub(crate) lock_kind: &'a LockKind,
-    pub(crate) terms: &'a Terms,
+    pub(crate) options: &'a LockOptions,
     /// The deadline, if there is one; in the past for a single try.
     pub(crate) deadline: Option<Instant>,
     pub(crate) no_wait: bool,
@@ -55,11 +55,11 @@ pub(crate) async fn unless_signalled<T>(
     }
 }
 
-impl Ask<'_> {
+impl LockRequest<'_> {
     /// Acquires the lock; fails if that takes too long, or if a signal ends the wait. Then no place
     /// is left in the line.
-    pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<Hold, Failure> {
-        let result = unless_signalled(signals, self.acquire_with_news()).await;
+    pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<HeldLock, Failure> {
+        let result = unless_signalled(signals, self.acquire_with_progress()).await;
         if result.is_err() {
             // An unreachable store cannot be told; the place expires by its lease.
             let away = self.client.unavailable_for().is_some();
@@ -71,27 +71,27 @@ impl Ask<'_> {
 
     /// The time left for the steps after the wait.
     fn rest(&self) -> Duration {
-        let end = if self.no_wait { Some(self.contact.until) } else { self.deadline };
+        let end = if self.no_wait { Some(self.opened.until) } else { self.deadline };
         end.map_or(Duration::MAX, |end| {
             (end + BEYOND).saturating_duration_since(Instant::now()).max(BEYOND)
         })
     }
 
-    async fn acquire_with_news(&self) -> Result<Hold, Failure> {
+    async fn acquire_with_progress(&self) -> Result<HeldLock, Failure> {
         let wait_limit = match self.deadline {
             _ if self.no_wait => WaitLimit::None,
             Some(deadline) => WaitLimit::Within(deadline.saturating_duration_since(Instant::now())),
             None => WaitLimit::Endless,
         };
-        let taken = self.lock_kind.acquire(self.client, self.name, self.terms, wait_limit);
-        let mut news = News { ask: self, shown: false, last: None };
+        let taken = self.lock_kind.acquire(self.client, self.name, self.options, wait_limit);
+        let mut progress = WaitProgress { request: self, shown: false, last: None };
         let taken = tokio::select! {
             biased;
             taken = taken => taken,
-            missing = self.contact.missing() => return Err(missing),
-            () = news.tell() => unreachable!("news never end"),
+            failure = self.opened.no_answer() => return Err(failure),
+            () = progress.tell() => unreachable!("progress never ends"),
         };
-        drop(news);
+        drop(progress);
         match taken? {
             Some(hold) => Ok(hold),
             None => Err(self.busy().await),
@@ -114,22 +114,22 @@ impl Ask<'_> {
 }
 
 /// The progress messages of a wait: who holds the lock, and our place.
-struct News<'a> {
-    ask: &'a Ask<'a>,
+struct WaitProgress<'a> {
+    request: &'a LockRequest<'a>,
     shown: bool,
     last: Option<String>,
 }
 
-impl News<'_> {
+impl WaitProgress<'_> {
     async fn tell(&mut self) {
-        let printer = self.ask.printer;
-        if !printer.is_live() && !printer.says(When::Verbosely) {
+        let printer = self.request.printer;
+        if !printer.is_live() && !printer.prints(Level::Verbosely) {
             pending::<()>().await;
         }
         loop {
             sleep(NEWS).await;
             // The acquisition itself reports an unreachable store.
-            match self.ask.client.inspect(self.ask.name).await {
+            match self.request.client.inspect(self.request.name).await {
                 Ok(info) => self.show(&info),
                 Err(error) => self.show_outage(&error),
             }
@@ -138,7 +138,7 @@ impl News<'_> {
 
     /// Shows how long the store has been unreachable.
     fn show_outage(&mut self, error: &holdline::Error) {
-        let Ask { client, name, printer, .. } = self.ask;
+        let LockRequest { client, name, printer, .. } = self.request;
         let Some(away) = client.unavailable_for() else { return };
         let line = format!(
             "waiting for lock \"{name}\": {} has not answered for {}",
@@ -153,13 +153,13 @@ impl News<'_> {
                 "unavailable_for": away.as_secs_f64(),
                 "error": format!("{error:#}"),
             });
-            printer.say(When::Verbosely, "unavailable", &line, fields);
+            printer.say(Level::Verbosely, "unavailable", &line, fields);
             self.last = Some("away".to_owned());
         }
     }
 
     fn show_live(&mut self, line: &str) {
-        let end = self.ask.deadline;
+        let end = self.request.deadline;
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let left = left.map(|left| format!("; giving up in {}", duration::show(left)));
         Printer::live(&format!("holdline: {line}{}", left.unwrap_or_default()));
@@ -167,7 +167,7 @@ impl News<'_> {
     }
 
     fn show(&mut self, info: &LockInfo) {
-        let Ask { client, name, printer, .. } = self.ask;
+        let LockRequest { client, name, printer, .. } = self.request;
         let holder = held_by(info).unwrap_or_else(|| "it is free".to_owned());
         let place = place(info);
         let in_line = place.map(|place| format!("; place {place} in line")).unwrap_or_default();
@@ -182,13 +182,13 @@ impl News<'_> {
         if self.last.as_ref() != Some(&key) {
             let holders: Vec<_> = info.holders.iter().map(participant::json).collect();
             let fields = json!({ "name": name, "holders": holders, "place": place });
-            printer.say(When::Verbosely, "waiting", &line, fields);
+            printer.say(Level::Verbosely, "waiting", &line, fields);
             self.last = Some(key);
         }
     }
 }
 
-impl Drop for News<'_> {
+impl Drop for WaitProgress<'_> {
     fn drop(&mut self) {
         if self.shown {
             Printer::live("");

@@ -1,13 +1,13 @@
 //! The job: a command under a lock, from the flags to the exit code, for `run` and `elect`.
 
-use crate::acquire::{Ask, unless_signalled};
+use crate::acquire::{LockRequest, unless_signalled};
 use crate::child::{self, Ended, OnLoss, Policy, Running};
-use crate::context::{Contact, Session, check_name};
+use crate::context::{OpenedStore, Session, check_name};
 use crate::exit::{Exit, Failure};
-use crate::held::Hold;
-use crate::lock_kind::{LockKind, Terms};
-use crate::nested::Around;
-use crate::printer::{Printer, When};
+use crate::held::HeldLock;
+use crate::lock_kind::{LockKind, LockOptions};
+use crate::nested::EnclosingLocks;
+use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
 use crate::{duration, env};
 use clap::Args;
@@ -109,24 +109,24 @@ impl Job {
             child::lookup::check(program)?;
         }
         let mut signals = Signals::new()?;
-        let contact = unless_signalled(&mut signals, self.open(session)).await?;
-        let around = Around::read();
-        let inherited = around.find(&contact.client, &self.name, &self.lock_kind);
+        let opened = unless_signalled(&mut signals, self.open(session)).await?;
+        let enclosing = EnclosingLocks::read();
+        let inherited = enclosing.find(&opened.client, &self.name, &self.lock_kind);
         let hold = match unless_signalled(&mut signals, inherited).await? {
             Some(hold) => hold,
-            None => self.acquire(session, &contact, grace, &mut signals).await?,
+            None => self.acquire(session, &opened, grace, &mut signals).await?,
         };
-        let client = contact.client;
+        let client = opened.client;
         let since = Instant::now();
         self.announce(session, &client, &hold);
         if self.command.is_empty() {
-            return self.stand(session, &client, hold, signals).await;
+            return self.hold_until_signal(session, &client, hold, signals).await;
         }
         let env = [
             (env::NAME, self.name.clone()),
             (env::TOKEN, hold.token().to_string()),
             (env::STORE, session.store.clone()),
-            (env::HELD, around.with(&hold, &self.name)),
+            (env::HELD, enclosing.with(&hold, &self.name)),
         ];
         let ended = match Running::start(&self.command, &env, &mut signals, session.printer) {
             Ok(running) => {
@@ -143,9 +143,9 @@ impl Job {
             Ended::Late(_) | Ended::Stopped => return Err(self.lost(&client, &hold, ended).await),
         };
         let message = format!("the command ended with {}", exit.0);
-        session.printer.say(When::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
+        session.printer.say(Level::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
         // A loss of the lock after this does not affect the command.
-        let lingered = self.linger(since, &hold, &mut signals).await;
+        let lingered = self.hold_minimum(since, &hold, &mut signals).await;
         match self.release(session, &client, hold).await {
             Some(error) if !lingered => Err(self.late(&client, exit, &error)),
             _ => Ok(exit),
@@ -153,66 +153,66 @@ impl Job {
     }
 
     /// Opens the store, within the wait limit.
-    async fn open(&self, session: &Session) -> Result<Contact, Failure> {
-        let contact = if self.wait.no_wait {
+    async fn open(&self, session: &Session) -> Result<OpenedStore, Failure> {
+        let opened = if self.wait.no_wait {
             session.open_for_try().await?
         } else {
-            session.stay(self.wait.wait).await?
+            session.open_to_wait(self.wait.wait).await?
         };
-        let client = contact.client.outage(self.wait.outage.unwrap_or(self.outage));
-        Ok(Contact { client, ..contact })
+        let client = opened.client.outage(self.wait.outage.unwrap_or(self.outage));
+        Ok(OpenedStore { client, ..opened })
     }
 
     async fn acquire(
         &self,
         session: &Session,
-        contact: &Contact,
+        opened: &OpenedStore,
         grace: Duration,
         signals: &mut Signals,
-    ) -> Result<Hold, Failure> {
+    ) -> Result<HeldLock, Failure> {
         let HoldArgs { lease, label, .. } = &self.hold;
-        let terms = Terms {
+        let options = LockOptions {
             lease: *lease,
             margin: grace + self.hold.reserve(),
             label: label.clone(),
             value: self.value.clone(),
         };
-        let steady = session.steady(contact.client.clone());
-        let ask = Ask {
-            contact,
-            client: if self.wait.no_wait { &contact.client } else { &steady },
+        let waiting_client = session.with_response_timeout(opened.client.clone());
+        let request = LockRequest {
+            opened,
+            client: if self.wait.no_wait { &opened.client } else { &waiting_client },
             name: &self.name,
             lock_kind: &self.lock_kind,
-            terms: &terms,
+            options: &options,
             deadline: self.wait.wait.map(|limit| session.began + limit),
             no_wait: self.wait.no_wait,
             busy: Exit(self.wait.busy_code),
             printer: session.printer,
         };
-        ask.acquire(signals).await
+        request.acquire(signals).await
     }
 
-    fn announce(&self, session: &Session, client: &Client, hold: &Hold) {
-        if !session.printer.says(When::Verbosely) {
+    fn announce(&self, session: &Session, client: &Client, hold: &HeldLock) {
+        if !session.printer.prints(Level::Verbosely) {
             return;
         }
         let (name, token, address) = (&self.name, hold.token(), client.address());
         let (event, how) = match hold {
-            Hold::Inherited(_) => ("inherited", "is held by the holdline around this one"),
+            HeldLock::Inherited(_) => ("inherited", "is held by the holdline around this one"),
             _ => ("acquired", "was acquired"),
         };
         let message = format!("lock \"{name}\" in {address} {how}, with token {token}");
         let id = hold.ticket().to_string();
         let fields = json!({ "name": name, "store": address, "token": token, "id": id });
-        session.printer.say(When::Verbosely, event, &message, fields);
+        session.printer.say(Level::Verbosely, event, &message, fields);
     }
 
     /// Holds the lock until a signal comes.
-    async fn stand(
+    async fn hold_until_signal(
         &self,
         session: &Session,
         client: &Client,
-        hold: Hold,
+        hold: HeldLock,
         mut signals: Signals,
     ) -> Result<Exit, Failure> {
         let token = hold.token();
@@ -227,7 +227,7 @@ impl Job {
             () = hold.lost() => true,
             signal = signals.next() => {
                 let message = format!("{}: giving up the lead", signals::name(signal));
-                session.printer.say(When::Verbosely, "signal", &message, json!({}));
+                session.printer.say(Level::Verbosely, "signal", &message, json!({}));
                 false
             }
         };
@@ -244,7 +244,7 @@ impl Job {
 
     /// Holds the lock for the minimum time, unless a signal or the loss ends that. Returns whether
     /// there was anything to wait for.
-    async fn linger(&self, since: Instant, hold: &Hold, signals: &mut Signals) -> bool {
+    async fn hold_minimum(&self, since: Instant, hold: &HeldLock, signals: &mut Signals) -> bool {
         let end = self.min_hold.map(|least| since + least);
         let Some(end) = end.filter(|end| *end > Instant::now()) else { return false };
         tokio::select! {
@@ -261,21 +261,21 @@ impl Job {
         &self,
         session: &Session,
         client: &Client,
-        hold: Hold,
+        hold: HeldLock,
     ) -> Option<holdline::Error> {
         match hold.release().await {
             Ok(()) => None,
             Err(error) if error.is_lost() => Some(error),
             Err(error) => {
                 let fields = json!({ "name": self.name, "store": client.address() });
-                session.printer.say(When::Usually, "unreleased", &format!("{error:#}"), fields);
+                session.printer.say(Level::Usually, "unreleased", &format!("{error:#}"), fields);
                 None
             }
         }
     }
 
     /// The failure after a loss that was noticed in time.
-    async fn lost(&self, client: &Client, hold: &Hold, ended: Ended) -> Failure {
+    async fn lost(&self, client: &Client, hold: &HeldLock, ended: Ended) -> Failure {
         let how = match ended {
             Ended::Done(exit) | Ended::Late(exit) => format!("it ended with {}", exit.0),
             Ended::Stopped => "it was stopped".to_owned(),

@@ -7,7 +7,7 @@
 
 use crate::env;
 use crate::exit::Failure;
-use crate::held::Hold;
+use crate::held::HeldLock;
 use crate::lock_kind::LockKind;
 use holdline::store::TicketId;
 use holdline::{Client, Participant, clock};
@@ -21,12 +21,12 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The locks of the outer programs, by the environment.
 #[derive(Debug, Default)]
-pub(crate) struct Around(String);
+pub(crate) struct EnclosingLocks(String);
 
-impl Around {
+impl EnclosingLocks {
     /// Reads the environment.
     pub(crate) fn read() -> Self {
-        Around(std::env::var(env::HELD).unwrap_or_default())
+        EnclosingLocks(std::env::var(env::HELD).unwrap_or_default())
     }
 
     /// The tickets listed for this name, innermost first.
@@ -36,7 +36,7 @@ impl Around {
     }
 
     /// The list with one more lock, for the command's environment.
-    pub(crate) fn with(&self, hold: &Hold, name: &str) -> String {
+    pub(crate) fn with(&self, hold: &HeldLock, name: &str) -> String {
         let mut list = self.0.clone();
         let id = hold.ticket();
         if !self.tickets(name).any(|listed| listed == id) {
@@ -54,7 +54,7 @@ impl Around {
         client: &Client,
         name: &str,
         lock_kind: &LockKind,
-    ) -> Result<Option<Hold>, Failure> {
+    ) -> Result<Option<HeldLock>, Failure> {
         if self.tickets(name).next().is_none() {
             return Ok(None);
         }
@@ -72,7 +72,7 @@ impl Around {
             )));
         }
         let until = sent.after(participant.expires_in);
-        Ok(Some(Hold::Inherited(Inherited {
+        Ok(Some(HeldLock::Inherited(Inherited {
             client: client.clone(),
             name: name.to_owned(),
             participant: participant.clone(),

@@ -28,18 +28,18 @@ pub(crate) enum Output {
     Stderr,
 }
 
-/// One piece of text.
+/// One chunk of text.
 #[derive(Debug)]
-enum Piece {
+enum Chunk {
     /// A line of its own.
     Line(String),
-    /// A line that the next piece replaces; for terminals only.
+    /// A line that the next chunk replaces; for terminals only.
     Live(String),
 }
 
 /// A queue with its thread.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct OutputQueue {
     output: Output,
     state: Mutex<State>,
     changed: Condvar,
@@ -47,22 +47,22 @@ pub(crate) struct Words {
 
 #[derive(Debug, Default)]
 struct State {
-    queue: VecDeque<Piece>,
+    queue: VecDeque<Chunk>,
     bytes: usize,
     /// The number of lines dropped since the last notice, and the notice's format.
     dropped: u64,
     notice: Option<fn(u64) -> String>,
-    /// Whether a piece is being written, and so is no longer in the queue.
+    /// Whether a chunk is being written, and so is no longer in the queue.
     writing: bool,
     started: bool,
 }
 
 /// The queue for messages.
-pub(crate) static STDERR: Words = Words::new(Output::Stderr);
+pub(crate) static STDERR: OutputQueue = OutputQueue::new(Output::Stderr);
 /// The queue for answers that must not keep the program waiting.
-pub(crate) static STDOUT: Words = Words::new(Output::Stdout);
+pub(crate) static STDOUT: OutputQueue = OutputQueue::new(Output::Stdout);
 
-impl Words {
+impl OutputQueue {
     const fn new(output: Output) -> Self {
         let state = State {
             queue: VecDeque::new(),
@@ -72,7 +72,7 @@ impl Words {
             writing: false,
             started: false,
         };
-        Words { output, state: Mutex::new(state), changed: Condvar::new() }
+        OutputQueue { output, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -87,18 +87,18 @@ impl Words {
             state.dropped += 1;
             return;
         }
-        state.tell_dropped();
-        state.push(Piece::Line(text));
+        state.add_notice();
+        state.push(Chunk::Line(text));
         self.start(state);
     }
 
     /// Shows a line that the next one replaces; an empty one removes it. Never waits.
     pub(crate) fn live(&'static self, text: String) {
         let mut state = self.lock();
-        if let Some(Piece::Live(last)) = state.queue.back_mut() {
+        if let Some(Chunk::Live(last)) = state.queue.back_mut() {
             *last = text;
         } else if state.queue.len() < MOST_LINES {
-            state.push(Piece::Live(text));
+            state.push(Chunk::Live(text));
         }
         self.start(state);
     }
@@ -107,15 +107,15 @@ impl Words {
     fn start(&'static self, mut state: MutexGuard<'_, State>) {
         if !state.started {
             let thread = thread::Builder::new().name("printing".to_owned());
-            state.started = thread.spawn(|| self.write_on()).is_ok();
+            state.started = thread.spawn(|| self.write_loop()).is_ok();
         }
         if state.started {
             self.changed.notify_all();
         } else {
             // No thread can be started: what fits is written at once, the rest dropped.
-            while let Some(piece) = state.pop() {
-                if self.output.takes_now() {
-                    let mut bytes = piece.bytes(&mut false);
+            while let Some(chunk) = state.pop() {
+                if self.output.is_writable() {
+                    let mut bytes = chunk.bytes(&mut false);
                     bytes.truncate(4096); // what a pipe accepts at once, if it is writable
                     let _ = self.output.write_all(&bytes);
                 }
@@ -124,20 +124,20 @@ impl Words {
     }
 
     /// The loop of the writer thread.
-    fn write_on(&self) {
+    fn write_loop(&self) {
         let mut live = false;
         loop {
             let mut state = self.lock();
-            let piece = loop {
-                if let Some(piece) = state.pop() {
-                    break piece;
+            let chunk = loop {
+                if let Some(chunk) = state.pop() {
+                    break chunk;
                 }
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             };
             state.writing = true;
             drop(state);
             // A closed output must not change what the program does.
-            let _ = self.output.write_all(&piece.bytes(&mut live));
+            let _ = self.output.write_all(&chunk.bytes(&mut live));
             self.lock().writing = false;
             self.changed.notify_all();
         }
@@ -150,7 +150,7 @@ impl Words {
         let mut state = self.lock();
         while state.started && (!state.queue.is_empty() || state.dropped > 0 || state.writing) {
             let waited = began.elapsed();
-            if waited >= limit || waited >= wait_limit && !self.output.takes_now() {
+            if waited >= limit || waited >= wait_limit && !self.output.is_writable() {
                 return;
             }
             let woken = self.changed.wait_timeout(state, PAUSE);
@@ -160,34 +160,34 @@ impl Words {
 }
 
 impl State {
-    fn push(&mut self, piece: Piece) {
-        self.bytes += piece.text().len();
-        self.queue.push_back(piece);
+    fn push(&mut self, chunk: Chunk) {
+        self.bytes += chunk.text().len();
+        self.queue.push_back(chunk);
     }
 
-    fn pop(&mut self) -> Option<Piece> {
+    fn pop(&mut self) -> Option<Chunk> {
         if self.queue.is_empty() {
-            self.tell_dropped();
+            self.add_notice();
         }
-        let piece = self.queue.pop_front()?;
-        self.bytes = self.bytes.saturating_sub(piece.text().len());
-        Some(piece)
+        let chunk = self.queue.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(chunk.text().len());
+        Some(chunk)
     }
 
     /// Adds the notice, in place of the dropped lines.
-    fn tell_dropped(&mut self) {
+    fn add_notice(&mut self) {
         if let Some(notice) = self.notice.filter(|_| self.dropped > 0) {
             let text = notice(self.dropped);
             self.dropped = 0;
-            self.push(Piece::Line(text));
+            self.push(Chunk::Line(text));
         }
     }
 }
 
-impl Piece {
+impl Chunk {
     fn text(&self) -> &str {
         match self {
-            Piece::Line(text) | Piece::Live(text) => text,
+            Chunk::Line(text) | Chunk::Live(text) => text,
         }
     }
 
@@ -196,11 +196,11 @@ impl Piece {
     fn bytes(&self, live: &mut bool) -> Vec<u8> {
         const ERASE: &str = "\r\x1b[K";
         let was_live =
-            std::mem::replace(live, matches!(self, Piece::Live(text) if !text.is_empty()));
+            std::mem::replace(live, matches!(self, Chunk::Live(text) if !text.is_empty()));
         match self {
-            Piece::Line(text) if was_live => format!("{ERASE}{text}\n").into_bytes(),
-            Piece::Line(text) => format!("{text}\n").into_bytes(),
-            Piece::Live(text) => format!("{ERASE}{text}").into_bytes(),
+            Chunk::Line(text) if was_live => format!("{ERASE}{text}\n").into_bytes(),
+            Chunk::Line(text) => format!("{text}\n").into_bytes(),
+            Chunk::Live(text) => format!("{ERASE}{text}").into_bytes(),
         }
     }
 }
@@ -243,7 +243,7 @@ impl Output {
     }
 
     /// Whether a short write would not block.
-    fn takes_now(self) -> bool {
+    fn is_writable(self) -> bool {
         !self.stops_writers()
             && self.with(|fd| {
                 let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
@@ -270,30 +270,30 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
-    use super::{Piece, State};
+    use super::{Chunk, State};
 
     #[test]
     fn a_line_takes_the_place_of_a_live_one() {
         let mut live = false;
-        let mut shown = |piece: Piece| String::from_utf8(piece.bytes(&mut live)).unwrap();
-        assert_eq!(shown(Piece::Line("a".into())), "a\n");
-        assert_eq!(shown(Piece::Live("b".into())), "\r\x1b[Kb");
-        assert_eq!(shown(Piece::Line("c".into())), "\r\x1b[Kc\n");
-        assert_eq!(shown(Piece::Live(String::new())), "\r\x1b[K");
-        assert_eq!(shown(Piece::Line("d".into())), "d\n");
+        let mut shown = |chunk: Chunk| String::from_utf8(chunk.bytes(&mut live)).unwrap();
+        assert_eq!(shown(Chunk::Line("a".into())), "a\n");
+        assert_eq!(shown(Chunk::Live("b".into())), "\r\x1b[Kb");
+        assert_eq!(shown(Chunk::Line("c".into())), "\r\x1b[Kc\n");
+        assert_eq!(shown(Chunk::Live(String::new())), "\r\x1b[K");
+        assert_eq!(shown(Chunk::Line("d".into())), "d\n");
     }
 
     #[test]
     fn the_notice_stands_where_lines_are_missing() {
         let mut state = State { notice: Some(|count| format!("{count} lost")), ..State::default() };
         for at in 0..3 {
-            state.push(Piece::Line(at.to_string()));
+            state.push(Chunk::Line(at.to_string()));
         }
         state.dropped = 2;
-        state.tell_dropped();
-        state.push(Piece::Line("after".into()));
+        state.add_notice();
+        state.push(Chunk::Line("after".into()));
         let texts: Vec<_> =
-            std::iter::from_fn(|| state.pop()).map(|piece| piece.text().to_owned()).collect();
+            std::iter::from_fn(|| state.pop()).map(|chunk| chunk.text().to_owned()).collect();
         assert_eq!(texts, ["0", "1", "2", "2 lost", "after"]);
         assert_eq!((state.bytes, state.dropped), (0, 0));
     }
