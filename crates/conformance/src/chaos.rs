@@ -5,7 +5,8 @@ use crate::clock;
 use holdline::Client;
 use holdline::Name;
 use holdline::store::{
-    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+    Async, AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
+    TicketId,
 };
 use holdline::{Error, ErrorKind, Result};
 use std::fmt;
@@ -248,66 +249,64 @@ fn nothing(_: Arc<dyn Store>) -> Late {
     Box::pin(async {})
 }
 
-impl Store for Chaos {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
+impl AsyncStore for Chaos {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
+    ) -> Result<Standing> {
         let work = self.inner.enter(line, ticket, note, how);
-        Box::pin(self.call(Op::Enter, work, move |store| {
+        self.call(Op::Enter, work, move |store| {
             let (line, ticket, note) = (line.clone(), *ticket, Arc::clone(note));
             Box::pin(async move {
                 let _ = store.enter(&line, &ticket, &note, how).await;
             })
-        }))
+        })
+        .await
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let work = self.inner.leave(line, id);
-        Box::pin(self.call(Op::Leave, work, move |store| {
+        self.call(Op::Leave, work, move |store| {
             let line = line.clone();
             Box::pin(async move {
                 let _ = store.leave(&line, id).await;
             })
-        }))
+        })
+        .await
     }
 
-    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(self.call(Op::Watch, self.inner.watch(line, id), nothing))
+    async fn watch(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        self.call(Op::Watch, self.inner.watch(line, id), nothing).await
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        Box::pin(self.call(Op::Snapshot, self.inner.snapshot(line), nothing))
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        self.call(Op::Snapshot, self.inner.snapshot(line), nothing).await
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(self.call(Op::List, self.inner.list(prefix), nothing))
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        self.call(Op::List, self.inner.list(prefix), nothing).await
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
+    async fn evict(&self, line: &Name, id: TicketId, reason: &str) -> Result<Option<Seq>> {
         let work = self.inner.evict(line, id, reason);
-        Box::pin(self.call(Op::Evict, work, move |store| {
+        self.call(Op::Evict, work, move |store| {
             let (line, reason) = (line.clone(), reason.to_owned());
             Box::pin(async move {
                 let _ = store.evict(&line, id, &reason).await;
             })
-        }))
+        })
+        .await
     }
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
-        Arc::new(Chaos { inner: self.inner.background_handle(), plan: Arc::clone(&self.plan) })
+    fn background_handle(&self) -> Self {
+        Chaos { inner: self.inner.background_handle(), plan: Arc::clone(&self.plan) }
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

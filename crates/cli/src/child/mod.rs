@@ -71,9 +71,9 @@ pub(crate) enum Ended {
 }
 
 impl Running {
-    /// Starts a command with these variables set, or removed. At a terminal it stays in our foreground process
-    /// group, so that it can read there and Ctrl-C and Ctrl-Z reach it; otherwise it gets a group
-    /// of its own.
+    /// Starts a command with these variables set, or removed. At a terminal it stays in our
+    /// foreground process group, so that it can read there and Ctrl-C and Ctrl-Z reach it;
+    /// otherwise it gets a group of its own.
     pub(crate) fn start(
         argv: &[OsString],
         env: &[(&str, Option<String>)],
