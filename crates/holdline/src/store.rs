@@ -30,7 +30,7 @@
 //! # What each kind of store owes
 //!
 //! - **A queue in the server** applies the rule by a script, a function or a transaction. It owes
-//!   agreement with the kernel's `Line`, step by step on random operations: standings, who is woken,
+//!   agreement with the kernel's `Line`, step by step on random operations: standings, wake-ups,
 //!   and when to ask again. Leases are judged by the server's clock, and a token is the last one
 //!   plus 1 or that clock in microseconds, whichever is higher. What `Head` keeps is kept, so that
 //!   no operation walks the line.
