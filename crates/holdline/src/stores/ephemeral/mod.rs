@@ -9,7 +9,7 @@
 //!    server's own order (revision, transaction) is the place, and so the token.
 //! 3. The operations that differ: join, predecessors, still there, write, remove, watch, members.
 //! 4. `mod.rs` with `impl AsyncStore`; `address.rs` for the URL, by `stores::url`; `errors.rs`.
-//! 5. Entries that outlive their ticket (after an unknown outcome, or a session that comes back) are
+//! 5. Entries that outlive their ticket (after an unknown outcome, or when a session returns) are
 //!    found by their id and removed.
 //! 6. The store's rows in the tables of the tests: its topology, the conformance suite, the faults
 //!    (`CONTRIBUTING.md` says where).
