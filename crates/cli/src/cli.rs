@@ -31,8 +31,8 @@ pub(crate) struct Cli {
 pub(crate) struct Common {
     /// Where the locks are: a URL such as sqlite:PATH
     ///
-    /// Without it and HOLDLINE_STORE, a file in the user's state directory, for the processes of one machine. A
-    /// password is better given in the environment, where other users do not see it.
+    /// Without it and HOLDLINE_STORE, a file in the user's state directory, for the processes of
+    /// one machine. A password is better given in the environment, where other users do not see it.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 
@@ -77,8 +77,8 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("run", |run| run.after_long_help(format!("{}\n{below}", run::EXAMPLES)))
 }
 
-/// Parses the command line, with the defaults of the environment and of the file. The inner error is
-/// clap's, which also shows help.
+/// Parses the command line, with the defaults of the environment and of the file. The inner error
+/// is clap's, which also shows help.
 pub(crate) fn parse() -> Result<Result<Cli, clap::Error>, Failure> {
     let matches = defaults::apply(command())?.try_get_matches();
     Ok(matches.and_then(|matches| Cli::from_arg_matches(&matches)))
