@@ -55,7 +55,7 @@ impl Tally {
             println!("\nfailures:\n    {}", failures.join("\n    "));
         }
         println!(
-            "\ntest result: {}. {passed} passed; {} failed; {ignored} ignored; finished in {:.2?}\n",
+            "\ntest result: {}. {passed} passed; {} failed; {ignored} ignored; finished in {:.2?}",
             if failures.is_empty() { "ok" } else { "FAILED" },
             failures.len(),
             start.elapsed()
