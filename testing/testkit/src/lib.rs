@@ -44,7 +44,7 @@ pub use probe::{Probe, http_get, talk};
 pub use process::Process;
 pub use program::{Found, JarFolder, Program, in_path};
 pub use server::Server;
-pub use topology::{Deployment, Private, Topology};
+pub use topology::{Deployment, Private, Setup, Topology};
 pub use wheel::Wheel;
 
 /// A result whose error is a sentence: what happened, to what, what to do.

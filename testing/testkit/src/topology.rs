@@ -24,6 +24,9 @@ pub struct Topology {
     pub build: fn(&[u16]) -> Deployment,
 }
 
+/// What is said to servers that listen on these ports.
+pub type Setup = fn(&[u16]) -> Outcome<()>;
+
 /// What is started: nodes with their ports, and the URL by which they are reached.
 #[derive(Debug)]
 pub struct Deployment {
@@ -33,7 +36,7 @@ pub struct Deployment {
     pub stages: Vec<Vec<Node>>,
     /// What must be said to the nodes (their ports) before they serve, for instance that they form
     /// a cluster.
-    pub setup: Option<fn(&[u16]) -> Outcome<()>>,
+    pub setup: Option<Setup>,
     /// What must answer, and how, before the whole is ready.
     pub ready: Vec<(u16, Probe)>,
 }
@@ -51,7 +54,7 @@ impl Deployment {
     }
 
     /// Calls this with the nodes' ports for clients when all of them are up.
-    pub fn setup(mut self, setup: fn(&[u16]) -> Outcome<()>) -> Self {
+    pub fn setup(mut self, setup: Setup) -> Self {
         self.setup = Some(setup);
         self
     }
