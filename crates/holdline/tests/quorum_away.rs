@@ -69,7 +69,7 @@ impl Five {
     fn bring_back(&mut self, at: usize, how: Absence) {
         match how {
             Absence::Killed => self.servers[at].restart(),
-            Absence::Stopped => self.servers[at].thaw(),
+            Absence::Stopped => self.servers[at].resume(),
             Absence::Stalled | Absence::Cut => {}
         }
         self.links[at].mend();

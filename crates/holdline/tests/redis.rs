@@ -101,7 +101,7 @@ async fn what_was_abandoned_in_flight_cannot_enter_later() {
         async move { background.leave(&line, TicketId(2)).await }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
-    server.thaw();
+    server.resume();
     leave.await.expect("no panic").expect("works");
     // A question over the first connection is answered after what was sent before it.
     let three = store.enter(&line, &ticket(3), &note, Enter::Try).await.expect("works");

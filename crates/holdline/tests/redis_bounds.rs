@@ -44,7 +44,7 @@ async fn a_server_that_stands_still() {
         // Another name: whether that one has been given up yet is not known here either.
         nothing_hangs(&client, "y").await;
         nothing_hangs(&fresh, "y").await;
-        server.thaw();
+        server.resume();
     }
 }
 
@@ -150,6 +150,6 @@ async fn a_node_of_a_cluster_that_stands_still() {
         assert!(bounded("inspect", client.inspect("name 0")).await.is_ok());
     }
     assert!(held.is_valid(), "renewed all the time");
-    still.thaw();
+    still.resume();
     held.unlock().await.expect("held");
 }

@@ -137,7 +137,7 @@ async fn a_server_that_stands_still_is_noticed_and_nothing_hangs() {
     let answer = quick(&two).lock_within(wait).await;
     assert!(matches!(&answer, Err(error) if error.kind() == ErrorKind::Unavailable), "{answer:?}");
     assert!(start.elapsed() < wait * 3, "{:?}", start.elapsed());
-    server.thaw();
+    server.resume();
     let next = within(Duration::from_secs(5), "admitted", quick(&two).lock()).await;
     let next = next.expect("it works again");
     assert!(next.token() > guard.token());
@@ -155,7 +155,7 @@ async fn a_short_standstill_harms_nobody() {
     let guard = Mutex::new(&client, "x").lease(Duration::from_secs(4)).lock().await.expect("works");
     server.pause();
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    server.thaw();
+    server.resume();
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert!(guard.is_valid());
     guard.unlock().await.expect("held");

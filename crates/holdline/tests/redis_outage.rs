@@ -164,7 +164,7 @@ async fn stands_still(scheme: &str, time: Duration) {
     tokio::time::sleep(time.saturating_sub(frozen.elapsed())).await;
     assert!(scene.record.admitted().is_empty(), "nobody else was let in meanwhile");
     assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()));
-    server.thaw();
+    server.resume();
     scene.all_get_it().await;
 }
 
@@ -230,7 +230,7 @@ async fn standbys_and_observers() {
     .expect("no panic");
     server.pause();
     tokio::time::sleep(Duration::from_secs(12)).await;
-    server.thaw();
+    server.resume();
     drop(first);
     for standby in standbys {
         ends("every standby leads", standby).await;
@@ -259,7 +259,7 @@ async fn a_fail_over() {
         })
         .await;
         until("it serves", async || scene.beside.inspect("x").await.is_ok()).await;
-        primary.thaw();
+        primary.resume();
         until("the other follows", async || {
             primary.query::<String>(&["INFO", "replication"]).contains("role:slave")
         })
@@ -298,7 +298,7 @@ async fn a_node_of_a_cluster() {
         assert!(scene.holder.is_valid());
         nodes[owner].pause();
         tokio::time::sleep(Duration::from_secs(5)).await;
-        nodes[owner].thaw();
+        nodes[owner].resume();
         until("the node is back", async || scene.beside.inspect("x").await.is_ok()).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(scene.holder.is_valid(), "{scheme}: renewed between the outages");

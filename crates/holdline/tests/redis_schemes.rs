@@ -259,7 +259,7 @@ async fn the_conservative_policy_breaks_off() {
     assert!(start.elapsed() < lease, "nobody can be in yet: {:?}", start.elapsed());
     let done = steps.load(Ordering::SeqCst);
     assert!(done > 0);
-    server.thaw();
+    server.resume();
     let rival = open(&format!("{}?scheme=string", server.url())).await.expect("opens");
     let next = Mutex::new(&rival, "x").lock().await.expect("works");
     assert_eq!(steps.load(Ordering::SeqCst), done, "not a step was taken since");

@@ -12,6 +12,7 @@
 //!
 //! A program that a test needs may be missing: see [`missing()`].
 
+pub mod certs;
 mod folder;
 #[cfg(feature = "links")]
 mod garble;
@@ -39,11 +40,12 @@ pub use install::{install_missing, packages_from_apt};
 pub use link::{Link, Way};
 pub use missing::{VARIABLE as MISSING_VARIABLE, missing};
 pub use node::Node;
-pub use ports::{CLUSTER_BUS, PORTS, Ports, free_port};
+pub use ports::{CLUSTER_BUS, PORTS, Ports, free_cluster_port, free_port};
 pub use probe::{Probe, http_get, talk};
 pub use process::Process;
 pub use program::{Found, JarFolder, Program, in_path};
 pub use server::Server;
+pub use servers::{etcd, redis, zookeeper};
 pub use topology::{Deployment, Private, Setup, Topology};
 pub use wheel::Wheel;
 

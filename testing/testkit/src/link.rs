@@ -8,9 +8,10 @@
 
 use crate::pump::{Pipe, Valve};
 use std::io::{self, Error};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{self, Shutdown, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
@@ -86,7 +87,7 @@ impl Proxy {
         let server = server.ok_or_else(|| Error::other("the server's name has no address"))?;
         let runtime =
             Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build()?;
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let listener = net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let listener = {
@@ -230,4 +231,18 @@ async fn serve(
         _ = closing.wait_for(|rule| rule.closed_below > number) => {}
     }
     counts.open.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Forwards both directions of a connection on threads, until one of its ends closes.
+pub(crate) fn splice(caller: net::TcpStream, server: net::TcpStream) -> io::Result<()> {
+    // A proxy must not add delays of its own.
+    let _ = (caller.set_nodelay(true), server.set_nodelay(true));
+    let (mut requests, mut there) = (caller.try_clone()?, server.try_clone()?);
+    thread::spawn(move || {
+        let _ = io::copy(&mut requests, &mut there);
+        let _ = there.shutdown(Shutdown::Both);
+    });
+    let (mut replies, mut back) = (server, caller);
+    let _ = io::copy(&mut replies, &mut back);
+    back.shutdown(Shutdown::Both)
 }

@@ -108,6 +108,18 @@ impl Node {
         self
     }
 
+    /// The text of a file that it has.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        let file = self.files.iter().find(|(file, _)| file == name);
+        file.map_or("", |(_, text)| text)
+    }
+
+    /// Changes the text of a file that it has, for the next start.
+    pub(crate) fn set_text(&mut self, name: &str, text: String) {
+        self.files.retain(|(file, _)| file != name);
+        self.files.push((name.to_owned(), text));
+    }
+
     /// Its name, which is also that of its folder.
     pub fn name(&self) -> &str {
         &self.name

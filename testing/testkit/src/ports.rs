@@ -4,7 +4,7 @@ use crate::Outcome;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// The ports of all topologies lie between the base and this far above it.
@@ -50,9 +50,12 @@ impl Ports {
     }
 }
 
-/// The lowest of the free ports, and their number: they and their cluster buses are above those of
-/// the default base, and below those that Linux gives to outgoing connections.
-const FREE: (u16, u16) = (21_500, 9_400);
+/// Free ports of tests, the lowest and how many: above those of the default base, and below those
+/// that Linux gives to outgoing connections.
+const FREE: Range = Range(22_700, 8_700);
+
+/// The same for nodes of a Redis cluster, whose buses lie there as well.
+const FREE_WITH_BUS: Range = Range(21_500, 1_200);
 
 /// A port on which nothing listens, and which no other test of this machine is given while this
 /// process runs: a file for each port in the temporary folder is locked.
@@ -61,22 +64,42 @@ const FREE: (u16, u16) = (21_500, 9_400);
 ///
 /// If thousands of ports are taken.
 pub fn free_port() -> u16 {
-    static NEXT: LazyLock<AtomicU16> =
-        LazyLock::new(|| AtomicU16::new((std::process::id() % u32::from(FREE.1)) as u16));
-    static LOCKED: Mutex<Vec<File>> = Mutex::new(Vec::new());
-    for _ in 0..FREE.1 {
-        let port = FREE.0 + NEXT.fetch_add(7, Ordering::Relaxed) % FREE.1;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err() {
-            continue;
+    FREE.take(&[0])
+}
+
+/// A port that is free, and the one of its cluster bus as well.
+///
+/// # Panics
+///
+/// If a thousand ports are taken.
+pub fn free_cluster_port() -> u16 {
+    FREE_WITH_BUS.take(&[0, CLUSTER_BUS])
+}
+
+/// The first port of a range, and the number of ports.
+struct Range(u16, u16);
+
+impl Range {
+    /// A port of the range that is free, and those so far above it.
+    fn take(&self, above: &[u16]) -> u16 {
+        static COUNT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(std::process::id()));
+        static LOCKED: Mutex<Vec<File>> = Mutex::new(Vec::new());
+        let Self(first, size) = *self;
+        for _ in 0..size {
+            // Other processes begin elsewhere.
+            let count = COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(7);
+            let port = first + (count % u32::from(size)) as u16;
+            let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+            if above.iter().all(|above| is_free(port + above))
+                && let Ok(file) = lock(port)
+            {
+                // The lock ends with the process, and with nothing else.
+                LOCKED.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+                return port;
+            }
         }
-        match lock(port) {
-            // The lock ends with the process, and with nothing else.
-            Ok(file) => LOCKED.lock().unwrap_or_else(PoisonError::into_inner).push(file),
-            Err(Taken) => continue,
-        }
-        return port;
+        panic!("none of {size} ports from {first} is free")
     }
-    panic!("none of {} ports from {} is free", FREE.1, FREE.0)
 }
 
 /// Another process has been given the port.
@@ -116,7 +139,9 @@ mod tests {
         assert_eq!(ports.len(), 50);
         // Its file is locked, as another process would see.
         assert!(ports.iter().all(|port| lock(*port).is_err()));
-        let (first, count) = FREE;
-        assert!(ports.iter().all(|port| (first..first + count).contains(port)));
+        let Range(first, size) = FREE;
+        assert!(ports.iter().all(|port| (first..first + size).contains(port)));
+        let (port, Range(first, size)) = (free_cluster_port(), FREE_WITH_BUS);
+        assert!((first..first + size).contains(&port) && lock(port).is_err());
     }
 }

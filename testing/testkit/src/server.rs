@@ -54,7 +54,7 @@ impl Server {
     pub(crate) fn spawn(node: Node, parent: &Path, life: Life) -> Outcome<Self> {
         let dir = parent.join(&node.name);
         fs::DirBuilder::new().mode(0o700).create(&dir).map_err(|e| cannot("create", &dir, &e))?;
-        give_to_user(&node, &dir)?;
+        write_files(&node, &dir)?;
         for (program, args) in &node.before {
             let output = command(program, args, &node, &dir)?.output();
             let output = output.map_err(|e| cannot("run", Path::new(program.binary), &e))?;
@@ -100,6 +100,7 @@ impl Server {
     ///
     /// It cannot be started.
     pub fn begin(&mut self) -> Outcome<()> {
+        write_files(&self.node, &self.dir)?;
         self.child = run(&self.node, &self.dir, self.life)?;
         Ok(())
     }
@@ -229,13 +230,8 @@ pub(crate) fn wait_for(probe: Probe, port: u16, servers: &mut [Server]) -> Outco
     }
 }
 
-/// Writes a node's files and starts its process.
+/// Starts a node's process.
 fn run(node: &Node, dir: &Path, life: Life) -> Outcome<Child> {
-    for (name, text) in &node.files {
-        let file = dir.join(name);
-        fs::write(&file, expand(text, dir)).map_err(|e| cannot("write", &file, &e))?;
-    }
-    give_to_user(node, dir)?;
     let log_file = dir.join("log");
     let log = File::options().create(true).append(true).open(&log_file);
     let log = log.map_err(|e| cannot("create", &log_file, &e))?;
@@ -261,11 +257,16 @@ fn command(program: &Program, args: &[String], node: &Node, dir: &Path) -> Outco
     Ok(command)
 }
 
-/// Lets the node's user write into its folder.
-fn give_to_user(node: &Node, dir: &Path) -> Outcome<()> {
+/// Writes a node's files, and lets its user write into its folder.
+fn write_files(node: &Node, dir: &Path) -> Outcome<()> {
+    let mut paths = vec![dir.to_owned()];
+    for (name, text) in &node.files {
+        let file = dir.join(name);
+        fs::write(&file, expand(text, dir)).map_err(|e| cannot("write", &file, &e))?;
+        paths.push(file);
+    }
     let Some((user, group)) = user_of(node)? else { return Ok(()) };
-    let files = node.files.iter().map(|(name, _)| dir.join(name)).filter(|file| file.exists());
-    for path in files.chain([dir.to_owned()]) {
+    for path in paths {
         std::os::unix::fs::chown(&path, Some(user), Some(group))
             .map_err(|e| cannot("change the owner of", &path, &e))?;
     }

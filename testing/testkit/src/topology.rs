@@ -6,6 +6,7 @@ use crate::probe::Probe;
 use crate::program::Program;
 use crate::server::{Life, Server, check_ports, wait_for};
 use crate::{Folder, Outcome, missing};
+use rustix::process::Signal;
 use std::ops::Range;
 use std::path::Path;
 
@@ -149,8 +150,7 @@ impl Topology {
 /// Servers of a test alone. Dropping it stops them, and removes their data unless the test fails.
 #[derive(Debug)]
 pub struct Private {
-    /// The store's URL.
-    pub url: String,
+    pub(crate) url: String,
     /// The servers, in the order of starting.
     pub servers: Vec<Server>,
     /// Where their data is. After the servers, because they must have ended when it is removed.
@@ -192,6 +192,64 @@ impl Private {
         let url = deployment.url.clone();
         let servers = deployment.start(folder.path(), Life::OfItsOwner, &mut |_| Ok(()))?;
         Ok(Self { url, servers, folder })
+    }
+
+    /// The store's URL.
+    pub fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    /// Where clients reach each server.
+    pub fn hosts(&self) -> Vec<String> {
+        self.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect()
+    }
+
+    /// Ends a server as a crash does.
+    pub fn kill(&mut self, at: usize) {
+        self.servers[at].kill();
+    }
+
+    /// Starts a server that was killed, with its data, and does not wait.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn begin(&mut self, at: usize) {
+        self.servers[at].begin().unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// Waits until a server is up.
+    ///
+    /// # Panics
+    ///
+    /// If it has ended, or is never up.
+    pub fn wait(&mut self, at: usize) {
+        self.servers[at].wait().unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// Starts a server that was killed, with its data, and waits until it is up.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart(&mut self, at: usize) {
+        self.begin(at);
+        self.wait(at);
+    }
+
+    /// Starts all servers, which were killed, and waits until all are up.
+    ///
+    /// # Panics
+    ///
+    /// If one does not start.
+    pub fn restart_all(&mut self) {
+        (0..self.servers.len()).for_each(|at| self.begin(at));
+        (0..self.servers.len()).for_each(|at| self.wait(at));
+    }
+
+    /// Sends a signal to a server: STOP and CONT, for example.
+    pub fn signal(&self, at: usize, signal: Signal) {
+        self.servers[at].signal(signal);
     }
 }
 

@@ -35,15 +35,15 @@ impl Cluster for Servers {
     }
 
     fn cut_off(&self, node: usize) {
-        self.peers().cut_off(node);
+        self.network().cut_off(node);
     }
 
     fn delay(&self, one_way: Duration) {
-        self.peers().delay(one_way);
+        self.network().delay(one_way);
     }
 
     fn mend(&self) {
-        self.peers().mend();
+        self.network().mend();
     }
 }
 

@@ -35,15 +35,15 @@ impl Cluster for Servers {
     }
 
     fn cut_off(&self, node: usize) {
-        self.between().cut_off(node);
+        self.network().cut_off(node);
     }
 
     fn delay(&self, one_way: Duration) {
-        self.between().delay(one_way);
+        self.network().delay(one_way);
     }
 
     fn mend(&self) {
-        self.between().mend();
+        self.network().mend();
     }
 }
 

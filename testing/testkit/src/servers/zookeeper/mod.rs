@@ -1,4 +1,14 @@
-//! ZooKeeper: one server, and an ensemble of three.
+//! ZooKeeper: one server, and an ensemble of three; and ensembles of a test's own.
+
+#[cfg(feature = "links")]
+mod network;
+mod private;
+
+#[cfg(feature = "links")]
+pub use network::Network;
+pub use private::{Servers, start, start_each, start_with};
+#[cfg(feature = "links")]
+pub use private::{start_apart, start_with_island};
 
 use super::hosts;
 use crate::{Deployment, JarFolder, Node, Probe, Program, Topology};
@@ -78,15 +88,23 @@ impl Default for Settings {
 
 /// As many servers as there are triples of ports: for clients, for the others' data, for elections.
 pub fn deployment(ports: &[u16], settings: &Settings) -> Deployment {
-    let (members, _) = ports.as_chunks::<3>();
-    let clients: Vec<u16> = members.iter().map(|[client, _, _]| *client).collect();
-    let nodes = (0..members.len()).map(|at| member(at, members[at], members, settings)).collect();
-    Deployment::new(format!("zookeeper://{}", hosts(&clients).join(",")), nodes)
+    let (ports, _) = ports.as_chunks::<3>();
+    let nodes = (0..ports.len()).map(|at| member(at, ports[at], ports, settings)).collect();
+    Deployment::new(url(ports), nodes)
 }
+
+/// The store's URL.
+fn url(ports: &[[u16; 3]]) -> String {
+    let clients: Vec<u16> = ports.iter().map(|[client, _, _]| *client).collect();
+    format!("zookeeper://{}", hosts(&clients).join(","))
+}
+
+/// The file of a server's configuration.
+const CONFIGURATION: &str = "zoo.cfg";
 
 /// A server with its own ports. `seen` are the ports of all as this one reaches them, its own
 /// included: their own, or those of proxies.
-pub(crate) fn member(at: usize, ports: [u16; 3], seen: &[[u16; 3]], settings: &Settings) -> Node {
+fn member(at: usize, ports: [u16; 3], seen: &[[u16; 3]], settings: &Settings) -> Node {
     let client = ports[0];
     let alone = seen.len() == 1;
     let others = seen.iter().enumerate().filter(|_| !alone).map(|(at, [_, data, election])| {
@@ -99,10 +117,13 @@ pub(crate) fn member(at: usize, ports: [u16; 3], seen: &[[u16; 3]], settings: &S
         .args(&settings.java)
         // Else a member that missed the first votes may ask again only after many seconds.
         .args(["-Dzookeeper.fastleader.maxNotificationInterval=500"])
-        .args(["org.apache.zookeeper.server.quorum.QuorumPeerMain", "{dir}/zoo.cfg"])
+        .args([
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            &format!("{{dir}}/{CONFIGURATION}"),
+        ])
         .file("myid", (at + 1).to_string())
         .file(
-            "zoo.cfg",
+            CONFIGURATION,
             format!(
                 "dataDir={{dir}}\nclientPort={client}\nclientPortAddress=127.0.0.1\n\
                  admin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n\

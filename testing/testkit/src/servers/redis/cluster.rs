@@ -1,6 +1,6 @@
 //! A Redis Cluster of three primaries without replicas.
 
-use super::{hosts, redis};
+use super::hosts;
 use crate::probe::redis_command;
 use crate::{CLUSTER_BUS, Deployment, Node, Outcome, Probe, Topology};
 
@@ -32,7 +32,7 @@ pub(crate) fn three(ports: &[u16], args: &[&str]) -> Deployment {
 
 fn node(name: String, port: u16) -> Node {
     // The second port is the bus, on which the nodes talk to each other.
-    redis::node(name, port).also_listens([port + CLUSTER_BUS]).args([
+    super::node(name, port).also_listens([port + CLUSTER_BUS]).args([
         "--cluster-enabled",
         "yes",
         "--cluster-config-file",
