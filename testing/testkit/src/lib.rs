@@ -12,6 +12,7 @@
 //!
 //! A program that a test needs may be missing: see [`missing()`].
 
+mod apart;
 pub mod certs;
 mod folder;
 #[cfg(feature = "links")]
@@ -21,6 +22,7 @@ mod install;
 mod link;
 mod missing;
 mod node;
+mod own_process;
 mod ports;
 mod probe;
 mod process;
@@ -32,6 +34,7 @@ pub mod servers;
 mod topology;
 mod wheel;
 
+pub use apart::Apart;
 pub use folder::Folder;
 #[cfg(feature = "links")]
 pub use garble::Garble;
@@ -40,12 +43,13 @@ pub use install::{install_missing, packages_from_apt};
 pub use link::{Link, Way};
 pub use missing::{VARIABLE as MISSING_VARIABLE, missing};
 pub use node::Node;
+pub use own_process::in_own_process;
 pub use ports::{CLUSTER_BUS, PORTS, Ports, free_cluster_port, free_port};
 pub use probe::{Probe, http_get, talk};
 pub use process::Process;
 pub use program::{Found, JarFolder, Program, in_path};
 pub use server::Server;
-pub use servers::{etcd, redis, zookeeper};
+pub use servers::{etcd, mysql, postgres, redis, zookeeper};
 pub use topology::{Deployment, Private, Setup, Topology};
 pub use wheel::Wheel;
 
@@ -55,4 +59,10 @@ pub type Outcome<T> = Result<T, String>;
 /// A sentence about a file that something cannot be done with.
 fn cannot(what: &str, path: &std::path::Path, error: &std::io::Error) -> String {
     format!("I cannot {what} {}: {error}.", path.display())
+}
+
+/// Where cargo puts what it builds.
+fn target() -> std::path::PathBuf {
+    let usual = || std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, std::path::PathBuf::from)
 }

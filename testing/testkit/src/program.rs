@@ -1,6 +1,7 @@
 //! A server's program: what to run, where it may be, and how to get it.
 
 use crate::Outcome;
+use crate::apart::Apart;
 use crate::wheel::Wheel;
 use std::path::{Path, PathBuf};
 
@@ -13,13 +14,15 @@ pub struct Program {
     pub package: &'static str,
     /// How to get it elsewhere: what follows "or".
     pub elsewhere: &'static str,
-    /// Folders to look into besides PATH. One `*` stands for any name; of several folders that match
+    /// Folders to look into before PATH. One `*` stands for any name; of several folders that match
     /// the one with the highest number in its name is taken, as in `/usr/lib/postgresql/*/bin`.
     pub folders: &'static [&'static str],
     /// For a Java program, where its jars may be; the first that is there is taken.
     pub jars: &'static [JarFolder],
     /// For a program that is fetched by itself, the Python package that has it.
     pub wheel: Option<&'static Wheel>,
+    /// For a program of another release of Debian, the package that has it.
+    pub apart: Option<&'static Apart>,
 }
 
 /// Where an installation keeps its jars.
@@ -51,7 +54,7 @@ impl Program {
         package: &'static str,
         elsewhere: &'static str,
     ) -> Program {
-        Program { binary, package, elsewhere, folders: &[], jars: &[], wheel: None }
+        Program { binary, package, elsewhere, folders: &[], jars: &[], wheel: None, apart: None }
     }
 
     /// Where the program is.
@@ -78,7 +81,17 @@ impl Program {
                 ))
             };
         }
-        let binary = in_path(self.binary).or_else(|| in_folders(self.binary, self.folders));
+        if let Some(apart) = self.apart {
+            return match apart.find() {
+                Some((binary, first_args)) => Ok(Found { binary, first_args }),
+                None => Err(format!(
+                    "{} is missing. Debian {} has it in the package {}, which is unpacked \
+                     privately where there is an apt-get; or {}.",
+                    self.binary, apart.suite, self.package, self.elsewhere
+                )),
+            };
+        }
+        let binary = in_folders(self.binary, self.folders).or_else(|| in_path(self.binary));
         let binary = binary.ok_or_else(|| missing(self.binary))?;
         if self.jars.is_empty() {
             return Ok(Found { binary, first_args: Vec::new() });
@@ -152,6 +165,12 @@ mod tests {
     #[test]
     fn a_program_in_the_path_is_found() {
         assert!(Program { binary: "sh", ..NOWHERE }.find().unwrap().first_args.is_empty());
+    }
+
+    #[test]
+    fn a_folder_of_the_program_comes_before_the_path() {
+        let found = Program { binary: "sh", folders: &["/nowhere", "/bin"], ..NOWHERE }.find();
+        assert_eq!(found.unwrap().binary, Path::new("/bin/sh"));
     }
 
     #[test]

