@@ -14,6 +14,7 @@
 
 mod apart;
 pub mod certs;
+mod choice;
 mod folder;
 #[cfg(feature = "links")]
 mod garble;
@@ -35,6 +36,7 @@ mod topology;
 mod wheel;
 
 pub use apart::Apart;
+pub use choice::Choice;
 pub use folder::Folder;
 #[cfg(feature = "links")]
 pub use garble::Garble;
