@@ -10,21 +10,36 @@
 //! With the feature `links` there are TCP proxies: a [`Link`] can be cut, stalled in one direction or
 //! both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
 //!
+//! With the feature `library` there is what a test of the library needs besides: clients over
+//! [`flaky_links`], members that are [`killed`] in turn, holders that are cut off at any moment
+//! ([`partition`]).
+//!
 //! A program that a test needs may be missing: see [`missing()`].
 
 mod apart;
 pub mod certs;
 mod choice;
+#[cfg(feature = "links")]
+mod eventually;
+#[cfg(feature = "library")]
+pub mod flaky_links;
 mod folder;
 #[cfg(feature = "links")]
 mod garble;
 mod install;
+#[cfg(feature = "library")]
+pub mod killed;
 #[cfg(feature = "links")]
 mod link;
 mod missing;
+#[cfg(feature = "links")]
+mod network;
 mod node;
 mod own_process;
+#[cfg(feature = "library")]
+pub mod partition;
 mod ports;
+mod private;
 mod probe;
 mod process;
 mod program;
@@ -37,6 +52,10 @@ mod wheel;
 
 pub use apart::Apart;
 pub use choice::Choice;
+#[cfg(feature = "library")]
+pub use eventually::persist;
+#[cfg(feature = "links")]
+pub use eventually::{soon, until};
 pub use folder::Folder;
 #[cfg(feature = "links")]
 pub use garble::Garble;
@@ -44,15 +63,18 @@ pub use install::{install_missing, packages_from_apt};
 #[cfg(feature = "links")]
 pub use link::{Link, Way};
 pub use missing::{VARIABLE as MISSING_VARIABLE, missing};
+#[cfg(feature = "links")]
+pub use network::Network;
 pub use node::Node;
 pub use own_process::in_own_process;
 pub use ports::{CLUSTER_BUS, PORTS, Ports, free_cluster_port, free_port};
+pub use private::Private;
 pub use probe::{Probe, http_get, talk};
 pub use process::Process;
 pub use program::{Found, JarFolder, Program, in_path};
 pub use server::Server;
 pub use servers::{etcd, mysql, postgres, redis, zookeeper};
-pub use topology::{Deployment, Private, Setup, Topology};
+pub use topology::{Deployment, Setup, Topology};
 pub use wheel::Wheel;
 
 /// A result whose error is a sentence: what happened, to what, what to do.

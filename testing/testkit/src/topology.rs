@@ -1,12 +1,12 @@
 //! A topology: a set of servers with a name, which tests and benchmarks use together.
 
+use crate::Outcome;
 use crate::node::Node;
 use crate::ports::{Ports, free_port};
+use crate::private::Private;
 use crate::probe::Probe;
 use crate::program::Program;
 use crate::server::{Life, Server, check_ports, wait_for};
-use crate::{Folder, Outcome, missing};
-use rustix::process::Signal;
 use std::ops::Range;
 use std::path::Path;
 
@@ -40,12 +40,14 @@ pub struct Deployment {
     pub setup: Option<Setup>,
     /// What must answer, and how, before the whole is ready.
     pub ready: Vec<(u16, Probe)>,
+    /// Of members that elect a leader: says whether the one on this port leads.
+    pub leads: Option<fn(u16) -> bool>,
 }
 
 impl Deployment {
     /// Nodes that start together and are ready when all of them are up.
     pub fn new(url: impl Into<String>, nodes: Vec<Node>) -> Self {
-        Self { url: url.into(), stages: vec![nodes], setup: None, ready: Vec::new() }
+        Self { url: url.into(), stages: vec![nodes], setup: None, ready: Vec::new(), leads: None }
     }
 
     /// Starts more nodes, when those so far are up.
@@ -63,6 +65,12 @@ impl Deployment {
     /// Asks this question on these ports too before the whole is ready.
     pub fn ready(mut self, ports: &[u16], probe: Probe) -> Self {
         self.ready.extend(ports.iter().map(|port| (*port, probe)));
+        self
+    }
+
+    /// Says by this whether the member on a port leads.
+    pub fn leads(mut self, leads: fn(u16) -> bool) -> Self {
+        self.leads = Some(leads);
         self
     }
 
@@ -85,7 +93,7 @@ impl Deployment {
         self.start(folder, Life::OfItsOwn, started)
     }
 
-    fn start(
+    pub(crate) fn start(
         self,
         folder: &Path,
         life: Life,
@@ -144,112 +152,6 @@ impl Topology {
     pub fn private(&self) -> Option<Private> {
         let ports: Vec<u16> = self.ports.clone().map(|_| free_port()).collect();
         Private::start(self.name, (self.build)(&ports))
-    }
-}
-
-/// Servers of a test alone. Dropping it stops them, and removes their data unless the test fails.
-#[derive(Debug)]
-pub struct Private {
-    pub(crate) url: String,
-    /// The servers, in the order of starting.
-    pub servers: Vec<Server>,
-    /// Where their data is. After the servers, because they must have ended when it is removed.
-    pub folder: Folder,
-}
-
-impl Private {
-    /// Starts what is described, with data in memory where there is room; `None` if a program is
-    /// missing, which is noted by [`missing()`].
-    ///
-    /// # Panics
-    ///
-    /// If it does not start.
-    pub fn start(name: &str, deployment: Deployment) -> Option<Self> {
-        Self::start_in(Folder::new(name).unwrap_or_else(|e| panic!("{e}")), deployment)
-    }
-
-    /// The same with its data in this folder.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start.
-    pub fn start_in(folder: Folder, deployment: Deployment) -> Option<Self> {
-        let mut programs = deployment.nodes().flat_map(Node::programs);
-        if let Some(what) = programs.find_map(|program| program.find().err()) {
-            missing(what.trim_end_matches('.'));
-            return None;
-        }
-        drop(programs);
-        Some(Self::try_start_in(folder, deployment).unwrap_or_else(|e| panic!("{e}")))
-    }
-
-    /// The same, for programs that are not tests.
-    ///
-    /// # Errors
-    ///
-    /// A sentence: a program is missing, or it does not start.
-    pub fn try_start_in(folder: Folder, deployment: Deployment) -> Outcome<Self> {
-        let url = deployment.url.clone();
-        let servers = deployment.start(folder.path(), Life::OfItsOwner, &mut |_| Ok(()))?;
-        Ok(Self { url, servers, folder })
-    }
-
-    /// The store's URL.
-    pub fn url(&self) -> String {
-        self.url.clone()
-    }
-
-    /// Where clients reach each server.
-    pub fn hosts(&self) -> Vec<String> {
-        self.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect()
-    }
-
-    /// Ends a server as a crash does.
-    pub fn kill(&mut self, at: usize) {
-        self.servers[at].kill();
-    }
-
-    /// Starts a server that was killed, with its data, and does not wait.
-    ///
-    /// # Panics
-    ///
-    /// If it cannot be started.
-    pub fn begin(&mut self, at: usize) {
-        self.servers[at].begin().unwrap_or_else(|e| panic!("{e}"));
-    }
-
-    /// Waits until a server is up.
-    ///
-    /// # Panics
-    ///
-    /// If it has ended, or is never up.
-    pub fn wait(&mut self, at: usize) {
-        self.servers[at].wait().unwrap_or_else(|e| panic!("{e}"));
-    }
-
-    /// Starts a server that was killed, with its data, and waits until it is up.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start.
-    pub fn restart(&mut self, at: usize) {
-        self.begin(at);
-        self.wait(at);
-    }
-
-    /// Starts all servers, which were killed, and waits until all are up.
-    ///
-    /// # Panics
-    ///
-    /// If one does not start.
-    pub fn restart_all(&mut self) {
-        (0..self.servers.len()).for_each(|at| self.begin(at));
-        (0..self.servers.len()).for_each(|at| self.wait(at));
-    }
-
-    /// Sends a signal to a server: STOP and CONT, for example.
-    pub fn signal(&self, at: usize, signal: Signal) {
-        self.servers[at].signal(signal);
     }
 }
 

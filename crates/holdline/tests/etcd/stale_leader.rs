@@ -1,8 +1,8 @@
 //! A leader of the past.
 
-use crate::etcd_server::{soon, start, start_apart, until};
 use holdline::{Mutex, open};
-use holdline_testkit::{Link, Way};
+use holdline_testkit::etcd::{start, start_apart};
+use holdline_testkit::{Link, Way, soon, until};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! `?ack=`: a lock counts only when so many replicas have it.
 
-use crate::redis_server::{Server, private};
 use holdline::{Client, ErrorKind, Mutex, open};
+use holdline_testkit::redis::{Server, private};
 use std::time::{Duration, Instant};
 
 /// A primary and two replicas that follow it.

@@ -1,8 +1,8 @@
 //! Bounds (G25): what does not wait for a lock ends within two seconds, whatever the server does or
 //! is; and what is no Redis server is called by its name.
 
-use crate::redis_server::{cluster, private};
 use holdline::{Client, Error, ErrorKind, Mutex, open};
+use holdline_testkit::redis::{cluster, private};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

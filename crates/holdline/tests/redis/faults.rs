@@ -1,8 +1,8 @@
 //! The line store on a Redis server that misbehaves: what a user sees then.
 
-use crate::redis_server::{Server, private};
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
+use holdline_testkit::redis::{Server, private};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -275,7 +275,7 @@ async fn foreign_keys_are_left_alone() {
 
 #[tokio::test]
 async fn nobody_there() {
-    let port = crate::redis_server::free_port();
+    let port = holdline_testkit::free_port();
     let start = Instant::now();
     let error = open(&format!("redis://127.0.0.1:{port}?timeout=500ms")).await.expect_err("nobody");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");

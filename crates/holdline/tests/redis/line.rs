@@ -1,9 +1,9 @@
 //! The line store on a real Redis server: its keys, its connections, and requests that come late.
 //! What every store does is in the conformance suite.
 
-use crate::redis_server::{Server, private, start};
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, Mutex, Name, open};
+use holdline_testkit::redis::{Server, private, start};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

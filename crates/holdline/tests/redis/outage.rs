@@ -2,8 +2,8 @@
 //! standbys and observers. All of those who wait ride it out, in order where the store kept the
 //! line, and nothing is granted twice.
 
-use crate::redis_server::{Server, behind_sentinels, cluster_with, private};
 use holdline::{Client, Election, Guard, Mutex, open};
+use holdline_testkit::redis::{Server, behind_sentinels, cluster_with, private};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant};

@@ -7,8 +7,8 @@
 //! - *the interview*: "面試官：如何保證分布式鎖的高可用和高性能？", questions and answers on a lock
 //!   in Redis that is available and fast.
 
-use crate::redis_server::{Server, private};
 use holdline::{Backoff, Client, ErrorKind, Mutex, OnLoss, open};
+use holdline_testkit::redis::{Server, private};
 use holdline_testkit::{Link, Way};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -1,9 +1,9 @@
 //! Members that die and freeze.
 
-use crate::killed::{self, Fate};
-use crate::server::{persist, soon, start, start_apart, start_with_island, until};
 use holdline::{Mutex, open};
-use holdline_testkit::Way;
+use holdline_testkit::killed::{self, Fate};
+use holdline_testkit::zookeeper::{start, start_apart, start_with_island};
+use holdline_testkit::{Way, persist, soon, until};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 

@@ -40,9 +40,6 @@ pub fn topology(name: &str) -> Outcome<&'static Topology> {
     })
 }
 
-/// The longest that an election takes on a busy machine.
-const LEADER_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
-
 /// `127.0.0.1` with each of these ports.
 fn hosts(ports: &[u16]) -> Vec<String> {
     ports.iter().map(|port| format!("127.0.0.1:{port}")).collect()

@@ -5,12 +5,11 @@ mod network;
 mod private;
 
 #[cfg(feature = "links")]
-pub use network::Network;
-#[cfg(feature = "links")]
 pub use private::start_apart;
 pub use private::{Calls, Servers, start, start_forgetful, start_mutual, start_on_disk, start_tls};
 
 use super::hosts;
+use crate::probe::http_get;
 use crate::{Deployment, Node, Probe, Program, Topology};
 
 /// The server, without its client program.
@@ -72,7 +71,12 @@ pub fn deployment(ports: &[u16]) -> Deployment {
 fn members(ports: &[[u16; 2]], fronts: &[u16], settings: &Settings) -> Deployment {
     let clients: Vec<u16> = ports.iter().map(|[client, _]| *client).collect();
     let nodes = (0..ports.len()).map(|at| member(at, ports[at], fronts, settings)).collect();
-    Deployment::new(url(&clients), nodes)
+    Deployment::new(url(&clients), nodes).leads(leads)
+}
+
+/// Whether the member whose metrics are at this port leads.
+fn leads(port: u16) -> bool {
+    http_get(port, "/metrics").is_ok_and(|text| text.contains("\netcd_server_is_leader 1"))
 }
 
 /// The store's URL.

@@ -1,24 +1,16 @@
 //! Members of etcd of a test's own, which it may treat as it likes.
 
-#[cfg(feature = "links")]
-use super::network::Network;
 use super::{Settings, member};
 use crate::probe::http_get;
-use crate::servers::LEADER_WITHIN;
 use crate::{Deployment, Folder, Private, Probe, certs, free_port};
 use std::ops::{Deref, DerefMut};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A cluster of etcd. What can be done to its members is what [`Private`] says. It is gone when this
 /// is dropped.
 #[derive(Debug)]
-pub struct Servers {
-    cluster: Private,
-    /// What is between them, if that can be broken.
-    #[cfg(feature = "links")]
-    network: Option<Network>,
-}
+pub struct Servers(pub Private);
 
 /// A cluster of so many members; `None` without etcd, which is noted by [`crate::missing()`].
 pub fn start(count: usize) -> Option<Servers> {
@@ -30,9 +22,9 @@ pub fn start(count: usize) -> Option<Servers> {
 pub fn start_apart(count: usize) -> Option<Servers> {
     let ports = free_ports(count);
     let peers: Vec<u16> = ports.iter().map(|[_, peer]| *peer).collect();
-    let network = Network::to(&peers);
-    let cluster = launch(memory(), &ports, &network.ports, &quick())?;
-    Some(Servers { cluster, network: Some(network) })
+    let (network, fronts) = super::network::between(&peers);
+    let cluster = launch(memory(), &ports, &fronts, &quick())?;
+    Some(Servers(cluster.with_network(network)))
 }
 
 /// One member that speaks only TLS, with the certificate in [`Servers::certificate`].
@@ -72,7 +64,7 @@ fn free_ports(count: usize) -> Vec<[u16; 2]> {
 fn start_in(folder: Folder, count: usize, settings: &Settings) -> Option<Servers> {
     let ports = free_ports(count);
     let peers: Vec<u16> = ports.iter().map(|[_, peer]| *peer).collect();
-    Some(launch(folder, &ports, &peers, settings)?.into())
+    launch(folder, &ports, &peers, settings).map(Servers)
 }
 
 fn with_certificates(more: &[&str]) -> Option<Servers> {
@@ -88,7 +80,7 @@ fn with_certificates(more: &[&str]) -> Option<Servers> {
         .args(more);
     let node = member(0, ports, &[ports[1]], &settings).up(metrics, Probe::Etcd);
     let url = super::url(&[ports[0]]);
-    Some(Private::start_in(folder, Deployment::new(url, vec![node]))?.into())
+    Private::start_in(folder, Deployment::new(url, vec![node])).map(Servers)
 }
 
 fn launch(
@@ -100,15 +92,6 @@ fn launch(
     Private::start_in(folder, super::members(ports, fronts, settings))
 }
 
-impl From<Private> for Servers {
-    fn from(cluster: Private) -> Self {
-        #[cfg(feature = "links")]
-        return Servers { cluster, network: None };
-        #[cfg(not(feature = "links"))]
-        Servers { cluster }
-    }
-}
-
 impl Servers {
     /// A client of the library.
     ///
@@ -118,16 +101,6 @@ impl Servers {
     #[cfg(feature = "library")]
     pub async fn client(&self) -> holdline::Client {
         holdline::open(&self.url()).await.expect("a good URL")
-    }
-
-    /// What is between the members of a cluster that was started apart.
-    ///
-    /// # Panics
-    ///
-    /// If it was not.
-    #[cfg(feature = "links")]
-    pub fn network(&self) -> &Network {
-        self.network.as_ref().expect("it was started apart")
     }
 
     /// The file of the authority to trust, if there is TLS.
@@ -225,24 +198,6 @@ impl Servers {
         self.say(&["lease", "list"]).lines().skip(1).map(str::to_owned).collect()
     }
 
-    /// The member that leads.
-    ///
-    /// # Panics
-    ///
-    /// If none does, for long.
-    pub fn leader(&self) -> usize {
-        let limit = Instant::now() + LEADER_WITHIN;
-        loop {
-            let leads =
-                |at: &usize| self.get(*at, "/metrics").contains("\netcd_server_is_leader 1");
-            if let Some(at) = (0..self.servers.len()).find(leads) {
-                return at;
-            }
-            assert!(Instant::now() < limit, "no member leads");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
     /// Starts a member that was killed, without its data.
     ///
     /// # Panics
@@ -258,13 +213,13 @@ impl Deref for Servers {
     type Target = Private;
 
     fn deref(&self) -> &Private {
-        &self.cluster
+        &self.0
     }
 }
 
 impl DerefMut for Servers {
     fn deref_mut(&mut self) -> &mut Private {
-        &mut self.cluster
+        &mut self.0
     }
 }
 

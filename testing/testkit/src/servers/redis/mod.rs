@@ -7,7 +7,7 @@ pub mod sentinel;
 pub mod versions;
 
 pub use private::{
-    Server, behind_sentinels, cluster, cluster_with, private, sentinels, shifted, start,
+    Server, behind_sentinels, cluster, cluster_with, private, sentinels, several, shifted, start,
 };
 
 use super::hosts;
@@ -67,11 +67,16 @@ pub const FIVE: Topology = Topology {
     env: "HOLDLINE_TEST_REDIS_FIVE",
     ports: 1..6,
     build: |ports| {
-        let urls: Vec<String> = ports.iter().map(|port| url(*port)).collect();
         let named = (1..).zip(ports).map(|(at, port)| node(format!("redis-{at}"), *port));
-        Deployment::new(format!("quorum:{}", urls.join(",")), named.collect())
+        Deployment::new(quorum(ports), named.collect())
     },
 };
+
+/// The URL of a quorum of servers on these ports, or of the only one.
+fn quorum(ports: &[u16]) -> String {
+    let urls: Vec<String> = ports.iter().map(|port| url(*port)).collect();
+    if let [only] = &urls[..] { only.clone() } else { format!("quorum:{}", urls.join(",")) }
+}
 
 /// The URL of a server on this port.
 pub(crate) fn url(port: u16) -> String {

@@ -37,6 +37,15 @@ pub fn private(name: &str, args: &[&str]) -> Option<Server> {
     one(name, of_test(free_port()).args(args.iter().copied()))
 }
 
+/// So many private servers that know nothing of each other, with these arguments; more than one are
+/// a quorum.
+pub fn several(count: usize, args: &[&str]) -> Option<Private> {
+    let ports = free_ports(count);
+    let named = (1..).zip(&ports).map(|(at, port)| node(format!("redis-{at}"), *port));
+    let nodes = named.map(|node| node.args(args.iter().copied())).collect();
+    Private::start("redis", Deployment::new(super::quorum(&ports), nodes))
+}
+
 /// A private server whose wall clock the test may move, by [`Server::shift`]. Needs a C compiler.
 pub fn shifted(name: &str) -> Option<Server> {
     let compile = ["-shared", "-fPIC", "-O1", "-o", "{dir}/wallshift.so", "{dir}/wallshift.c"];
@@ -94,7 +103,7 @@ fn one(name: &str, node: Node) -> Option<Server> {
 }
 
 fn group(name: &str, deployment: Deployment) -> Option<(Vec<Server>, String)> {
-    let Private { url: whole, servers, folder } = Private::start(name, deployment)?;
+    let Private { url: whole, servers, folder, .. } = Private::start(name, deployment)?;
     let folder = Arc::new(folder);
     let own = |server: crate::Server| {
         let url = url(server.port());

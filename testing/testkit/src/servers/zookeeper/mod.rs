@@ -4,13 +4,14 @@
 mod network;
 mod private;
 
-#[cfg(feature = "links")]
-pub use network::Network;
+#[cfg(feature = "zookeeper")]
+pub use private::raw;
 pub use private::{Servers, start, start_each, start_with};
 #[cfg(feature = "links")]
 pub use private::{start_apart, start_with_island};
 
 use super::hosts;
+use crate::probe::talk;
 use crate::{Deployment, JarFolder, Node, Probe, Program, Topology};
 
 /// Run by hand rather than by its script, so that the process we start is the server itself.
@@ -90,7 +91,12 @@ impl Default for Settings {
 pub fn deployment(ports: &[u16], settings: &Settings) -> Deployment {
     let (ports, _) = ports.as_chunks::<3>();
     let nodes = (0..ports.len()).map(|at| member(at, ports[at], ports, settings)).collect();
-    Deployment::new(url(ports), nodes)
+    of(ports, nodes)
+}
+
+fn of(ports: &[[u16; 3]], nodes: Vec<Node>) -> Deployment {
+    let leads = |port| talk(port, "srvr").is_ok_and(|text| text.contains("Mode: leader"));
+    Deployment::new(url(ports), nodes).leads(leads)
 }
 
 /// The store's URL.

@@ -1,27 +1,22 @@
 //! ZooKeeper servers of a test's own, which it may treat as it likes.
 
-#[cfg(feature = "links")]
-use super::network::Network;
 use super::{CONFIGURATION, Settings};
 #[cfg(feature = "links")]
 use crate::link::Link;
 use crate::probe::talk;
-use crate::servers::LEADER_WITHIN;
-use crate::{Deployment, Private, free_port};
+use crate::{Private, free_port};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 /// One server, or an ensemble. What can be done to its members is what [`Private`] says. It is gone
 /// when this is dropped.
 #[derive(Debug)]
 pub struct Servers {
-    ensemble: Private,
+    /// The members.
+    pub members: Private,
     /// From the first member to the others.
     #[cfg(feature = "links")]
     pub links: Vec<Link>,
-    #[cfg(feature = "links")]
-    network: Option<Network>,
 }
 
 /// So many servers; `None` without ZooKeeper, which is noted by [`crate::missing()`].
@@ -49,10 +44,10 @@ fn launch_each(count: usize, settings: &dyn Fn(usize) -> Settings) -> Option<Ser
 #[cfg(feature = "links")]
 pub fn start_apart(count: usize) -> Option<Servers> {
     let ports = free_ports(count);
-    let network = Network::to(&ports);
-    let seen = |at| network.seen_by(at, &ports);
-    let ensemble = launch(&ports, &seen, &|_| settings("", "syncLimit=2\ninitLimit=6"))?;
-    Some(Servers { network: Some(network), ..ensemble.into() })
+    let (network, seen) = super::network::between(&ports);
+    let settings = |_| settings("", "syncLimit=2\ninitLimit=6");
+    let members = launch(&ports, &|at| seen[at].clone(), &settings)?;
+    Some(members.with_network(network).into())
 }
 
 /// Three members, of which the first, which never leads, follows the leader by links that can be
@@ -69,8 +64,8 @@ pub fn start_with_island() -> Option<Servers> {
         }
         seen
     };
-    let ensemble = launch(&ports, &seen, &|_| settings("", "syncLimit=20"))?;
-    Some(Servers { links, ..ensemble.into() })
+    let members = launch(&ports, &seen, &|_| settings("", "syncLimit=20"))?;
+    Some(Servers { links, ..members.into() })
 }
 
 fn free_ports(count: usize) -> Vec<[u16; 3]> {
@@ -93,15 +88,16 @@ fn launch(
 ) -> Option<Private> {
     let node = |at: usize| super::member(at, ports[at], &seen(at), &settings(at));
     let nodes = (0..ports.len()).map(node).collect();
-    Private::start("zookeeper", Deployment::new(super::url(ports), nodes))
+    Private::start("zookeeper", super::of(ports, nodes))
 }
 
 impl From<Private> for Servers {
-    fn from(ensemble: Private) -> Self {
-        #[cfg(feature = "links")]
-        return Servers { ensemble, links: Vec::new(), network: None };
-        #[cfg(not(feature = "links"))]
-        Servers { ensemble }
+    fn from(members: Private) -> Self {
+        Servers {
+            members,
+            #[cfg(feature = "links")]
+            links: Vec::new(),
+        }
     }
 }
 
@@ -116,14 +112,14 @@ impl Servers {
         holdline::open(&self.url()).await.expect("a good URL")
     }
 
-    /// What is between members that were started apart.
+    /// A session of a client that is not ours.
     ///
     /// # Panics
     ///
-    /// If they were not.
-    #[cfg(feature = "links")]
-    pub fn network(&self) -> &Network {
-        self.network.as_ref().expect("they were started apart")
+    /// If the servers are not there.
+    #[cfg(feature = "zookeeper")]
+    pub async fn raw(&self) -> zookeeper_client::Client {
+        raw(&self.hosts().join(",")).await
     }
 
     /// What a member says to one of the words of four letters; nothing if it does not answer.
@@ -149,23 +145,6 @@ impl Servers {
     /// Whether a member takes part, and so answers clients.
     pub fn serves(&self, at: usize) -> bool {
         self.ask(at, "srvr").contains("Mode: ")
-    }
-
-    /// The member that leads.
-    ///
-    /// # Panics
-    ///
-    /// If none does, for long.
-    pub fn leader(&self) -> usize {
-        let limit = Instant::now() + LEADER_WITHIN;
-        loop {
-            let leads = |at: &usize| self.ask(*at, "srvr").contains("Mode: leader");
-            if let Some(at) = (0..self.servers.len()).find(leads) {
-                return at;
-            }
-            assert!(Instant::now() < limit, "no member leads");
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 
     /// Kills all members, does something with the folder that each keeps its data in, and starts
@@ -203,12 +182,24 @@ impl Deref for Servers {
     type Target = Private;
 
     fn deref(&self) -> &Private {
-        &self.ensemble
+        &self.members
     }
 }
 
 impl DerefMut for Servers {
     fn deref_mut(&mut self) -> &mut Private {
-        &mut self.ensemble
+        &mut self.members
     }
+}
+
+/// A session of a client that is not ours, with these hosts.
+///
+/// # Panics
+///
+/// If the servers are not there.
+#[cfg(feature = "zookeeper")]
+pub async fn raw(hosts: &str) -> zookeeper_client::Client {
+    let connector = zookeeper_client::Client::connector();
+    let connector = connector.with_session_timeout(std::time::Duration::from_secs(30));
+    connector.connect(hosts).await.expect("it is there")
 }

@@ -11,12 +11,16 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// What is cut off from what.
-pub(crate) struct Plan {
-    pub(crate) scheme: &'static str,
-    pub(crate) hosts: Vec<String>,
-    pub(crate) options: &'static str,
-    /// Of those who are cut off.
-    pub(crate) lease: Duration,
+#[derive(Debug)]
+pub struct Plan {
+    /// The URL's scheme.
+    pub scheme: &'static str,
+    /// The members.
+    pub hosts: Vec<String>,
+    /// What follows the members in the URL.
+    pub options: &'static str,
+    /// The lease of those who are cut off.
+    pub lease: Duration,
 }
 
 const TRIALS: usize = 100;
@@ -72,7 +76,11 @@ async fn trial(plan: &Plan, rival: &Client, number: usize) -> Trial {
 }
 
 /// All of them. Prints the least by which the loss was known before the next holder was in.
-pub(crate) async fn hundred(plan: Plan) {
+///
+/// # Panics
+///
+/// If one holder did not know.
+pub async fn hundred(plan: Plan) {
     let url = format!("{}://{}{}", plan.scheme, plan.hosts.join(","), plan.options);
     let rival = open(&url).await.expect("a good URL");
     let mut trials: BTreeMap<Cut, Vec<Trial>> = BTreeMap::new();

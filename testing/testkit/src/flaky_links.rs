@@ -1,12 +1,13 @@
 //! Ways to the members of a cluster that a test can break, for one client alone.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
+use crate::link::{Link, Way};
 use holdline::{Client, open};
-use holdline_testkit::{Link, Way};
 
 /// One link to each member.
-pub(crate) struct FlakyLinks {
-    pub(crate) links: Vec<Link>,
+#[derive(Debug)]
+pub struct FlakyLinks {
+    /// The links, in the members' order.
+    pub links: Vec<Link>,
     scheme: &'static str,
     /// What follows the members in the URL.
     options: &'static str,
@@ -14,7 +15,7 @@ pub(crate) struct FlakyLinks {
 
 /// How a client is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cut {
+pub enum Cut {
     /// Nothing gets through, and nobody is told.
     Silence,
     /// The servers hear, and are not heard.
@@ -26,25 +27,38 @@ pub(crate) enum Cut {
 }
 
 impl Cut {
-    pub(crate) const ALL: [Cut; 4] = [Cut::Silence, Cut::Replies, Cut::Requests, Cut::Closed];
+    /// All of them.
+    pub const ALL: [Cut; 4] = [Cut::Silence, Cut::Replies, Cut::Requests, Cut::Closed];
 }
 
 impl FlakyLinks {
-    pub(crate) fn to(scheme: &'static str, hosts: &[String], options: &'static str) -> Self {
+    /// Links to these members; `options` follow them in the URL.
+    ///
+    /// # Panics
+    ///
+    /// If no port can be had.
+    pub fn to(scheme: &'static str, hosts: &[String], options: &'static str) -> Self {
         let links = hosts.iter().map(|host| Link::to(host).expect("a port is free")).collect();
         FlakyLinks { links, scheme, options }
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// The store's URL over the links.
+    pub fn url(&self) -> String {
         let hosts: Vec<String> = self.links.iter().map(|link| link.address().to_string()).collect();
         format!("{}://{}{}", self.scheme, hosts.join(","), self.options)
     }
 
-    pub(crate) async fn client(&self) -> Client {
+    /// A client over the links.
+    ///
+    /// # Panics
+    ///
+    /// If the library was built without the store.
+    pub async fn client(&self) -> Client {
         open(&self.url()).await.expect("a good URL")
     }
 
-    pub(crate) fn cut(&self, how: Cut) {
+    /// Cuts all links.
+    pub fn cut(&self, how: Cut) {
         for link in &self.links {
             match how {
                 Cut::Silence => link.stall(Way::Both),
@@ -55,7 +69,8 @@ impl FlakyLinks {
         }
     }
 
-    pub(crate) fn mend(&self) {
+    /// Mends all links.
+    pub fn mend(&self) {
         self.links.iter().for_each(Link::mend);
     }
 }

@@ -7,12 +7,19 @@ use std::time::Duration;
 
 /// What happens to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub enum Fate {
+    /// It is killed.
     Killed,
+    /// It is started again, with its data.
     Restarted,
 }
 
-pub(crate) async fn in_turn(one: &Client, two: &Client, mut befall: impl FnMut(usize, Fate)) {
+/// Kills each of three members by `befall`, and says what must hold meanwhile.
+///
+/// # Panics
+///
+/// If it does not hold.
+pub async fn in_turn(one: &Client, two: &Client, mut befall: impl FnMut(usize, Fate)) {
     let mut last = 0;
     for at in 0..3 {
         let guard = soon("the lock", Mutex::new(one, "x").lock()).await.expect("it is there");

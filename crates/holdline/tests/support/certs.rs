@@ -1,3 +1,0 @@
-//! Certificates for tests.
-
-pub(crate) use holdline_testkit::certs::certificates;
