@@ -27,7 +27,7 @@ pub fn start_apart(count: usize) -> Option<Servers> {
     Some(Servers(cluster.with_network(network)))
 }
 
-/// One member that speaks only TLS, with the certificate in [`Servers::certificate`].
+/// One member that speaks only TLS, with the authority in [`Servers::authority`].
 pub fn start_tls() -> Option<Servers> {
     with_certificates(&[])
 }
