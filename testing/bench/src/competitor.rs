@@ -18,8 +18,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn own(label: &str, folder: Folder, deployment: Deployment) -> Result<Server, Failure> {
-        let own = Private::try_start_in(folder, deployment)?;
+    fn own(label: &str, folder: Folder, ours: &dyn Fn() -> Deployment) -> Result<Server, Failure> {
+        let own = Private::try_start_in(folder, ours)?;
         Ok(Server { label: label.to_owned(), url: own.url(), _own: Some(own) })
     }
 
@@ -40,9 +40,9 @@ pub(crate) fn servers(
     install_missing(ours().nodes().flat_map(Node::programs));
     let mut servers = Vec::new();
     if let Some(folder) = Folder::in_memory("bench")? {
-        servers.push(Server::own("in memory", folder, ours())?);
+        servers.push(Server::own("in memory", folder, &ours)?);
     }
-    servers.push(Server::own("on disk", Folder::on_disk("bench")?, ours())?);
+    servers.push(Server::own("on disk", Folder::on_disk("bench")?, &ours)?);
     Ok(servers)
 }
 

@@ -66,7 +66,8 @@ impl Targets {
 fn own_redis() -> Option<Private> {
     install_missing(redis::SINGLE.programs());
     let folder = Folder::new("bench");
-    let started = folder.and_then(|it| Private::try_start_in(it, redis::SINGLE.on_free_ports()));
+    let describe = || redis::SINGLE.on_free_ports();
+    let started = folder.and_then(|it| Private::try_start_in(it, describe));
     started.inspect_err(|why| eprintln!("Redis is left out: {why}")).ok()
 }
 

@@ -156,7 +156,7 @@ impl Topology {
     ///
     /// If it does not start.
     pub fn private(&self) -> Option<Private> {
-        Private::start(self.name, self.on_free_ports())
+        Private::start(self.name, || self.on_free_ports())
     }
 }
 
