@@ -19,7 +19,7 @@ pub(crate) struct Server {
 
 impl Server {
     fn own(label: &str, folder: Folder, ours: &dyn Fn() -> Deployment) -> Result<Server, Failure> {
-        let own = Private::try_start_in(folder, ours)?;
+        let own = Private::try_launch_in(folder, ours)?;
         Ok(Server { label: label.to_owned(), url: own.url(), _own: Some(own) })
     }
 

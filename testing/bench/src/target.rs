@@ -67,7 +67,7 @@ fn own_redis() -> Option<Private> {
     install_missing(redis::SINGLE.programs());
     let folder = Folder::new("bench");
     let describe = || redis::SINGLE.on_free_ports();
-    let started = folder.and_then(|it| Private::try_start_in(it, describe));
+    let started = folder.and_then(|it| Private::try_launch_in(it, describe));
     started.inspect_err(|why| eprintln!("Redis is left out: {why}")).ok()
 }
 

@@ -5,12 +5,8 @@ use crate::network::Network;
 use crate::node::Node;
 use crate::server::{Life, Server, check_ports};
 use crate::topology::Deployment;
-use crate::{Folder, Outcome, missing};
+use crate::{Folder, Outcome, missing, wait_for};
 use rustix::process::Signal;
-use std::time::{Duration, Instant};
-
-/// The longest that an election takes on a busy machine.
-const LEADER_WITHIN: Duration = Duration::from_secs(30);
 
 /// How often other ports are tried.
 const TRIES: usize = 5;
@@ -37,8 +33,17 @@ impl Private {
     /// # Panics
     ///
     /// If it does not start.
-    pub fn start(name: &str, describe: impl FnMut() -> Deployment) -> Option<Self> {
-        Self::start_in(Folder::new(name).unwrap_or_else(|e| panic!("{e}")), describe)
+    pub fn launch(name: &str, describe: impl FnMut() -> Deployment) -> Option<Self> {
+        Self::launch_in(Folder::new(name).unwrap_or_else(|e| panic!("{e}")), describe)
+    }
+
+    /// The same on these ports alone.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn start(name: &str, deployment: Deployment) -> Option<Self> {
+        Self::launch(name, move || deployment.clone())
     }
 
     /// The same with its data in this folder.
@@ -46,7 +51,7 @@ impl Private {
     /// # Panics
     ///
     /// If it does not start.
-    pub fn start_in(folder: Folder, mut describe: impl FnMut() -> Deployment) -> Option<Self> {
+    pub fn launch_in(folder: Folder, mut describe: impl FnMut() -> Deployment) -> Option<Self> {
         let mut first = Some(describe());
         let mut programs = first.iter().flat_map(Deployment::nodes).flat_map(Node::programs);
         if let Some(what) = programs.find_map(|program| program.find().err()) {
@@ -55,7 +60,7 @@ impl Private {
         }
         drop(programs);
         let describe = || first.take().unwrap_or_else(&mut describe);
-        Some(Self::try_start_in(folder, describe).unwrap_or_else(|e| panic!("{e}")))
+        Some(Self::try_launch_in(folder, describe).unwrap_or_else(|e| panic!("{e}")))
     }
 
     /// The same, for programs that are not tests.
@@ -63,7 +68,10 @@ impl Private {
     /// # Errors
     ///
     /// A sentence: a program is missing, or it does not start.
-    pub fn try_start_in(folder: Folder, mut describe: impl FnMut() -> Deployment) -> Outcome<Self> {
+    pub fn try_launch_in(
+        folder: Folder,
+        mut describe: impl FnMut() -> Deployment,
+    ) -> Outcome<Self> {
         let mut tries = 0;
         loop {
             let deployment = describe();
@@ -112,18 +120,11 @@ impl Private {
     ///
     /// # Panics
     ///
-    /// If there is none for half a minute.
+    /// If there is none for a minute.
     pub fn leader(&self) -> usize {
         let Some(leads) = self.leads else { return 0 };
-        let limit = Instant::now() + LEADER_WITHIN;
-        loop {
-            let found = self.servers.iter().position(|server| leads(server.node().up.0));
-            if let Some(at) = found {
-                return at;
-            }
-            assert!(Instant::now() < limit, "no member leads");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let leads = |server: &Server| leads(server.node().up.0);
+        wait_for("a member leads", || self.servers.iter().position(leads))
     }
 
     /// The store's URL.
@@ -202,7 +203,7 @@ mod tests {
             let node = Node::new("sleep", &SLEEP, port, Probe::Custom(|_| Ok(()))).args(["60"]);
             Deployment::new("url", vec![node])
         };
-        let private = Private::start("ports", describe).unwrap();
+        let private = Private::launch("ports", describe).unwrap();
         let port = private.servers[0].port();
         assert!(private.servers[0].process().is_some() && ports.is_empty());
         assert_ne!(port, taken.local_addr().unwrap().port());

@@ -29,7 +29,7 @@ pub struct Topology {
 pub type Setup = fn(&[u16]) -> Outcome<()>;
 
 /// What is started: nodes with their ports, and the URL by which they are reached.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Deployment {
     /// The store's URL.
     pub url: String,
@@ -156,7 +156,7 @@ impl Topology {
     ///
     /// If it does not start.
     pub fn private(&self) -> Option<Private> {
-        Private::start(self.name, || self.on_free_ports())
+        Private::launch(self.name, || self.on_free_ports())
     }
 }
 

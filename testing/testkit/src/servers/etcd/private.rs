@@ -21,7 +21,7 @@ pub fn start(count: usize) -> Option<Servers> {
 #[cfg(feature = "links")]
 pub fn start_apart(count: usize) -> Option<Servers> {
     let mut network = None;
-    let cluster = Private::start("etcd", || {
+    let cluster = Private::launch("etcd", || {
         let ports = free_ports(count);
         let (links, fronts) = super::network::between(&peers(&ports));
         network = Some(links);
@@ -73,7 +73,7 @@ fn start_in(folder: Folder, count: usize, settings: &Settings) -> Option<Servers
         let ports = free_ports(count);
         super::members(&ports, &peers(&ports), settings)
     };
-    Private::start_in(folder, describe).map(Servers)
+    Private::launch_in(folder, describe).map(Servers)
 }
 
 fn with_certificates(more: &[&str]) -> Option<Servers> {
@@ -91,7 +91,7 @@ fn with_certificates(more: &[&str]) -> Option<Servers> {
         let node = member(0, ports, &[ports[1]], &settings).up(metrics, Probe::Etcd);
         Deployment::new(super::url(&[ports[0]]), vec![node.also_listens([metrics])])
     };
-    Private::start_in(folder, describe).map(Servers)
+    Private::launch_in(folder, describe).map(Servers)
 }
 
 impl Servers {

@@ -40,7 +40,7 @@ pub fn private(name: &str, args: &[&str]) -> Option<Server> {
 /// So many private servers that know nothing of each other, with these arguments; more than one are
 /// a quorum.
 pub fn several(count: usize, args: &[&str]) -> Option<Private> {
-    Private::start("redis", || {
+    Private::launch("redis", || {
         let ports = free_ports(count);
         let named = (1..).zip(&ports).map(|(at, port)| node(format!("redis-{at}"), *port));
         let nodes = named.map(|node| node.args(args.iter().copied())).collect();
@@ -109,7 +109,7 @@ fn one(name: &str, node: impl Fn(u16) -> Node) -> Option<Server> {
 }
 
 fn group(name: &str, describe: impl Fn() -> Deployment) -> Option<(Vec<Server>, String)> {
-    let Private { url: whole, servers, folder, .. } = Private::start(name, describe)?;
+    let Private { url: whole, servers, folder, .. } = Private::launch(name, describe)?;
     let folder = Arc::new(folder);
     let own = |server: crate::Server| {
         let url = url(server.port());
@@ -142,6 +142,18 @@ impl Server {
     /// If it does not start.
     pub fn restart(&mut self) {
         crate::Server::restart(self).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+#[cfg(feature = "library")]
+impl Server {
+    /// A client of the library, with these options behind the URL: `?scheme=redisson`, say.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not take it, or the library was built without Redis.
+    pub async fn open(&self, options: &str) -> holdline::Client {
+        holdline::open(&format!("{}{options}", self.url())).await.expect("the server takes us")
     }
 }
 

@@ -39,7 +39,7 @@ fn launch_each(count: usize, settings: &dyn Fn(usize) -> Settings) -> Option<Ser
         let ports = free_ports(count);
         members(&ports, &|_| ports.clone(), settings)
     };
-    Private::start("zookeeper", describe).map(Servers::from)
+    Private::launch("zookeeper", describe).map(Servers::from)
 }
 
 /// Members that can be cut off from each other, and notice it after two ticks. One that takes itself
@@ -47,7 +47,7 @@ fn launch_each(count: usize, settings: &dyn Fn(usize) -> Settings) -> Option<Ser
 #[cfg(feature = "links")]
 pub fn start_apart(count: usize) -> Option<Servers> {
     let mut network = None;
-    let ensemble = Private::start("zookeeper", || {
+    let ensemble = Private::launch("zookeeper", || {
         let ports = free_ports(count);
         let (links, seen) = super::network::between(&ports);
         network = Some(links);
@@ -62,7 +62,7 @@ pub fn start_apart(count: usize) -> Option<Servers> {
 #[cfg(feature = "links")]
 pub fn start_with_island() -> Option<Servers> {
     let mut links = Vec::new();
-    let ensemble = Private::start("zookeeper", || {
+    let ensemble = Private::launch("zookeeper", || {
         let ports = free_ports(3);
         links = ports[1..].iter().map(|[_, data, _]| crate::network::link(*data)).collect();
         let seen = |at| {
