@@ -42,8 +42,8 @@ fn launch_each(count: usize, settings: &dyn Fn(usize) -> Settings) -> Option<Ser
     Private::launch("zookeeper", describe).map(Servers::from)
 }
 
-/// Members that can be cut off from each other, and notice it after two ticks. One that takes itself
-/// for the leader, and finds that nobody follows, asks again after six.
+/// Members that can be cut off from each other, and notice it after two ticks. One that takes
+/// itself for the leader, and finds that nobody follows, asks again after six.
 #[cfg(feature = "links")]
 pub fn start_apart(count: usize) -> Option<Servers> {
     let mut network = None;
