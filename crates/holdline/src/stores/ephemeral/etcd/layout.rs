@@ -318,7 +318,7 @@ pub(super) fn unchanged_since(prefix: &[u8], revision: i64) -> proto::Compare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use crate::stores::ephemeral::ticket::tests::ticket;
 
     fn kv(key: &str, value: &[u8], lease: i64) -> KeyValue {
         KeyValue {
@@ -327,19 +327,6 @@ mod tests {
             lease,
             create_revision: 7,
             mod_revision: 7,
-        }
-    }
-
-    fn ticket(weight: u32, capacity: u32) -> Ticket {
-        let lease = Duration::from_secs(1);
-        Ticket {
-            id: TicketId(5),
-            weight,
-            capacity,
-            lease,
-            wait_lease: lease,
-            token_count: 1,
-            min_token: 0,
         }
     }
 

@@ -36,7 +36,6 @@ mod late;
 mod layout;
 mod predecessors;
 mod proto;
-mod recent;
 mod release;
 mod renew;
 mod session;
@@ -48,6 +47,7 @@ mod tls;
 mod transfer;
 mod watcher;
 
+use super::engine;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
@@ -73,7 +73,7 @@ impl Etcd {
     pub fn new(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("etcd", url));
         let cluster = cluster::Cluster::new(address::Address::read(scheme, rest)?)?;
-        shared::start()?;
+        shared::BACKGROUND.start()?;
         Ok(Etcd { shared: Shared::new(cluster) })
     }
 }
@@ -86,21 +86,16 @@ impl Store for Etcd {
         note: &'a Arc<str>,
         how: Enter,
     ) -> Async<'a, Standing> {
-        Box::pin(
-            async move { self.shared.enter(&acquire::Request { line, ticket, note, how }).await },
-        )
+        Box::pin(engine::enter(&self.shared, (line, ticket), note, how))
     }
 
     fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(self.shared.leave(line, id))
+        Box::pin(engine::leave(&self.shared, line, id))
     }
 
     fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
-            // One that is not known is to be asked about, not waited for.
-            let Some(record) = self.shared.find(id) else { return Ok(None) };
-            self.shared.listen(&record);
-            record.news.notified().await;
+            engine::watch(&self.shared, id).await;
             Ok(None)
         })
     }
@@ -144,7 +139,7 @@ impl Store for Etcd {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared.loss_hint.0.set(loss_hint);
+        let _ = self.shared.table.loss.0.set(loss_hint);
     }
 
     fn address(&self) -> String {
@@ -155,6 +150,6 @@ impl Store for Etcd {
 /// Reads what follows the scheme.
 pub(crate) fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let cluster = cluster::Cluster::new(address::Address::read(scheme, rest)?)?;
-    shared::start()?;
+    shared::BACKGROUND.start()?;
     Ok(Arc::new(Etcd { shared: Shared::new(cluster) }))
 }

@@ -6,7 +6,7 @@
 //! are needed to keep it out: as long as all of these stay, it need not look again, and when one
 //! goes it does. Only if the few do not tell is the whole line read.
 
-use super::acquire::{Entered, Request};
+use super::acquire::Entered;
 use super::answer::Found;
 use super::layout::{self, Member};
 use super::proto::{Op, Range, RangeAnswer, Txn};
@@ -14,6 +14,7 @@ use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
 use crate::store::Refusal;
+use crate::stores::ephemeral::engine::{self, Request};
 use holdline_kernel::rule;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -136,16 +137,16 @@ impl Shared {
         predecessors: Predecessors,
     ) -> Result<Entered> {
         if let Err(error) = check_capacity(request, &predecessors.members) {
-            self.take_back(request, record).await?;
+            engine::take_back(self, record, request.limit).await?;
             return Err(error);
         }
         if predecessors.tell(record) {
             return Ok(Entered::There);
         }
-        let all = layout::all(&record.prefix);
-        let (revision, answer) = self.range(&all, request.limit()).await?;
+        let all = layout::all(&record.base.prefix);
+        let (revision, answer) = self.range(&all, request.limit).await?;
         let (_, create) = record.key();
-        let mut members = layout::members(&record.prefix, &answer.kvs);
+        let mut members = layout::members(&record.base.prefix, &answer.kvs);
         members.retain(|member| member.create < create);
         Predecessors::whole(record.capacity, revision, members).tell(record);
         Ok(Entered::There)
@@ -160,7 +161,7 @@ impl Shared {
     ) -> Result<bool> {
         let ticket = request.ticket;
         if let Err(error) = check_capacity(request, &predecessors.members) {
-            if let Some(record) = self.find(ticket.id) {
+            if let Some(record) = self.table.find(ticket.id) {
                 self.drop_unwritten(&record);
             }
             return Err(error);
@@ -176,7 +177,7 @@ impl Shared {
         {
             return Ok(seen <= room);
         }
-        let (_, answer) = self.range(&layout::all(prefix), request.limit()).await?;
+        let (_, answer) = self.range(&layout::all(prefix), request.limit).await?;
         Ok(weigh(&layout::members(prefix, &answer.kvs)) <= room)
     }
 
@@ -187,10 +188,10 @@ impl Shared {
         record: &Arc<TicketRecord>,
     ) -> Result<Entered> {
         let ((key, create), weight) = (record.key(), request.ticket.weight);
-        let asked = ranges(&record.prefix, record.capacity, weight, create);
+        let asked = ranges(&record.base.prefix, record.capacity, weight, create);
         let mut success = vec![Op::Range(layout::one(&key)).into()];
         success.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
-        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit()).await?;
+        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit).await?;
         self.compare(request, record, &asked, &found).await
     }
 
@@ -206,27 +207,11 @@ impl Shared {
         let (own, ahead) = found.split();
         let own = own.and_then(|range| range.kvs.first());
         if own.is_none_or(|own| own.create_revision != create) {
-            record.lose(&self.loss_hint.0);
+            record.lose(&self.table.loss);
             return Ok(Entered::There);
         }
-        let (prefix, capacity) = (&record.prefix, record.capacity);
+        let (prefix, capacity) = (&record.base.prefix, record.capacity);
         let predecessors = Predecessors::new(prefix, capacity, found.revision, asked, ahead);
         self.take(request, record, predecessors).await
-    }
-
-    /// Deletes a key that should not have been written.
-    pub(super) async fn take_back(
-        &self,
-        request: &Request<'_>,
-        record: &TicketRecord,
-    ) -> Result<()> {
-        let (key, create) = record.key();
-        record.place().leaving = true;
-        let answer = self.txn(&layout::delete(&key, create), request.limit()).await;
-        match answer {
-            Ok(_) => self.forget(record),
-            Err(_) => record.place().leaving = false, // it lapses
-        }
-        answer.map(drop)
     }
 }

@@ -3,7 +3,7 @@
 use super::acquire::TRIES;
 use super::cluster::Cluster;
 use super::session::{Session, seconds_for};
-use super::shared::{Shared, background};
+use super::shared::{BACKGROUND, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
 use holdline_kernel::Time;
@@ -142,8 +142,8 @@ impl Shared {
                 shared.late.lease_ended(lease);
             }
         };
-        background().spawn(session.run(Arc::clone(&self.cluster), turned, lost, over));
-        self.nudge.notify_one();
+        BACKGROUND.spawn(session.run(Arc::clone(&self.cluster), turned, lost, over));
+        self.table.nudge.notify_one();
         Ok(())
     }
 
@@ -159,8 +159,6 @@ impl Shared {
     /// A lease is gone, or must be taken for that, and with it all places that were on it.
     pub(super) fn evicted(&self, lease: i64) {
         self.sessions.remove(lease);
-        let records: Vec<_> = self.records().values().cloned().collect();
-        let theirs = records.iter().filter(|record| record.place().session.lease == lease);
-        theirs.for_each(|record| record.lose(&self.loss_hint.0));
+        self.table.lose_all(|record| record.place().entry.session.lease == lease);
     }
 }

@@ -15,7 +15,6 @@
 //! either. If it does not apply, both go on alone; if its outcome is not known, so do both, each
 //! as after a lost answer of its own.
 
-use super::acquire::Request;
 use super::answer::{self, Found};
 use super::beside;
 use super::flight::Flight;
@@ -24,6 +23,7 @@ use super::proto::Txn;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
+use crate::stores::ephemeral::engine::Request;
 use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
@@ -144,18 +144,18 @@ impl Shared {
             return None;
         }
         let (reply, answer) = oneshot::channel();
-        if !self.departures.is_open(&record.prefix) {
+        if !self.departures.is_open(&record.base.prefix) {
             return None;
         }
         let companion = offer.map(|entry| {
             let mut entry = entry.clone();
             if self.sees_beside() {
-                entry.compare.push(beside::no_other(&record.prefix));
+                entry.compare.push(beside::no_other(&record.base.prefix));
             }
             Companion { entry, flight: Flight::new(record, None), reply }
         });
-        let (joined, mut over) = self.departures.join(&record.prefix, companion)?;
-        let limit = request.limit();
+        let (joined, mut over) = self.departures.join(&record.base.prefix, companion)?;
+        let limit = request.limit;
         if joined {
             let answer = tokio::time::timeout(limit, answer).await.ok()?.ok()?;
             if answer.is_some() {

@@ -156,20 +156,7 @@ fn uuid(id: u128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-
-    fn ticket(weight: u32, capacity: u32) -> Ticket {
-        let lease = Duration::from_secs(1);
-        Ticket {
-            id: TicketId(5),
-            weight,
-            capacity,
-            lease,
-            wait_lease: lease,
-            token_count: 1,
-            min_token: 0,
-        }
-    }
+    use crate::stores::ephemeral::ticket::tests::ticket;
 
     #[test]
     fn what_is_written_is_read() {

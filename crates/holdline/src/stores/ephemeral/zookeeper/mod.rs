@@ -55,6 +55,7 @@ mod transport;
 mod watch_registry;
 mod zk_error;
 
+use super::engine;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
@@ -83,7 +84,7 @@ impl ZooKeeper {
         let (scheme, rest) = url.split_once(':').unwrap_or(("zookeeper", url));
         let address = address::Address::read(scheme, rest)?;
         tls::check(&address)?;
-        shared::start()?;
+        shared::BACKGROUND.start()?;
         Ok(ZooKeeper { shared: Shared::new(address) })
     }
 }
@@ -96,21 +97,16 @@ impl Store for ZooKeeper {
         note: &'a Arc<str>,
         how: Enter,
     ) -> Async<'a, Standing> {
-        Box::pin(
-            async move { self.shared.enter(&acquire::Request { line, ticket, note, how }).await },
-        )
+        Box::pin(engine::enter(&self.shared, (line, ticket), note, how))
     }
 
     fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(self.shared.leave(line, id))
+        Box::pin(engine::leave(&self.shared, line, id))
     }
 
     fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
         Box::pin(async move {
-            // One that is not known is to be asked about, not waited for.
-            let Some(record) = self.shared.find(id) else { return Ok(None) };
-            record.listen();
-            record.news.notified().await;
+            engine::watch(&self.shared, id).await;
             Ok(None)
         })
     }
@@ -149,7 +145,7 @@ impl Store for ZooKeeper {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared.loss_hint.0.set(loss_hint);
+        let _ = self.shared.table.loss.0.set(loss_hint);
     }
 
     fn address(&self) -> String {

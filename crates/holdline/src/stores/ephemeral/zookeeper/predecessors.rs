@@ -1,6 +1,5 @@
 //! Who is ahead, by the children of a line's node.
 
-use super::acquire::Request;
 use super::client::Mode;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member, NodeData};
@@ -10,6 +9,7 @@ use super::ticket_record::TicketRecord;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Refusal;
+use crate::stores::ephemeral::engine::{self, Request};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,13 +80,13 @@ impl Shared {
         record: &TicketRecord,
         time: Duration,
     ) -> Result<bool> {
-        let session = &record.session;
-        let children = self.listed(&record.parent, record.id, time).await?;
+        let session = &record.base.session;
+        let children = self.listed(&record.base.parent, record.id, time).await?;
         let mut members = layout::members(&children);
         {
             // Where it is known to stand, if it is.
             let place = record.place();
-            members.sort_by_key(|member| member.seq != place.seq);
+            members.sort_by_key(|member| member.seq != place.entry.seq);
         }
         let mut found = None;
         for member in members {
@@ -109,6 +109,7 @@ impl Shared {
         };
         let create = record.place().create; // kept if it has only moved
         record.born(&member, if create == 0 { czxid } else { create });
+        self.table.look_soon(record.id);
         Ok(true)
     }
 
@@ -120,7 +121,7 @@ impl Shared {
         time: Duration,
     ) -> Result<()> {
         tracing::warn!(name = %record.line, path, "a second node of one ticket is removed");
-        self.delete(&record.session, path, time).await.map(drop)
+        self.delete(&record.base.session, path, time).await.map(drop)
     }
 
     /// Whether a ticket that is not there would be admitted at once.
@@ -130,7 +131,8 @@ impl Shared {
         record: &TicketRecord,
     ) -> Result<bool> {
         let ticket = request.ticket;
-        let children = self.children(&record.session, &record.parent, request.limit()).await?;
+        let children =
+            self.children(&record.base.session, &record.base.parent, request.limit).await?;
         let members = layout::members(&children);
         self.check_line(request, record, &members).await?;
         self.check_recipes(request, record, &children).await?;
@@ -143,9 +145,9 @@ impl Shared {
         request: &Request<'_>,
         record: &Arc<TicketRecord>,
     ) -> Result<()> {
-        let (session, parent) = (&record.session, &record.parent);
+        let (session, parent) = (&record.base.session, &record.base.parent);
         let ask = || session.client.list_children(parent);
-        let children = match self.ask(session, request.limit(), ask).await {
+        let children = match self.ask(session, request.limit, ask).await {
             Ok(children) => children,
             Err(ZkError::NoNode) => Vec::new(),
             Err(error) => return Err(self.error(error)),
@@ -162,7 +164,7 @@ impl Shared {
     ) -> Result<()> {
         let (own, weight) = {
             let place = record.place();
-            (place.child.clone(), place.weight)
+            (place.entry.child.clone(), place.weight)
         };
         let mut members = layout::members(children);
         let Some(at) = members.iter().position(|member| member.child == own) else {
@@ -171,20 +173,20 @@ impl Shared {
                 record.place().doubtful = true;
                 return Err(self.error(ZkError::Garbled));
             }
-            record.lose(&self.loss_hint.0);
+            record.lose(&self.table.loss);
             return Ok(());
         };
         let own_seq = members[at].seq;
         members.truncate(at);
         for double in layout::take_doubles(&mut members, &own) {
-            self.remove_double(record, &record.path(&double.child), request.limit()).await?;
+            self.remove_double(record, &record.path(&double.child), request.limit).await?;
         }
         let mut ahead = &members[..];
         let same = |last: &&Member| last.seq == own_seq && last.id() != Some(record.id);
         let mut checked = Ok(());
         if let Some(equal) = ahead.last().filter(same) {
             let path = record.path(&equal.child);
-            let proof = self.prove(&record.session, request.limit(), &path).await;
+            let proof = self.prove(&record.base.session, request.limit, &path).await;
             if proof.map_err(|error| self.error(error))? {
                 checked = Err(self.exhausted(record));
             } else {
@@ -198,7 +200,7 @@ impl Shared {
             checked = self.check_recipes(request, record, children).await;
         }
         if let Err(error) = checked {
-            self.take_back(request, record).await?;
+            engine::take_back(self, record, request.limit).await?;
             return Err(error);
         }
         let blockers = layout::blockers(ahead, weight, record.capacity);
@@ -279,8 +281,8 @@ impl Shared {
         let Some(lock) = others.iter().find(|member| member.weights.is_none()) else {
             return Ok(());
         };
-        let (session, path) = (&record.session, record.path(&lock.child));
-        let asked = self.ask(session, request.limit(), || session.client.get_data(&path)).await;
+        let (session, path) = (&record.base.session, record.path(&lock.child));
+        let asked = self.ask(session, request.limit, || session.client.get_data(&path)).await;
         let Ok((data, _)) = asked else { return Ok(()) };
         match NodeData::read(&data).capacity.filter(|capacity| *capacity != record.capacity) {
             Some(line) => Err(request.refuse(Refusal::Capacity { line })),

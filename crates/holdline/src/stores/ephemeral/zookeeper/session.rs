@@ -22,13 +22,13 @@ use super::connection::State;
 use super::errors::{self, ZkError};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::ephemeral::liveness::Liveness;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
 
 /// After this time a server has told the leader of us, if its tick is no longer than 2.5 s.
 const TOUCH_INTERVAL: Duration = Duration::from_millis(1500);
@@ -40,15 +40,6 @@ const TRIP: Duration = Duration::from_millis(400);
 const LOOK: Duration = Duration::from_secs(10);
 const LOOK_EACH: Duration = Duration::from_millis(2);
 
-/// How it goes with a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    /// The leader has heard of us then, or later.
-    Alive(Time),
-    /// It is over.
-    Lost,
-}
-
 /// A session.
 pub(super) struct Session {
     pub(super) client: Client,
@@ -57,13 +48,11 @@ pub(super) struct Session {
     pub(super) length: Duration,
     /// Where to give heartbeats.
     root: String,
-    life: watch::Sender<Life>,
+    liveness: Liveness,
     /// The servers say that there is no such session, and so no nodes of it.
     ended: AtomicBool,
-    wanted: Notify,
     /// When to look next whether it has nodes of which nothing is known. None while that is done.
     look: Mutex<Option<Time>>,
-    over: watch::Sender<bool>,
 }
 
 /// After what time a heartbeat has been passed on, in a session of this length: a tick is never
@@ -89,23 +78,21 @@ impl Session {
             id: client.id,
             length: client.length,
             root: root.to_owned(),
-            client,
             // The leader itself has begun it, after a quorum had agreed.
-            life: watch::Sender::new(Life::Alive(sent)),
+            liveness: Liveness::new(sent, client.length),
+            client,
             ended: AtomicBool::new(false),
-            wanted: Notify::new(),
             look: Mutex::new(Some(sent.after(LOOK))),
-            over: watch::Sender::new(false),
         })
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        *self.life.borrow() == Life::Lost
+        self.liveness.good_until().is_none()
     }
 
     /// Makes it known that it is over.
     pub(super) fn lose(&self) {
-        self.life.send_replace(Life::Lost);
+        self.liveness.lose();
     }
 
     /// A server has said something by which it is over.
@@ -134,34 +121,16 @@ impl Session {
 
     /// Nobody will use it any more.
     pub(super) fn end(&self) {
-        self.over.send_replace(true);
+        self.liveness.retire();
     }
 
-    /// Until when the servers keep it, by what they have confirmed.
-    fn good_until(&self) -> Option<Time> {
-        match *self.life.borrow() {
-            Life::Alive(heard) => Some(heard.after(self.length)),
-            Life::Lost => None,
-        }
-    }
-
-    /// Waits until the servers are sure to keep it until then. False if it is lost.
+    /// Waits until the servers are sure to keep it until then. `false` if it is lost.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub(super) async fn good_for(&self, until: Time) -> bool {
-        let mut life = self.life.subscribe();
-        loop {
-            match self.good_until() {
-                None => return false,
-                Some(good) if good >= until => return true,
-                Some(_) => self.wanted.notify_one(),
-            }
-            if life.changed().await.is_err() {
-                return false;
-            }
-        }
+        self.liveness.good_for(until).await
     }
 
     /// Gives heartbeats until it is lost or over.
@@ -169,14 +138,12 @@ impl Session {
         let touch_interval = touch_interval(self.length);
         let limit = (self.length / 6).min(Duration::from_secs(2));
         let mut states = self.client.states();
-        let mut over = self.over.subscribe();
         let mut heartbeats = Heartbeats::default();
         loop {
-            let ended = async { over.wait_for(|over| *over).await.map(drop) };
             tokio::select! {
-                _ = ended => return,
+                () = self.liveness.retired() => return,
                 () = tokio::time::sleep(touch_interval) => {}
-                () = self.wanted.notified() => tokio::time::sleep(Duration::from_millis(20)).await,
+                () = self.liveness.wanted.notified() => tokio::time::sleep(Duration::from_millis(20)).await,
                 changed = states.changed() => {
                     let state = *states.borrow();
                     if state == State::Ended {
@@ -196,7 +163,7 @@ impl Session {
             match outcome {
                 Ok(Ok(())) => {
                     if let Some(heard) = heartbeats.answered(sent, clock::now(), touch_interval) {
-                        self.confirm(heard);
+                        self.liveness.confirm(heard);
                     }
                 }
                 Ok(Err(error)) if errors::is_over(&error) => {
@@ -218,16 +185,6 @@ impl Session {
     async fn heartbeat(&self) -> Result<(), ZkError> {
         // Refused by a quorum is as good.
         self.client.check(&self.root).await.map(drop)
-    }
-
-    fn confirm(&self, at: Time) {
-        self.life.send_if_modified(|life| match life {
-            Life::Alive(heard) if *heard < at => {
-                *heard = at;
-                true
-            }
-            _ => false,
-        });
     }
 
     /// Refuses a lease that it cannot vouch for.
