@@ -5,14 +5,15 @@
 //! dead member with every n-th call.) All our calls may be repeated, and the answer says whether an
 //! earlier try may have been carried out, too.
 
-use super::address::{Address, Secret};
+use super::address::Address;
 use super::connection::{self, MemberConnection, StreamReader, StreamWriter};
 use super::errors::{self, Verdict};
 use super::flight::Flight;
 use super::grpc::{self, Status};
 use super::proto::{self, Headed};
-use super::tls::{self, Tls};
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::net::Tls;
+use crate::stores::url::Secret;
 use crate::sync::Mutex;
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -60,18 +61,18 @@ const KEPT: usize = 64;
 
 impl Cluster {
     pub(super) fn new(address: Address) -> Result<Self> {
-        let members = address.hosts.iter().map(|host| {
+        let members = address.servers.hosts.iter().map(|host| {
             host.parse().map_err(|error: http::uri::InvalidUri| {
                 let message = format!("{host} in {address} is not a host");
                 Error::because(ErrorKind::Invalid, message, error)
             })
         });
         let members = members.collect::<Result<Vec<Authority>>>()?;
-        let login = address.user.clone().zip(address.password.clone());
+        let login = address.servers.user.clone().zip(address.servers.password.clone());
         Ok(Cluster {
             // Not all clients on the first member.
             chosen: AtomicUsize::new(fastrand::usize(..members.len())),
-            tls: tls::read(&address)?,
+            tls: address.tls()?,
             address,
             members,
             connections: Mutex::default(),
@@ -253,7 +254,7 @@ impl Cluster {
             connections.clear();
         }
         let (tell, told) = watch::channel(None);
-        let (host, tls) = (self.address.hosts[member].clone(), self.tls.clone());
+        let (host, tls) = (self.address.servers.hosts[member].clone(), self.tls.clone());
         tokio::spawn(async move {
             let connection = MemberConnection::connect(&host, tls.as_ref()).await;
             let _ = tell.send(Some(connection));

@@ -8,7 +8,7 @@ use super::errors;
 use super::flight::Flight;
 use super::greeting::{Greeted, HUNG_UP, Wrong};
 use super::grpc::{Code, Messages, Status, frame};
-use super::tls::{self, Tls};
+use crate::stores::net::{self, Socket, Tls};
 use crate::sync::Mutex;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
@@ -22,12 +22,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 /// How long connecting may take in all.
 const CONNECT: Duration = Duration::from_secs(2);
+/// The time limit of the TLS handshake: less than any call may take.
+const HANDSHAKE: Duration = Duration::from_millis(900);
 /// How often the other side is asked for a heartbeat while a stream is open. etcd hangs up on
 /// those who ask more often than every 5 s.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -37,11 +38,6 @@ const SILENCE: Duration = Duration::from_secs(3);
 const LATE: Duration = Duration::from_secs(3);
 /// How much may be on its way to us: never a reason to wait.
 const WINDOW: u32 = 16 << 20;
-
-/// What a connection runs over.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 type Conn = h2::client::Connection<Greeted, Bytes>;
 
@@ -127,8 +123,8 @@ impl MemberConnection {
     pub(super) async fn connect(host: &str, tls: Option<&Tls>) -> Result<MemberConnection, Status> {
         let wrong = Wrong::default();
         let connecting = async {
-            let socket = dial(host).await?;
-            let socket = tls::wrap(tls, host, socket).await?;
+            let socket = net::dial(host, CONNECT).await.map_err(Status::unsent)?;
+            let socket = wrap(tls, host, socket).await?;
             let built = h2::client::Builder::new()
                 .initial_window_size(WINDOW)
                 .initial_connection_window_size(WINDOW)
@@ -308,23 +304,17 @@ pub(super) fn request(uri: http::Uri) -> Request<()> {
     request
 }
 
-/// Each address of a host in turn, all within the time.
-async fn dial(host: &str) -> Result<TcpStream, Status> {
-    let addresses = tokio::net::lookup_host(host).await.map_err(Status::unsent)?;
-    let addresses: Vec<_> = addresses.collect();
-    let share = CONNECT / u32::try_from(addresses.len()).unwrap_or(1).max(1);
-    let mut last = Status::unsent("the host has no address");
-    for address in addresses {
-        match tokio::time::timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(socket)) => {
-                socket.set_nodelay(true).map_err(Status::unsent)?;
-                return Ok(socket);
-            }
-            Ok(Err(error)) => last = Status::unsent(error),
-            Err(_) => last = Status::unsent("connecting took too long"),
-        }
-    }
-    Err(last)
+/// Makes a connection secret, if TLS is asked for.
+async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> Result<Box<dyn Socket>, Status> {
+    // A port without TLS may wait for a line to end that never does.
+    let Ok(socket) = tokio::time::timeout(HANDSHAKE, net::wrap(tls, host, socket)).await else {
+        let what = "it says nothing to TLS; write etcd: if it is to be plain";
+        return Err(Status { unsent: true, ..Status::new(Code::Silent, what) });
+    };
+    socket.map_err(|error| match net::speaks_no_tls(&error) {
+        true => Status::foreign("it does not speak TLS; write etcd: if it is to be plain"),
+        false => Status::unsent(error),
+    })
 }
 
 /// Reads, and writes what could not be written at once, until the connection is over.

@@ -17,7 +17,7 @@
 //!                 |  session.rs watcher.rs    one lease; one stream of watches
 //!                 v
 //!            cluster.rs errors.rs proto.rs    calls, failover, errors, messages
-//!                 |  connection.rs grpc.rs tls.rs   one connection, and what is said on it
+//!                 |  connection.rs grpc.rs          one connection, and what is said on it
 //!                 v  h2
 //! ```
 
@@ -43,7 +43,6 @@ mod sessions;
 mod shared;
 mod slot;
 mod ticket_record;
-mod tls;
 mod transfer;
 mod watcher;
 

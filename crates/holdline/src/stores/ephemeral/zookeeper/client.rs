@@ -43,7 +43,7 @@ impl Client {
     /// A new session, of the first server that gives one; each is asked once, and has `silence` for
     /// each step of that. [`ZkError::NoHosts`] is that nobody listens at any of the addresses.
     pub(super) async fn connect(address: &Address, silence: Duration) -> Result<Client, ZkError> {
-        let mut hosts = address.hosts.clone();
+        let mut hosts = address.servers.hosts.clone();
         fastrand::shuffle(&mut hosts);
         let new = &SessionId::new(address.session);
         let mut failure = ZkError::NoHosts;

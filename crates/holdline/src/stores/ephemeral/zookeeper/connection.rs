@@ -314,7 +314,7 @@ impl Connection {
         let over = heard.after(ident.length * 7 / 5);
         let mut pause = Duration::from_millis(10);
         let search = async {
-            let mut hosts = address.hosts.clone();
+            let mut hosts = address.servers.hosts.clone();
             loop {
                 fastrand::shuffle(&mut hosts);
                 for host in &hosts {

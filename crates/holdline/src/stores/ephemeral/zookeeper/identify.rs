@@ -26,7 +26,7 @@ const HELLO: &[u8] =
 
 /// Says what answers there, if that is something else than what the address tells.
 pub(super) async fn identify(address: &Address, host: &str) -> Option<Stranger> {
-    let (http, other) = if address.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
+    let (http, other) = if address.servers.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
     let http = async { verdict(address, &says(host, http, 5).await, &[]) };
     let other = async { verdict(address, &[], &says(host, other, 64).await) };
     let (http, other) = (std::pin::pin!(http), std::pin::pin!(other));
@@ -41,9 +41,11 @@ pub(super) async fn identify(address: &Address, host: &str) -> Option<Stranger> 
 /// What the answers show.
 fn verdict(address: &Address, http: &[u8], other: &[u8]) -> Option<Stranger> {
     match (http, other) {
-        (_, [0x15 | 0x16, 3, ..]) | ([0x15, 3, ..], _) => (!address.tls).then_some(Stranger::Tls),
+        (_, [0x15 | 0x16, 3, ..]) | ([0x15, 3, ..], _) => {
+            (!address.servers.tls).then_some(Stranger::Tls)
+        }
         (http, _) if http.starts_with(b"HTTP/") => Some(Stranger::Http),
-        (_, other) if address.tls && is_zookeeper(other) => Some(Stranger::Plain),
+        (_, other) if address.servers.tls && is_zookeeper(other) => Some(Stranger::Plain),
         ([], _) => None, // it may be one that is on its way up
         _ => Some(Stranger::Unknown),
     }

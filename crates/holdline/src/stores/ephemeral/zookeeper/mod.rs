@@ -19,7 +19,7 @@
 //!            client.rs                          what can be asked of the servers
 //!                 |  connection.rs              the connection of the moment, and its task
 //!                 |  watch_registry.rs          who wants to be told of a change
-//!                 |  handshake.rs sasl.rs tls.rs   making a connection
+//!                 |  handshake.rs sasl.rs        making a connection
 //!                 |  identify.rs                what else answers there
 //!                 |  transport.rs jute.rs       how it looks in bytes
 //!                 v
@@ -50,7 +50,6 @@ mod session;
 mod shared;
 mod ticket_record;
 mod ticket_watch;
-mod tls;
 mod transport;
 mod watch_registry;
 mod zk_error;
@@ -83,7 +82,7 @@ impl ZooKeeper {
     pub fn new(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("zookeeper", url));
         let address = address::Address::read(scheme, rest)?;
-        tls::check(&address)?;
+        address.tls()?;
         shared::BACKGROUND.start()?;
         Ok(ZooKeeper { shared: Shared::new(address) })
     }

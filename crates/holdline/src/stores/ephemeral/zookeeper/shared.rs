@@ -82,7 +82,11 @@ impl Shared {
 
     /// Who may do what with our nodes.
     pub(super) fn acl(&self) -> Acl {
-        if self.address.user.is_some() && self.address.private { Acl::Creator } else { Acl::Anyone }
+        if self.address.servers.user.is_some() && self.address.private {
+            Acl::Creator
+        } else {
+            Acl::Anyone
+        }
     }
 
     /// The session, if it lives.

@@ -6,17 +6,13 @@
 use super::jute::{Reader, Writer};
 use super::zk_error::ZkError;
 use crate::clock;
+use crate::stores::net::Socket;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-/// What a connection runs over.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+use tokio::io::ReadBuf;
 
 /// No answer is longer. The servers' own limit is 1 MiB, but lists may be longer if they are told
 /// so.
