@@ -311,9 +311,11 @@ async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> Result<Box<dy
         let what = "it says nothing to TLS; write etcd: if it is to be plain";
         return Err(Status { unsent: true, ..Status::new(Code::Silent, what) });
     };
-    socket.map_err(|error| match net::speaks_no_tls(&error) {
-        true => Status::foreign("it does not speak TLS; write etcd: if it is to be plain"),
-        false => Status::unsent(error),
+    socket.map_err(|error| {
+        if net::speaks_no_tls(&error) {
+            return Status::foreign("it does not speak TLS; write etcd: if it is to be plain");
+        }
+        Status::unsent(error)
     })
 }
 

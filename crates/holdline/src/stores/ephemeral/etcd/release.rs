@@ -6,7 +6,7 @@ use super::layout::{self, Member};
 use super::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
 use super::session;
 use super::shared::Shared;
-use super::ticket_record::TicketRecord;
+use super::ticket_record::{Record, TicketRecord};
 use super::transfer::Departure;
 use crate::error::Result;
 use crate::names::Name;
@@ -39,11 +39,7 @@ struct Survey {
 
 impl Release for Shared {
     /// Deletes the key, along with the entry of the next task if there is one.
-    async fn give_up(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        limit: Duration,
-    ) -> Result<bool> {
+    async fn give_up(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
         let exit = self.departure(record);
         let company = match &exit {
@@ -57,7 +53,7 @@ impl Release for Shared {
     }
 
     /// Deletes the key of a ticket that is given up, for good. Nothing if none was ever written.
-    async fn remove(self: &Arc<Self>, record: &Arc<TicketRecord>, limit: Duration) -> Result<bool> {
+    async fn remove(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
         let (key, create, blind) = {
             let mut place = record.place();

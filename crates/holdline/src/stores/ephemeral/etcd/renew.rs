@@ -12,7 +12,7 @@ use super::predecessors;
 use super::proto::{Op, Put, Txn};
 use super::session::seconds_for;
 use super::shared::Shared;
-use super::ticket_record::{Place, TicketRecord, Watched};
+use super::ticket_record::{Place, Record, Watched};
 use crate::error::Result;
 use crate::store::Ticket;
 use crate::stores::ephemeral::engine::{Renew, Request};
@@ -23,11 +23,7 @@ use std::time::Duration;
 impl Renew for Shared {
     /// Writes what has changed about a place, and moves it to the lease that it belongs to. False
     /// if it is not there any more.
-    async fn update(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-    ) -> Result<bool> {
+    async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
         let (lease, key, create, old) = {
             let place = record.place();
@@ -70,11 +66,11 @@ impl Renew for Shared {
         Ok(answer.succeeded)
     }
 
-    fn is_watched(record: &Arc<TicketRecord>) -> bool {
+    fn is_watched(record: &Record) -> bool {
         record.place().entry.watched != Watched::Nothing
     }
 
-    async fn is_there(&self, record: &Arc<TicketRecord>, limit: Duration) -> Result<bool> {
+    async fn is_there(&self, record: &Record, limit: Duration) -> Result<bool> {
         let (key, create) = record.key();
         let (_, own) = self.range(&layout::one(&key), limit).await?;
         Ok(own.kvs.first().is_some_and(|kv| kv.create_revision == create))
@@ -82,11 +78,7 @@ impl Renew for Shared {
 
     /// Asks how a waiting ticket stands, unless the watch has told already. As long as those who
     /// keep it out are as they were, nobody looks through the line.
-    async fn ask_again(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-    ) -> Result<()> {
+    async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let (key, seen, ahead) = {
             let place = record.place();
             let fits = place.fits(record.capacity);
@@ -124,7 +116,7 @@ impl Renew for Shared {
     }
     async fn confirm(
         self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
+        record: &Record,
         request: &Request<'_>,
         until: Time,
     ) -> Result<bool> {

@@ -4,7 +4,7 @@ use super::cluster::Cluster;
 use super::late::Late;
 use super::layout;
 use super::sessions::Sessions;
-use super::ticket_record::{KeyEntry, TicketRecord, Watched};
+use super::ticket_record::{KeyEntry, Record, Watched};
 use super::transfer::Departures;
 use super::watcher::Watcher;
 use crate::stores::ephemeral::engine::{self, Backend};
@@ -66,7 +66,7 @@ impl Shared {
     }
 
     /// Watches a held ticket's own key, so that its loss is known.
-    fn watch_own(&self, record: &Arc<TicketRecord>) {
+    fn watch_own(&self, record: &Record) {
         let (key, from) = {
             let mut place = record.place();
             if place.entry.watched == Watched::Own || place.state != State::Held {
@@ -81,7 +81,7 @@ impl Shared {
         drop(ended);
     }
 
-    fn callback(&self, record: &Arc<TicketRecord>) -> super::watcher::Callback {
+    fn callback(&self, record: &Record) -> super::watcher::Callback {
         let (record, loss) = (Arc::downgrade(record), self.table.loss.clone());
         Box::new(move |news| {
             if let Some(record) = record.upgrade() {
@@ -107,7 +107,7 @@ impl Backend for Shared {
         (lease / 8).clamp(Duration::from_millis(200), Duration::from_secs(1))
     }
 
-    fn look_after(self: &Arc<Self>, record: &Arc<TicketRecord>, _now: Time) -> Time {
+    fn look_after(self: &Arc<Self>, record: &Record, _now: Time) -> Time {
         self.watch_own(record);
         Time::NEVER
     }
@@ -119,7 +119,7 @@ impl Backend for Shared {
     }
 
     /// Watches the ticket's own key and those ahead of it.
-    fn watch_ahead(&self, record: &Arc<TicketRecord>) {
+    fn watch_ahead(&self, record: &Record) {
         let (own, create, seen, ahead) = {
             let mut place = record.place();
             if place.entry.watched == Watched::Ahead || place.state != State::Waiting {

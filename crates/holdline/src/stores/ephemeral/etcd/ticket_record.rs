@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 /// A ticket of an etcd store.
 pub(super) type TicketRecord = ticket::TicketRecord<KeyEntry>;
+pub(super) type Record = Arc<TicketRecord>;
 pub(super) type Place = ticket::Place<KeyEntry>;
 
 /// What does not change about a key while its ticket lives.

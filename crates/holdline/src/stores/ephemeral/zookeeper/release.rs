@@ -5,7 +5,7 @@ use super::inspect::Seen;
 use super::path;
 use super::session::Session;
 use super::shared::Shared;
-use super::ticket_record::TicketRecord;
+use super::ticket_record::Record;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{Seq, TicketId};
@@ -19,7 +19,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(4);
 
 impl Release for Shared {
     /// Removes the ticket's node, wherever it is.
-    async fn remove(self: &Arc<Self>, record: &Arc<TicketRecord>, time: Duration) -> Result<bool> {
+    async fn remove(self: &Arc<Self>, record: &Record, time: Duration) -> Result<bool> {
         let session = &record.base.session;
         if !record.may_be_there() {
             return Ok(false);

@@ -8,7 +8,7 @@ use super::client::Mode;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member};
 use super::shared::Shared;
-use super::ticket_record::{Doubt, TicketRecord};
+use super::ticket_record::{Doubt, Record, TicketRecord};
 use crate::clock;
 use crate::error::Result;
 use crate::stores::ephemeral::engine::{Renew, Request};
@@ -18,11 +18,7 @@ use std::time::Duration;
 
 impl Renew for Shared {
     /// Finds the node if it is in doubt, and writes what has changed.
-    async fn update(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-    ) -> Result<bool> {
+    async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
         record.base.session.check(&self.address, ticket.lease)?;
         let doubtful = record.place().doubtful;
@@ -54,12 +50,12 @@ impl Renew for Shared {
         }
     }
 
-    fn is_watched(record: &Arc<TicketRecord>) -> bool {
+    fn is_watched(record: &Record) -> bool {
         let place = record.place();
         place.entry.guarded == place.entry.child
     }
 
-    async fn is_there(&self, record: &Arc<TicketRecord>, limit: Duration) -> Result<bool> {
+    async fn is_there(&self, record: &Record, limit: Duration) -> Result<bool> {
         let session = &record.base.session;
         let Some(path) = record.own() else { return Ok(true) };
         let asked = self.ask(session, limit, || session.client.check_stat(&path)).await;
@@ -69,11 +65,7 @@ impl Renew for Shared {
 
     /// Asks how a waiting ticket stands. As long as those who keep it out are there, nobody looks
     /// through the line.
-    async fn ask_again(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-    ) -> Result<()> {
+    async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let blockers: Vec<Member> = {
             let place = record.place();
             if place.unsure { Vec::new() } else { place.entry.blockers.clone() }
@@ -104,7 +96,7 @@ impl Renew for Shared {
 
     async fn confirm(
         self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
+        record: &Record,
         _request: &Request<'_>,
         until: Time,
     ) -> Result<bool> {

@@ -7,7 +7,7 @@ use super::jute::Acl;
 use super::orphans;
 use super::others;
 use super::session::Session;
-use super::ticket_record::{NodeEntry, TicketRecord};
+use super::ticket_record::{NodeEntry, Record};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::ephemeral::engine::{self, Backend, TICK};
@@ -205,7 +205,7 @@ impl Backend for Shared {
 
     /// Watches the ticket's own node, and looks now and then whether clients have come that do not
     /// see it: for one ticket in a tick, so that many locks cost no more than a few.
-    fn look_after(self: &Arc<Self>, record: &Arc<TicketRecord>, now: Time) -> Time {
+    fn look_after(self: &Arc<Self>, record: &Record, now: Time) -> Time {
         record.guard(&self.table.loss);
         let due = record.place().patrol(now);
         if due > now {
@@ -236,7 +236,7 @@ impl Backend for Shared {
         slot.session.is_none()
     }
 
-    fn watch_ahead(&self, record: &Arc<TicketRecord>) {
+    fn watch_ahead(&self, record: &Record) {
         record.listen();
     }
 }

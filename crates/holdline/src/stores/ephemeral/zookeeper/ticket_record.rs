@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 
 /// A ticket of a ZooKeeper store.
 pub(super) type TicketRecord = ticket::TicketRecord<NodeEntry>;
+pub(super) type Record = Arc<TicketRecord>;
 pub(super) type Place = ticket::Place<NodeEntry>;
 
 /// What does not change about a node while its ticket lives.

@@ -46,7 +46,8 @@ impl TicketRecord {
             place.entry.guarded.clone_from(&child);
             child
         };
-        BACKGROUND.spawn(own(Arc::downgrade(self), child, loss.clone()));
+        let path = self.path(&child);
+        BACKGROUND.spawn(own(Arc::downgrade(self), path, child, loss.clone()));
     }
 }
 
@@ -74,27 +75,35 @@ fn set<T>(outcome: Result<T, errors::ZkError>) -> Set<T> {
 
 const SOON: Duration = Duration::from_millis(100);
 
-/// Watches somebody else's node until it goes.
-async fn other(record: Weak<TicketRecord>, path: String) {
+/// Watches a node until it goes, and reads what is written into it. `false` if the watch is not
+/// wanted any more.
+async fn until_gone(record: &Weak<TicketRecord>, path: &str, read: impl Fn(&[u8])) -> bool {
     loop {
         let Some(session) = record.upgrade().map(|record| Arc::clone(&record.base.session)) else {
-            return;
+            return false;
         };
-        match set(session.client.get_and_watch_data(&path).await) {
-            Set::Done((_, watch)) => {
+        match set(session.client.get_and_watch_data(path).await) {
+            Set::Done((data, watch)) => {
+                read(&data);
                 drop(session);
                 match watch.changed().await {
-                    Event::Deleted => break,
-                    Event::Over => return,
+                    Event::Deleted => return true,
+                    Event::Over => return false,
                     Event::Changed => {}
                 }
             }
-            Set::Gone => break,
-            Set::Over => return,
+            Set::Gone => return true,
+            Set::Over => return false,
             Set::Again => tokio::time::sleep(SOON).await,
         }
     }
-    if let Some(record) = record.upgrade() {
+}
+
+/// Watches the node of another ticket until it goes.
+async fn other(record: Weak<TicketRecord>, path: String) {
+    if until_gone(&record, &path, |_| {}).await
+        && let Some(record) = record.upgrade()
+    {
         record.stir();
     }
 }
@@ -125,33 +134,18 @@ async fn anybody(record: Weak<TicketRecord>) {
     }
 }
 
-/// Watches a ticket's own node until it goes, and reads what others write into it.
-async fn own(record: Weak<TicketRecord>, child: String, loss: LossHandler) {
-    loop {
-        let Some((session, path)) =
-            record.upgrade().map(|record| (Arc::clone(&record.base.session), record.path(&child)))
-        else {
-            return;
-        };
-        match set(session.client.get_and_watch_data(&path).await) {
-            Set::Done((data, watch)) => {
-                if data == REVOKE
-                    && let Some(record) = record.upgrade()
-                {
-                    let token = record.place().token().0;
-                    tracing::warn!(name = %record.line, token, "somebody asks us to let go");
-                }
-                drop(session);
-                match watch.changed().await {
-                    Event::Deleted => break,
-                    Event::Over => return,
-                    Event::Changed => {}
-                }
-            }
-            Set::Gone => break,
-            Set::Over => return,
-            Set::Again => tokio::time::sleep(SOON).await,
+/// Watches a ticket's own node until it goes, and warns of a request to let go.
+async fn own(record: Weak<TicketRecord>, path: String, child: String, loss: LossHandler) {
+    let warn = |data: &[u8]| {
+        if data == REVOKE
+            && let Some(record) = record.upgrade()
+        {
+            let token = record.place().token().0;
+            tracing::warn!(name = %record.line, token, "somebody asks us to let go");
         }
+    };
+    if !until_gone(&record, &path, warn).await {
+        return;
     }
     let Some(record) = record.upgrade() else { return };
     // One that has moved to another node is not gone.
