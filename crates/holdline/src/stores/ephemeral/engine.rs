@@ -2,8 +2,8 @@
 //! place, and to look after the places that there are.
 //!
 //! Most renewals are answered without asking the servers. That a lock is still held follows from
-//! two things that are known here anyway: the session lasts (its heartbeats), and nobody has
-//! removed the entry (the watch over it).
+//! two facts that are known here anyway: the session lasts (its heartbeats), and the entry was not
+//! removed (the watch over it).
 
 use super::table::Table;
 use super::ticket::{Entry, Leaving, State, TicketRecord, token};
@@ -212,7 +212,7 @@ async fn keep<B: Backend>(
     let watched = B::is_watched(record);
     let (held, unsure) = {
         let mut place = record.place();
-        // A new lease is asked for by those who want to know.
+        // A request with a new length of lease is to be answered by the store.
         let asks = std::mem::replace(&mut place.lease, ticket.lease) != ticket.lease;
         (place.was_held(), place.unsure || asks || !watched)
     };

@@ -12,7 +12,8 @@ enum Life {
     Lost,
 }
 
-/// The liveness of a session. Whoever gives the heartbeats confirms it; others wait for that.
+/// The liveness of a session. The task that gives the heartbeats confirms it, and others wait for
+/// that.
 #[derive(Debug)]
 pub(super) struct Liveness {
     life: watch::Sender<Life>,
@@ -76,7 +77,7 @@ impl Liveness {
         self.life.send_replace(Life::Lost);
     }
 
-    /// Has the heartbeats end: nobody uses the session any more.
+    /// Has the heartbeats end, when the session is not used any more.
     pub(super) fn retire(&self) {
         self.retired.send_replace(true);
     }

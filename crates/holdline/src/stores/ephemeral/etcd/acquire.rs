@@ -26,7 +26,7 @@ pub(super) enum Entered {
     There,
     /// It would not have been admitted at once, so nothing was written.
     Not,
-    /// Somebody else came in between.
+    /// Another entry was written in between.
     Again,
 }
 
@@ -132,10 +132,10 @@ impl Shared {
         answer::read(&self.cluster.address, &txn, answer)
     }
 
-    /// The key is written, and who is ahead of it is told. One round trip.
+    /// Writes the key and reads the keys ahead of it, in one round trip.
     ///
-    /// Whoever has to wait does so on a short lease (see [`waiting_lease`]). If the lock's own is
-    /// long, the key goes to the one if nobody is there, and to the other if somebody is.
+    /// A waiting ticket is on a short lease (see [`waiting_lease`]). If the lock's own is longer,
+    /// the key is put on that if the line is empty, and on the short one otherwise.
     async fn queue(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -192,7 +192,7 @@ impl Shared {
                 }
             }
         }
-        // An earlier try of ours did it, or somebody else's lock stands there.
+        // An earlier try did it, or the lock of another kind of client is there.
         let own = found.pop().kvs.pop();
         record.place().born(own.map_or(0, |kv| kv.create_revision));
         if record.key().1 == 0 {
@@ -202,7 +202,7 @@ impl Shared {
         self.beside_nobody(request, record, other, entered).await
     }
 
-    /// The key was written just now: who was there is in the answer, and when that was.
+    /// Takes in the answer to a write of the key: its revision, and the keys ahead of it.
     pub(super) async fn entered(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -221,8 +221,8 @@ impl Shared {
         self.take(request, record, predecessors).await
     }
 
-    /// Adds to a request to enter that it does nothing if somebody else's lock stands there, which
-    /// then is the last that it finds. Says whether it does.
+    /// Makes a request to enter do nothing if the lock of another kind of client is there, which
+    /// then is the last thing that it finds. Returns whether it did.
     pub(super) fn look_beside(&self, record: &TicketRecord, txn: &mut Txn) -> bool {
         let sees = self.sees_beside();
         if sees {
@@ -232,7 +232,8 @@ impl Shared {
         sees
     }
 
-    /// What became of an entry, unless somebody else's lock was found: then it is taken back.
+    /// The outcome of an entry, which is taken back if the lock of another kind of client was
+    /// found.
     async fn beside_nobody(
         self: &Arc<Self>,
         request: &Request<'_>,

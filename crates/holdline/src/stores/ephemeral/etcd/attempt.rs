@@ -29,8 +29,9 @@ impl Shared {
         self.has_room(request, &prefix, predecessors).await
     }
 
-    /// At once or not at all. Writes nothing unless it is admitted: if nobody is there, in one
-    /// round trip; if there is room beside others, in a second, unless somebody comes in between.
+    /// Enters at once or not at all, and writes nothing unless the ticket is admitted: in one round
+    /// trip if the line is empty; in a second if there is room beside others and no entry comes in
+    /// between.
     pub(super) async fn try_now(
         self: &Arc<Self>,
         request: &Request<'_>,

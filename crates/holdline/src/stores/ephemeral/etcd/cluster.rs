@@ -25,8 +25,8 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::{runtime, sync::watch};
 
-/// The way to one cluster. Shared by the caller's threads, the renewer's and our own: each
-/// runtime has connections of its own, so that one that is blocked holds up nobody else.
+/// The way to one cluster. Shared by the caller's threads, the renewer's and our own: each runtime
+/// has connections of its own, so that one that is blocked does not hold up the others.
 pub(super) struct Cluster {
     pub(super) address: Address,
     /// The members' names, as requests give them.
@@ -43,7 +43,7 @@ pub(super) struct Cluster {
     term: AtomicU64,
 }
 
-/// A connection, as soon as it is there; shared by all who wait for it.
+/// A connection that is being made, or was; shared by all callers that wait for it.
 type Connecting = watch::Receiver<Option<std::result::Result<MemberConnection, Status>>>;
 
 /// What came back.
@@ -56,7 +56,7 @@ pub(super) struct Answer<R> {
 
 /// How many rounds of all members are tried before the caller is told.
 const ROUNDS: usize = 3;
-/// So many connections are kept for runtimes that may be gone, before all are forgotten.
+/// The number of connections, some for runtimes that may be gone, at which all are forgotten.
 const KEPT: usize = 64;
 
 impl Cluster {
@@ -92,7 +92,7 @@ impl Cluster {
         self.chosen.load(Ordering::Relaxed)
     }
 
-    /// Turns away from a member that failed, unless somebody has done so already.
+    /// Turns away from a member that failed, unless another caller has done so already.
     pub(super) fn avoid(&self, member: usize) {
         let next = (member + 1) % self.members.len();
         let _ = self.chosen.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -102,8 +102,8 @@ impl Cluster {
         drop(left);
     }
 
-    /// Whether this answer is from the newest leadership that we know of. One from an older one
-    /// may be that of a leader who has not noticed yet that it was replaced.
+    /// Whether this answer is from the newest leadership that we know of. An answer from an older
+    /// one may be that of a leader that has not noticed yet that it was replaced.
     pub(super) fn is_current(&self, header: proto::Header) -> bool {
         self.term.fetch_max(header.raft_term, Ordering::Relaxed) <= header.raft_term
     }
@@ -198,7 +198,7 @@ impl Cluster {
                 return Err(errors::error(&self.address, &status, reached));
             }
             if attempt % self.members.len() == 0 {
-                // Nobody could: an election, most likely.
+                // All members failed: an election, most likely.
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(50..150))).await;
             }
         }
@@ -242,8 +242,8 @@ impl Cluster {
         done.map_err(|_| gone())?.clone().ok_or_else(gone)?
     }
 
-    /// The connection to a member, perhaps still being made. That goes on when whoever wanted it
-    /// has no more time.
+    /// The connection to a member, perhaps still being made. That goes on when the caller's time is
+    /// up.
     fn connecting(&self, member: usize) -> Connecting {
         let key = (runtime::Handle::current().id(), member);
         let mut connections = self.connections();

@@ -1,8 +1,8 @@
 //! One connection to one member, over HTTP/2.
 //!
-//! A task reads from it and keeps it alive, but whoever has something to say writes it himself, at
-//! once: the way there costs no change of threads. (A client that hands every request to a task
-//! pays for two wakes a call, which is more than all the rest of the way through the client.)
+//! A task reads from it and keeps it alive, but a caller writes its request itself, at once:
+//! sending costs no change of threads. (A client that hands every request to a task pays for two
+//! wakes a call, which is more than all the rest of the way through the client.)
 
 use super::errors;
 use super::flight::Flight;
@@ -30,11 +30,11 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// The time limit of the TLS handshake: less than any call may take.
 const HANDSHAKE: Duration = Duration::from_millis(900);
 /// How often the other side is asked for a heartbeat while a stream is open. etcd hangs up on
-/// those who ask more often than every 5 s.
+/// clients that ask more often than every 5 s.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// How long it may take to give one.
 const SILENCE: Duration = Duration::from_secs(3);
-/// How long the answer to a write is awaited when nobody waits for it any more.
+/// How long the answer to a write is awaited after its caller has given up.
 const LATE: Duration = Duration::from_secs(3);
 /// How much may be on its way to us: never a reason to wait.
 const WINDOW: u32 = 16 << 20;
@@ -53,7 +53,7 @@ pub(super) struct MemberConnection {
     wrong: Wrong,
 }
 
-/// What the task and those who write share.
+/// The part of a connection that its task and its callers share.
 struct SharedConnection {
     /// None when it is over.
     conn: Mutex<Option<Conn>>,
@@ -62,7 +62,8 @@ struct SharedConnection {
     waker: Waker,
 }
 
-/// Passes wakes on to the task, unless the one who caused them does the work himself.
+/// A waker that passes wakes on to the task, unless the caller that caused them does the work
+/// itself.
 #[derive(Default)]
 struct MutableWaker {
     task: AtomicWaker,
@@ -75,7 +76,8 @@ impl Wake for MutableWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A change, and not only a look: whoever ends the silence then sees all that led to this.
+        // A change, and not only a look: the caller that ends the silence then sees all that led to
+        // this.
         if !self.muted.fetch_or(false, Ordering::AcqRel) {
             self.task.wake();
         }
@@ -87,12 +89,12 @@ impl SharedConnection {
         self.conn.lock()
     }
 
-    /// Says something, and writes it.
+    /// Runs a call that queues a request, and writes that.
     fn say<T>(&self, what: impl FnOnce() -> T) -> T {
         self.waker_gate.muted.swap(true, Ordering::AcqRel);
         let said = what();
         self.waker_gate.muted.swap(false, Ordering::AcqRel);
-        // Whatever woke nobody until here is seen to by what follows.
+        // Wakes that were muted until here are served by what follows.
         let done = match self.conn.try_lock() {
             Some(mut conn) => conn.as_mut().is_some_and(|conn| self.poll(conn).is_pending()),
             None => false,
@@ -225,7 +227,7 @@ impl Sent {
     }
 }
 
-/// Nobody waits for the answer any more, but it matters whether there is one.
+/// The caller has given up, but it matters whether there is an answer.
 impl Drop for Sent {
     fn drop(&mut self) {
         let (Some(answer), Some(flight)) = (self.answer.take(), self.flight.take()) else { return };
@@ -343,8 +345,7 @@ async fn keepalive(ping: Option<PingPong>, streams: Arc<()>) {
     let Some(mut ping) = ping else { return std::future::pending().await };
     loop {
         tokio::time::sleep(KEEPALIVE).await;
-        // Calls have their own limits; and etcd wants to be asked for nothing by those who wait
-        // for nothing.
+        // Calls have their own limits; and etcd wants no pings from clients without open streams.
         if Arc::strong_count(&streams) <= 2 {
             continue;
         }

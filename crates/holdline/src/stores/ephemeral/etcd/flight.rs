@@ -32,12 +32,12 @@ impl Flight {
         Arc::new(Flight { record: Arc::clone(record), sessions, lost: AtomicUsize::new(0) })
     }
 
-    /// A try is over, and nobody knows whether it was carried out, or will be.
+    /// Notes that a try is over without an answer: it may have been, or may still be, carried out.
     pub(super) fn lose(&self) {
         self.lost.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A try that was taken for lost was answered after all.
+    /// Notes that a try that was taken for lost was answered after all.
     pub(super) fn find(&self) {
         self.lost.fetch_sub(1, Ordering::AcqRel);
     }

@@ -24,7 +24,7 @@ struct Entry {
     _watching: Watching,
 }
 
-/// So many are watched.
+/// The number of keys that are watched at most.
 const MOST: usize = 4096;
 
 impl Late {

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! mod.rs --> acquire.rs renew.rs release.rs   what is asked of the line
-//!                 |  predecessors.rs          who is ahead, without walking the line
+//!                 |  predecessors.rs          the keys ahead, without walking the line
 //!                 |  transfer.rs              one leaves and the next enters in one call
 //!                 |  layout.rs                how it looks in etcd
 //!                 |  ticket_record.rs         what this process knows of a ticket

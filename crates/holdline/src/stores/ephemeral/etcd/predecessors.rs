@@ -1,4 +1,4 @@
-//! Who is ahead, without walking the line.
+//! The keys ahead of a ticket, without walking the line.
 //!
 //! Tickets of weight 1 in lines of a larger capacity (readers, single permits) have keys in a range
 //! of their own, behind all others, which can be counted. So a look at a line is a look at the
@@ -19,9 +19,9 @@ use holdline_kernel::rule;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// So many of the newest keys that are not light are looked at.
+/// The number of the newest keys that are looked at, of those that are not light.
 const HEAVY: i64 = 16;
-/// So many light ones at most: more, and their count has to do.
+/// The number of light keys that are looked at, at most: of more only the count is asked for.
 const LIGHT: u32 = 1024;
 
 /// What a look at a line shows.
@@ -29,13 +29,13 @@ pub(super) struct Predecessors {
     revision: i64,
     /// Newest first.
     members: Vec<Member>,
-    /// Whether that is everybody.
+    /// Whether those are all.
     complete: bool,
     /// The most that they can weigh, if that is known.
     most: Option<u64>,
 }
 
-/// The ranges to look at, for whoever was created before that revision (0: everybody).
+/// The ranges to look at for keys that were created before that revision (0: all).
 pub(super) fn ranges(prefix: &[u8], capacity: u32, weight: u32, before: i64) -> Vec<Range> {
     if capacity == 1 {
         return vec![layout::newest(prefix, before, 2)];
@@ -60,7 +60,7 @@ impl Predecessors {
     ) -> Self {
         let mut members = Vec::new();
         let (mut complete, mut most) = (true, Some(0));
-        // With nothing found, nobody is there at all.
+        // With nothing found, the line is empty.
         for (at, (asked, found)) in asked.iter().zip(found).enumerate() {
             let these = layout::members(prefix, &found.kvs);
             let all = i64::try_from(found.kvs.len()).is_ok_and(|count| count < asked.limit);
@@ -86,7 +86,8 @@ impl Predecessors {
         Predecessors { revision, members, complete: true, most }
     }
 
-    /// Writes down who keeps the ticket out, or that nobody does. False if that is not clear.
+    /// Notes in the record which keys keep the ticket out, or that none does. `false` if that is
+    /// not clear.
     fn tell(self, record: &TicketRecord) -> bool {
         let mut place = record.place();
         let fits = |ahead| rule::fits(ahead, place.weight, record.capacity);
@@ -129,7 +130,7 @@ fn weight_of(member: &Member, capacity: u32) -> u64 {
 }
 
 impl Shared {
-    /// Takes in who is ahead of a key that is written.
+    /// Takes in the keys ahead of one that is written.
     pub(super) async fn take(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -181,7 +182,7 @@ impl Shared {
         Ok(weigh(&layout::members(prefix, &answer.kvs)) <= room)
     }
 
-    /// Asks who is ahead of a key that is there, and whether it is.
+    /// Asks for the keys ahead of one that is there, and whether it is.
     pub(super) async fn look_ahead(
         self: &Arc<Self>,
         request: &Request<'_>,

@@ -20,9 +20,9 @@ use std::time::Duration;
 
 /// How long one member may take over what is not about a lease of ours.
 const LIMIT: Duration = Duration::from_secs(1);
-/// So many leases of others are asked about at most when somebody looks at a line.
+/// The number of leases of other processes that a snapshot of a line asks about at most.
 const LEASES: usize = 32;
-/// So many keys are listed at a time.
+/// The number of keys that are listed at a time.
 const PAGE: i64 = 1000;
 
 /// A line as it is, and what stands beside it.
@@ -33,7 +33,7 @@ struct Survey {
     strays: Vec<Member>,
     /// Of places that were removed by force.
     notes: Vec<KeyValue>,
-    /// Somebody else's lock of this name, perhaps.
+    /// The lock of another kind of client by this name, if there is one.
     other: RangeAnswer,
 }
 
@@ -97,7 +97,7 @@ impl Release for Shared {
 }
 
 impl Shared {
-    /// What lets the next one come along, if a holder leaves who has the lock for himself.
+    /// The departure that the next task may join, if the lock is exclusive and was held.
     fn departure(&self, record: &TicketRecord) -> Option<Departure<'_>> {
         let place = record.place();
         let known = !place.is_gone() && !place.doubtful && place.entry.flights == 0;
@@ -120,8 +120,8 @@ impl Shared {
         Ok(Some(token(next.unwrap_or(found.revision))))
     }
 
-    /// Deletes somebody's key, unless it is not the same any more, and leaves a note in the same
-    /// transaction; or none, if that cannot be.
+    /// Deletes a member's key, unless that is not the same any more, and leaves a note in the same
+    /// transaction if that is possible.
     async fn remove_by_force(&self, member: &Member, survey: &Survey, note: &str) -> Result<Found> {
         let delete = layout::delete(&member.key, member.create);
         let lease = if self.sees_beside() {
@@ -141,7 +141,7 @@ impl Shared {
         self.txn(&delete, LIMIT).await
     }
 
-    /// Somebody in a line, the place of the next one, and the line.
+    /// A member of a line, the place of the next one, and the line.
     async fn find_member(
         &self,
         line: &Name,
@@ -200,7 +200,7 @@ impl Shared {
         Ok(QueueSnapshot { capacity, places, evictions })
     }
 
-    /// How long a lease lasts if nobody renews it.
+    /// The time that a lease has left unless it is renewed.
     async fn time_left(&self, lease: i64) -> Option<(i64, Duration)> {
         let id = LeaseId { id: lease };
         let answer =

@@ -1,8 +1,8 @@
 //! Keeping a place that is there: polling and renewing.
 //!
 //! Most of this is answered without asking the server. That a lock is still held follows from two
-//! things that are known here anyway: the lease lasts (the session's heartbeats), and nobody has
-//! deleted the key (the watch over it).
+//! things that are known here anyway: the lease lasts (the session's heartbeats), and the key was
+//! not deleted (the watch over it).
 
 use super::acquire::{TRIES, waiting_lease};
 use super::cluster::Cluster;
@@ -76,8 +76,8 @@ impl Renew for Shared {
         Ok(own.kvs.first().is_some_and(|kv| kv.create_revision == create))
     }
 
-    /// Asks how a waiting ticket stands, unless the watch has told already. As long as those who
-    /// keep it out are as they were, nobody looks through the line.
+    /// Asks how a waiting ticket stands, unless the watch has told already. As long as the keys
+    /// that keep it out are as they were, the line is not read.
     async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let (key, seen, ahead) = {
             let place = record.place();
@@ -137,7 +137,7 @@ impl Renew for Shared {
     }
 }
 
-/// So many keys are compared one by one.
+/// The number of keys that are compared one by one, at most.
 const MOST: usize = 16;
 
 /// The lease of the session that a place should be on, if not the one that it is on.

@@ -2,8 +2,8 @@
 //!
 //! The server is asked for a little more than the lease, and is told often enough that we live
 //! that, at any moment, what is left is no less than the lease. So entering and keeping a lock say
-//! nothing about time to the server: both are answered from the last heartbeat that it
-//! confirmed, and if that is too old, await the next, which everybody who waits shares.
+//! nothing about time to the server: both are answered from the last heartbeat that it confirmed,
+//! and if that is too old, await the next, which all callers share.
 //!
 //! A leader answers a heartbeat by itself, without asking the other members whether it still
 //! leads (before etcd 3.4.30 and 3.5.13). One that was frozen, cut off or stuck at its disk while
@@ -110,7 +110,7 @@ pub(super) async fn lease(cluster: &Cluster, seconds: u64, limit: Duration) -> R
 }
 
 impl Session {
-    /// A new lease, for one who may read this key.
+    /// A new session. `key` is one that the user may read.
     pub(super) async fn grant(
         cluster: &Cluster,
         seconds: u64,
@@ -166,7 +166,7 @@ impl Session {
         self.tainted.load(Ordering::Relaxed)
     }
 
-    /// Nobody will use it any more.
+    /// Has the lease given back: it is not used any more.
     pub(super) fn end(&self) {
         self.liveness.retire();
     }
@@ -209,9 +209,9 @@ impl Session {
         (self.ttl / 8).clamp(Duration::from_millis(300), Duration::from_secs(1))
     }
 
-    /// Gives heartbeats until it is lost or nobody needs it; then gives it back. `turned` is
-    /// called when another member is chosen, `lost` when nothing can be held by it any more, `over`
-    /// when the server does not have it any more.
+    /// Gives heartbeats until the lease is lost or not needed any more; then gives it back.
+    /// `turned` is called when another member is chosen, `lost` when nothing can be held by it
+    /// any more, `over` when the server does not have it any more.
     pub(super) async fn run(
         self: Arc<Self>,
         cluster: Arc<Cluster>,
@@ -302,7 +302,7 @@ impl Session {
                 return End::Broken("the answer came when the lease was over".to_owned());
             }
             self.liveness.confirm(sent);
-            // The owner's table and this task have it; whoever else does uses it.
+            // The table and this task have it; any other reference is a use.
             let busy = Arc::strong_count(self) > 2;
             tokio::select! {
                 () = self.liveness.retired() => return End::Over,

@@ -134,7 +134,7 @@ impl Backend for Shared {
             // The whole line at once, with itself in it.
             vec![watch(&record.base.prefix, layout::end(&record.base.prefix))]
         } else if record.capacity == 1 {
-            // Whoever is ahead can do nothing but go.
+            // A key ahead can only go.
             let watch = |key: &[u8]| self.watcher.watch_out(key, seen, 0, self.callback(record));
             let own = self.watcher.watch_out(&own, create, create + 1, self.callback(record));
             ahead.iter().map(|key| watch(key)).chain([own]).collect()

@@ -113,7 +113,7 @@ impl TicketRecord {
         TicketRecord::new(line, ticket, note, due, (base, entry))
     }
 
-    /// Waits until it is known whether its key is written, or that nobody knows.
+    /// Waits until no write of the key is under way, or the key is known to be there.
     ///
     /// # Cancel safety
     ///
@@ -132,7 +132,7 @@ impl TicketRecord {
         }
     }
 
-    /// Lets another ticket enter, if it is known what became of this one.
+    /// Lets another ticket enter, if the outcome of this one's writes is known.
     pub(super) fn settle(&self) {
         let mut place = self.place();
         if place.create != 0 || (place.entry.flights == 0 && !place.doubtful) {
@@ -210,9 +210,9 @@ impl Place {
         rule::fits(ahead, self.weight, capacity)
     }
 
-    /// Takes in who is ahead, all or only the nearest.
+    /// Takes in the keys ahead, all or only the nearest.
     pub(super) fn see(&mut self, revision: i64, ahead: HashMap<Vec<u8>, u32>, all: bool) {
-        // What was watched for was others.
+        // Other keys were watched.
         let same = ahead.keys().all(|key| self.entry.ahead.contains_key(key));
         if self.entry.watched == Watched::Ahead && !same {
             self.entry.watched = Watched::Nothing;

@@ -18,7 +18,7 @@ use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So often what others did in between is borne with.
+/// The number of tries, when others come in between or the connection breaks.
 const TRIES: usize = 5;
 
 impl Acquire for Shared {
@@ -91,7 +91,7 @@ impl Shared {
         Ok(Some(record))
     }
 
-    /// A node is made, and who is ahead of it is told. One round trip.
+    /// Makes the node and lists the line, in one round trip.
     async fn queue(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -209,8 +209,8 @@ impl Shared {
         }
     }
 
-    /// At once or not at all. A look first, so that nothing is written unless it would be admitted;
-    /// if somebody comes in between, the node is deleted again.
+    /// Enters at once or not at all. The line is listed first, so that nothing is written unless
+    /// the ticket would be admitted; if another comes in between, the node is deleted again.
     async fn try_now(
         self: &Arc<Self>,
         request: &Request<'_>,

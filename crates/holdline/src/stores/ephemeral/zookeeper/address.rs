@@ -30,7 +30,7 @@ pub(super) struct Address {
     pub(super) session: Duration,
 }
 
-/// How a user shows who it is.
+/// The way in which a user logs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Login {
     /// ZooKeeper's own scheme: a name and a password, known to the nodes' access lists.

@@ -1,9 +1,9 @@
 //! Cleaning up after acquisitions that came to nothing, with bounded work.
 //!
 //! An acquisition that is given up while its request is under way may have made a node. To find out
-//! the line has to be listed, and for many such places of one line *one* list answers: who asks
-//! while a list is under way waits for the next one, which was asked for after his own request, and
-//! so shows what became of it. At most [`LISTS`] lines are listed at once.
+//! the line has to be listed, and for many such places of one line *one* list answers: a caller
+//! that comes while a list is under way waits for the next one, which is asked for after its own
+//! request, and so shows the outcome. At most [`LISTS`] lines are listed at once.
 //!
 //! The number of places in doubt is bounded as well: each acquisition has one of [`ENTERING`]
 //! permits from before its first request until it is known what became of that. When there are
@@ -35,7 +35,8 @@ pub(super) struct Cleanup {
     lists: Semaphore,
     /// One held lock is looked after at a time.
     pub(super) patrols: Semaphore,
-    /// By the line's node: those who wait for its next list. There is a task for each.
+    /// The callers that wait for the next list of a line, by the line's node. Each line has a
+    /// task.
     waiting: Mutex<HashMap<String, Vec<Waiting>>>,
 }
 
@@ -54,8 +55,8 @@ impl Cleanup {
         self.waiting.lock()
     }
 
-    /// Those who wait for the next list of a line. None if there are none, and then the task is
-    /// over.
+    /// The callers that wait for the next list of a line. `None` if there are none: then the task
+    /// ends.
     fn next(&self, parent: &str) -> Option<Vec<Waiting>> {
         let mut all = self.waiting();
         let waiting = all.get_mut(parent)?;
@@ -97,7 +98,7 @@ impl Shared {
         }
     }
 
-    /// Removes all nodes of a line that carry a ticket. Says whether there was one.
+    /// Removes all nodes of a line that carry a ticket. Returns whether there was one.
     pub(super) async fn remove_listed(
         self: &Arc<Self>,
         parent: &str,
@@ -126,7 +127,7 @@ impl Shared {
     }
 }
 
-/// Lists a line for those who wait for that, until nobody does.
+/// Lists a line for its waiting callers, until there are none.
 async fn list(shared: Weak<Shared>, parent: String) {
     while let Some(shared) = shared.upgrade() {
         let Ok(_turn) = shared.cleanup.lists.acquire().await else { return };

@@ -4,7 +4,7 @@ use super::address::Address;
 pub(super) use super::zk_error::ZkError;
 use crate::error::{Error, ErrorKind};
 
-/// Whether the connection broke, so that nobody knows whether the request was carried out. The
+/// Whether the connection broke, so that it is not known whether the request was carried out. The
 /// next connection is made by itself.
 pub(super) fn is_cut(error: &ZkError) -> bool {
     // A server that fails inside, as one that is just going down, calls that a marshalling error.

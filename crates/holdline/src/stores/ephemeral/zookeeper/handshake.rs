@@ -32,7 +32,7 @@ impl SessionId {
 /// Why a server is of no use now.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nobody listens there.
+    /// The connection was refused.
     Absent,
     /// It hangs up without a word: it does not serve, or not us.
     HungUp,

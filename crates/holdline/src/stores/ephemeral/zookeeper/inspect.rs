@@ -14,7 +14,7 @@ use futures_util::future::{join, join_all};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// So many nodes are listed at once.
+/// The number of nodes that are listed at once.
 const TOGETHER: usize = 64;
 
 /// One place, with all that can be known of it.
@@ -33,7 +33,7 @@ fn made_up(path: &str, czxid: i64) -> TicketId {
 }
 
 impl Shared {
-    /// Everybody in a line, front first.
+    /// All members of a line, front first.
     pub(super) async fn seen(&self, session: &Session, parent: &str) -> Result<Vec<Seen>> {
         let children = self.children(session, parent, LIMIT).await?;
         let members = layout::members(&children);

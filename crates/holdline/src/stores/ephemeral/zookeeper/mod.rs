@@ -8,8 +8,8 @@
 //! ```text
 //! mod.rs --> acquire.rs renew.rs release.rs inspect.rs   what is asked of the line
 //!                 |  evictions.rs               notes about places that were removed
-//!                 |  predecessors.rs            who is ahead; ticket_watch.rs: when that changes
-//!                 |  others.rs                  who would not see us
+//!                 |  predecessors.rs            the nodes ahead; ticket_watch.rs: when they change
+//!                 |  others.rs                  clients that would not see us
 //!                 |  layout.rs dialect.rs path.rs   how it looks there: names, numbers, paths
 //!                 |  ticket_record.rs           what this process knows of a ticket
 //!                 v
@@ -18,7 +18,7 @@
 //!                 v
 //!            client.rs                          what can be asked of the servers
 //!                 |  connection.rs              the connection of the moment, and its task
-//!                 |  watch_registry.rs          who wants to be told of a change
+//!                 |  watch_registry.rs          the watches that are registered
 //!                 |  handshake.rs sasl.rs        making a connection
 //!                 |  identify.rs                what else answers there
 //!                 |  transport.rs jute.rs       how it looks in bytes

@@ -2,7 +2,7 @@
 //!
 //! There should be none: a node is made for a ticket that has a record, and the record is kept
 //! until the servers have confirmed that the node is gone. But an answer that was spoiled on the
-//! way, or a mistake of ours, would leave a node behind that keeps everybody out for as long as
+//! way, or a mistake of ours, would leave a node behind that keeps all others out for as long as
 //! this process lives. So the servers are asked from time to time which nodes our session has; it
 //! is one request to one server, whatever the number of lines. What was without a record twice
 //! goes.

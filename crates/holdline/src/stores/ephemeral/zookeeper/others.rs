@@ -94,7 +94,7 @@ impl Shared {
         Err(Error::new(ErrorKind::Mismatch, message))
     }
 
-    /// Who in a line would not see us, and what they are.
+    /// A member of the line that would not see us, if there is one and it is not to be waited for.
     pub(super) fn blind<'a>(&self, members: &'a [Member]) -> Option<&'a Member> {
         let dialect = self.address.dialect;
         let blind = members.iter().find(|member| !dialect.is_seen_by(member.family));

@@ -1,4 +1,4 @@
-//! Who is ahead, by the children of a line's node.
+//! The nodes ahead of a ticket, by the children of the line's node.
 
 use super::client::Mode;
 use super::errors::{self, ZkError};
@@ -139,7 +139,7 @@ impl Shared {
         Ok(layout::blockers(&members, ticket.weight, ticket.capacity).is_empty())
     }
 
-    /// Asks who is ahead of a node that is there, and whether it is.
+    /// Asks for the nodes ahead of one that is there, and whether it is.
     pub(super) async fn look_ahead(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -155,7 +155,7 @@ impl Shared {
         self.take(request, record, &children).await
     }
 
-    /// Takes in who stands in the line. If we cannot stand there, our node is deleted.
+    /// Takes in the children of the line. If the ticket cannot stand there, its node is deleted.
     pub(super) async fn take(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -209,13 +209,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether somebody's node is in the ensemble, and not in our server's copy alone, where it
-    /// would stay for ever: a copy that was not set right after an election, as in ZOOKEEPER-1549
+    /// Whether a node is in the ensemble, and not in our server's copy alone, where it would stay
+    /// for ever: a copy that was not set right after an election, as in ZOOKEEPER-1549
     /// and 5010. Then it is removed.
     ///
     /// A node is made and deleted under the same path, in one transaction. Where it is there the
     /// transaction is refused. Where it is not nothing has changed afterwards; but the copy that
-    /// has a node of that path after all loses it, and whoever watches it there is told.
+    /// has a node of that path after all loses it, and its watches there fire.
     pub(super) async fn is_there(
         &self,
         session: &Session,
@@ -230,7 +230,7 @@ impl Shared {
         }
     }
 
-    /// The same for somebody who is in our way.
+    /// The same for a node that keeps a ticket out.
     pub(super) async fn prove(
         &self,
         session: &Session,
@@ -245,8 +245,8 @@ impl Shared {
         Ok(there)
     }
 
-    /// Whether those in a line are such as we can stand with: of a dialect in which they see us, of
-    /// the same capacity, with numbers that tell who came first.
+    /// Checks that a ticket can stand in a line with these: of a dialect in which they see it, of
+    /// the same capacity, with numbers that tell the order.
     async fn check_line(
         &self,
         request: &Request<'_>,

@@ -39,7 +39,7 @@ impl Release for Shared {
 }
 
 impl Shared {
-    /// Deletes a node. Nobody else's node ever has its path.
+    /// Deletes a node. No other node ever has its path.
     pub(super) async fn delete(
         &self,
         session: &Session,
@@ -88,10 +88,11 @@ impl Shared {
     }
 
     /// A token that is higher than that of a place which was removed, and no higher than that of
-    /// anybody behind it.
+    /// any place behind it.
     async fn fence(&self, session: &Session, parent: &str, victim: &Seen) -> Result<Seq> {
         let client = &session.client;
-        // What is behind it, and when somebody last came or went: he himself, if nobody since.
+        // The places behind it, and the transaction of the last change: its own removal, if there
+        // was none since.
         let asked = self.ask(session, LIMIT, || client.get_children(parent)).await;
         let (children, changed) = match asked {
             Ok((children, stat)) => (children, stat.pzxid),

@@ -1,8 +1,8 @@
 //! Keeping a place that is there: polling and renewing.
 //!
 //! Most of this is answered without asking the servers. That a lock is still held follows from two
-//! things that are known here anyway: the session lasts (its heartbeats), and nobody has deleted
-//! the node (the watch over it).
+//! things that are known here anyway: the session lasts (its heartbeats), and the node was not
+//! deleted (the watch over it).
 
 use super::client::Mode;
 use super::errors::{self, ZkError};
@@ -63,8 +63,8 @@ impl Renew for Shared {
         Ok(stat.is_some_and(|stat| stat.ephemeral_owner == session.id))
     }
 
-    /// Asks how a waiting ticket stands. As long as those who keep it out are there, nobody looks
-    /// through the line.
+    /// Asks how a waiting ticket stands. As long as the nodes that keep it out are there, the line
+    /// is not listed.
     async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let blockers: Vec<Member> = {
             let place = record.place();
@@ -86,7 +86,8 @@ impl Renew for Shared {
         if stats.iter().all(Option::is_some) {
             if record.place().wants_proof(clock::now()) {
                 let proofs = paths.iter().map(|path| self.prove(session, request.limit, path));
-                // Who is not there is removed, and that is told. No proof now is no reason to go.
+                // A node that is not there is removed, which its watch reports. No proof now is no
+                // reason to fail.
                 futures_util::future::join_all(proofs.collect::<Vec<_>>()).await;
             }
             return Ok(());
@@ -157,5 +158,5 @@ impl Shared {
     }
 }
 
-/// So many nodes are asked about one by one.
+/// The number of nodes that are asked about one by one, at most.
 const MOST: usize = 16;

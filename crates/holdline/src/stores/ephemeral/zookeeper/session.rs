@@ -4,9 +4,9 @@
 //!
 //! The leader ends a session that it has not heard of for its length. But that a server answers us
 //! does not mean that the leader hears of us: a follower answers reads and pings by itself, also
-//! while it is cut off from the others, and tells the leader only every half tick whom it has seen.
-//! So we count for ourselves, from *heartbeats*: requests that are answered only after a quorum
-//! has agreed on them (a transaction that checks a version, and changes nothing).
+//! while it is cut off from the others, and tells the leader only every half tick which sessions it
+//! has seen. So we count for ourselves, from *heartbeats*: requests that are answered only after a
+//! quorum has agreed on them (a transaction that checks a version, and changes nothing).
 //!
 //! A sign that was answered shows that the leader of that moment knew our server, and had got from
 //! it all that it sent earlier on. That includes the news of an earlier heartbeat, if that was
@@ -32,7 +32,7 @@ use std::time::Duration;
 
 /// After this time a server has told the leader of us, if its tick is no longer than 2.5 s.
 const TOUCH_INTERVAL: Duration = Duration::from_millis(1500);
-/// What a round trip may take without making anybody wait.
+/// The duration of a round trip that makes no renewal wait.
 const TRIP: Duration = Duration::from_millis(400);
 
 /// How often it is looked for nodes of which nothing is known; or more rarely, if there are so many
@@ -67,7 +67,7 @@ pub(super) fn longest_lease(length: Duration) -> Duration {
 }
 
 impl Session {
-    /// A new session. [`ZkError::NoHosts`] is that nobody listens at any of the addresses.
+    /// A new session. [`ZkError::NoHosts`] is that all addresses refused the connection.
     pub(super) async fn open(address: &Address) -> Result<Self, ZkError> {
         let silence =
             (address.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
@@ -119,7 +119,7 @@ impl Session {
         *self.look.lock() = Some(clock::now().after(pause));
     }
 
-    /// Nobody will use it any more.
+    /// Has the heartbeats end: the session is not used any more.
     pub(super) fn end(&self) {
         self.liveness.retire();
     }
@@ -207,7 +207,8 @@ impl Session {
 struct Heartbeats(VecDeque<(Time, Time)>);
 
 impl Heartbeats {
-    /// One was answered. Since when, at the latest, has the leader heard of us?
+    /// Takes in an answered heartbeat. Returns the latest time since which the leader has surely
+    /// heard of us, if that is known.
     fn answered(&mut self, sent: Time, answered: Time, touch_interval: Duration) -> Option<Time> {
         let mut heard = None;
         while let Some((first, answer)) = self.0.front()

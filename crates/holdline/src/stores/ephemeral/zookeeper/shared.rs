@@ -43,11 +43,11 @@ struct SessionSlot {
     opening: bool,
     /// Why the last could not be opened.
     failure: Option<ZkError>,
-    /// Since when nobody has needed it.
+    /// The time since when it is not used.
     idle: Option<Time>,
 }
 
-/// How long a session that nobody uses is kept for the next who needs one.
+/// The time for which a session that is not used is kept.
 const IDLE: Duration = Duration::from_secs(20);
 
 /// The number of acquisitions of which it may be unknown at once what became of them.
@@ -80,7 +80,7 @@ impl Shared {
         errors::error(&self.address, error)
     }
 
-    /// Who may do what with our nodes.
+    /// The access list of our nodes.
     pub(super) fn acl(&self) -> Acl {
         if self.address.servers.user.is_some() && self.address.private {
             Acl::Creator
@@ -97,8 +97,8 @@ impl Shared {
         session
     }
 
-    /// The session; a new one if there is none. That is opened in the background, so that nobody's
-    /// impatience keeps it from coming about.
+    /// The session; a new one if there is none. That is opened in the background, so that it is
+    /// completed even if its callers give up.
     pub(super) async fn session(self: &Arc<Self>, limit: Duration) -> Result<Arc<Session>> {
         let over = clock::now().after(limit);
         loop {
@@ -119,7 +119,8 @@ impl Shared {
                 failure = ZkError::ConnectionLoss; // it will be the right one again
             }
             let error = self.error(failure);
-            // Who is on its way up is worth the time that there is; who is not there is not.
+            // Retry until the deadline if a server may be starting; fail fast if all refused the
+            // connection.
             if absent || error.kind() != ErrorKind::Unavailable || clock::now() >= over {
                 return Err(error);
             }
@@ -219,7 +220,7 @@ impl Backend for Shared {
         record.place().patrolled(now)
     }
 
-    /// Looks for nodes without a ticket, and ends a session that nobody uses.
+    /// Looks for nodes without a ticket, and ends a session that is not used.
     fn look_around(self: &Arc<Self>, now: Time) -> bool {
         self.patrols.store(0, Ordering::Relaxed);
         let mut slot = self.session_slot();

@@ -42,7 +42,7 @@ pub(super) struct NodeEntry {
     pub(super) warned: bool,
     /// The nodes that keep it out, as few as may be.
     pub(super) blockers: Vec<Member>,
-    /// Since when it is those, and when to ask for proof of them.
+    /// The time since when it is those, and the time at which to ask for proof of them.
     blocked: Time,
     proof: Time,
     /// The node of its own that is being watched.
@@ -175,7 +175,8 @@ impl Place {
         wanted
     }
 
-    /// Closes a ticket for which nothing was made, if nobody looks for that: it may be forgotten.
+    /// Closes a ticket for which nothing was made, unless a task looks for that: it may be
+    /// forgotten.
     pub(super) fn retire(&mut self) -> bool {
         let unmade = self.create == 0 && !self.doubtful;
         unmade && std::mem::replace(&mut self.state, State::Lapsed) != State::Lapsed
@@ -204,7 +205,7 @@ impl Place {
         self.entry.patrol
     }
 
-    /// Takes in who keeps it out.
+    /// Takes in the nodes that keep it out.
     pub(super) fn see(&mut self, blockers: Vec<Member>, now: Time) -> Vec<Watching> {
         self.unsure = false;
         if self.entry.blockers == blockers {
@@ -216,8 +217,8 @@ impl Place {
         std::mem::take(&mut self.watches)
     }
 
-    /// Whether to ask now for proof that those who keep it out are there: after a while, and then
-    /// less and less often.
+    /// Whether to ask now for proof that the nodes that keep it out are there: after a while, and
+    /// then less and less often.
     pub(super) fn wants_proof(&mut self, now: Time) -> bool {
         let due = now >= self.entry.proof;
         if due {
@@ -228,10 +229,11 @@ impl Place {
     }
 }
 
-/// So long somebody may keep a place out before proof is asked for.
+/// The time for which a node may keep a ticket out before proof of it is asked for.
 const PROOF: Duration = Duration::from_secs(5);
 
-/// After this time clients are looked for that do not see a lock; and again after twice this time.
+/// The time after which it is looked for clients that do not see a held lock; and then again each
+/// time after twice as long.
 const PATROL: Duration = Duration::from_secs(5);
 
 /// Marks a place doubtful until the answer comes.

@@ -14,7 +14,7 @@ use crate::stores::runtime::LossHandler;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// So many nodes are watched one by one. More, and the whole line is.
+/// The number of nodes that are watched one by one. Of more, the whole line is watched.
 const FEW: usize = 16;
 
 impl TicketRecord {
@@ -108,7 +108,7 @@ async fn other(record: Weak<TicketRecord>, path: String) {
     }
 }
 
-/// Watches a whole line until anybody comes or goes.
+/// Watches a whole line until any node comes or goes.
 async fn anybody(record: Weak<TicketRecord>) {
     loop {
         let Some((session, parent)) = record

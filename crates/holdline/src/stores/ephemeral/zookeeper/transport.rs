@@ -17,13 +17,13 @@ use tokio::io::ReadBuf;
 /// No answer is longer. The servers' own limit is 1 MiB, but lists may be longer if they are told
 /// so.
 const LONGEST: usize = 16 << 20;
-/// So many requests may be unanswered at once; what comes later waits.
+/// The number of requests that may be unanswered at once; later ones wait.
 const UNANSWERED: usize = 4096;
-/// So many bytes may be gathered for the socket; what comes later waits.
+/// The number of bytes that may be gathered for the socket; later requests wait.
 const GATHERED: usize = 256 << 10;
-/// So much room is kept for what comes and goes, when there was need for more.
+/// The size of the buffers that are kept, when there was need for more.
 const KEPT: usize = 256 << 10;
-/// So much is read at once.
+/// The number of bytes that are read at once.
 const CHUNK: usize = 16 << 10;
 
 /// What is asked, by the protocol's numbers.
@@ -191,8 +191,8 @@ impl<T> Transport<T> {
         heard.min(self.stream.progress.max(self.stream.asked).after(silence * 4))
     }
 
-    /// When to look whether it lives. Who has said nothing for so long, though something was
-    /// asked, does not; `silence` is that time.
+    /// When to look whether it lives. A server that has said nothing for so long, though something
+    /// was asked, does not; `silence` is that time.
     pub(super) fn due(&self, silence: Duration) -> Time {
         let ping = self.stream.spoke.after(silence * 3 / 8);
         let end = self.end(silence);
@@ -219,7 +219,7 @@ impl<T> Transport<T> {
         true
     }
 
-    /// Writes what was gathered, as far as that goes. Whoever the context wakes has to go on.
+    /// Writes what was gathered, as far as that goes. The task that the context wakes has to go on.
     pub(super) fn write(&mut self, cx: &mut Context<'_>) -> Result<(), ZkError> {
         while self.stream.written < self.stream.out.len() {
             let rest = &self.stream.out[self.stream.written..];
