@@ -6,7 +6,21 @@ use super::Finding;
 use super::source::{Source, find_word, is_name};
 
 /// Files directly in `stores/` that help several stores, and so may be named by all of them.
-const SHARED_BY_STORES: &[&str] = &["mod", "runtime", "tls", "tls_provider", "url", "waiters"];
+const SHARED_BY_STORES: &[&str] = &[
+    "mod",
+    "net",
+    "runtime",
+    "servers",
+    "tls",
+    "tls_provider",
+    "url",
+    "waiters",
+    "engine",
+    "liveness",
+    "recent",
+    "table",
+    "ticket",
+];
 
 /// The folders of `stores/` that hold a store in each file or folder: one for each kind.
 const KINDS: &[&str] = &["queue", "ephemeral"];

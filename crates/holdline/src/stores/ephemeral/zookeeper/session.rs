@@ -143,7 +143,9 @@ impl Session {
             tokio::select! {
                 () = self.liveness.retired() => return,
                 () = tokio::time::sleep(touch_interval) => {}
-                () = self.liveness.wanted.notified() => tokio::time::sleep(Duration::from_millis(20)).await,
+                () = self.liveness.wanted.notified() => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
                 changed = states.changed() => {
                     let state = *states.borrow();
                     if state == State::Ended {
