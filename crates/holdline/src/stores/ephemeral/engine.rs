@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The time between two ticks of the janitor.
 pub(super) const TICK: Duration = Duration::from_millis(200);
 /// The pauses between tries to remove a lapsed entry.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
 /// The time limit of such a try.
 const SWEEP: Duration = Duration::from_secs(1);
 /// The longest time after which a waiter asks again, even if nothing wakes it.
@@ -57,7 +57,9 @@ pub(super) enum Joined<E: Entry> {
 type Record<B> = Arc<TicketRecord<<B as Backend>::Entry>>;
 
 /// A store of ephemeral entries.
-pub(super) trait Backend: Acquire + Renew + Release {
+pub(super) trait Backend:
+    Acquire<Self::Entry> + Renew<Self::Entry> + Release<Self::Entry>
+{
     type Entry: Entry;
 
     fn table(&self) -> &Table<Self::Entry>;
@@ -79,85 +81,68 @@ pub(super) trait Backend: Acquire + Renew + Release {
 }
 
 /// The requests that acquire a place.
-pub(super) trait Acquire: Send + Sync + Sized + 'static {
+pub(super) trait Acquire<E: Entry>: Send + Sync + Sized + 'static {
     /// Gets an entry written, as far as the request allows.
     fn join(
         self: &Arc<Self>,
         request: &Request<'_>,
         began: Time,
-    ) -> impl Future<Output = Result<Joined<Self::Entry>>> + Send
-    where
-        Self: Backend;
+    ) -> impl Future<Output = Result<Joined<E>>> + Send;
 }
 
 /// The requests about an entry that is there.
-pub(super) trait Renew: Send + Sync + Sized + 'static {
+pub(super) trait Renew<E: Entry>: Send + Sync + Sized + 'static {
     /// Writes what the request changes. `false` if the entry is not there any more.
     fn update(
         self: &Arc<Self>,
-        record: &Record<Self>,
+        record: &Arc<TicketRecord<E>>,
         request: &Request<'_>,
-    ) -> impl Future<Output = Result<bool>> + Send
-    where
-        Self: Backend;
+    ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Whether the loss of the entry would be noticed without asking.
-    fn is_watched(record: &Record<Self>) -> bool
-    where
-        Self: Backend;
+    fn is_watched(record: &Arc<TicketRecord<E>>) -> bool;
 
     /// Asks whether the entry is there.
     fn is_there(
         &self,
-        record: &Record<Self>,
+        record: &Arc<TicketRecord<E>>,
         limit: Duration,
-    ) -> impl Future<Output = Result<bool>> + Send
-    where
-        Self: Backend;
+    ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Asks how a waiting ticket stands, as far as that is not known.
     fn ask_again(
         self: &Arc<Self>,
-        record: &Record<Self>,
+        record: &Arc<TicketRecord<E>>,
         request: &Request<'_>,
-    ) -> impl Future<Output = Result<()>> + Send
-    where
-        Self: Backend;
+    ) -> impl Future<Output = Result<()>> + Send;
 
     /// Waits until the session is sure to keep the entry until then. `false` if the entry is lost.
     fn confirm(
         self: &Arc<Self>,
-        record: &Record<Self>,
+        record: &Arc<TicketRecord<E>>,
         request: &Request<'_>,
         until: Time,
-    ) -> impl Future<Output = Result<bool>> + Send
-    where
-        Self: Backend;
+    ) -> impl Future<Output = Result<bool>> + Send;
 }
 
 /// The requests that remove an entry. Each returns whether the entry was there; once it has said
 /// either, the entry is not there any more, and will not come.
-pub(super) trait Release: Send + Sync + Sized + 'static {
+pub(super) trait Release<E: Entry>: Send + Sync + Sized + 'static {
     /// Removes the entry of a ticket that its owner gives up.
     fn give_up(
         self: &Arc<Self>,
-        record: &Record<Self>,
+        record: &Arc<TicketRecord<E>>,
         limit: Duration,
-    ) -> impl Future<Output = Result<bool>> + Send
-    where
-        Self: Backend,
-    {
+    ) -> impl Future<Output = Result<bool>> + Send {
         self.remove(record, limit)
     }
 
     /// Removes the entry of a ticket.
     fn remove(
         self: &Arc<Self>,
-        record: &Record<Self>,
+        record: &Arc<TicketRecord<E>>,
         limit: Duration,
-    ) -> impl Future<Output = Result<bool>> + Send
-    where
-        Self: Backend;
+    ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Removes the entry of a ticket that is not of this process, or not any more.
     fn remove_unknown(

@@ -30,7 +30,7 @@ pub(super) enum Entered {
     Again,
 }
 
-impl Acquire for Shared {
+impl Acquire<KeyEntry> for Shared {
     async fn join(
         self: &Arc<Self>,
         request: &Request<'_>,

@@ -6,7 +6,7 @@ use super::layout::{self, Member};
 use super::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
 use super::session;
 use super::shared::Shared;
-use super::ticket_record::{Record, TicketRecord};
+use super::ticket_record::{KeyEntry, Record, TicketRecord};
 use super::transfer::Departure;
 use crate::error::Result;
 use crate::names::Name;
@@ -37,7 +37,7 @@ struct Survey {
     other: RangeAnswer,
 }
 
-impl Release for Shared {
+impl Release<KeyEntry> for Shared {
     /// Deletes the key, along with the entry of the next task if there is one.
     async fn give_up(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;

@@ -12,7 +12,7 @@ use super::predecessors;
 use super::proto::{Op, Put, Txn};
 use super::session::seconds_for;
 use super::shared::Shared;
-use super::ticket_record::{Place, Record, Watched};
+use super::ticket_record::{KeyEntry, Place, Record, Watched};
 use crate::error::Result;
 use crate::store::Ticket;
 use crate::stores::ephemeral::engine::{Renew, Request};
@@ -20,7 +20,7 @@ use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl Renew for Shared {
+impl Renew<KeyEntry> for Shared {
     /// Writes what has changed about a place, and moves it to the lease that it belongs to. False
     /// if it is not there any more.
     async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {

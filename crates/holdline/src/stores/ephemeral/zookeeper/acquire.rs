@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The number of tries, when others come in between or the connection breaks.
 const TRIES: usize = 5;
 
-impl Acquire for Shared {
+impl Acquire<NodeEntry> for Shared {
     async fn join(
         self: &Arc<Self>,
         request: &Request<'_>,

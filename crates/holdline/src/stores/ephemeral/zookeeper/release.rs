@@ -5,7 +5,7 @@ use super::inspect::Seen;
 use super::path;
 use super::session::Session;
 use super::shared::Shared;
-use super::ticket_record::Record;
+use super::ticket_record::{NodeEntry, Record};
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{Seq, TicketId};
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// How long what is not about a lock of ours may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(4);
 
-impl Release for Shared {
+impl Release<NodeEntry> for Shared {
     /// Removes the ticket's node, wherever it is.
     async fn remove(self: &Arc<Self>, record: &Record, time: Duration) -> Result<bool> {
         let session = &record.base.session;

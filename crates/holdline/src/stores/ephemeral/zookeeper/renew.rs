@@ -8,7 +8,7 @@ use super::client::Mode;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member};
 use super::shared::Shared;
-use super::ticket_record::{Doubt, Record, TicketRecord};
+use super::ticket_record::{Doubt, NodeEntry, Record, TicketRecord};
 use crate::clock;
 use crate::error::Result;
 use crate::stores::ephemeral::engine::{Renew, Request};
@@ -16,7 +16,7 @@ use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl Renew for Shared {
+impl Renew<NodeEntry> for Shared {
     /// Finds the node if it is in doubt, and writes what has changed.
     async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
