@@ -5,13 +5,13 @@
 //! two facts that are known here anyway: the session lasts (its heartbeats), and the entry was not
 //! removed (the watch over it).
 
+use super::backend::{Backend, Joined, Record, Request};
 use super::table::Table;
-use super::ticket::{Entry, Leaving, State, TicketRecord, token};
+use super::ticket::{Entry, Leaving, State, token};
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::names::Name;
-use crate::store::{Enter, QueueEntry, Refusal, Seq, Standing, Ticket, TicketId, refuse};
-use crate::stores::runtime::Background;
+use crate::store::{Enter, QueueEntry, Refusal, Standing, Ticket, TicketId};
 use holdline_kernel::{Time, rule};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,135 +22,6 @@ pub(super) const TICK: Duration = Duration::from_millis(200);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
 /// The time limit of such a try.
 const SWEEP: Duration = Duration::from_secs(1);
-/// The longest time after which a waiter asks again, even if nothing wakes it.
-const AGAIN: Duration = Duration::from_secs(2);
-
-/// One request to acquire or to keep a place.
-pub(super) struct Request<'a> {
-    pub(super) line: &'a Name,
-    pub(super) ticket: &'a Ticket,
-    pub(super) note: &'a Arc<str>,
-    pub(super) how: Enter,
-    /// The time limit of each step, as [`Backend::limit`] sets it.
-    pub(super) limit: Duration,
-}
-
-impl Request<'_> {
-    pub(super) fn refuse(&self, refusal: Refusal) -> Error {
-        refuse(self.line, self.ticket, refusal)
-    }
-
-    pub(super) fn waiting(&self, seq: Option<Seq>) -> Standing {
-        let again = (self.ticket.wait_lease / 3).clamp(Duration::from_millis(2), AGAIN);
-        Standing::Waiting { seq, again }
-    }
-}
-
-/// The outcome of an attempt to get an entry written.
-pub(super) enum Joined<E: Entry> {
-    /// The entry is there, and what is ahead of it is in the record.
-    There(Arc<TicketRecord<E>>),
-    /// There is no entry.
-    Not(Standing),
-}
-
-type Record<B> = Arc<TicketRecord<<B as Backend>::Entry>>;
-
-/// A store of ephemeral entries.
-pub(super) trait Backend:
-    Acquire<Self::Entry> + Renew<Self::Entry> + Release<Self::Entry>
-{
-    type Entry: Entry;
-
-    fn table(&self) -> &Table<Self::Entry>;
-
-    /// The runtime of all stores of this kind.
-    fn background() -> &'static Background;
-
-    /// The time limit of one step of a request for a lock of this lease.
-    fn limit(lease: Duration) -> Duration;
-
-    /// Looks after a ticket whose entry is there. Returns when to do so again, at the latest.
-    fn look_after(self: &Arc<Self>, record: &Record<Self>, now: Time) -> Time;
-
-    /// Looks after what else the store has. Returns whether there is nothing.
-    fn look_around(self: &Arc<Self>, now: Time) -> bool;
-
-    /// Has the ticket's `news` notified when those ahead of it change.
-    fn watch_ahead(&self, record: &Record<Self>);
-}
-
-/// The requests that acquire a place.
-pub(super) trait Acquire<E: Entry>: Send + Sync + Sized + 'static {
-    /// Gets an entry written, as far as the request allows.
-    fn join(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        began: Time,
-    ) -> impl Future<Output = Result<Joined<E>>> + Send;
-}
-
-/// The requests about an entry that is there.
-pub(super) trait Renew<E: Entry>: Send + Sync + Sized + 'static {
-    /// Writes what the request changes. `false` if the entry is not there any more.
-    fn update(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord<E>>,
-        request: &Request<'_>,
-    ) -> impl Future<Output = Result<bool>> + Send;
-
-    /// Whether the loss of the entry would be noticed without asking.
-    fn is_watched(record: &Arc<TicketRecord<E>>) -> bool;
-
-    /// Asks whether the entry is there.
-    fn is_there(
-        &self,
-        record: &Arc<TicketRecord<E>>,
-        limit: Duration,
-    ) -> impl Future<Output = Result<bool>> + Send;
-
-    /// Asks how a waiting ticket stands, as far as that is not known.
-    fn ask_again(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord<E>>,
-        request: &Request<'_>,
-    ) -> impl Future<Output = Result<()>> + Send;
-
-    /// Waits until the session is sure to keep the entry until then. `false` if the entry is lost.
-    fn confirm(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord<E>>,
-        request: &Request<'_>,
-        until: Time,
-    ) -> impl Future<Output = Result<bool>> + Send;
-}
-
-/// The requests that remove an entry. Each returns whether the entry was there; once it has said
-/// either, the entry is not there any more, and will not come.
-pub(super) trait Release<E: Entry>: Send + Sync + Sized + 'static {
-    /// Removes the entry of a ticket that its owner gives up.
-    fn give_up(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord<E>>,
-        limit: Duration,
-    ) -> impl Future<Output = Result<bool>> + Send {
-        self.remove(record, limit)
-    }
-
-    /// Removes the entry of a ticket.
-    fn remove(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord<E>>,
-        limit: Duration,
-    ) -> impl Future<Output = Result<bool>> + Send;
-
-    /// Removes the entry of a ticket that is not of this process, or not any more.
-    fn remove_unknown(
-        self: &Arc<Self>,
-        line: &Name,
-        id: TicketId,
-    ) -> impl Future<Output = Result<bool>> + Send;
-}
 
 /// Serves [`Store::enter`](crate::store::Store::enter).
 pub(super) async fn enter<B: Backend>(
@@ -364,5 +235,233 @@ pub(super) async fn sweep<B: Backend>(store: Weak<B>, record: Record<B>) {
         drop(store);
         clock::pause(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backend::{Acquire, Release, Renew};
+    use super::super::ticket::{Place, TicketRecord, tests::ticket};
+    use super::*;
+    use crate::error::{Error, ErrorKind};
+    use crate::store::Seq;
+    use crate::stores::runtime::Background;
+    use crate::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    /// A store in memory, which fails on demand.
+    struct Fake {
+        table: Table<First>,
+        /// The entries of the only line, in order.
+        entries: Mutex<Vec<(TicketId, i64)>>,
+        /// The number of removals that fail.
+        failing: AtomicU32,
+        session_is_lost: AtomicBool,
+    }
+
+    /// Whether the entry is the first of its line, as far as is known.
+    #[derive(Debug)]
+    struct First(bool);
+
+    impl Entry for First {
+        type Base = ();
+        type Watch = ();
+
+        fn has_room(place: &Place<Self>, _capacity: u32) -> bool {
+            place.entry.0
+        }
+    }
+
+    type Own = Arc<TicketRecord<First>>;
+
+    impl Fake {
+        fn new() -> Arc<Self> {
+            Fake::background().start().expect("there are threads");
+            let fake = Arc::new(Fake {
+                table: Table::new(8),
+                entries: Mutex::default(),
+                failing: AtomicU32::new(0),
+                session_is_lost: AtomicBool::new(false),
+            });
+            start_janitor(&fake);
+            fake
+        }
+
+        fn delete(&self, id: TicketId) -> Result<bool> {
+            let fails = |failing: u32| failing.checked_sub(1);
+            if self.failing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
+                return Err(Error::new(ErrorKind::Unavailable, "the store is away"));
+            }
+            let mut entries = self.entries.lock();
+            let before = entries.len();
+            entries.retain(|(other, _)| *other != id);
+            Ok(entries.len() < before)
+        }
+
+        fn is_first(&self, id: TicketId) -> bool {
+            self.entries.lock().first().is_some_and(|(first, _)| *first == id)
+        }
+    }
+
+    impl Backend for Fake {
+        type Entry = First;
+
+        fn table(&self) -> &Table<First> {
+            &self.table
+        }
+
+        fn background() -> &'static Background {
+            static BACKGROUND: Background = Background::new("engine-test");
+            &BACKGROUND
+        }
+
+        fn limit(_lease: Duration) -> Duration {
+            Duration::from_secs(1)
+        }
+
+        fn look_after(self: &Arc<Self>, _record: &Own, _now: Time) -> Time {
+            Time::NEVER
+        }
+
+        fn look_around(self: &Arc<Self>, _now: Time) -> bool {
+            true
+        }
+
+        fn watch_ahead(&self, _record: &Own) {}
+    }
+
+    impl Acquire<First> for Fake {
+        async fn join(
+            self: &Arc<Self>,
+            request: &Request<'_>,
+            began: Time,
+        ) -> Result<Joined<First>> {
+            let (line, ticket, note) = (request.line, request.ticket, request.note);
+            let create = {
+                let mut entries = self.entries.lock();
+                let create = entries.last().map_or(1, |(_, last)| last + 1);
+                entries.push((ticket.id, create));
+                create
+            };
+            let entry = First(self.is_first(ticket.id));
+            let due = began.after(ticket.lease);
+            let record = Arc::new(TicketRecord::new(line, ticket, note, due, ((), entry)));
+            record.place().born(create);
+            self.table.insert(&record);
+            Ok(Joined::There(record))
+        }
+    }
+
+    impl Renew<First> for Fake {
+        async fn update(self: &Arc<Self>, _record: &Own, _request: &Request<'_>) -> Result<bool> {
+            Ok(true)
+        }
+
+        fn is_watched(_record: &Own) -> bool {
+            false
+        }
+
+        async fn is_there(&self, record: &Own, _limit: Duration) -> Result<bool> {
+            Ok(self.entries.lock().iter().any(|(id, _)| *id == record.id))
+        }
+
+        async fn ask_again(self: &Arc<Self>, record: &Own, _request: &Request<'_>) -> Result<()> {
+            record.place().entry.0 = self.is_first(record.id);
+            Ok(())
+        }
+
+        async fn confirm(
+            self: &Arc<Self>,
+            _record: &Own,
+            _request: &Request<'_>,
+            _until: Time,
+        ) -> Result<bool> {
+            Ok(!self.session_is_lost.load(Ordering::Relaxed))
+        }
+    }
+
+    impl Release<First> for Fake {
+        async fn remove(self: &Arc<Self>, record: &Own, _limit: Duration) -> Result<bool> {
+            self.delete(record.id)
+        }
+
+        async fn remove_unknown(self: &Arc<Self>, _line: &Name, id: TicketId) -> Result<bool> {
+            self.delete(id)
+        }
+    }
+
+    /// Enters with the ticket of this number.
+    async fn ask(store: &Arc<Fake>, id: u128, how: Enter) -> Standing {
+        let ticket = Ticket { id: TicketId(id), ..ticket(1, 1) };
+        let line = Name::new("x").expect("good");
+        enter(store, (&line, &ticket), &Arc::from(""), how).await.expect("it answers")
+    }
+
+    async fn release(store: &Arc<Fake>, id: u128) -> Result<bool> {
+        leave(store, &Name::new("x").expect("good"), TicketId(id)).await
+    }
+
+    fn waits(standing: Standing, place: u64) -> bool {
+        matches!(standing, Standing::Waiting { seq: Some(Seq(seq)), .. } if seq == place)
+    }
+
+    #[tokio::test]
+    async fn a_lock_goes_from_one_ticket_to_the_next() {
+        let store = Fake::new();
+        assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+        assert!(waits(ask(&store, 2, Enter::Queue).await, 2));
+        assert!(waits(ask(&store, 2, Enter::Keep(Seq(2))).await, 2));
+        assert!(release(&store, 1).await.expect("it answers"));
+        assert_eq!(ask(&store, 2, Enter::Queue).await, Standing::Admitted(Seq(2)));
+        assert_eq!(ask(&store, 2, Enter::Keep(Seq(1))).await, Standing::Lost, "of another place");
+        assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost, "it has left");
+        assert!(release(&store, 2).await.expect("it answers"));
+        assert!(!release(&store, 2).await.expect("it answers"));
+        assert!(store.table.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_release_that_fails_changes_nothing_here() {
+        let store = Fake::new();
+        assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+        store.failing.store(1, Ordering::Relaxed);
+        assert!(release(&store, 1).await.expect_err("the store is away").retryable());
+        assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Admitted(Seq(1)));
+        assert!(release(&store, 1).await.expect("it answers"));
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_gone_is_lost_for_good() {
+        let store = Fake::new();
+        assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+        let entries = std::mem::take(&mut *store.entries.lock());
+        assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost);
+        *store.entries.lock() = entries;
+        assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost, "it never returns");
+        assert!(!release(&store, 1).await.expect("it answers"), "it was not held any more");
+        assert!(store.entries.lock().is_empty(), "but what is left is removed");
+        store.session_is_lost.store(true, Ordering::Relaxed);
+        assert_eq!(ask(&store, 2, Enter::Queue).await, Standing::Lost);
+    }
+
+    /// Also if the store is away when the entry is removed first.
+    #[tokio::test]
+    async fn a_place_that_is_not_renewed_is_removed() {
+        let store = Fake::new();
+        assert_eq!(ask(&store, 1, Enter::Queue).await, Standing::Admitted(Seq(1)));
+        assert!(waits(ask(&store, 2, Enter::Queue).await, 2));
+        store.failing.store(2, Ordering::Relaxed);
+        for id in [1, 2] {
+            let record = store.table.find(TicketId(id)).expect("it is known");
+            record.place().due = clock::now();
+            store.table.look_soon(record.id);
+        }
+        let limit = clock::now().after(Duration::from_secs(30));
+        while !store.table.is_empty() {
+            assert!(clock::now() < limit, "they are still there");
+            clock::pause(Duration::from_millis(5)).await;
+        }
+        assert!(store.entries.lock().is_empty());
+        assert_eq!(ask(&store, 1, Enter::Keep(Seq(1))).await, Standing::Lost);
     }
 }

@@ -15,6 +15,8 @@
 //!    (`CONTRIBUTING.md` says where).
 
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod backend;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;

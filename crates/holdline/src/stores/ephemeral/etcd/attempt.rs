@@ -9,7 +9,7 @@ use super::session::seconds_for;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
-use crate::stores::ephemeral::engine::Request;
+use crate::stores::ephemeral::backend::Request;
 use std::sync::Arc;
 
 impl Shared {

@@ -15,7 +15,7 @@ use super::shared::Shared;
 use super::ticket_record::{KeyEntry, Place, Record, Watched};
 use crate::error::Result;
 use crate::store::Ticket;
-use crate::stores::ephemeral::engine::{Renew, Request};
+use crate::stores::ephemeral::backend::{Renew, Request};
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;

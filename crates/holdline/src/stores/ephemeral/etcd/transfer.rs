@@ -23,7 +23,7 @@ use super::proto::Txn;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
-use crate::stores::ephemeral::engine::Request;
+use crate::stores::ephemeral::backend::Request;
 use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};

@@ -7,7 +7,7 @@ use super::session::Session;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::{Error, ErrorKind, Result};
-use crate::stores::ephemeral::engine::Request;
+use crate::stores::ephemeral::backend::Request;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

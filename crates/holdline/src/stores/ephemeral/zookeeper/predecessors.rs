@@ -9,7 +9,8 @@ use super::ticket_record::TicketRecord;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Refusal;
-use crate::stores::ephemeral::engine::{self, Request};
+use crate::stores::ephemeral::backend::Request;
+use crate::stores::ephemeral::engine;
 use std::sync::Arc;
 use std::time::Duration;
 

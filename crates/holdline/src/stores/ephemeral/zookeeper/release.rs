@@ -9,7 +9,7 @@ use super::ticket_record::{NodeEntry, Record};
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{Seq, TicketId};
-use crate::stores::ephemeral::engine::Release;
+use crate::stores::ephemeral::backend::Release;
 use crate::stores::ephemeral::ticket::token;
 use std::sync::Arc;
 use std::time::Duration;

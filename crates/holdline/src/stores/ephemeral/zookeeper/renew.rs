@@ -11,7 +11,7 @@ use super::shared::Shared;
 use super::ticket_record::{Doubt, NodeEntry, Record, TicketRecord};
 use crate::clock;
 use crate::error::Result;
-use crate::stores::ephemeral::engine::{Renew, Request};
+use crate::stores::ephemeral::backend::{Renew, Request};
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
