@@ -5,8 +5,8 @@
 use super::Finding;
 use super::source::{Source, find_word, is_name};
 
-/// Files in `stores/`, and in the folder of a kind, that help several stores, and so may be named by
-/// all of them.
+/// Files in `stores/`, or in the folder of a kind, that help several stores and so may be named
+/// by all of them.
 const SHARED_BY_STORES: &[&str] = &[
     "backend",
     "engine",
