@@ -7,9 +7,9 @@
 //!
 //! A leader answers a heartbeat by itself, without asking the other members whether it still
 //! leads (before etcd 3.4.30 and 3.5.13). One that was frozen, cut off or stuck at its disk while
-//! another was elected goes on saying yes, and the other lets the lease run out. So with each sign
-//! of life goes a read that a majority must answer: the sign counts only if no newer leadership
-//! than that of its answer had begun when it was sent.
+//! another was elected goes on saying yes, and the other lets the lease run out. So with each
+//! heartbeat goes a read that a majority must answer: the heartbeat counts only if no newer
+//! leadership than that of its answer had begun when it was sent.
 //!
 //! Such a leader may also have a lease revoked that has run out by its own clock, seconds after it
 //! goes on, although the one that leads now has prolonged it (before the same versions). So a lease

@@ -8,13 +8,13 @@
 //! has seen. So we count for ourselves, from *heartbeats*: requests that are answered only after a
 //! quorum has agreed on them (a transaction that checks a version, and changes nothing).
 //!
-//! A sign that was answered shows that the leader of that moment knew our server, and had got from
-//! it all that it sent earlier on. That includes the news of an earlier heartbeat, if that was
+//! A heartbeat that was answered shows that the leader of that moment knew our server, and had got
+//! from it all that it sent earlier on. That includes the news of an earlier heartbeat, if that was
 //! answered long enough before this one was sent for the server to have passed it on
 //! ([`TOUCH_INTERVAL`] is more than half a tick). So the leader has heard of us no earlier than
-//! that earlier sign was sent, and keeps the session for its length from then. A new leader begins
-//! all sessions anew; a deposed one cannot get a quorum; and a connection to another server tells
-//! the leader at once.
+//! that earlier heartbeat was sent, and keeps the session for its length from then. A new leader
+//! begins all sessions anew; a deposed one cannot get a quorum; and a connection to another server
+//! tells the leader at once.
 
 use super::address::Address;
 use super::client::Client;
@@ -160,8 +160,7 @@ impl Session {
                 break;
             }
             let sent = clock::now();
-            let sign = self.heartbeat();
-            let outcome = tokio::time::timeout(limit, sign).await;
+            let outcome = tokio::time::timeout(limit, self.heartbeat()).await;
             match outcome {
                 Ok(Ok(())) => {
                     if let Some(heard) = heartbeats.answered(sent, clock::now(), touch_interval) {
@@ -204,7 +203,7 @@ impl Session {
     }
 }
 
-/// Heartbeats of life that were answered, and may show more when a later one is.
+/// Heartbeats that were answered, and may show more when a later one is.
 #[derive(Default)]
 struct Heartbeats(VecDeque<(Time, Time)>);
 
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_counts_when_a_later_one_shows_that_it_was_passed_on() {
+    fn a_heartbeat_counts_when_a_later_one_shows_that_it_was_passed_on() {
         let at = |millis: u64| Time(millis * 1_000_000);
         let mut heartbeats = Heartbeats::default();
         let mut answered =
