@@ -71,7 +71,7 @@ impl Failure {
     }
 
     /// The failure for a shortage of a system resource; `None` if the error is another.
-    pub(crate) fn lacking(doing: &str, error: &std::io::Error) -> Option<Self> {
+    pub(crate) fn resource_shortage(doing: &str, error: &std::io::Error) -> Option<Self> {
         let errno = Errno::from_io_error(error)?;
         let advice = match errno {
             Errno::MFILE => "this process may open too few files; raise the limit (ulimit -n)",

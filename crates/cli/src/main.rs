@@ -16,11 +16,11 @@ mod job;
 mod lock_kind;
 mod log;
 mod nested;
+mod output_queue;
 mod participant;
 mod printer;
 mod signals;
 mod timestamp;
-mod words;
 
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
@@ -89,7 +89,7 @@ fn end_at_a_bug() {
         // Some dependencies panic when no file descriptor is free.
         let failure = if info.contains("Too many open files") {
             let error = std::io::Error::from(rustix::io::Errno::MFILE);
-            Failure::lacking("cannot go on", &error)
+            Failure::resource_shortage("cannot go on", &error)
         } else {
             None
         };

@@ -46,8 +46,8 @@ type Seen = BTreeMap<TicketId, (State, Participant)>;
 impl Watch {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         check_name(&self.name)?;
-        let contact = session.stay(None).await?;
-        let (until, client) = (contact.until, session.steady(contact.client));
+        let opened = session.open_to_wait(None).await?;
+        let (until, client) = (opened.until, session.with_response_timeout(opened.client));
         let every = self.every.max(Duration::from_millis(10));
         let mut before = Seen::new();
         loop {
