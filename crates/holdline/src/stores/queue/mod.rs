@@ -4,6 +4,8 @@
 //! Such a store is begun with its layout of a line, and is held against the kernel's `Line` step by
 //! step on random operations.
 
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(in crate::stores) mod in_flight;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -141,7 +141,7 @@ impl Connection {
         let pause = backoff.pause(connecting.failures, fastrand::u64(..));
         // Also if this future is dropped before it is done.
         connecting.not_before = clock::now().after(pause);
-        match self.connect_once().await {
+        match self.connect_once().await.map_err(Fault::unsent) {
             Ok(session) => {
                 *connecting = Connecting::default();
                 Ok(session)

@@ -10,7 +10,9 @@ use tokio_postgres::error::SqlState;
 pub(super) enum Fault {
     /// No answer in time.
     Silence,
-    /// No connection, or it broke.
+    /// No connection could be made, so nothing was sent.
+    Unreached(String),
+    /// The connection broke.
     Broken(String),
     /// The server's answer is an error: its code and message.
     Refused(SqlState, String),
@@ -22,6 +24,7 @@ impl Clone for Fault {
     fn clone(&self) -> Self {
         match self {
             Fault::Silence => Fault::Silence,
+            Fault::Unreached(why) => Fault::Unreached(why.clone()),
             Fault::Broken(why) => Fault::Broken(why.clone()),
             Fault::Refused(code, message) => Fault::Refused(code.clone(), message.clone()),
             Fault::Ours(error) => Fault::Ours(Error::new(error.kind(), error.to_string())),
@@ -54,7 +57,7 @@ impl Fault {
     /// standby now, so that another one must be found.
     pub(super) fn breaks(&self) -> bool {
         match self {
-            Fault::Broken(_) => true,
+            Fault::Unreached(_) | Fault::Broken(_) => true,
             Fault::Refused(code, _) => {
                 let class = code.code();
                 class.starts_with("57P") || class.starts_with("08") || class == "25006"
@@ -69,7 +72,15 @@ impl Fault {
             Fault::Silence | Fault::Broken(_) => true,
             // What ends a session may come while it waits for its commit to be confirmed.
             Fault::Refused(code, _) => code.code().starts_with("57P"),
-            Fault::Ours(_) => false,
+            Fault::Unreached(_) | Fault::Ours(_) => false,
+        }
+    }
+
+    /// The same, of a connection that was not made: nothing was sent.
+    pub(super) fn unsent(self) -> Self {
+        match self {
+            Fault::Broken(why) => Fault::Unreached(why),
+            other => other,
         }
     }
 
@@ -88,7 +99,7 @@ impl Fault {
                      that nothing blocks it"
                 ),
             ),
-            Fault::Broken(why) => Error::new(
+            Fault::Unreached(why) | Fault::Broken(why) => Error::new(
                 ErrorKind::Unavailable,
                 format!(
                     "the connection to {address} failed; check that it runs and can be reached: \

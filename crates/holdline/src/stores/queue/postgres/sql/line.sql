@@ -152,13 +152,14 @@ RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
   IF s < h.front THEN RETURN ARRAY[0, s]; END IF;
   RETURN ARRAY[1, CASE WHEN s = 9223372036854775807 THEN 0 ELSE s END,
-    CASE WHEN s = h.front AND h.count > 0 THEN greatest(0, h.due - now) ELSE -1 END];
+    CASE WHEN s = h.front AND h.count > 0 THEN greatest(0, h.due - now) ELSE -1 END,
+    now];
 END $$;
 
 -- Takes, keeps or renews a place. in_how: -1 to try, -2 to queue, else the place to keep; in_lease
 -- and in_wait: how long it holds, and waits, without a renewal, in microseconds. Returns {0, seq}
--- admitted; {1, seq or 0, time until a place lapses or -1} waiting; {2} lost; {3, capacity} the
--- line has another; {4} the weight was raised; {5} no tokens left.
+-- admitted; {1, seq or 0, time until a place lapses or -1, the time} waiting; {2} lost;
+-- {3, capacity} the line has another; {4} the weight was raised; {5} no tokens left.
 CREATE OR REPLACE FUNCTION "holdline".enter(
   in_name text, in_id uuid, in_weight bigint, in_capacity bigint, in_lease bigint, in_wait bigint,
   in_tokens bigint, in_min bigint, in_how bigint, in_channel text, in_note text
@@ -280,7 +281,7 @@ END $$;
 -- undone as well, unless a later commit was waited for, and then so was this one.
 CREATE OR REPLACE FUNCTION "holdline".leave(in_name text, in_id uuid, in_bar bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE h "holdline".line; p "holdline".place; now bigint; found boolean;
+DECLARE h "holdline".line; p "holdline".place; now bigint; found boolean; changed boolean;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   h := "holdline".lock_line(in_name, in_bar > 0);
@@ -292,11 +293,12 @@ BEGIN
       ON CONFLICT (line, id) DO UPDATE SET until = excluded.until;
     h.barred := greatest(h.barred, now + in_bar);
   END IF;
+  changed := in_bar > 0 OR now >= h.due;
   IF now >= h.due THEN h := "holdline".lapse(h, now, in_id); END IF;
   p := "holdline".by_id(h, in_id);
   found := p.seq IS NOT NULL;
   IF found THEN h := "holdline".advance("holdline".remove(h, p), NULL); END IF;
-  PERFORM "holdline".save(h);
+  IF found OR changed THEN PERFORM "holdline".save(h); END IF;
   RETURN found;
 END $$;
 
@@ -362,7 +364,7 @@ CREATE OR REPLACE FUNCTION "holdline".sweep(in_idle bigint) RETURNS bigint LANGU
 DECLARE h "holdline".line; now bigint; gone bigint;
 BEGIN
   FOR h IN SELECT * FROM "holdline".line l
-    WHERE l.due <= "holdline".clock() FOR NO KEY UPDATE SKIP LOCKED
+    WHERE l.due <= "holdline".clock() LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED
   LOOP
     PERFORM "holdline".save("holdline".lapse(h, "holdline".clock(), NULL));
   END LOOP;
