@@ -183,7 +183,7 @@ impl Shared {
 /// The length of a uuid as text.
 const UUID: usize = 36;
 
-fn id_of(uuid: &str) -> Option<TicketId> {
+pub(super) fn id_of(uuid: &str) -> Option<TicketId> {
     let digits: String = uuid.chars().filter(|c| *c != '-').collect();
     (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok().map(TicketId))?
 }

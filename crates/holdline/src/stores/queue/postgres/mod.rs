@@ -29,6 +29,7 @@ use crate::store::Store;
 use address::{Address, Scheme};
 use errors::Fault;
 use std::sync::Arc;
+use std::time::Duration;
 use table::Table;
 
 /// Opens the store at a URL, of which `rest` follows the colon, and checks that it can be used,
@@ -36,7 +37,7 @@ use table::Table;
 pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     let address = Address::read(rest)?;
     let limit = clock::now().after(if address.install {
-        address.timeout + schema::INSTALLATION
+        address.timeout + schema::LONGEST
     } else {
         address.timeout
     });
@@ -51,25 +52,20 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
 }
 
 /// The statements that create the tables and functions, in a schema of this name.
-///
-/// # Errors
-///
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if there can be no schema of this name.
-pub fn schema(name: &str) -> Result<String> {
+pub(crate) fn schema(name: &str) -> Result<String> {
     schema::text(name)
 }
 
-/// Installs the tables and functions in the database at this URL, as its options say. What is
-/// there and of this version is left as it is; all or nothing is done.
-///
-/// # Errors
-///
-/// As for [`open`](crate::open).
-///
-/// # Cancel safety
-///
-/// If the future is dropped, all or nothing was done.
-pub async fn install(url: &str) -> Result<()> {
-    let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
-    schema::install(&Address::read(rest)?).await
+/// See [`install`](crate::schema::install).
+pub(crate) async fn install(url: &str) -> Result<()> {
+    schema::install(&address_of(url)?).await
+}
+
+/// See [`sweep`](crate::schema::sweep).
+pub(crate) async fn sweep(url: &str, idle: Duration) -> Result<u64> {
+    schema::sweep(&address_of(url)?, idle).await
+}
+
+fn address_of(url: &str) -> Result<Address> {
+    Address::read(url.split_once(':').map_or(url, |(_, rest)| rest))
 }

@@ -2,6 +2,8 @@
 //! is there.
 
 use super::address::{self, Address};
+use super::connection::Param;
+use super::encode::micros;
 use super::errors::Fault;
 use super::session::Session;
 use crate::clock::{self, within};
@@ -9,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
 
 /// The version of the tables and functions that this library uses.
 const VERSION: i32 = 1;
@@ -20,8 +23,8 @@ const PARTS: [&str; 2] = [include_str!("sql/tables.sql"), include_str!("sql/line
 /// The name in the text, to be replaced by that of the schema.
 const PLACEHOLDER: &str = "\"holdline\"";
 
-/// How long an installation may take: it may wait for another one.
-pub(super) const INSTALLATION: Duration = Duration::from_secs(30);
+/// How long an installation or a sweep may take: it may wait for another one.
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
 
 /// A name as SQL writes it.
 fn quoted(name: &str) -> String {
@@ -54,9 +57,23 @@ pub(super) async fn install(address: &Address) -> Result<()> {
 async fn create(client: &Client, address: &Address) -> Result<(), Fault> {
     let text = text(&address.schema).map_err(Fault::Ours)?;
     // Several statements in one message are one transaction.
-    let limit = clock::now().after(INSTALLATION);
+    let limit = clock::now().after(LONGEST);
     let done = within(limit, client.batch_execute(&text)).await;
     Ok(done.ok_or(Fault::Silence)??)
+}
+
+/// See [`sweep`](crate::schema::sweep).
+pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
+    let explain = |fault: Fault| fault.explain(address, "the schema");
+    let session = Session::open(address, Box::new(|_| {})).await.map_err(explain)?;
+    let sql = statement(&address.schema, "SELECT \"holdline\".sweep($1)");
+    let (limit, idle) = (clock::now().after(LONGEST), micros(idle));
+    let params: [Param<'_>; 1] = [(&idle, Type::INT8)];
+    let sweeping = session.client.query_typed_one(&sql, &params);
+    let row = within(limit, sweeping).await.ok_or(Fault::Silence).map_err(explain)?;
+    let count =
+        row.and_then(|row| row.try_get::<_, i64>(0)).map_err(Fault::from).map_err(explain)?;
+    Ok(count.unsigned_abs())
 }
 
 /// Checks a new connection: that it leads to a primary, and that the tables and functions are those
