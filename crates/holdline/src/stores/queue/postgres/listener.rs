@@ -161,8 +161,8 @@ impl Shared {
         Ok(done.ok_or(Fault::Silence)??)
     }
 
-    /// Handles a notice: `w`, a ticket and its place that was admitted; or `a` and a ticket that was
-    /// evicted.
+    /// Handles a notice: `w`, a ticket and its place that was admitted; or `a` and a ticket that
+    /// was evicted.
     fn notice(&self, payload: &str) {
         let Some((kind, rest)) = payload.split_at_checked(1) else { return };
         let Some((id, seq)) = rest.split_at_checked(UUID) else { return };

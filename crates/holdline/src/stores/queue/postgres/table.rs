@@ -257,7 +257,7 @@ impl AsyncStore for Table {
             token_ranges: true,
             swaps: false,
             crash_release: false,
-            survives_failover: false, // replication is asynchronous, unless the server says otherwise
+            survives_failover: false, // replication is asynchronous, unless set otherwise
             survives_restart: true,
             lease_min: Duration::from_millis(100),
             lease_max: Duration::from_secs(24 * 3600),
