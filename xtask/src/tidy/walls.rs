@@ -10,8 +10,10 @@ use super::source::{Source, find_word, is_name};
 const SHARED_BY_STORES: &[&str] = &[
     "backend",
     "engine",
+    "in_flight",
     "liveness",
     "mod",
+    "model",
     "net",
     "recent",
     "runtime",
