@@ -1,8 +1,8 @@
 //! Leases by the server's live clock, whatever a statement waits for.
 
-use crate::postgres_server::private;
 use crate::raw::{Raw, ticket};
-use holdline::store::Standing;
+use crate::server::{one, private};
+use holdline::store::{Enter, Standing};
 use std::time::Duration;
 
 /// `now()` would be the start of the statement, and a lease that is renewed by a statement that was
@@ -12,12 +12,20 @@ async fn a_lease_has_its_full_length_after_a_blocked_renewal() {
     let Some(server) = private("full_length", &["fsync=off"]) else { return };
     let raw = Raw::open(&server.url()).await;
     let shared = Raw::named(&server.url(), "shared").await;
-    let (mine, one, other) = (ticket(1, 1), ticket(1, 2), ticket(1, 2));
-    let seq = raw.hold(&mine).await;
-    let first = shared.hold(&one).await;
-    let second = shared.hold(&other).await;
-    let lease = mine.lease;
-    for (raw, ticket, seq) in [(&raw, mine, seq), (&shared, one, first), (&shared, other, second)] {
+    let empty = Raw::named(&server.url(), "empty").await;
+    let (mine, first, second, new) = (ticket(1, 1), ticket(1, 2), ticket(1, 2), ticket(1, 1));
+    let keep = Enter::Keep;
+    let mine_at = raw.hold(&mine).await;
+    let (first_at, second_at) = (shared.hold(&first).await, shared.hold(&second).await);
+    empty.hold(&new).await;
+    assert!(empty.leave(&new).await);
+    for (raw, ticket, how) in [
+        (&raw, mine, keep(mine_at)),
+        (&shared, first, keep(first_at)),
+        (&shared, second, keep(second_at)),
+        (&empty, new, Enter::Queue),
+        (&empty, new, Enter::Queue),
+    ] {
         let mut sql = server.sql().await;
         let blocker = sql.transaction().await.expect("begins");
         for table in ["line", "place"] {
@@ -26,25 +34,21 @@ async fn a_lease_has_its_full_length_after_a_blocked_renewal() {
         }
         let renewing = {
             let raw = raw.clone();
-            tokio::spawn(async move { raw.keep(&ticket, seq).await })
+            tokio::spawn(async move { raw.enter(&ticket, how).await })
         };
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(!renewing.is_finished(), "it is blocked");
         // In the transaction that blocks, so that it is the time just before it ends.
-        let before: i64 = blocker
-            .query_one("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", &[])
-            .await
-            .expect("works")
-            .get(0);
+        let clock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let before: i64 = blocker.query_one(clock, &[]).await.expect("works").get(0);
         blocker.commit().await.expect("ends");
         let standing = renewing.await.expect("no panic").expect("works");
-        assert_eq!(standing, Standing::Admitted(seq));
-        let find = "SELECT expires FROM holdline.line WHERE seq = $1 \
-                    UNION ALL SELECT expires FROM holdline.place WHERE seq = $1";
-        let seq = seq.0.cast_signed();
-        let expires: i64 = sql.query_one(find, &[&seq]).await.expect("works").get(0);
-        let left = expires - before;
-        assert!(left >= lease.as_micros() as i64, "{left} us are left of {lease:?}");
+        assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+        let find = "SELECT expires FROM holdline.line WHERE replace(id::text, '-', '') = $1 \
+                    UNION ALL \
+                    SELECT expires FROM holdline.place WHERE replace(id::text, '-', '') = $1";
+        let left = one::<i64>(&sql, find, &[&format!("{:032x}", ticket.id.0)]).await - before;
+        assert!(left >= ticket.lease.as_micros() as i64, "{left} us are left: {how:?}");
     }
 }
 

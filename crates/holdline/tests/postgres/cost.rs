@@ -1,10 +1,10 @@
 //! What the lease table costs its server, as the server counts it.
 
-use crate::eventually::until;
-use crate::postgres_server::{Server, one, private};
 use crate::raw::{Raw, ticket};
+use crate::server::{Server, one, private};
 use holdline::store::{Enter, Standing};
 use holdline::{Mutex, open};
+use holdline_testkit::until;
 use std::time::Duration;
 use tokio_postgres::Client;
 

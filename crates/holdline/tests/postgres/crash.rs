@@ -1,13 +1,13 @@
 //! What a crash of the server can bring back, and what it cannot.
 
-use crate::eventually::{soon, until};
-use crate::postgres_server::{one, private};
 use crate::raw::{Raw, ticket};
+use crate::server::{one, private};
 use holdline::store::Standing;
+use holdline_testkit::{soon, until};
 use std::time::Duration;
 
 /// What is committed without waiting is written when the WAL writer wakes: never, in these tests.
-async fn stop_wal_writer(server: &crate::postgres_server::Server) {
+async fn stop_wal_writer(server: &crate::server::Server) {
     let find = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
     let pid: i32 = one(&server.sql().await, find, &[]).await;
     let pid = rustix::process::Pid::from_raw(pid).expect("no zero");

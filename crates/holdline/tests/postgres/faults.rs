@@ -1,11 +1,10 @@
 //! Faults of the server and of the way to it.
 
-use crate::eventually::{soon, until};
-use crate::postgres_server::{one, private, url_at};
 use crate::raw::{Raw, ticket};
+use crate::server::{one, private, url_at};
 use holdline::store::{Enter, Standing};
 use holdline::{ErrorKind, Mutex, open};
-use holdline_testkit::{Link, Way};
+use holdline_testkit::{Link, Way, soon, until};
 use std::time::Duration;
 
 /// Ends all connections of the store.
@@ -81,7 +80,7 @@ async fn a_restart_of_the_server_keeps_the_lock() {
     let Some(mut server) = private("restart", &["fsync=off"]) else { return };
     let client = open(&server.url()).await.expect("opens");
     let guard = Mutex::new(&client, "x").lock().await.expect("works");
-    server.stop();
+    server.kill();
     let error = client.inspect("x").await.expect_err("it is down");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     server.start();

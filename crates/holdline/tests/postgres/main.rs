@@ -6,11 +6,8 @@
 mod clock;
 mod cost;
 mod crash;
-#[path = "../support/eventually.rs"]
-mod eventually;
 mod faults;
-#[path = "../postgres_server/mod.rs"]
-mod postgres_server;
 mod raw;
 mod schema;
+mod server;
 mod speed;

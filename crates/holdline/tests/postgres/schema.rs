@@ -1,6 +1,6 @@
 //! The schema: printed, installed, checked, and by whom it can be used.
 
-use crate::postgres_server::{Server, one, private, url_at};
+use crate::server::{Server, one, private, url_at};
 use holdline::{ErrorKind, Mutex, open, schema};
 use std::time::Duration;
 

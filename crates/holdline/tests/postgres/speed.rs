@@ -2,8 +2,9 @@
 //! on one server. Not a test of right and wrong, so it runs only when asked for:
 //! `cargo test --release --features postgres --test postgres speed -- --ignored --nocapture`.
 
-use crate::postgres_server::{Server, on_disk};
+use crate::server::{Server, on_disk, url_at};
 use holdline::{Client, Mutex, open};
+use holdline_testkit::{Link, until};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -107,8 +108,42 @@ async fn compare(server: &Server, tasks: usize, together: bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "measures"]
 async fn beside_the_bare_idiom() {
-    let Some(server) = on_disk(&["max_connections=200"]) else { return };
+    let Some(server) = on_disk("speed", &[]) else { return };
     for (tasks, together) in [(1, false), (16, false), (16, true)] {
         compare(&server, tasks, together).await;
     }
+}
+
+/// The notice goes out when the departure arrives: a round trip, where asking would take three.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handover_takes_less_than_three_round_trips() {
+    let Some(server) = on_disk("handover_time", &[]) else { return };
+    let link = Link::to(server.address()).expect("a link");
+    let url = url_at(&link.address().to_string()) + "&timeout=20s";
+    let clients = [open(&url).await.expect("opens"), open(&url).await.expect("opens")];
+    let lock = |client| Mutex::new(client, "x").lease(Duration::from_secs(60));
+    for client in &clients {
+        ours(client, "other").await; // so that both listen
+    }
+    let trip = Duration::from_millis(400);
+    link.delay(trip / 2);
+    let mut guard = lock(&clients[0]).lock().await.expect("works");
+    let mut took = Vec::new();
+    for turn in 1..=3 {
+        let next = lock(&clients[turn % 2]);
+        let waiting = tokio::spawn(async move { (next.lock().await, Instant::now()) });
+        until("the next waits", async || {
+            let info = clients[0].inspect("x").await.expect("works");
+            info.waiters.len() == 1
+        })
+        .await;
+        let start = Instant::now();
+        let leaving = tokio::spawn(async move { guard.unlock().await });
+        let (next, got) = waiting.await.expect("no panic");
+        guard = next.expect("works");
+        leaving.await.expect("no panic").expect("held");
+        took.push(got - start);
+    }
+    took.sort();
+    assert!(took[1] < trip * 3, "{took:?} with {trip:?} a round trip");
 }
