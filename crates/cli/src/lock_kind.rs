@@ -116,9 +116,9 @@ impl LockKind {
     ) -> holdline::Result<Option<Hold>> {
         if let Some(value) = &terms.value {
             let race = on!(Election::new(client, name), terms);
-            let now = race.campaign_within(value, Duration::ZERO);
             let within = |time| race.campaign_within(value, time);
-            return Ok(take!(wait_limit, now, within, race.campaign(value))?.map(Hold::Leader));
+            let leader = take!(wait_limit, race.try_campaign(value), within, race.campaign(value))?;
+            return Ok(leader.map(Hold::Leader));
         }
         if let Some(Permits { take, of }) = self.permits {
             let lock = on!(Semaphore::new(client, name, of), terms);
