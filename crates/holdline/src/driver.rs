@@ -17,7 +17,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The shortest interval at which an acquisition that waits for room looks whether the store is away.
+/// The shortest interval at which an acquisition that waits for room looks whether the store is
+/// away.
 const ROOM_CHECK: Duration = Duration::from_millis(50);
 
 /// Acquires, or says that it was not to be had in the time given.
