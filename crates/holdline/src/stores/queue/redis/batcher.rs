@@ -9,8 +9,7 @@
 //!
 //! Each caller has its own reply: errors and timeouts of one operation do not affect the others. If
 //! the server refuses a batch as a whole, its operations are sent one by one. Nothing is batched in
-//! a cluster, where lines are on different servers, nor where replicas confirm locks, since each
-//! lock needs a confirmation of its own.
+//! a cluster, where lines are on different servers.
 
 use super::config::{Config, Kind};
 use super::connection::{BATCH, Connection, ENTER, LEAVE, Script};
@@ -123,7 +122,7 @@ impl Batcher {
     pub(super) fn new(config: Arc<Config>, reply_order_channel: String) -> Arc<Self> {
         Arc::new(Batcher {
             timeout: config.timeout,
-            batching: AtomicBool::new(config.kind != Kind::Cluster && config.ack.is_none()),
+            batching: AtomicBool::new(config.kind != Kind::Cluster),
             under_way: AtomicUsize::new(0),
             queue: Mutex::default(),
             permits: Arc::new(Semaphore::new(MAX_BATCHES)),

@@ -11,8 +11,6 @@ pub(in crate::stores) enum Fault {
     Silence,
     /// No connection, or it broke. With `true`, nothing had been sent.
     Broken(RedisError, bool),
-    /// It was done, but fewer replicas confirmed it (first) than were asked for (second).
-    Unconfirmed(u32, u32),
     /// The server's answer is an error.
     Refused(RedisError),
     /// An error of the client's own.
@@ -26,7 +24,7 @@ impl Fault {
             Fault::Broken(..) => true,
             // A primary that has become a replica: find the new one.
             Fault::Refused(error) => ["READONLY", "MASTERDOWN"].iter().any(|it| says(error, it)),
-            Fault::Silence | Fault::Unconfirmed(..) | Fault::Ours(_) => false,
+            Fault::Silence | Fault::Ours(_) => false,
         }
     }
 
@@ -41,7 +39,6 @@ impl Fault {
             Fault::Silence => Fault::Silence,
             Fault::Broken(error, unsent) => Fault::Broken(error.clone(), *unsent),
             Fault::Refused(error) => Fault::Refused(error.clone()),
-            Fault::Unconfirmed(got, asked) => Fault::Unconfirmed(*got, *asked),
             Fault::Ours(error) => Fault::Ours(Error::new(error.kind(), error.to_string())),
         }
     }
@@ -61,13 +58,6 @@ impl Fault {
                 format!(
                     "the connection to {address} failed; check that it runs and can be reached: {}",
                     clean(&error)
-                ),
-            ),
-            Fault::Unconfirmed(got, asked) => Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "{address}: {got} replicas confirmed {what} in time, but {asked} are asked \
-                     for; check that they run and follow, or ask for fewer by ack="
                 ),
             ),
             Fault::Refused(error) => refused(&error, address, what),

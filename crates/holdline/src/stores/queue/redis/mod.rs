@@ -247,9 +247,7 @@ impl AsyncStore for Redis {
 
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         self.shared.pubsub.open();
-        let seq = self.shared.pubsub.waiters().wait(id).await;
-        // With `ack`, replicas have not confirmed it yet.
-        Ok(seq.filter(|_| self.shared.config.ack.is_none()))
+        Ok(self.shared.pubsub.waiters().wait(id).await)
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
