@@ -174,8 +174,8 @@ async fn main() -> holdline::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdline::conformance::{self, AT_ONCE, Case, Outcome, Subject, Verdict};
     use holdline::store::Async;
+    use holdline_conformance::{self as conformance, AT_ONCE, Case, Outcome, Subject, Verdict};
     use std::future::ready;
     use tokio::sync::Semaphore;
     use tokio::task::JoinSet;
