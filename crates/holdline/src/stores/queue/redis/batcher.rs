@@ -13,12 +13,11 @@
 
 use super::config::{Config, Kind};
 use super::connection::{BATCH, Connection, ENTER, LEAVE, Script};
-use super::errors::{Fault, says};
+use super::errors::{Fault, broken, says};
 use crate::clock::{self, within};
 use crate::sync::Mutex;
 use futures_util::future::join_all;
-use redis::{Cmd, RedisError, Value};
-use std::io::ErrorKind::ConnectionReset;
+use redis::{Cmd, Value};
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -147,9 +146,7 @@ impl Batcher {
         match within(limit, answer).await {
             Some(Ok(answer)) => answer,
             // The task that was to send it is gone, with its runtime.
-            Some(Err(_)) => {
-                Err(Fault::Broken(RedisError::from(std::io::Error::from(ConnectionReset)), false))
-            }
+            Some(Err(_)) => Err(broken(false)),
             None => Err(Fault::Silence),
         }
     }

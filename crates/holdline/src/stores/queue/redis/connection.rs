@@ -9,7 +9,7 @@
 
 use super::config::Config;
 use super::connect::{self, Conn};
-use super::errors::{Fault, no_script};
+use super::errors::{Fault, broken, no_script};
 use crate::clock::{self, within};
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -18,6 +18,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
@@ -40,12 +41,21 @@ pub(in crate::stores) struct Connection {
 /// The state of connecting.
 #[derive(Default)]
 struct Connecting {
+    attempt: Option<Attempt>,
     /// The number of failures in a row.
     failures: u32,
     /// The last failure.
     fault: Option<Fault>,
     /// The time of the next attempt at the earliest.
     not_before: Time,
+}
+
+/// An attempt to connect: a task, so that it outlives a call whose time is over. Otherwise renewals,
+/// which have little time each, might never get a connection.
+struct Attempt {
+    task: JoinHandle<Result<Conn, Fault>>,
+    /// When it ends, unless its runtime stands still.
+    until: Time,
 }
 
 #[derive(Default)]
@@ -196,19 +206,22 @@ impl Connection {
         {
             return Err(fault.copy());
         }
-        clock::sleep_until(connecting.not_before).await;
-        let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
-        let pause = backoff.pause(connecting.failures, fastrand::u64(..));
-        // Also if this future is dropped before it is done.
-        connecting.not_before = clock::now().after(pause);
-        match self.connect_once().await {
-            Ok(found) => {
+        let outcome = self.attempt(&mut connecting).await;
+        connecting.attempt = None;
+        match outcome {
+            Ok(conn) => {
                 *connecting = Connecting::default();
-                Ok(found)
+                let mut slot = self.slot();
+                slot.number += 1;
+                slot.silent = None;
+                slot.conn = Some(conn.clone());
+                Ok(Found { conn, number: slot.number })
             }
             Err(fault) => {
-                connecting.failures = connecting.failures.saturating_add(1);
+                let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
+                let pause = backoff.pause(connecting.failures, fastrand::u64(..));
                 connecting.not_before = clock::now().after(pause);
+                connecting.failures = connecting.failures.saturating_add(1);
                 connecting.fault = Some(fault.copy());
                 self.attempts.fetch_add(1, Ordering::Relaxed);
                 Err(fault)
@@ -216,13 +229,31 @@ impl Connection {
         }
     }
 
-    async fn connect_once(&self) -> Result<Found, Fault> {
-        let conn = connect::commands(&self.config, &self.reply_order_channel).await?;
-        let mut slot = self.slot();
-        slot.number += 1;
-        slot.silent = None;
-        slot.conn = Some(conn.clone());
-        Ok(Found { conn, number: slot.number })
+    /// Waits for the attempt under way, or for a new one, which begins when its time has come.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the attempt under way.
+    async fn attempt(&self, connecting: &mut Connecting) -> Result<Conn, Fault> {
+        let stands_still =
+            |attempt: &Attempt| !attempt.task.is_finished() && attempt.until < clock::now();
+        let under_way = connecting.attempt.take().filter(|attempt| !stands_still(attempt));
+        if under_way.is_none() {
+            clock::sleep_until(connecting.not_before).await;
+        }
+        let attempt = connecting.attempt.insert(under_way.unwrap_or_else(|| self.begin()));
+        // It is gone if its runtime is.
+        (&mut attempt.task).await.unwrap_or_else(|_| Err(broken(true)))
+    }
+
+    fn begin(&self) -> Attempt {
+        let (config, channel) = (Arc::clone(&self.config), self.reply_order_channel.clone());
+        let until = clock::now().after(config.timeout);
+        let task = tokio::spawn(async move {
+            let made = within(until, pin!(connect::commands(&config, &channel))).await;
+            made.unwrap_or(Err(Fault::Silence))
+        });
+        Attempt { task, until }
     }
 
     fn usable(&self) -> Option<Found> {

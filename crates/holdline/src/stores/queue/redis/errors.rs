@@ -3,6 +3,7 @@
 use crate::error::{Error, ErrorKind};
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
 use std::fmt::Write;
+use std::io::ErrorKind::ConnectionReset;
 
 /// A call that failed.
 #[derive(Debug)]
@@ -64,6 +65,11 @@ impl Fault {
             Fault::Ours(error) => error,
         }
     }
+}
+
+/// A connection that is gone with its runtime. `unsent` if nothing had been sent.
+pub(in crate::stores) fn broken(unsent: bool) -> Fault {
+    Fault::Broken(RedisError::from(std::io::Error::from(ConnectionReset)), unsent)
 }
 
 impl From<RedisError> for Fault {
