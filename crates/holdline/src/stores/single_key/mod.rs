@@ -393,7 +393,6 @@ impl AsyncStore for SingleKey {
             notifications: self.shared.notifications,
             weighted: false,
             token_ranges: false,
-            swaps: false,
             crash_release: false,
             survives_failover: false,
             survives_restart: false,

@@ -300,7 +300,6 @@ impl AsyncStore for Redis {
             notifications: true,
             weighted: true,
             token_ranges: true,
-            swaps: false,
             crash_release: false,
             survives_failover: false, // replication is asynchronous
             survives_restart: false,  // unless the server syncs every write: not the default
