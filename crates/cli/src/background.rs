@@ -9,9 +9,11 @@
 use crate::commands::acquire::OnLoss;
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
+use crate::held::HeldLock;
 use crate::job::{Job, Obtained};
 use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
+use holdline::Client;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Mode;
 use rustix::process::{
@@ -75,20 +77,32 @@ impl Owner {
         }
     }
 
-    /// A message that comes when the owner has ended; an error at once if there is none.
-    fn end(&self) -> Result<oneshot::Receiver<()>, Failure> {
+    /// Watches for the owner's end.
+    fn watch(&self) -> Result<OwnerEnd, Failure> {
+        let Owner::Process(fd) = self else { return Ok(OwnerEnd(None)) };
         let (send, ended) = oneshot::channel();
-        if let Owner::Process(fd) = self {
-            let fd = fd.try_clone().map_err(|error| internal("the owner", &error))?;
-            let watch = move || {
-                let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-                while !poll(&mut fds, None).is_ok_and(|ready| ready > 0) {}
-                let _ = send.send(());
-            };
-            let thread = std::thread::Builder::new().name("owner".to_owned());
-            thread.spawn(watch).map_err(|error| internal("the owner", &error))?;
+        let fd = fd.try_clone().map_err(|error| internal("the owner", &error))?;
+        let watch = move || {
+            let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+            while !poll(&mut fds, None).is_ok_and(|ready| ready > 0) {}
+            let _ = send.send(());
+        };
+        let thread = std::thread::Builder::new().name("owner".to_owned());
+        thread.spawn(watch).map_err(|error| internal("the owner", &error))?;
+        Ok(OwnerEnd(Some(ended)))
+    }
+}
+
+/// The end of the owner, if there is one.
+struct OwnerEnd(Option<oneshot::Receiver<()>>);
+
+impl OwnerEnd {
+    /// Resolves, once, when the owner has ended.
+    async fn comes(&mut self) {
+        match &mut self.0 {
+            Some(end) => drop(end.await),
+            None => pending().await,
         }
-        Ok(ended)
     }
 }
 
@@ -159,10 +173,10 @@ pub(crate) async fn hold(
     on_loss: OnLoss,
     most: Option<Duration>,
 ) -> Result<Exit, Failure> {
-    let mut owner_end = owner.end()?;
+    let mut owner_end = owner.watch()?;
     let obtained = tokio::select! {
         obtained = job.obtain(session) => obtained?,
-        Ok(()) = &mut owner_end => {
+        () = owner_end.comes() => {
             let message = format!("{} was not acquired: its owner has ended", job.title());
             return Err(Failure::new(Exit::signal(1), "interrupted", message).expected());
         }
@@ -192,21 +206,11 @@ pub(crate) async fn hold(
         () = hold.lost() => Ended::Lost,
         stream = socket.released() => Ended::Released(stream),
         signal = signals.next() => Ended::Otherwise(signals::name(signal)),
-        Ok(()) = &mut owner_end => Ended::Otherwise("its owner has ended".to_owned()),
+        () = owner_end.comes() => Ended::Otherwise("its owner has ended".to_owned()),
         () = over => Ended::Over,
     };
     if matches!(why, Ended::Lost) {
-        if let (Owner::Process(fd), OnLoss::Term) = (&owner, on_loss) {
-            let _ = pidfd_send_signal(fd, Signal::TERM);
-        }
-        let (cause, fields) = hold.loss().await;
-        let message = format!(
-            "{} in {} was lost before its release: {cause}; check what was done under it, for \
-             others may have held it meanwhile",
-            job.title(),
-            client.address()
-        );
-        return Err(Failure::new(Exit::LOST, "lost", message).with(fields));
+        return Err(lost(&job, &client, &hold, &owner, on_loss).await);
     }
     let error = job.release(session, &client, hold).await;
     if let Ended::Released(stream) = why {
@@ -225,6 +229,27 @@ pub(crate) async fn hold(
     let message = format!("{} was released: {reason}", job.title());
     session.printer.say(Level::Verbosely, "released", &message, json!({ "name": job.name }));
     Ok(Exit::DONE)
+}
+
+/// Tells the owner of a loss; then finds out about its cause.
+async fn lost(
+    job: &Job,
+    client: &Client,
+    hold: &HeldLock,
+    owner: &Owner,
+    on_loss: OnLoss,
+) -> Failure {
+    if let (Owner::Process(fd), OnLoss::Term) = (owner, on_loss) {
+        let _ = pidfd_send_signal(fd, Signal::TERM);
+    }
+    let (cause, fields) = hold.loss().await;
+    let message = format!(
+        "{} in {} was lost before its release: {cause}; check what was done under it, for others \
+         may have held it meanwhile",
+        job.title(),
+        client.address()
+    );
+    Failure::new(Exit::LOST, "lost", message).with(fields)
 }
 
 /// Why a holder ends.

@@ -4,9 +4,6 @@
 #![cfg(feature = "redis")]
 
 mod bounds;
-#[cfg(feature = "redis-tls")]
-#[path = "../support/certs.rs"]
-mod certs;
 mod checks;
 mod clocks;
 mod cost;
@@ -17,8 +14,6 @@ mod garble;
 mod line;
 mod link;
 mod outage;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
 mod redisson;
 mod schemes;
 mod speed;

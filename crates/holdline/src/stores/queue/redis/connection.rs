@@ -50,8 +50,8 @@ struct Connecting {
     not_before: Time,
 }
 
-/// An attempt to connect: a task, so that it outlives a call whose time is over. Otherwise renewals,
-/// which have little time each, might never get a connection.
+/// An attempt to connect: a task, so that it outlives a call whose time is over. Otherwise
+/// renewals, which have little time each, might never get a connection.
 struct Attempt {
     task: JoinHandle<Result<Conn, Fault>>,
     /// When it ends, unless its runtime stands still.
