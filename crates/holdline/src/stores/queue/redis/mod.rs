@@ -160,14 +160,14 @@ pub(in crate::stores) fn outcome_unknown(address: &str, line: &Name) -> Error {
 }
 
 /// The reply of a script, and whether an earlier attempt may have run it too.
-struct Answer {
-    value: Value,
-    repeated: bool,
+pub(in crate::stores) struct Answer {
+    pub(in crate::stores) value: Value,
+    pub(in crate::stores) repeated: bool,
 }
 
 /// Sends a request, and retries once if the connection breaks: every operation is idempotent. Most
 /// often the server has closed an idle connection.
-async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
+pub(in crate::stores) async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
 where
     F: Future<Output = Result<Value, Fault>>,
 {
