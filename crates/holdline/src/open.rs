@@ -36,7 +36,19 @@ use std::sync::Arc;
 ///
 /// Dropping the future closes what was opened.
 pub async fn open(url: &str) -> Result<Client> {
-    Ok(Client::new(store(url).await?))
+    let client = Client::new(store(url).await?);
+    if connects(url) {
+        client.note_answered();
+    }
+    Ok(client)
+}
+
+/// Whether the store at this URL has answered once it is open. The others connect when they are
+/// first used.
+fn connects(url: &str) -> bool {
+    let urls = url.strip_prefix("quorum:").map_or_else(|| vec![url.to_owned()], split);
+    let lazy = |url: &str| ["etcd", "zookeeper:", "zk"].iter().any(|kind| url.starts_with(kind));
+    !urls.iter().any(|url| lazy(url))
 }
 
 async fn store(url: &str) -> Result<Arc<dyn Store>> {
@@ -135,7 +147,21 @@ fn split(rest: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::{connects, open, split};
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_store_that_is_open_has_been_reached_if_it_connects() {
+        assert!(open("memory:").await.expect("opens").has_answered());
+        let quorum = "quorum:memory:a,memory:b,memory:c";
+        assert!(open(quorum).await.expect("opens").has_answered());
+        for url in ["etcd://h", "etcds://h", "zk://h", "zks://h", "zookeeper://h"] {
+            assert!(!connects(url), "{url}");
+            assert!(!connects(&format!("quorum:redis://h,{url},redis://i")), "{url}");
+        }
+        for url in ["", "sqlite:/a", "redis://etcd", "rediss+cluster://a,zk"] {
+            assert!(connects(url), "{url}");
+        }
+    }
 
     #[test]
     fn a_comma_parts_nodes_only_before_a_scheme() {

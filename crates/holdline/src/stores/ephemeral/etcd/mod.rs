@@ -117,7 +117,6 @@ impl AsyncStore for Etcd {
             notifications: true,
             weighted: true,
             token_ranges: false, // no two places can be reserved by one key
-            swaps: true,
             crash_release: false,
             survives_failover: true,
             survives_restart: true,

@@ -128,7 +128,6 @@ impl AsyncStore for ZooKeeper {
             notifications: true,
             weighted: true,
             token_ranges: false, // no two places can be reserved by one node
-            swaps: false,
             crash_release: false,
             survives_failover: true,
             survives_restart: true,

@@ -504,7 +504,6 @@ impl AsyncStore for SessionLocks {
             notifications: self.0.listener.is_some(),
             weighted: false,
             token_ranges: false,
-            swaps: false,
             crash_release: true,
             survives_failover: false,
             survives_restart: false,

@@ -257,7 +257,6 @@ impl AsyncStore for Table {
             notifications: self.0.listener.is_some(),
             weighted: true,
             token_ranges: true,
-            swaps: false,
             crash_release: false,
             survives_failover: false, // replication is asynchronous, unless set otherwise
             survives_restart: true,

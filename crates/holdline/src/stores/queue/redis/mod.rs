@@ -158,14 +158,14 @@ pub(in crate::stores) fn outcome_unknown(address: &str, line: &Name) -> Error {
 }
 
 /// The reply of a script, and whether an earlier attempt may have run it too.
-struct Answer {
-    value: Value,
-    repeated: bool,
+pub(in crate::stores) struct Answer {
+    pub(in crate::stores) value: Value,
+    pub(in crate::stores) repeated: bool,
 }
 
 /// Sends a request, and retries once if the connection breaks: every operation is idempotent. Most
 /// often the server has closed an idle connection.
-async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
+pub(in crate::stores) async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
 where
     F: Future<Output = Result<Value, Fault>>,
 {
@@ -245,9 +245,7 @@ impl AsyncStore for Redis {
 
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         self.shared.pubsub.open();
-        let seq = self.shared.pubsub.waiters().wait(id).await;
-        // With `ack`, replicas have not confirmed it yet.
-        Ok(seq.filter(|_| self.shared.config.ack.is_none()))
+        Ok(self.shared.pubsub.waiters().wait(id).await)
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
@@ -300,7 +298,6 @@ impl AsyncStore for Redis {
             notifications: true,
             weighted: true,
             token_ranges: true,
-            swaps: false,
             crash_release: false,
             survives_failover: false, // replication is asynchronous
             survives_restart: false,  // unless the server syncs every write: not the default
