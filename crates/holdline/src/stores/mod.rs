@@ -7,11 +7,17 @@ pub mod quorum;
 pub(crate) mod runtime;
 #[cfg(feature = "redis")]
 mod single_key;
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "mysql"))]
 pub(crate) mod tls;
-#[cfg(feature = "redis-tls")]
+#[cfg(any(feature = "redis-tls", feature = "mysql-tls"))]
 pub(crate) mod tls_provider;
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "sqlite"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "mysql",
+    feature = "sqlite"
+))]
 #[allow(dead_code, reason = "each store uses a part of it")]
 pub(crate) mod url;
 pub(crate) mod waiters;
@@ -21,6 +27,8 @@ pub use ephemeral::etcd;
 #[cfg(feature = "zookeeper")]
 pub use ephemeral::zookeeper;
 pub use queue::memory;
+#[cfg(feature = "mysql")]
+pub use queue::mysql;
 #[cfg(feature = "redis")]
 pub use queue::redis;
 #[cfg(feature = "sqlite")]

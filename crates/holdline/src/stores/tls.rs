@@ -1,9 +1,19 @@
 //! The TLS options of store URLs, and the rustls configuration that they make.
 
 use super::url::{self, Secret};
-#[cfg(any(feature = "redis-tls", feature = "etcd-tls", feature = "zookeeper-tls"))]
+#[cfg(any(
+    feature = "redis-tls",
+    feature = "etcd-tls",
+    feature = "zookeeper-tls",
+    feature = "mysql-tls"
+))]
 use crate::error::{Error, ErrorKind, Result};
-#[cfg(any(feature = "redis-tls", feature = "etcd-tls", feature = "zookeeper-tls"))]
+#[cfg(any(
+    feature = "redis-tls",
+    feature = "etcd-tls",
+    feature = "zookeeper-tls",
+    feature = "mysql-tls"
+))]
 use std::fmt::Display;
 
 /// Certificates or a key in PEM, or the file that contains them.
@@ -54,7 +64,7 @@ impl TlsOptions {
 }
 
 /// The value of the option `tls`.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "mysql"))]
 pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
     match value {
         "true" | "1" | "" => Ok(true),
@@ -63,7 +73,12 @@ pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
     }
 }
 
-#[cfg(any(feature = "redis-tls", feature = "etcd-tls", feature = "zookeeper-tls"))]
+#[cfg(any(
+    feature = "redis-tls",
+    feature = "etcd-tls",
+    feature = "zookeeper-tls",
+    feature = "mysql-tls"
+))]
 impl Pem {
     /// The PEM text. `what` it is and the `store`'s name are for the error message.
     pub(crate) fn read(&self, what: &str, store: &impl Display) -> Result<Vec<u8>> {

@@ -4,7 +4,11 @@
 //! Such a store is begun with its layout of a line, and is held against the kernel's `Line` step by
 //! step on random operations.
 
+#[cfg(any(feature = "redis", feature = "mysql"))]
+pub(in crate::stores) mod in_flight;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,186 @@
+//! The statements of a line in tables, and what their answers mean.
+//!
+//! Texts are written as hexadecimal digits, so that nothing in them can be taken for SQL.
+
+use crate::names::Name;
+use crate::store::{
+    EVICTIONS_KEPT, Enter, Eviction, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket,
+    TicketId,
+};
+use holdline_kernel::rule::admitted_prefix;
+use mysql_async::Row;
+use mysql_async::prelude::FromRow;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The server's live clock in microseconds since 1970; its session is in UTC.
+pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2 + 3);
+    text.push_str("x'");
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\'');
+    text
+}
+
+/// Rounded up: a lease is never shorter than it was asked for.
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter) -> String {
+    let how = match how {
+        Enter::Try => -1,
+        Enter::Queue => -2,
+        Enter::Keep(seq) => i64::try_from(seq.0).unwrap_or(i64::MAX),
+    };
+    let (least, tokens) = match i64::try_from(ticket.min_token) {
+        Ok(least) => (least, ticket.token_count),
+        Err(_) => (i64::MAX, 2), // more than there are
+    };
+    format!(
+        "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {tokens}, {least}, {how}, {})",
+        hex(line.as_str().as_bytes()),
+        hex(&ticket.id.0.to_be_bytes()),
+        ticket.weight,
+        ticket.capacity,
+        micros(ticket.lease),
+        micros(ticket.wait_lease),
+        hex(note.as_bytes()),
+    )
+}
+
+pub(super) fn leave(line: &Name, id: TicketId, bar: Duration) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    format!("CALL holdline_1_leave({line}, {id}, {})", micros(bar))
+}
+
+pub(super) fn evict(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    let (note, kept) = (hex(note.as_bytes()), micros(kept));
+    format!("CALL holdline_1_evict({line}, {id}, {note}, {kept})")
+}
+
+/// One statement, so that it sees one state.
+pub(super) fn look(line: &Name) -> String {
+    let line = hex(line.as_str().as_bytes());
+    format!(
+        "SELECT 0, capacity, seq, id, weight, expires - {NOW}, note FROM holdline_line \
+         WHERE name = {line} AND places > 0 \
+         UNION ALL SELECT 1, 0, seq, id, weight, expires - {NOW}, note FROM holdline_place \
+         WHERE line = {line} \
+         UNION ALL (SELECT 2, 0, n, id, 0, until - {NOW}, note FROM holdline_evicted \
+         WHERE line = {line} ORDER BY n DESC LIMIT {EVICTIONS_KEPT})"
+    )
+}
+
+/// The names of the lines that have a place which has not lapsed.
+pub(super) fn list(prefix: &str) -> String {
+    let (prefix, length) = (hex(prefix.as_bytes()), prefix.len());
+    format!(
+        "SELECT name FROM holdline_line WHERE name >= {prefix} AND LEFT(name, {length}) = {prefix} \
+         AND places > 0 AND (due > {NOW} OR expires > {NOW} OR EXISTS (SELECT 1 \
+         FROM holdline_place WHERE line = name AND holdline_place.expires > {NOW})) ORDER BY name"
+    )
+}
+
+/// How far admission has come in these lines.
+pub(super) fn fronts(lines: &[Name]) -> String {
+    let names: Vec<String> = lines.iter().map(|line| hex(line.as_str().as_bytes())).collect();
+    format!("SELECT name, front FROM holdline_line WHERE name IN ({})", names.join(", "))
+}
+
+pub(super) fn front_rows(rows: Vec<Row>) -> HashMap<Vec<u8>, Seq> {
+    let row = |row| <(Vec<u8>, u64)>::from_row_opt(row).ok();
+    rows.into_iter().filter_map(row).map(|(name, front)| (name, Seq(front))).collect()
+}
+
+/// Those that were admitted: their tickets and places.
+pub(super) type Woken = Vec<(TicketId, Seq)>;
+
+fn woken(bytes: &[u8]) -> Option<Woken> {
+    let place = |place: &[u8]| {
+        let (id, seq) = place.split_at_checked(16)?;
+        let id = u128::from_be_bytes(id.try_into().ok()?);
+        Some((TicketId(id), Seq(u64::from_be_bytes(seq.try_into().ok()?))))
+    };
+    bytes.chunks(24).map(place).collect()
+}
+
+/// Decodes the answer to an entry; none if it makes no sense. A place that is kept must have the
+/// number that it had.
+pub(super) fn standing(
+    ticket: &Ticket,
+    how: Enter,
+    rows: &[Row],
+) -> Option<(Result<Standing, Refusal>, Woken)> {
+    let row = rows.first()?.clone();
+    let (answer, seq, wait, bytes) = <(u8, Option<u64>, i64, Vec<u8>)>::from_row_opt(row).ok()?;
+    let standing = match (answer, seq) {
+        (0, Some(seq)) if seq > 0 && !matches!(how, Enter::Keep(kept) if kept.0 != seq) => {
+            Ok(Standing::Admitted(Seq(seq)))
+        }
+        (1, seq) => {
+            let keep = ticket.wait_lease / 3;
+            let wait =
+                u64::try_from(wait).map_or(keep, |wait| keep.min(Duration::from_micros(wait)));
+            let seq = seq.filter(|seq| *seq > 0).map(Seq);
+            Ok(Standing::Waiting { seq, again: wait.max(Duration::from_millis(2)) })
+        }
+        (2, _) => Ok(Standing::Lost),
+        (3, Some(line)) => Err(Refusal::Capacity { line: u32::try_from(line).ok()? }),
+        (4, _) => Err(Refusal::Weight),
+        (5, _) => Err(Refusal::Exhausted),
+        _ => return None,
+    };
+    Some((standing, woken(&bytes)?))
+}
+
+/// Decodes the answer to a departure or an eviction: a number, and those that were admitted.
+pub(super) fn left(rows: &[Row]) -> Option<(u64, Woken)> {
+    let (number, bytes) = <(u64, Vec<u8>)>::from_row_opt(rows.first()?.clone()).ok()?;
+    Some((number, woken(&bytes)?))
+}
+
+pub(super) fn name(row: Row) -> Option<Name> {
+    let (name,) = <(Vec<u8>,)>::from_row_opt(row).ok()?;
+    Name::new(String::from_utf8(name).ok()?).ok()
+}
+
+/// Decodes the answer to [`look`]. Lapsed places are left out, and the rule says which are admitted.
+pub(super) fn snapshot(rows: Vec<Row>) -> Option<QueueSnapshot> {
+    type Columns = (u8, u32, u64, Vec<u8>, u32, i64, Vec<u8>);
+    let mut snapshot = QueueSnapshot::default();
+    let mut evictions = Vec::new();
+    for row in rows {
+        let (kind, capacity, seq, id, weight, left, note) = Columns::from_row_opt(row).ok()?;
+        let id = TicketId(u128::from_be_bytes(id.try_into().ok()?));
+        let note = String::from_utf8_lossy(&note).into();
+        snapshot.capacity = snapshot.capacity.max(capacity);
+        let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) else { continue };
+        if kind == 2 {
+            evictions.push((seq, Eviction { id, note }));
+            continue;
+        }
+        let expires_in = Duration::from_micros(left);
+        let seq = Seq(seq);
+        let entry = QueueEntry { id, seq, weight, admitted: false, expires_in, note };
+        snapshot.places.push(entry);
+    }
+    evictions.sort_by_key(|(n, _)| *n);
+    snapshot.evictions = evictions.into_iter().map(|(_, eviction)| eviction).collect();
+    snapshot.places.sort_by_key(|place| place.seq);
+    let weights: Vec<u32> = snapshot.places.iter().map(|place| place.weight).collect();
+    let admitted = admitted_prefix(snapshot.capacity, weights);
+    for (place, admitted) in snapshot.places.iter_mut().zip(admitted) {
+        place.admitted = admitted;
+    }
+    if snapshot.places.is_empty() {
+        snapshot.capacity = 0;
+    }
+    Some(snapshot)
+}
