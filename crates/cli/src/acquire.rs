@@ -10,6 +10,7 @@ use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
 use holdline::{Client, LockInfo, Participant};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -28,7 +29,8 @@ const AWAY: Duration = Duration::from_millis(20);
 pub(crate) struct LockRequest<'a> {
     pub(crate) client: &'a Client,
     pub(crate) opened: &'a OpenedStore,
-    pub(crate) name: &'a str,
+    /// The name, or several for mutexes that are acquired as one.
+    pub(crate) names: &'a BTreeSet<&'a str>,
     pub(crate) lock_kind: &'a LockKind,
     pub(crate) options: &'a LockOptions,
     /// The deadline, if there is one; in the past for a single try.
@@ -83,7 +85,7 @@ impl LockRequest<'_> {
             Some(deadline) => WaitLimit::Within(deadline.saturating_duration_since(Instant::now())),
             None => WaitLimit::Endless,
         };
-        let taken = self.lock_kind.acquire(self.client, self.name, self.options, wait_limit);
+        let taken = self.lock_kind.acquire(self.client, self.names, self.options, wait_limit);
         let mut progress = WaitProgress { request: self, shown: false, last: None };
         let taken = tokio::select! {
             biased;
@@ -100,16 +102,43 @@ impl LockRequest<'_> {
 
     /// The failure that names the holder.
     async fn busy(&self) -> Failure {
-        let look = timeout(NEWS.min(self.rest()), self.client.inspect(self.name)).await;
-        let holder = look.ok().and_then(Result::ok).as_ref().and_then(held_by);
+        let look = timeout(NEWS.min(self.rest()), self.first_held()).await;
+        let holder = look.ok().and_then(Result::ok).and_then(|info| self.held_by(&info));
         let message = format!(
-            "lock \"{}\" in {} was not acquired{}: {}",
-            self.name,
+            "{} in {} was not acquired{}: {}",
+            title(self.names),
             self.client.address(),
             if self.no_wait { "" } else { " in time" },
             holder.unwrap_or_else(|| "others were before us".to_owned()),
         );
         Failure::new(self.busy, "busy", message).expected()
+    }
+
+    /// The lock that the wait is for: of several, the first that is held, and not by us.
+    async fn first_held(&self) -> holdline::Result<LockInfo> {
+        let mut names = self.names.iter();
+        loop {
+            let name = names.next().expect("a request has a name");
+            let info = self.client.inspect(name).await?;
+            if names.len() == 0 || info.holders.iter().any(|holder| !is_us(holder)) {
+                return Ok(info);
+            }
+        }
+    }
+
+    /// "it is held by ...", if it is; of several locks, by its name.
+    fn held_by(&self, info: &LockInfo) -> Option<String> {
+        let first = info.holders.first()?;
+        let age = participant::age(first).map(|age| format!(" for {age}")).unwrap_or_default();
+        let others = match info.holders.len() - 1 {
+            0 => String::new(),
+            n => format!(", and {n} more"),
+        };
+        let which = match self.names.len() {
+            1 => "it".to_owned(),
+            _ => format!("\"{}\"", info.name),
+        };
+        Some(format!("{which} is held by {}{age}{others}", participant::who(first)))
     }
 }
 
@@ -129,7 +158,7 @@ impl WaitProgress<'_> {
         loop {
             sleep(NEWS).await;
             // The acquisition itself reports an unreachable store.
-            match self.request.client.inspect(self.request.name).await {
+            match self.request.first_held().await {
                 Ok(info) => self.show(&info),
                 Err(error) => self.show_outage(&error),
             }
@@ -138,10 +167,11 @@ impl WaitProgress<'_> {
 
     /// Shows how long the store has been unreachable.
     fn show_outage(&mut self, error: &holdline::Error) {
-        let LockRequest { client, name, printer, .. } = self.request;
+        let LockRequest { client, names, printer, .. } = self.request;
         let Some(away) = client.unavailable_for() else { return };
         let line = format!(
-            "waiting for lock \"{name}\": {} has not answered for {}",
+            "waiting for {}: {} has not answered for {}",
+            title(names),
             client.address(),
             duration::show(away)
         );
@@ -149,7 +179,7 @@ impl WaitProgress<'_> {
             self.show_live(&line);
         } else if self.last.as_deref() != Some("away") {
             let fields = json!({
-                "name": name,
+                "name": names.first(),
                 "unavailable_for": away.as_secs_f64(),
                 "error": format!("{error:#}"),
             });
@@ -167,12 +197,12 @@ impl WaitProgress<'_> {
     }
 
     fn show(&mut self, info: &LockInfo) {
-        let LockRequest { client, name, printer, .. } = self.request;
-        let holder = held_by(info).unwrap_or_else(|| "it is free".to_owned());
+        let LockRequest { client, names, printer, .. } = self.request;
+        let holder = self.request.held_by(info).unwrap_or_else(|| "it is free".to_owned());
         let place = place(info);
         let in_line = place.map(|place| format!("; place {place} in line")).unwrap_or_default();
         let line =
-            format!("waiting for lock \"{name}\" in {}: {holder}{in_line}", client.address());
+            format!("waiting for {} in {}: {holder}{in_line}", title(names), client.address());
         if printer.is_live() {
             self.show_live(&line);
             return;
@@ -181,7 +211,7 @@ impl WaitProgress<'_> {
         let key = format!("{:?}", first.map(|participant| participant.id));
         if self.last.as_ref() != Some(&key) {
             let holders: Vec<_> = info.holders.iter().map(participant::json).collect();
-            let fields = json!({ "name": name, "holders": holders, "place": place });
+            let fields = json!({ "name": info.name.as_str(), "holders": holders, "place": place });
             printer.say(Level::Verbosely, "waiting", &line, fields);
             self.last = Some(key);
         }
@@ -196,23 +226,22 @@ impl Drop for WaitProgress<'_> {
     }
 }
 
-/// "it is held by ...", if it is.
-fn held_by(info: &LockInfo) -> Option<String> {
-    let first = info.holders.first()?;
-    let age = participant::age(first).map(|age| format!(" for {age}")).unwrap_or_default();
-    let others = match info.holders.len() - 1 {
-        0 => String::new(),
-        n => format!(", and {n} more"),
-    };
-    Some(format!("it is held by {}{age}{others}", participant::who(first)))
+/// The lock, or several as one, for messages.
+pub(crate) fn title(names: &BTreeSet<&str>) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    match names.as_slice() {
+        [name] => format!("lock {name}"),
+        names => format!("the set of locks {}", names.join(", ")),
+    }
 }
 
 /// Our place in the line, counted from 1.
 fn place(info: &LockInfo) -> Option<usize> {
+    info.waiters.iter().position(is_us).map(|at| at + 1)
+}
+
+fn is_us(participant: &Participant) -> bool {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
-    let is_us = |participant: &Participant| {
-        participant.note.pid == std::process::id() && participant.note.host == host
-    };
-    info.waiters.iter().position(is_us).map(|at| at + 1)
+    participant.note.pid == std::process::id() && participant.note.host == host
 }

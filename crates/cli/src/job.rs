@@ -1,6 +1,6 @@
 //! The job: a command under a lock, from the flags to the exit code, for `run` and `elect`.
 
-use crate::acquire::{LockRequest, unless_signalled};
+use crate::acquire::{self, LockRequest, unless_signalled};
 use crate::child::{self, Ended, OnLoss, Policy, Running};
 use crate::context::{OpenedStore, Session, check_name};
 use crate::exit::{Exit, Failure};
@@ -13,6 +13,7 @@ use crate::{duration, env};
 use clap::Args;
 use holdline::Client;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -33,6 +34,15 @@ pub(crate) struct WaitArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse_bound)]
     pub(crate) outage: Option<Duration>,
 
+    /// Keep no place in line: of those that wait, any may be next
+    #[arg(long, conflicts_with = "no_wait")]
+    pub(crate) unfair: bool,
+
+    /// Look at the store so often, instead of listening to it
+    #[arg(long, value_name = "TIME", conflicts_with = "no_wait",
+          value_parser = duration::parse_interval)]
+    pub(crate) poll: Option<Duration>,
+
     /// Exit code when the lock was not acquired
     #[arg(long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
     pub(crate) busy_code: u8,
@@ -45,6 +55,10 @@ pub(crate) struct HoldArgs {
     /// runs
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     lease: Duration,
+
+    /// Do not renew the lock: after the lease it is lost, and the command is stopped in time
+    #[arg(long, requires = "lease")]
+    fixed_lease: bool,
 
     /// What to do with the command when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLoss::Kill)]
@@ -89,6 +103,8 @@ impl HoldArgs {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) name: String,
+    /// More locks to hold with it.
+    pub(crate) also: Vec<String>,
     pub(crate) lock_kind: LockKind,
     pub(crate) value: Option<String>,
     pub(crate) wait: WaitArgs,
@@ -96,6 +112,8 @@ pub(crate) struct Job {
     pub(crate) min_hold: Option<Duration>,
     /// The default limit of an outage during the wait.
     pub(crate) outage: Duration,
+    /// Whether the command is told the store's URL.
+    pub(crate) export_store: bool,
     /// The command; if empty, the lock is held until a signal comes.
     pub(crate) command: Vec<OsString>,
 }
@@ -103,7 +121,9 @@ pub(crate) struct Job {
 impl Job {
     /// Runs the job.
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
-        check_name(&self.name)?;
+        for name in self.names() {
+            check_name(name)?;
+        }
         let grace = self.hold.grace()?;
         if let Some(program) = self.command.first() {
             child::lookup::check(program)?;
@@ -111,7 +131,7 @@ impl Job {
         let mut signals = Signals::new()?;
         let opened = unless_signalled(&mut signals, self.open(session)).await?;
         let enclosing = EnclosingLocks::read();
-        let inherited = enclosing.find(&opened.client, &self.name, &self.lock_kind);
+        let inherited = self.inherited(&enclosing, &opened.client);
         let hold = match unless_signalled(&mut signals, inherited).await? {
             Some(hold) => hold,
             None => self.acquire(session, &opened, grace, &mut signals).await?,
@@ -123,10 +143,10 @@ impl Job {
             return self.hold_until_signal(session, &client, hold, signals).await;
         }
         let env = [
-            (env::NAME, self.name.clone()),
-            (env::TOKEN, hold.token().to_string()),
-            (env::STORE, session.store.clone()),
-            (env::HELD, enclosing.with(&hold, &self.name)),
+            (env::NAME, Some(self.name.clone())),
+            (env::TOKEN, Some(hold.token(&self.name).to_string())),
+            (env::STORE, Some(session.store.clone()).filter(|_| self.export_store)),
+            (env::HELD, Some(enclosing.with(&hold))),
         ];
         let ended = match Running::start(&self.command, &env, &mut signals, session.printer) {
             Ok(running) => {
@@ -150,6 +170,35 @@ impl Job {
             Some(error) if !lingered => Err(self.late(&client, exit, &error)),
             _ => Ok(exit),
         }
+    }
+
+    /// The lock for messages; several are counted as one.
+    fn title(&self) -> String {
+        acquire::title(&self.names().collect())
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.also).map(String::as_str)
+    }
+
+    /// The lock, if an outer program holds it.
+    async fn inherited(
+        &self,
+        enclosing: &EnclosingLocks,
+        client: &Client,
+    ) -> Result<Option<HeldLock>, Failure> {
+        if self.also.is_empty() {
+            return enclosing.find(client, &self.name, &self.lock_kind).await;
+        }
+        for name in self.names() {
+            if enclosing.find(client, name, &self.lock_kind).await?.is_some() {
+                return Err(Failure::usage(format!(
+                    "lock \"{name}\" is held by the holdline around this one; a set of locks that \
+                     is taken in parts can deadlock, so ask for all of them in the outer one"
+                )));
+            }
+        }
+        Ok(None)
     }
 
     /// Opens the store, within the wait limit.
@@ -176,12 +225,16 @@ impl Job {
             margin: grace + self.hold.reserve(),
             label: label.clone(),
             value: self.value.clone(),
+            renew: !self.hold.fixed_lease,
+            fair: !self.wait.unfair,
+            poll: self.wait.poll,
         };
+        let names: BTreeSet<&str> = self.names().collect();
         let waiting_client = session.with_response_timeout(opened.client.clone());
         let request = LockRequest {
             opened,
             client: if self.wait.no_wait { &opened.client } else { &waiting_client },
-            name: &self.name,
+            names: &names,
             lock_kind: &self.lock_kind,
             options: &options,
             deadline: self.wait.wait.map(|limit| session.began + limit),
@@ -196,13 +249,14 @@ impl Job {
         if !session.printer.prints(Level::Verbosely) {
             return;
         }
-        let (name, token, address) = (&self.name, hold.token(), client.address());
+        let (name, address) = (&self.name, client.address());
+        let (id, token) = hold.entry(name);
         let (event, how) = match hold {
             HeldLock::Inherited(_) => ("inherited", "is held by the holdline around this one"),
             _ => ("acquired", "was acquired"),
         };
-        let message = format!("lock \"{name}\" in {address} {how}, with token {token}");
-        let id = hold.ticket().to_string();
+        let message = format!("{} in {address} {how}, with token {token}", self.title());
+        let id = id.to_string();
         let fields = json!({ "name": name, "store": address, "token": token, "id": id });
         session.printer.say(Level::Verbosely, event, &message, fields);
     }
@@ -215,7 +269,7 @@ impl Job {
         hold: HeldLock,
         mut signals: Signals,
     ) -> Result<Exit, Failure> {
-        let token = hold.token();
+        let token = hold.token(&self.name);
         let line = if session.printer.json {
             json!({ "name": self.name, "token": token, "value": self.value }).to_string()
         } else {
@@ -291,9 +345,9 @@ impl Job {
 
     fn loss(&self, client: &Client, how: &str, why: &str) -> Failure {
         let message = format!(
-            "lock \"{}\" in {} was lost before the command ended ({how}): {why}; check what the \
-             command did, for others may have held the lock meanwhile",
-            self.name,
+            "{} in {} was lost before the command ended ({how}): {why}; check what the command \
+             did, for others may have held the lock meanwhile",
+            self.title(),
             client.address(),
         );
         Failure::new(Exit::LOST, "lost", message)

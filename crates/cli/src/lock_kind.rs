@@ -3,7 +3,8 @@
 use crate::exit::Failure;
 use crate::held::HeldLock;
 use clap::Args;
-use holdline::{Client, Election, LockInfo, Mutex, RwLock, Semaphore};
+use holdline::{Backoff, Client, Election, LockInfo, Multi, Mutex, RwLock, Semaphore};
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -60,6 +61,12 @@ pub(crate) struct LockOptions {
     pub(crate) label: Option<String>,
     /// A candidate's value, if this is an election.
     pub(crate) value: Option<String>,
+    /// Whether the lease is renewed.
+    pub(crate) renew: bool,
+    /// Whether a place in the line is kept during the wait.
+    pub(crate) fair: bool,
+    /// The poll interval, instead of notifications.
+    pub(crate) poll: Option<Duration>,
 }
 
 /// How long to wait for the lock.
@@ -84,7 +91,17 @@ macro_rules! take {
 /// Sets the options that all recipes have.
 macro_rules! on {
     ($recipe:expr, $options:expr) => {{
-        let recipe = $recipe.lease($options.lease).margin($options.margin);
+        let mut recipe = $recipe.margin($options.margin);
+        recipe = match $options.renew {
+            true => recipe.lease($options.lease),
+            false => recipe.fixed_lease($options.lease),
+        };
+        if !$options.fair {
+            recipe = recipe.unfair();
+        }
+        if let Some(interval) = $options.poll {
+            recipe = recipe.poll(Backoff::fixed(interval));
+        }
         match &$options.label {
             Some(label) => recipe.label(label),
             None => recipe,
@@ -106,14 +123,20 @@ impl LockKind {
         }
     }
 
-    /// Acquires the lock. `None` if that took too long.
+    /// Acquires the lock, or several mutexes as one. `None` if that took too long.
     pub(crate) async fn acquire(
         &self,
         client: &Client,
-        name: &str,
+        names: &BTreeSet<&str>,
         options: &LockOptions,
         wait_limit: WaitLimit,
     ) -> holdline::Result<Option<HeldLock>> {
+        let Some(name) = names.first().filter(|_| names.len() == 1) else {
+            let locks = on!(Multi::new(client, names), options);
+            let within = |time| locks.lock_within(time);
+            let guard = take!(wait_limit, locks.try_lock(), within, locks.lock())?;
+            return Ok(guard.map(HeldLock::Several));
+        };
         if let Some(value) = &options.value {
             let race = on!(Election::new(client, name), options);
             let now = race.campaign_within(value, Duration::ZERO);

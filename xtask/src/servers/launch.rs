@@ -2,11 +2,12 @@
 
 use super::install;
 use super::state::{Running, cannot};
-use super::topology::{CLUSTER_BUS, Node, Ports, Probe, Topology};
+use super::topology::{CLUSTER_BUS, Node, Ports, Probe, Program, Topology};
 use crate::Outcome;
+use rustix::process::geteuid;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,13 +16,18 @@ use std::time::{Duration, Instant};
 /// All servers of this project are ready within 3 s on a laptop; CI machines can be slow.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
+/// The user and the group `nobody`, as all Linux distributions number them.
+const NOBODY: u32 = 65_534;
+
 /// etcd sets 64 MB aside for its log, three times, and then some.
 const ROOM: u64 = 1 << 30;
 
 /// Starts all nodes, and returns when they serve. If anything fails, nothing is left behind.
 pub(super) fn start(topology: &'static Topology, ports: Ports) -> Outcome<Running> {
+    for program in topology.programs() {
+        install::find(program).map_err(|e| format!("{}: {e}", topology.name))?;
+    }
     for node in topology.nodes() {
-        install::find(node.program).map_err(|e| format!("{}: {e}", topology.name))?;
         check_ports(topology, node, ports)?;
     }
     let running = Running {
@@ -82,26 +88,48 @@ impl Start {
             fs::write(&file, self.ports.expand(text, &dir))
                 .map_err(|e| cannot("write", &file, &e))?;
         }
-        let log_file = dir.join("log");
-        let log = File::create(&log_file).map_err(|e| cannot("create", &log_file, &e))?;
-        let errors = log.try_clone().map_err(|e| cannot("open", &log_file, &e))?;
-        let found = install::find(node.program)?;
-        let child = Command::new(&found.binary)
-            .args(found.first_args)
-            .args(node.args.iter().map(|arg| self.ports.expand(arg, &dir)))
-            .current_dir(&dir)
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors)
-            // Its own group, so that Ctrl-C on our terminal is not meant for it.
-            .process_group(0)
-            .spawn()
-            .map_err(|e| format!("{} could not be started: {e}.", found.binary.display()))?;
+        if node.not_as_root && geteuid().is_root() {
+            hand_over(&self.running.dir, &dir)?;
+        }
+        for step in node.prepare {
+            let mut child = self.run_program(node, step.program, step.args)?;
+            let status = child.wait().map_err(|e| format!("{}: {e}.", step.program.binary))?;
+            if !status.success() {
+                let log = self.log_of(node);
+                return Err(format!("{} failed ({status}). {log}", step.program.binary));
+            }
+        }
+        let child = self.run_program(node, node.program, node.args)?;
         let pid = child.id().cast_signed();
         self.children.push((node, child));
         // If it has ended already, waiting for it will say so.
         self.running.processes.extend(super::process::Process::find(pid));
         self.running.save()
+    }
+
+    /// Starts a program in the node's folder; what it prints is added to the node's log.
+    fn run_program(&self, node: &Node, program: &Program, args: &[&str]) -> Outcome<Child> {
+        let dir = self.running.dir.join(node.name);
+        let log_file = dir.join("log");
+        let log = File::options().create(true).append(true).open(&log_file);
+        let log = log.map_err(|e| cannot("create", &log_file, &e))?;
+        let errors = log.try_clone().map_err(|e| cannot("open", &log_file, &e))?;
+        let found = install::find(program)?;
+        let mut command = Command::new(&found.binary);
+        command
+            .args(found.first_args)
+            .args(args.iter().map(|arg| self.ports.expand(arg, &dir)))
+            .current_dir(&dir)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            // Its own group, so that Ctrl-C on our terminal is not meant for it.
+            .process_group(0);
+        if node.not_as_root && geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let shown = found.binary.display();
+        command.spawn().map_err(|e| format!("{shown} could not be started: {e}."))
     }
 
     fn wait_for(&mut self, probe: Probe, offset: u16) -> Outcome<()> {
@@ -155,6 +183,21 @@ fn new_folder(name: &str) -> Outcome<PathBuf> {
     let dir = parent.join(format!("holdline-{name}-{}-{unique}", std::process::id()));
     fs::DirBuilder::new().mode(0o700).create(&dir).map_err(|e| cannot("create", &dir, &e))?;
     Ok(dir)
+}
+
+/// Gives `node`, with the files in it, to `nobody`, who may pass through `whole` to get there.
+fn hand_over(whole: &Path, node: &Path) -> Outcome<()> {
+    let pass = fs::Permissions::from_mode(0o711);
+    fs::set_permissions(whole, pass).map_err(|e| cannot("change", whole, &e))?;
+    fs::set_permissions(node, fs::Permissions::from_mode(0o700))
+        .map_err(|e| cannot("change", node, &e))?;
+    let give = |path: &Path| {
+        chown(path, Some(NOBODY), Some(NOBODY)).map_err(|e| cannot("give away", path, &e))
+    };
+    for entry in fs::read_dir(node).map_err(|e| cannot("read", node, &e))?.flatten() {
+        give(&entry.path())?;
+    }
+    give(node)
 }
 
 fn has_room(dir: &Path) -> bool {

@@ -1,8 +1,11 @@
 //! `cargo xtask servers`: real servers for tests and benchmarks.
 
+mod apart;
 mod etcd;
 mod install;
 mod launch;
+mod mysql;
+mod postgres;
 mod probe;
 mod process;
 mod redis;
@@ -22,7 +25,7 @@ use state::{OneAtATime, Running};
 use topology::{Ports, Topology};
 
 /// Everything that can be started. A new one is a constant in a file of its own, and a line here.
-static TOPOLOGIES: [Topology; 11] = [
+static TOPOLOGIES: [Topology; 15] = [
     redis::SINGLE,
     redis::EVENTS,
     redis::FIVE,
@@ -34,6 +37,10 @@ static TOPOLOGIES: [Topology; 11] = [
     etcd::THREE,
     zookeeper::SINGLE,
     zookeeper::THREE,
+    postgres::SINGLE,
+    postgres::POOLED,
+    mysql::MARIADB,
+    mysql::MYSQL,
 ];
 
 /// Everything that can be started.
@@ -119,7 +126,7 @@ pub(crate) fn install(chosen: &[&Topology]) {
 
 /// What is missing for this topology, if anything, and how to get it.
 pub(crate) fn missing(topology: &Topology) -> Option<String> {
-    topology.nodes().find_map(|node| install::find(node.program).err())
+    topology.programs().find_map(|program| install::find(program).err())
 }
 
 fn start_and_print(chosen: &[&'static Topology]) -> bool {

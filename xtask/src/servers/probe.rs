@@ -24,6 +24,8 @@ impl Probe {
             Self::Redis(command, wanted) => (redis_command(port, command)?, wanted),
             Self::Etcd => (etcd_health(port)?, &["\"health\":\"true\""]),
             Self::ZooKeeper => (zookeeper_srvr(port)?, &["Mode: "]),
+            Self::Postgres => (postgres_login(port)?, &["ready for queries"]),
+            Self::Mysql => (mysql_greeting(port)?, &["greeting"]),
         };
         match wanted.iter().find(|text| !answer.contains(**text)) {
             None => Ok(()),
@@ -100,6 +102,40 @@ fn zookeeper_srvr(port: u16) -> Outcome<String> {
     talk(port, "srvr")
 }
 
+/// Logs in as `postgres`, and says whether the server was ready for queries then. A message of the
+/// server is a letter and a length, which counts itself; `Z` is the last one of a login.
+fn postgres_login(port: u16) -> Outcome<String> {
+    let parameters = b"\0\x03\0\0user\0postgres\0database\0postgres\0\0";
+    let length = u32::try_from(parameters.len() + 4).unwrap_or(u32::MAX);
+    let mut stream = connect(port)?;
+    let mut exchange = || {
+        stream.write_all(&[&length.to_be_bytes(), &parameters[..]].concat())?;
+        loop {
+            let mut head = [0; 5];
+            stream.read_exact(&mut head)?;
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+            let mut body = Vec::new();
+            (&stream)
+                .take(u64::from(length.saturating_sub(4)).min(LONGEST))
+                .read_to_end(&mut body)?;
+            match head[0] {
+                b'Z' => return Ok("ready for queries".to_owned()),
+                b'E' => return Ok(String::from_utf8_lossy(&body).into_owned()),
+                _ => {}
+            }
+        }
+    };
+    exchange().map_err(|e: std::io::Error| format!("PostgreSQL on port {port} is not up: {e}."))
+}
+
+/// A packet is three bytes of length and a number; the greeting begins with 10, its version.
+fn mysql_greeting(port: u16) -> Outcome<String> {
+    let mut begin = [0; 5];
+    let read = connect(port)?.read_exact(&mut begin);
+    read.map_err(|e| format!("The server on port {port} gave no greeting: {e}."))?;
+    Ok(if begin[4] == 10 { "greeting" } else { "a refusal" }.to_owned())
+}
+
 /// Sends `request` and reads until the server closes the connection.
 fn talk(port: u16, request: &str) -> Outcome<String> {
     let mut stream = connect(port)?;
@@ -156,11 +192,26 @@ mod tests {
             (Probe::Etcd, "HTTP/1.0 200 OK\r\n\r\n{\"health\":\"true\"}", true),
             (Probe::Etcd, "HTTP/1.0 503 No\r\n\r\n{\"health\":\"false\"}", false),
             (Probe::ZooKeeper, "Zookeeper version: 3.8.0\nMode: leader\n", true),
+            (Probe::Postgres, "R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I", true),
+            (Probe::Postgres, "E\0\0\0\x0fSFATAL\0\0\0\0\0", false),
             (Probe::ZooKeeper, "This ZooKeeper instance is not currently serving", false),
         ];
         for (probe, answer, good) in cases {
             let (port, server) = answer_once(answer);
             assert_eq!(probe.ask(port).is_ok(), good, "{answer}");
+            server.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_greeting_is_told_from_a_refusal() {
+        for (begin, good) in [(b"\x01\0\0\0\x0a", true), (b"\x01\0\0\0\xff", false)] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let server = std::thread::spawn(move || {
+                listener.accept().unwrap().0.write_all(begin).unwrap();
+            });
+            assert_eq!(Probe::Mysql.ask(port).is_ok(), good, "{begin:?}");
             server.join().unwrap();
         }
     }

@@ -7,8 +7,10 @@ pub(super) const REDIS: Program = Program {
     binary: "redis-server",
     package: "redis-server",
     elsewhere: "brew install redis, or https://redis.io/docs/latest/operate/oss_and_stack/install",
+    folders: &[],
     jars: &[],
     wheel: None,
+    apart: None,
 };
 
 /// Up when it answers a ping.
@@ -20,6 +22,7 @@ macro_rules! redis_node {
         Node {
             name: $name,
             program: &REDIS,
+            prepare: &[],
             args: &[
                 "--port", concat!("{+", $port, "}"), "--bind", "127.0.0.1",
                 "--protected-mode", "no", "--dir", "{dir}", "--save", "", "--appendonly", "no"
@@ -28,6 +31,7 @@ macro_rules! redis_node {
             files: &[],
             ports: &[$port],
             up: PONG,
+            not_as_root: false,
         }
     };
 }

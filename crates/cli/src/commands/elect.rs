@@ -51,12 +51,14 @@ impl Elect {
         let outage = Duration::MAX;
         let job = Job {
             name,
+            also: Vec::new(),
             lock_kind: LockKind::MUTEX,
             value,
             wait,
             hold,
             min_hold: None,
             outage,
+            export_store: true,
             command,
         };
         job.run(session).await

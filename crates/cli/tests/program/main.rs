@@ -11,6 +11,7 @@ mod kinds;
 mod look;
 mod loss;
 mod nested;
+mod options;
 #[cfg(feature = "redis")]
 mod outage;
 mod printed;

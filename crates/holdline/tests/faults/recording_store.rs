@@ -4,7 +4,8 @@
 //! judged, and renewals would be missing from the history. It changes nothing on the way.
 
 use holdline::store::{
-    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
+    TicketId,
 };
 use holdline::{Name, Result, clock};
 use holdline_checker::{Event, Op, Phase, Reason, Writer};
@@ -103,66 +104,62 @@ impl Notes {
     }
 }
 
-impl Store for RecordingStore {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
+impl AsyncStore for RecordingStore {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(async move {
-            let Some(known) = self.notes.known(ticket.id) else {
-                return self.store.enter(line, ticket, note, how).await;
-            };
-            if !known.holds {
-                let sent = clock::now().0;
-                let answer = self.told(self.store.enter(line, ticket, note, how).await);
-                let known = self.notes.known(ticket.id).unwrap_or(known);
-                self.notes.answered(ticket.id, known, sent, &answer);
-                return answer;
-            }
-            let k = self.notes.pen.next_n();
-            self.notes.pen.write(Event::new(Op::Renew, Phase::Invoke, known.attempt).k(k)).unwrap();
-            let answer = self.store.enter(line, ticket, note, how).await;
-            self.notes.renewed(known, k, &answer);
-            answer
-        })
+    ) -> Result<Standing> {
+        let Some(known) = self.notes.known(ticket.id) else {
+            return self.store.enter(line, ticket, note, how).await;
+        };
+        if !known.holds {
+            let sent = clock::now().0;
+            let answer = self.told(self.store.enter(line, ticket, note, how).await);
+            let known = self.notes.known(ticket.id).unwrap_or(known);
+            self.notes.answered(ticket.id, known, sent, &answer);
+            return answer;
+        }
+        let k = self.notes.pen.next_n();
+        self.notes.pen.write(Event::new(Op::Renew, Phase::Invoke, known.attempt).k(k)).unwrap();
+        let answer = self.store.enter(line, ticket, note, how).await;
+        self.notes.renewed(known, k, &answer);
+        answer
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        self.store.leave(line, id)
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        self.store.leave(line, id).await
     }
 
-    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(async move {
-            let told = self.store.watch(line, id).await?;
-            if let (Some(seq), Some(known)) = (told, self.notes.known(id)) {
-                self.notes.answered(id, known, known.heard, &Ok(Standing::Admitted(seq)));
-            }
-            Ok(told)
-        })
+    async fn watch(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        let told = self.store.watch(line, id).await?;
+        if let (Some(seq), Some(known)) = (told, self.notes.known(id)) {
+            self.notes.answered(id, known, known.heard, &Ok(Standing::Admitted(seq)));
+        }
+        Ok(told)
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        self.store.snapshot(line)
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        self.store.snapshot(line).await
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        self.store.list(prefix)
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        self.store.list(prefix).await
     }
 
-    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, why: &'a str) -> Async<'a, Option<Seq>> {
-        self.store.evict(line, id, why)
+    async fn evict(&self, line: &Name, id: TicketId, why: &str) -> Result<Option<Seq>> {
+        self.store.evict(line, id, why).await
     }
 
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Self {
         let notes = Arc::clone(&self.notes);
-        Arc::new(RecordingStore { store: self.store.background_handle(), notes, lies: self.lies })
+        RecordingStore { store: self.store.background_handle(), notes, lies: self.lies }
     }
 
     /// `open` has given the store its alarm already, and it is the same one.

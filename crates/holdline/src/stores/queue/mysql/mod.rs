@@ -33,7 +33,6 @@ use crate::store::{
 use crate::stores::queue::in_flight::InFlight;
 use config::{Config, Scheme};
 use connection::Connections;
-use errors::Fault;
 use mysql_async::Row;
 pub use schema::{SCHEMA, install};
 use std::fmt;

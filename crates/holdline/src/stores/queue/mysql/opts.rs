@@ -27,14 +27,14 @@ pub(super) fn of(config: &Config) -> Result<Opts, Error> {
 #[cfg(feature = "mysql-tls")]
 mod tls {
     use super::{Config, Error, Opts, OptsBuilder};
-    use mysql_async::{ClientIdentity, PathOrBuf, SslOpts};
+    use mysql_async::{ClientIdentity, SslOpts};
 
     /// The options with TLS: the authorities of the URL, or else the system's.
     pub(super) fn on(config: &Config, builder: OptsBuilder) -> Result<Opts, Error> {
         crate::stores::tls_provider::choose();
         let address = config.address();
         let options = &config.tls_options;
-        let roots: Vec<PathOrBuf<'static>> = match &options.ca {
+        let roots = match &options.ca {
             Some(pem) => vec![pem.read("CA certificate", &address)?.into()],
             None => {
                 let system = rustls_native_certs::load_native_certs().certs;
