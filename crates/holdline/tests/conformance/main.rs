@@ -86,6 +86,10 @@ fn stores() -> Vec<(&'static str, Source)> {
         ("redis-cluster", Source::Server("HOLDLINE_TEST_REDIS_CLUSTER", "")),
         #[cfg(feature = "redis")]
         ("redis-redisson-cluster", Source::RedissonInCluster("HOLDLINE_TEST_REDIS_CLUSTER")),
+        #[cfg(feature = "mysql")]
+        ("mariadb", Source::Server("HOLDLINE_TEST_MARIADB", "?install=yes")),
+        #[cfg(feature = "mysql")]
+        ("mysql", Source::Server("HOLDLINE_TEST_MYSQL", "?install=yes&found_rows=yes")),
         #[cfg(feature = "etcd")]
         ("etcd", Source::Server("HOLDLINE_TEST_ETCD", "")),
         #[cfg(feature = "etcd")]

@@ -7,6 +7,8 @@
 #[cfg(any(feature = "redis", feature = "mysql"))]
 pub(in crate::stores) mod in_flight;
 pub mod memory;
+#[cfg(all(test, feature = "mysql"))]
+mod model;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "redis")]
