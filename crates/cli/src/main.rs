@@ -8,6 +8,7 @@ mod child;
 mod cli;
 mod commands;
 mod context;
+mod defaults;
 mod duration;
 mod env;
 mod exit;
@@ -29,6 +30,9 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio::time::Instant;
 
+/// The printer for failures before, or without, a parsed command line.
+const PLAIN: Printer = Printer { json: false, quiet: false, verbose: false };
+
 fn main() -> ExitCode {
     child::launch_if_told();
     end_at_a_bug();
@@ -41,8 +45,12 @@ fn main() -> ExitCode {
 fn begin() -> Exit {
     let began = Instant::now();
     let cli = match cli::parse() {
-        Ok(cli) => cli,
-        Err(error) => return explain(&error),
+        Ok(Ok(cli)) => cli,
+        Ok(Err(error)) => return explain(&error),
+        Err(failure) => {
+            PLAIN.fail(&failure);
+            return failure.exit;
+        }
     };
     let common = cli.common;
     let verbose = common.verbose > 0;
@@ -74,7 +82,7 @@ fn explain(error: &clap::Error) -> Exit {
 fn answered(printed: Result<bool, Failure>) -> Exit {
     printed.map_or_else(
         |failure| {
-            Printer { json: false, quiet: false, verbose: false }.fail(&failure);
+            PLAIN.fail(&failure);
             failure.exit
         },
         |_| Exit::DONE,
@@ -97,7 +105,7 @@ fn end_at_a_bug() {
             let message = format!("this is a bug, please report it: {info}");
             Failure::new(Exit::INTERNAL, "internal", message)
         });
-        Printer { json: false, quiet: false, verbose: false }.fail(&failure);
+        PLAIN.fail(&failure);
         Printer::flush();
         std::process::exit(failure.exit.0.into());
     }));

@@ -26,6 +26,29 @@
 //!
 //! Stores differ in their [`Capabilities`], which are data. Recipes refuse what a store cannot do,
 //! and the conformance suite chooses its cases by them.
+//!
+//! # What each kind of store owes
+//!
+//! - **A queue in the server** applies the rule by a script, a function or a transaction. It owes
+//!   agreement with the kernel's `Line`, step by step on random operations: standings, wake-ups,
+//!   and when to ask again. Leases are judged by the server's clock, and a token is the last one
+//!   plus 1 or that clock in microseconds, whichever is higher. What `Head` keeps is kept, so that
+//!   no operation walks the line.
+//! - **Ephemeral entries, ordered by the server**, end with a session; the client lists those ahead
+//!   of its own and applies `rule::blockers`. It owes a proof that the session lived when the reply
+//!   was sent, and until when it will; a watch on the entries that block, and on no others; and
+//!   after an unknown outcome it finds its entry again by the ticket's id, or removes it.
+//! - **A single key** has one holder or none. It answers `Waiting { seq: None, .. }` to all others,
+//!   promises neither a fair queue nor weights, and tokens only if a counter outlives the key. A
+//!   departure compares the owner, so that it never removes another client's key.
+//!
+//! # A store of one's own
+//!
+//! A type that implements [`AsyncStore`] is a [`Store`]: pass it to [`Client::new`]. The modules
+//! `stores::queue`, `stores::ephemeral` and `stores::single_key` say how a store of their kind is
+//! begun; `examples/src/bin/own_store.rs` is one in some sixty lines that passes the suite.
+//!
+//! [`Client::new`]: crate::Client::new
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;

@@ -19,11 +19,13 @@
 //! # Ok(()) }
 //! ```
 
+mod choice;
 mod garble;
 mod missing;
 mod own_process;
 mod pump;
 
+pub use choice::Choice;
 pub use garble::Garble;
 pub use missing::{VARIABLE as MISSING_VARIABLE, missing};
 pub use own_process::in_own_process;

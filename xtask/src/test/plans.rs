@@ -304,7 +304,8 @@ mod tests {
     #[test]
     fn every_named_test_is_there() {
         let root = crate::workspace::root();
-        let folders = ["crates/kernel", "crates/holdline", "crates/cli", "testing/sim"];
+        let folders =
+            ["crates/kernel", "crates/holdline", "crates/cli", "testing/sim", "testing/faults"];
         let found: Vec<String> = folders
             .iter()
             .flat_map(|folder| std::fs::read_dir(root.join(folder).join("tests")).unwrap())

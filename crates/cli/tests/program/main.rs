@@ -7,6 +7,7 @@ mod bounds;
 mod codes;
 mod common;
 mod contend;
+mod defaults;
 mod kinds;
 mod look;
 mod loss;

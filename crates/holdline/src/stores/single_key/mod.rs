@@ -8,7 +8,9 @@
 //! A request whose reply was lost is repeated, and its reply says who holds the lock. A request
 //! that was abandoned without a reply and is carried out later holds the lock for one lease.
 //!
-//! The form of the key is defined by a [`KeyLayout`].
+//! How another layout is begun: a [`KeyLayout`] with its three scripts in a file of its own, its
+//! name in `?scheme=`, a page in `docs/layouts/`, a row in the table of the conformance suite, and
+//! tests with the library that the layout is shared with.
 
 mod redisson;
 mod string;

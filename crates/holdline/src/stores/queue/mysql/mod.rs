@@ -27,8 +27,8 @@ mod watches;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Async, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing,
-    Store, Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Refusal, Seq,
+    Standing, Store, Ticket, TicketId, refuse,
 };
 use crate::stores::queue::in_flight::InFlight;
 use config::{Config, Scheme};
@@ -77,11 +77,31 @@ impl MySql {
         self.connections.call(sql).await.map_err(|fault| fault.explain(&self.shared.address))
     }
 
-    async fn do_enter(
+    fn invalid_reply(&self, line: &Name) -> Error {
+        let message = format!(
+            "{} gave an answer about lock \"{line}\" that makes no sense; were holdline's \
+             procedures or tables changed?",
+            self.shared.address
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    }
+
+    fn outcome_unknown(&self, line: &Name) -> Error {
+        let message = format!(
+            "the connection to {} broke while a place in lock \"{line}\" was given up; it is not \
+             there any more, but it is not known whether it was there until then",
+            self.shared.address
+        );
+        Error::new(ErrorKind::Unknown, message)
+    }
+}
+
+impl AsyncStore for MySql {
+    async fn enter(
         &self,
         line: &Name,
         ticket: &Ticket,
-        note: &str,
+        note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
         if ticket.weight == 0 || ticket.weight > ticket.capacity {
@@ -109,7 +129,7 @@ impl MySql {
         Ok(standing)
     }
 
-    async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let Shared { in_flight, watches, .. } = &*self.shared;
         watches.forget(id);
         let barred = in_flight.in_doubt(id);
@@ -126,7 +146,7 @@ impl MySql {
         }
     }
 
-    async fn do_evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let sql = text::evict(line, id, note, EVICTION_TIME);
         let (rows, repeated) = self.call(&sql).await?;
         let (token, woken) = text::left(&rows).ok_or_else(|| self.invalid_reply(line))?;
@@ -142,24 +162,24 @@ impl MySql {
         Ok(Some(Seq(token)))
     }
 
-    async fn do_snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let (rows, _) = self.call(&text::look(line)).await?;
         text::snapshot(rows).ok_or_else(|| self.invalid_reply(line))
     }
 
-    async fn do_list(&self, prefix: &str) -> Result<Vec<Name>> {
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let (rows, _) = self.call(&text::list(prefix)).await?;
         Ok(rows.into_iter().filter_map(text::name).collect())
     }
 
     /// Waits for a wake-up. Meanwhile the waiters of this process look at the server together.
-    async fn do_watch(&self, id: TicketId) -> Option<Seq> {
+    async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         let watches = &self.shared.watches;
         let _watched = watches.watched(id);
         loop {
             tokio::select! {
                 biased;
-                seq = watches.waiters().wait(id) => return seq,
+                seq = watches.waiters().wait(id) => return Ok(seq),
                 () = watches.pause() => {}
             }
             if let Some(look) = watches.begin_look() {
@@ -174,56 +194,6 @@ impl MySql {
                 });
             }
         }
-    }
-
-    fn invalid_reply(&self, line: &Name) -> Error {
-        let message = format!(
-            "{} gave an answer about lock \"{line}\" that makes no sense; were holdline's \
-             procedures or tables changed?",
-            self.shared.address
-        );
-        Error::new(ErrorKind::Corrupt, message)
-    }
-
-    fn outcome_unknown(&self, line: &Name) -> Error {
-        let message = format!(
-            "the connection to {} broke while a place in lock \"{line}\" was given up; it is not \
-             there any more, but it is not known whether it was there until then",
-            self.shared.address
-        );
-        Error::new(ErrorKind::Unknown, message)
-    }
-}
-
-impl Store for MySql {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
-        how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(self.do_enter(line, ticket, note, how))
-    }
-
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(self.do_leave(line, id))
-    }
-
-    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(async move { Ok(self.do_watch(id).await) })
-    }
-
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        Box::pin(self.do_snapshot(line))
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(self.do_list(prefix))
-    }
-
-    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
-        Box::pin(self.do_evict(line, id, note))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -242,10 +212,10 @@ impl Store for MySql {
         }
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Self {
         let connections = Connections::new(&self.shared.config, 1);
         let connections = connections.map_or_else(|_| Arc::clone(&self.connections), Arc::new);
-        Arc::new(MySql { shared: Arc::clone(&self.shared), connections })
+        MySql { shared: Arc::clone(&self.shared), connections }
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

@@ -8,10 +8,14 @@ use crate::inject::{Breakage, Fault};
 use crate::nodes::{Bad, Cluster, Nodes, badly, cut_off};
 use crate::run::Run;
 use crate::zookeeper_server::{Servers, start_apart};
+use crate::{Case, cases};
 use holdline_checker::{Expect, Rule, Unpromised};
 use rustix::process::Signal;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+pub(crate) const CASES: &[Case] =
+    cases![zookeeper_calm, zookeeper_kill, zookeeper_pause, zookeeper_nodes, zookeeper_mixed];
 
 /// Near the longest that a session of 5 s vouches for.
 const LEASE: Duration = Duration::from_millis(1500);
@@ -98,20 +102,17 @@ fn fewer(expect: Expect) -> Expect {
     Expect { min_acquires: 30, min_share_percent: 0, ..expect }
 }
 
-#[test]
 fn zookeeper_calm() {
     let Some(place) = place() else { return };
     place.run("zookeeper_calm", strict()).go().must_be_ok();
 }
 
-#[test]
 fn zookeeper_kill() {
     let Some(place) = place() else { return };
     let run = place.run("zookeeper_kill", fewer(strict()));
     Run { faults: vec![Fault::Kill; 2], pace: 3, ..run }.go().must_be_ok();
 }
 
-#[test]
 fn zookeeper_pause() {
     let Some(place) = place() else { return };
     let run = place.run("zookeeper_pause", Expect { min_expiries: 1, ..strict() });
@@ -121,7 +122,6 @@ fn zookeeper_pause() {
     Run { faults, work, pause: (0.3, 3.5), gap_ms: 200, pace: 3, ..run }.go().must_be_ok();
 }
 
-#[test]
 fn zookeeper_nodes() {
     let Some(place) = place() else { return };
     let ways = place.nodes();
@@ -129,7 +129,6 @@ fn zookeeper_nodes() {
     Run { faults: vec![Fault::Store(ways)], pace: 3, ..run }.rounds(20);
 }
 
-#[test]
 fn zookeeper_mixed() {
     let Some(place) = place() else { return };
     let (nodes, links) = (place.nodes(), cut_off(&place.routes));

@@ -8,10 +8,21 @@ use crate::breakages::{self, Deed, INSTANT, Process, Shared, lock};
 use crate::inject::{Breakage, Fault};
 use crate::redis_server::{Server, private};
 use crate::run::{Run, WOKEN};
+use crate::{Case, cases};
 use holdline_checker::{Expect, FaultKind, Rule, Unpromised};
 use holdline_testkit::Link;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+pub(crate) const CASES: &[Case] = cases![
+    redis_calm,
+    redis_kill,
+    redis_pause,
+    redis_force,
+    redis_mixed,
+    redis_string,
+    redis_forgets
+];
 
 impl Process for Server {
     fn kill(&mut self) {
@@ -111,7 +122,6 @@ impl Place {
 /// Short enough for many locks to run out in a few seconds.
 pub(crate) const LEASE: Duration = Duration::from_millis(600);
 
-#[test]
 fn redis_calm() {
     let Some(place) = place("redis_calm", &[]) else { return };
     let handoff = Some(WOKEN);
@@ -119,7 +129,6 @@ fn redis_calm() {
     Run { time: run.time.mul_f64(0.6), ..run }.go().must_be_ok();
 }
 
-#[test]
 fn redis_kill() {
     let Some(place) = place("redis_kill", &[]) else { return };
     // Who was started last may have come too late for a share.
@@ -127,14 +136,12 @@ fn redis_kill() {
     Run { faults: vec![Fault::Kill; 2], lease: LEASE, ..run }.go().must_be_ok();
 }
 
-#[test]
 fn redis_pause() {
     let Some(place) = place("redis_pause", &[]) else { return };
     let run = place.run("redis_pause", "", Expect { min_expiries: 3, ..strict() });
     Run { faults: vec![Fault::Pause; 3], lease: LEASE, gap_ms: 200, ..run }.go().must_be_ok();
 }
 
-#[test]
 fn redis_force() {
     let Some(place) = place("redis_force", &[]) else { return };
     let run = place.run("redis_force", "", strict());
@@ -147,7 +154,6 @@ fn redis_force() {
 }
 
 /// Everything at once, over a server that keeps what it has acknowledged: so all is promised.
-#[test]
 fn redis_mixed() {
     let Some(place) = place("redis_mixed", &KEEPS) else { return };
     let expect = Expect { min_expiries: 1, min_share_percent: 0, ..strict() };
@@ -158,7 +164,6 @@ fn redis_mixed() {
 }
 
 /// The same over strings: mutexes only, no tokens, no order.
-#[test]
 fn redis_string() {
     let Some(place) = place("redis_string", &KEEPS) else { return };
     let expect = Expect { fifo: false, min_share_percent: 0, ..strict() };
@@ -170,7 +175,6 @@ fn redis_string() {
 }
 
 /// The server loses its data, again and again.
-#[test]
 fn redis_forgets() {
     let Some(place) = place("redis_forgets", &[]) else { return };
     let flush = place.ask(FaultKind::StoreFlush, |server| {

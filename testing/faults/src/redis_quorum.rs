@@ -5,9 +5,12 @@ use crate::breakages::{Nodes, forgets};
 use crate::inject::{Breakage, Fault};
 use crate::redis::{KEEPS, Place, place, strict};
 use crate::run::Run;
+use crate::{Case, cases};
 use holdline_checker::Expect;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub(crate) const CASES: &[Case] = cases![quorum_mixed];
 
 /// A node that forgets takes a vote away from each lock. It has to stay away until no lock counts
 /// on that vote any more, which is for as long as the longest lease: Redlock's "delayed restart".
@@ -35,7 +38,6 @@ fn faults(nodes: &[Place]) -> Vec<Arc<dyn Breakage>> {
     ways.map(|way| Nodes::up_to_two(of_all(way))).collect()
 }
 
-#[test]
 fn quorum_mixed() {
     let nodes: Option<Vec<_>> = (0..5).map(|_| place("quorum_mixed", &KEEPS)).collect();
     let Some(nodes) = nodes else { return };

@@ -9,10 +9,14 @@ use crate::flaky_links::FlakyLinks;
 use crate::inject::{Breakage, Fault};
 use crate::nodes::{Bad, Cluster, Nodes, badly, cut_off};
 use crate::run::{Run, WOKEN};
+use crate::{Case, cases};
 use holdline_checker::{Expect, Rule, Unpromised};
 use rustix::process::Signal;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+pub(crate) const CASES: &[Case] =
+    cases![etcd_calm, etcd_kill, etcd_pause, etcd_nodes, etcd_links, etcd_mixed];
 
 /// etcd keeps it for 2 s, its least.
 const LEASE: Duration = Duration::from_millis(1500);
@@ -92,7 +96,6 @@ fn shaken(ways: &[Arc<dyn Breakage>]) -> Expect {
     Expect { unpromised, late_ns: 5_000_000_000, settle_ns: 3_000_000_000, ..strict() }
 }
 
-#[test]
 fn etcd_calm() {
     let Some(place) = place() else { return };
     let handoff = Some(WOKEN);
@@ -100,7 +103,6 @@ fn etcd_calm() {
     Run { time: run.time.mul_f64(0.6), ..run }.go().must_be_ok();
 }
 
-#[test]
 fn etcd_kill() {
     let Some(place) = place() else { return };
     // Who was started last may have come too late for a share.
@@ -108,7 +110,6 @@ fn etcd_kill() {
     Run { faults: vec![Fault::Kill; 2], ..run }.go().must_be_ok();
 }
 
-#[test]
 fn etcd_pause() {
     let Some(place) = place() else { return };
     let run = place.run("etcd_pause", Expect { min_expiries: 1, ..strict() });
@@ -118,7 +119,6 @@ fn etcd_pause() {
     Run { faults, work, pause: (0.3, 2.5), gap_ms: 200, ..run }.go().must_be_ok();
 }
 
-#[test]
 fn etcd_nodes() {
     let Some(place) = place() else { return };
     let ways = place.nodes();
@@ -126,7 +126,6 @@ fn etcd_nodes() {
     Run { faults: vec![Fault::Store(ways)], pace: 3, ..run }.rounds(16);
 }
 
-#[test]
 fn etcd_links() {
     let Some(place) = place() else { return };
     let ways = cut_off(&place.routes);
@@ -135,7 +134,6 @@ fn etcd_links() {
 }
 
 /// Everything at once.
-#[test]
 fn etcd_mixed() {
     let Some(place) = place() else { return };
     let (nodes, links) = (place.nodes(), cut_off(&place.routes));

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// Where a process finds its part.
-pub(super) const PART: &str = "HOLDLINE_OUTAGE_PART";
+pub(crate) const PART: &str = "HOLDLINE_OUTAGE_PART";
 /// How often a holder writes down until when it holds.
 const SAMPLE: Duration = Duration::from_millis(50);
 /// How often an observer looks.
@@ -46,11 +46,9 @@ pub(super) fn election(run: &str) -> String {
     format!("{run}-election")
 }
 
-#[test]
-#[ignore = "not a test: the role of a client process"]
-fn party() {
-    let Ok(part) = std::env::var(PART) else { return };
-    let part: Part = serde_json::from_str(&part).unwrap();
+/// The role of a client process.
+pub(crate) fn party(part: &str) {
+    let part: Part = serde_json::from_str(part).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(act(&part));
 }

@@ -55,19 +55,12 @@ const fn secs(seconds: u64) -> Duration {
 /// Every store of this build.
 pub(crate) fn rows() -> Vec<Row> {
     vec![
-        #[cfg(feature = "sqlite")]
         Row { name: "sqlite", open: || Some(sqlite::open()), late: secs(1), session: secs(0) },
-        #[cfg(feature = "redis")]
         Row { name: "redis", open: || redis::open("", 1), late: secs(2), session: secs(0) },
-        #[cfg(feature = "redis")]
         Row { name: "quorum", open: || redis::open("quorum:", 5), late: secs(2), session: secs(0) },
-        #[cfg(feature = "etcd")]
         Row { name: "etcd", open: || etcd::open(1), late: secs(5), session: secs(0) },
-        #[cfg(feature = "etcd")]
         Row { name: "etcd-three", open: || etcd::open(3), late: secs(5), session: secs(0) },
-        #[cfg(feature = "zookeeper")]
         Row { name: "zookeeper", open: || zookeeper::open(1), late: secs(12), session: secs(15) },
-        #[cfg(feature = "zookeeper")]
         Row {
             name: "zookeeper-three",
             open: || zookeeper::open(3),
@@ -77,7 +70,6 @@ pub(crate) fn rows() -> Vec<Row> {
     ]
 }
 
-#[cfg(feature = "sqlite")]
 mod sqlite {
     use super::Subject;
     use rusqlite::Connection;
@@ -125,7 +117,6 @@ mod sqlite {
     }
 }
 
-#[cfg(feature = "redis")]
 mod redis {
     use super::{Process, Subject};
     use crate::redis::KEEPS;
@@ -178,7 +169,6 @@ mod redis {
 }
 
 /// The servers of etcd and those of ZooKeeper are treated in the same words.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 macro_rules! cluster {
     ($store:ident, $servers:path) => {
         mod $store {
@@ -239,7 +229,5 @@ macro_rules! cluster {
     };
 }
 
-#[cfg(feature = "etcd")]
 cluster!(etcd, crate::etcd_server);
-#[cfg(feature = "zookeeper")]
 cluster!(zookeeper, crate::zookeeper_server);

@@ -4,16 +4,19 @@
 
 use crate::client::opened;
 use crate::outages::stores::{Row, rows};
-use crate::run::{number, turn};
+use crate::run::number;
 use crate::workers::process;
+use crate::{Case, cases};
 use holdline::{Client, Mutex};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
+pub(crate) const CASES: &[Case] = cases![storms];
+
 /// Where a process finds its part.
-const PART: &str = "HOLDLINE_STORM_PART";
+pub(crate) const PART: &str = "HOLDLINE_STORM_PART";
 /// Each with a lock of its own, so that nobody waits within the process.
 const TASKS: usize = 64;
 const GIVE_UP: Duration = Duration::from_millis(1);
@@ -53,7 +56,6 @@ fn name(at: usize) -> String {
 }
 
 /// The stores chosen by `HOLDLINE_STORM_STORES`, or one of each kind, each beside the others.
-#[test]
 fn storms() {
     let chosen = std::env::var("HOLDLINE_STORM_STORES").ok();
     let wanted = |row: &Row| match &chosen {
@@ -62,7 +64,6 @@ fn storms() {
     };
     let rows: Vec<Row> = rows().into_iter().filter(wanted).collect();
     assert!(!rows.is_empty(), "no store is called {chosen:?}");
-    let _turn = turn();
     let wrong: Vec<String> = std::thread::scope(|scope| {
         let runs: Vec<_> = rows.iter().map(|row| (row, scope.spawn(move || one(row)))).collect();
         let wrong = |(row, run): (&Row, std::thread::ScopedJoinHandle<'_, Vec<String>>)| {
@@ -82,7 +83,7 @@ fn one(row: &Row) -> Vec<String> {
     let (url, result) = (subject.url(), folder.path().join("result"));
     let bound = row.session.max(LEASE) + row.late;
     let part = Part { url: url.clone(), seconds, bound, result: result.clone() };
-    let mut child = process("storms::storm", PART, &serde_json::to_string(&part).unwrap());
+    let mut child = process(PART, &serde_json::to_string(&part).unwrap());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     std::thread::sleep(Duration::from_secs(seconds) + Duration::from_millis(500));
     let mut wrong = Vec::new();
@@ -183,11 +184,9 @@ async fn until_empty(client: &Client, bound: Duration) -> Result<(), String> {
     Ok(())
 }
 
-#[test]
-#[ignore = "not a test: the role of a client process"]
-fn storm() {
-    let Ok(part) = std::env::var(PART) else { return };
-    let part: Part = serde_json::from_str(&part).unwrap();
+/// The role of a client process.
+pub(crate) fn storm(part: &str) {
+    let part: Part = serde_json::from_str(part).unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let outcome = runtime.block_on(weather(&part));

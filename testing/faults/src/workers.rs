@@ -20,7 +20,7 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn start(role: Role) -> Self {
-        let mut child = process("client::client", ROLE, &serde_json::to_string(&role).unwrap());
+        let mut child = process(ROLE, &serde_json::to_string(&role).unwrap());
         let input = child.stdin.take();
         Member { role, child, input }
     }
@@ -82,10 +82,9 @@ impl Member {
     }
 }
 
-/// This program once more, in the role of this test, which ends when its input does.
-pub(crate) fn process(test: &str, variable: &str, role: &str) -> Child {
+/// This program once more, in a role that this variable gives it, until its input ends.
+pub(crate) fn process(variable: &str, role: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
         .env(variable, role)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

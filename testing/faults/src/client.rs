@@ -40,11 +40,9 @@ pub(crate) struct Role {
     pub(crate) resource: PathBuf,
 }
 
-#[test]
-#[ignore = "not a test: the role of a client process"]
-fn client() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let role: Role = serde_json::from_str(&role).unwrap();
+/// The role of a client process.
+pub(crate) fn client(role: &str) {
+    let role: Role = serde_json::from_str(role).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(act(role));
 }

@@ -63,8 +63,7 @@ impl Outcome {
             "{title}: {what}\n{report}\n\nThe history is kept in {folder}. Judge it again:\n  \
              cargo run -p holdline-checker --bin holdline-check -- {folder}/judged.jsonl \
              --expect {folder}/expect.json\nRun it again:\n  HOLDLINE_FAULT_SEED={seed} \
-             HOLDLINE_FAULT_SECONDS={asked} cargo test -p holdline --test faults {title} -- \
-             --nocapture",
+             HOLDLINE_FAULT_SECONDS={asked} cargo test -p holdline-faults {title}",
             asked = seconds(),
             folder = folder.path().display()
         );

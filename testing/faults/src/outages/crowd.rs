@@ -88,7 +88,7 @@ impl Crowd {
         let mut all = Vec::new();
         let started = |part: Part| {
             all.extend([&part.waiters[..], &part.standbys, &part.observers].concat());
-            process("outages::party::party", PART, &serde_json::to_string(&part).unwrap())
+            process(PART, &serde_json::to_string(&part).unwrap())
         };
         let children = parts.map(started).collect();
         let [history, observed] = [&history, &observed].map(|path| Progress::of(path));

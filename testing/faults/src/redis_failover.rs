@@ -6,10 +6,13 @@ use crate::inject::{Breakage, Fault};
 use crate::redis::{LEASE, forgetful, strict};
 use crate::redis_server::{Server, private, sentinel};
 use crate::run::Run;
+use crate::{Case, cases};
 use holdline_checker::{Expect, FaultKind};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+pub(crate) const CASES: &[Case] = cases![redis_failover, redis_failover_loses_a_lock_and_fences_it];
 
 /// Two servers behind three sentinels.
 struct Topology {
@@ -125,7 +128,6 @@ fn topology(test: &str) -> Option<Arc<Topology>> {
 /// Leases outlive the failover, so that two can hold.
 const LONG_LEASE: Duration = Duration::from_secs(5);
 
-#[test]
 fn redis_failover() {
     let Some(topology) = topology("redis_failover") else { return };
     let unpromised = vec![forgetful(FaultKind::Failover)];
@@ -139,7 +141,6 @@ fn redis_failover() {
 
 /// What no failover can promise (see GUARANTEES.md): a lock that the replica did not have yet is
 /// given to somebody else. G3: the token tells the resource who is newer; G4: the holder is told.
-#[test]
 fn redis_failover_loses_a_lock_and_fences_it() {
     let Some(topology) = topology("redis_failover") else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -12,7 +12,7 @@ use holdline_checker::resource::{Client as ResourceClient, Server};
 use holdline_checker::{Event, Expect, Fences, Handoff, Op, Phase, Rule, Unpromised, Writer};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The plan of a run.
@@ -121,9 +121,8 @@ impl Run {
         }
     }
 
-    /// Does it. Runs take turns, so that they do not starve each other.
+    /// Does it.
     pub(crate) fn go(self) -> Outcome {
-        let _turn = turn();
         let folder = Folder::new();
         let name = format!("{}-{}-{}", self.title, self.seed, std::process::id());
         let history = folder.path().join("history.jsonl");
@@ -293,29 +292,4 @@ pub(crate) fn seconds() -> u64 {
 pub(crate) fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is \"{text}\", which is no number")))
-}
-
-/// The runs under way in this process.
-static UNDER_WAY: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
-
-/// The right to run. Each run has servers and clients of its own, so as many are under way at once
-/// as half of the processors.
-pub(crate) struct Turn(());
-
-/// Waits for the right to run.
-pub(crate) fn turn() -> Turn {
-    let most = std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
-    let under_way = UNDER_WAY.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let busy = |under_way: &mut usize| *under_way >= most;
-    let mut under_way =
-        UNDER_WAY.1.wait_while(under_way, busy).unwrap_or_else(PoisonError::into_inner);
-    *under_way += 1;
-    Turn(())
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *UNDER_WAY.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        UNDER_WAY.1.notify_one();
-    }
 }

@@ -3,6 +3,7 @@
 use crate::inject::{Breakage, Fault};
 use crate::run::{Run, WOKEN};
 use crate::workload::Temper;
+use crate::{Case, cases};
 use holdline_checker::{
     Event, Expect, FaultKind, History, Op, Phase, Register, Rule, Unpromised, check,
 };
@@ -12,6 +13,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+
+pub(crate) const CASES: &[Case] = cases![
+    sqlite_calm,
+    sqlite_kill,
+    sqlite_pause,
+    sqlite_force,
+    sqlite_mixed,
+    sqlite_deaf,
+    sqlite_deceived
+];
 
 /// What the file store promises: everything.
 fn strict() -> Expect {
@@ -51,20 +62,17 @@ impl Breakage for Stuck {
     }
 }
 
-#[test]
 fn sqlite_calm() {
     let handoff = Some(WOKEN);
     let (run, _, _folder) = run("sqlite_calm", Expect { handoff, ..strict() });
     run.go().must_be_ok();
 }
 
-#[test]
 fn sqlite_kill() {
     let (run, _, _folder) = run("sqlite_kill", strict());
     Run { faults: vec![Fault::Kill; 2], ..run }.go().must_be_ok();
 }
 
-#[test]
 fn sqlite_pause() {
     let (run, _, _folder) = run("sqlite_pause", Expect { min_expiries: 3, ..strict() });
     let lease = Duration::from_millis(500);
@@ -72,7 +80,6 @@ fn sqlite_pause() {
     Run { faults: vec![Fault::Pause; 3], time, lease, gap_ms: 200, ..run }.go().must_be_ok();
 }
 
-#[test]
 fn sqlite_force() {
     let (run, _, _folder) = run("sqlite_force", strict());
     let outcome = Run { faults: vec![Fault::Force; 2], gap_ms: 150, ..run }.go();
@@ -82,7 +89,6 @@ fn sqlite_force() {
     outcome.must_be_ok();
 }
 
-#[test]
 fn sqlite_mixed() {
     let (run, file, _folder) = run("sqlite_mixed", Expect { min_expiries: 3, ..strict() });
     let stuck = Fault::Store(vec![Arc::new(Stuck(file))]);
@@ -92,7 +98,6 @@ fn sqlite_mixed() {
 
 /// The clients go on with their work after they were told to stop. Then the harness must see what a
 /// lock without fences comes to, and the fenced register must lose nothing all the same.
-#[test]
 fn sqlite_deaf() {
     let (run, _, _folder) =
         run("sqlite_deaf", Expect { fifo: false, min_expiries: 10, ..strict() });
@@ -116,7 +121,6 @@ fn sqlite_deaf() {
 }
 
 /// A store that admits two at a time is found out by everything that looks at holders.
-#[test]
 fn sqlite_deceived() {
     let (run, _, _folder) = run("sqlite_deceived", strict());
     let time = Duration::from_secs(3);

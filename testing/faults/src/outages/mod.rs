@@ -9,15 +9,19 @@ pub(crate) mod stores;
 
 use crate::breakages::kind;
 use crate::judge::{Folder, in_short, keep};
-use crate::run::{number, turn};
+use crate::run::number;
 use crate::stall_detector;
 use crate::stats::Tally;
+use crate::{Case, cases};
 use crowd::Crowd;
 use holdline_checker::{
     Event, Expect, FaultKind, Fences, History, Op, Phase, Rule, Unpromised, Writer, check,
 };
+pub(crate) use party::{PART, party};
 use std::time::{Duration, Instant};
 use stores::{Row, Subject, rows};
+
+pub(crate) const CASES: &[Case] = cases![outages];
 
 /// Shorter than the freezes.
 const LEASE: Duration = Duration::from_secs(5);
@@ -43,7 +47,6 @@ impl Plan {
 
 /// The stores chosen by `HOLDLINE_OUTAGE_STORES` (names, with commas), or all of them, each beside
 /// the others. G24.
-#[test]
 fn outages() {
     let chosen = std::env::var("HOLDLINE_OUTAGE_STORES").ok();
     let wanted = |row: &Row| {
@@ -51,7 +54,7 @@ fn outages() {
     };
     let rows: Vec<Row> = rows().into_iter().filter(wanted).collect();
     assert!(!rows.is_empty(), "no store is called {chosen:?}");
-    let (_turn, plan) = (turn(), Plan::read());
+    let plan = Plan::read();
     let failed: Vec<String> = std::thread::scope(|scope| {
         let runs: Vec<_> =
             rows.iter().map(|row| (row, scope.spawn(move || one(row, plan)))).collect();
