@@ -23,6 +23,25 @@ async fn bare(conn: &mut Conn, n: usize) {
     assert_eq!(conn.affected_rows(), 1);
 }
 
+/// Our own procedures, with nothing around them.
+async fn procedures(conn: &mut Conn, n: usize) {
+    let id = format!("x'{:032x}'", fastrand::u128(..));
+    let note = "ab".repeat(60);
+    let enter = format!(
+        "CALL holdline_1_enter('raw{n}', {id}, 1, 1, 10000000, 3000000, 1, 0, -2, x'{note}')"
+    );
+    let (answer, seq): (u8, u64) = enter_answer(conn, enter).await;
+    assert!(answer == 0 && seq > 0);
+    let leave = format!("CALL holdline_1_leave('raw{n}', {id}, 0)");
+    let left: Option<(u8, Vec<u8>)> = conn.query_first(leave).await.expect("works");
+    assert_eq!(left.map(|(left, _)| left), Some(1));
+}
+
+async fn enter_answer(conn: &mut Conn, sql: String) -> (u8, u64) {
+    let row: Option<(u8, u64, i64, Vec<u8>)> = conn.query_first(sql).await.expect("works");
+    row.map(|(answer, seq, ..)| (answer, seq)).expect("a row")
+}
+
 async fn rate<F: Future<Output = ()> + Send + 'static>(
     tasks: usize,
     each: u32,
@@ -46,6 +65,7 @@ fn middle(mut rates: Vec<f64>) -> f64 {
 }
 
 async fn measure(database: &Database) {
+    drop(open(&database.url("")).await.expect("installs"));
     let mut conn = database.conn().await;
     conn.query_drop(
         "CREATE TABLE bare (name VARBINARY(512) PRIMARY KEY, owner VARBINARY(16), \
@@ -66,6 +86,15 @@ async fn measure(database: &Database) {
                 }
             }
         };
+        let raw_work = async |n: usize| {
+            let mut conn = database.conn().await;
+            procedures(&mut conn, n).await;
+            async move {
+                for _ in 0..each {
+                    procedures(&mut conn, n).await;
+                }
+            }
+        };
         let line_work = async |n: usize| {
             // A client each, as a process each would have.
             let client = open(&database.url("")).await.expect("opens");
@@ -77,19 +106,22 @@ async fn measure(database: &Database) {
                 }
             }
         };
-        let [mut bares, mut lines, mut ratios] = [const { Vec::new() }; 3];
+        let [mut bares, mut lines, mut ratios, mut raws] = [const { Vec::new() }; 4];
         for _ in 0..7 {
             let bare = rate(tasks, each, bare_work).await;
             let line = rate(tasks, each, line_work).await;
+            raws.push(rate(tasks, each, raw_work).await / bare);
             bares.push(bare);
             lines.push(line);
             ratios.push(line / bare);
         }
         println!(
-            "{}: {tasks} clients: bare {:.0}/s, holdline {:.0}/s; of bare {:.2}, time {:.2}",
+            "{}: {tasks} clients: bare {:.0}/s, holdline {:.0}/s; of bare: procedures {:.2}, \
+             holdline {:.2}, its time {:.2}",
             database.url(""),
             middle(bares),
             middle(lines),
+            middle(raws),
             middle(ratios.clone()),
             1.0 / middle(ratios)
         );
