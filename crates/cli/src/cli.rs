@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::commands::{break_, completions, elect, man, run, status, try_, watch};
+use crate::commands::{break_, completions, elect, man, run, schema, status, sweep, try_, watch};
 use crate::exit::Failure;
 use crate::{defaults, duration, env, exit};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -63,6 +63,8 @@ pub(crate) enum Verb {
     Watch(watch::Watch),
     Break(break_::Break),
     Elect(elect::Elect),
+    Schema(schema::Schema),
+    Sweep(sweep::Sweep),
     Completions(completions::Completions),
     Man(man::Man),
 }

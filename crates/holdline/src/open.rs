@@ -20,6 +20,7 @@ use std::sync::Arc;
 /// | `etcd://HOST:PORT,HOST:PORT/PREFIX` or `etcds:` | etcd, shared with `etcdctl lock` and Go |
 /// | `zookeeper://HOST:PORT,HOST:PORT/PATH`, `zk:`, `zks:` | ZooKeeper, as Curator or kazoo |
 /// | `mysql://HOST/DATABASE`, `mariadb:` | MySQL or MariaDB: see the guide for MySQL |
+/// | `postgres://HOST/DATABASE` or `postgresql:` | PostgreSQL: see the guide for PostgreSQL |
 /// | `quorum:URL,URL,URL` | a majority of three or more stores |
 ///
 /// # Errors
@@ -78,6 +79,10 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
         "mysql" | "mariadb" => stores::mysql::open(rest).await,
         #[cfg(not(feature = "mysql"))]
         "mysql" | "mariadb" => Err(absent("the MySQL store", "mysql")),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => stores::postgres::open(rest).await,
+        #[cfg(not(feature = "postgres"))]
+        "postgres" | "postgresql" => Err(absent("PostgreSQL", "postgres")),
         other => Err(unknown(Some(other))),
     }
 }
@@ -101,7 +106,8 @@ fn absent(what: &str, feature: &str) -> Error {
 /// The error for an unknown scheme. It shows the scheme alone: the rest may contain a password.
 fn unknown(scheme: Option<&str>) -> Error {
     let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT, \
-                 zookeeper://HOST:PORT, mysql://HOST/DATABASE and quorum:URL,URL,URL";
+                 zookeeper://HOST:PORT, postgres://HOST/DATABASE, mysql://HOST/DATABASE and \
+                 quorum:URL,URL,URL";
     let message = match scheme {
         Some(scheme) => {
             let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();

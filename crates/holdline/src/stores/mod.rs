@@ -3,11 +3,17 @@
 mod ephemeral;
 mod queue;
 pub mod quorum;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres"))]
 pub(crate) mod runtime;
 #[cfg(feature = "redis")]
 mod single_key;
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "mysql"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "mysql",
+    feature = "postgres"
+))]
 pub(crate) mod tls;
 #[cfg(any(feature = "redis-tls", feature = "mysql-tls"))]
 pub(crate) mod tls_provider;
@@ -16,7 +22,8 @@ pub(crate) mod tls_provider;
     feature = "etcd",
     feature = "zookeeper",
     feature = "mysql",
-    feature = "sqlite"
+    feature = "sqlite",
+    feature = "postgres"
 ))]
 #[allow(dead_code, reason = "each store uses a part of it")]
 pub(crate) mod url;
@@ -29,6 +36,8 @@ pub use ephemeral::zookeeper;
 pub use queue::memory;
 #[cfg(feature = "mysql")]
 pub use queue::mysql;
+#[cfg(feature = "postgres")]
+pub use queue::postgres;
 #[cfg(feature = "redis")]
 pub use queue::redis;
 #[cfg(feature = "sqlite")]

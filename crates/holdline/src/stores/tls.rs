@@ -5,16 +5,13 @@ use super::url::{self, Secret};
     feature = "redis-tls",
     feature = "etcd-tls",
     feature = "zookeeper-tls",
-    feature = "mysql-tls"
+    feature = "mysql-tls",
+    feature = "postgres-tls"
 ))]
-use crate::error::{Error, ErrorKind, Result};
-#[cfg(any(
-    feature = "redis-tls",
-    feature = "etcd-tls",
-    feature = "zookeeper-tls",
-    feature = "mysql-tls"
-))]
-use std::fmt::Display;
+use {
+    crate::error::{Error, ErrorKind, Result},
+    std::fmt::Display,
+};
 
 /// Certificates or a key in PEM, or the file that contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +74,8 @@ pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
     feature = "redis-tls",
     feature = "etcd-tls",
     feature = "zookeeper-tls",
-    feature = "mysql-tls"
+    feature = "mysql-tls",
+    feature = "postgres-tls"
 ))]
 impl Pem {
     /// The PEM text. `what` it is and the `store`'s name are for the error message.
@@ -93,7 +91,7 @@ impl Pem {
     }
 }
 
-#[cfg(any(feature = "etcd-tls", feature = "zookeeper-tls"))]
+#[cfg(any(feature = "etcd-tls", feature = "zookeeper-tls", feature = "postgres-tls"))]
 mod config {
     use super::TlsOptions;
     use crate::error::{Error, ErrorKind, Result};

@@ -103,6 +103,13 @@ fn stores() -> Vec<(&'static str, Source)> {
         ),
         #[cfg(feature = "zookeeper")]
         ("zookeeper-three", Source::Server("HOLDLINE_TEST_ZOOKEEPER_THREE", "?session=25s")),
+        #[cfg(feature = "postgres")]
+        ("postgres", Source::Server("HOLDLINE_TEST_POSTGRES", "?install=yes")),
+        #[cfg(feature = "postgres")]
+        (
+            "postgres-pooled",
+            Source::Server("HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
+        ),
     ]
 }
 
