@@ -45,15 +45,14 @@ impl Connections {
         })
     }
 
-    /// Runs a statement that may be repeated, and returns the rows of its answer; and whether an
-    /// earlier attempt may have been carried out, too. Repeats it after a conflict, and once if the
+    /// Runs a statement that may be repeated, and returns its answer. Repeats it after a conflict, and once if the
     /// connection breaks: most often the server has closed an idle one.
-    pub(super) async fn call(&self, sql: &str) -> Result<(Vec<Row>, bool), Fault> {
+    pub(super) async fn call(&self, sql: &str) -> Result<Answer, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let (mut conflicts, mut doubt, mut broken) = (0, false, false);
         loop {
             let fault = match within(limit, self.once(sql)).await {
-                Some(Ok(rows)) => return Ok((rows, doubt)),
+                Some(Ok(answer)) => return Ok(Answer { repeated: doubt, ..answer }),
                 Some(Err(fault)) => fault,
                 None => return Err(Fault::Silence),
             };
@@ -70,7 +69,7 @@ impl Connections {
         }
     }
 
-    async fn once(&self, sql: &str) -> Result<Vec<Row>, Fault> {
+    async fn once(&self, sql: &str) -> Result<Answer, Fault> {
         // The semaphore is never closed.
         let _permit = self.permits.acquire().await.ok();
         let idle = self.idle.lock().pop();
@@ -78,16 +77,16 @@ impl Connections {
             Some(conn) => Owned(Some(conn)),
             None => Owned(Some(self.connect().await?)),
         };
-        let rows = match &mut conn.0 {
-            Some(conn) => rows(conn, sql).await,
+        let answer = match &mut conn.0 {
+            Some(conn) => ask(conn, sql).await,
             None => return Err(Fault::Silence),
         };
         // After an error a transaction may be open: closing the connection ends it. A conflict has
         // ended it already.
-        if rows.as_ref().err().is_none_or(Fault::conflict) {
+        if answer.as_ref().err().is_none_or(Fault::conflict) {
             self.idle.lock().extend(conn.0.take());
         }
-        rows
+        answer
     }
 
     async fn connect(&self) -> Result<Conn, Fault> {
@@ -123,13 +122,26 @@ impl Drop for Owned {
     }
 }
 
-/// The rows of the first answer of a statement. The others, which a procedure's call has, are read
-/// too.
-pub(super) async fn rows(conn: &mut Conn, sql: &str) -> Result<Vec<Row>, Fault> {
-    let mut answer = conn.query_iter(sql).await?;
-    let rows = answer.collect().await?;
-    answer.drop_result().await?;
-    Ok(rows)
+/// The answer to a statement.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// The rows of the first result.
+    pub(super) rows: Vec<Row>,
+    /// The number of rows that the statement changed.
+    pub(super) changed: u64,
+    /// The id of the row inserted last, which a statement may set to any number.
+    pub(super) insert_id: u64,
+    /// Whether an earlier attempt may have been carried out, too.
+    pub(super) repeated: bool,
+}
+
+/// Runs a statement. The results behind the first, which a procedure's call has, are read too.
+pub(super) async fn ask(conn: &mut Conn, sql: &str) -> Result<Answer, Fault> {
+    let mut result = conn.query_iter(sql).await?;
+    let (changed, insert_id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
+    let rows = result.collect().await?;
+    result.drop_result().await?;
+    Ok(Answer { rows, changed, insert_id, repeated: false })
 }
 
 /// The settings of a session. The lock wait timeout is in seconds, so that a call that was given up
@@ -150,7 +162,7 @@ const LOOK: &str = "; SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), version \
 /// A connection with its session set, without a look at the schema.
 pub(super) async fn bare(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
-    rows(&mut conn, &session(config)).await.map_err(unsent_fault)?;
+    ask(&mut conn, &session(config)).await.map_err(unsent_fault)?;
     Ok(conn)
 }
 

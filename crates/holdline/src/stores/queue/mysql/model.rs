@@ -1,7 +1,7 @@
 //! The procedures against the kernel's line, on the servers of the environment.
 
 use super::config::Config;
-use super::connection::{bare, rows};
+use super::connection::{Answer, ask, bare};
 use super::text::{self, NOW};
 use super::{opts, schema};
 use crate::names::Name;
@@ -30,27 +30,25 @@ impl Server {
             let fresh = format!(
                 "DROP DATABASE IF EXISTS {database}; CREATE DATABASE {database}; USE {database}"
             );
-            rows(&mut conn, &fresh).await.expect("a database");
+            ask(&mut conn, &fresh).await.expect("a database");
             for statement in schema::statements(schema::SCHEMA) {
                 let statement = clocked(&statement);
-                rows(&mut conn, &statement).await.unwrap_or_else(|error| panic!("{error:?}"));
+                ask(&mut conn, &statement).await.unwrap_or_else(|error| panic!("{error:?}"));
             }
             conn
         });
         Server { runtime, conn, line: Name::new("model").expect("a good name") }
     }
 
-    fn run(&mut self, now: u64, sql: &str) -> Vec<Row> {
-        let sql = format!("SET @now = {now}; {}", clocked(sql));
+    fn ask(&mut self, now: u64, sql: &str) -> Answer {
         self.runtime.block_on(async {
-            let mut answer = mysql_async::prelude::Queryable::query_iter(&mut self.conn, sql)
-                .await
-                .expect("the variable is set");
-            answer.collect::<Row>().await.expect("nothing");
-            let rows = answer.collect().await.expect("an answer");
-            answer.drop_result().await.expect("the rest");
-            rows
+            ask(&mut self.conn, &format!("SET @now = {now}")).await.expect("it is set");
+            ask(&mut self.conn, &clocked(sql)).await.expect("an answer")
         })
+    }
+
+    fn run(&mut self, now: u64, sql: &str) -> Vec<Row> {
+        self.ask(now, sql).rows
     }
 }
 
@@ -67,6 +65,20 @@ impl Subject for Server {
         ticket: &Ticket,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken) {
+        // The quick statements, every other time.
+        let quick = match how {
+            Enter::Queue => text::quick_enter(&self.line, ticket, "quick"),
+            Enter::Keep(seq) => text::quick_renew(&self.line, ticket, "quick", seq),
+            Enter::Try => None,
+        };
+        if let Some(quick) = quick.filter(|_| now % 2 == 0) {
+            let answer = self.ask(now, &quick);
+            if answer.changed == 1 {
+                let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
+                let seq = kept.unwrap_or(Seq(answer.insert_id));
+                return (Ok(Standing::Admitted(seq)), Woken::new());
+            }
+        }
         let sql = text::enter(&self.line, ticket, "a note, with\nlines\0, ' and all", how);
         let rows = self.run(now, &sql);
         let (standing, woken) =
@@ -75,6 +87,9 @@ impl Subject for Server {
     }
 
     fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
+        if now % 2 == 0 && self.ask(now, &text::quick_leave(&self.line, id)).changed == 1 {
+            return (true, Woken::new());
+        }
         let rows = self.run(now, &text::leave(&self.line, id, Duration::ZERO));
         let (left, woken) = text::left(&rows).expect("an answer that makes sense");
         (left == 1, woken.into_iter().collect())

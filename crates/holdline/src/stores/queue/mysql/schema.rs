@@ -1,16 +1,16 @@
 //! The tables and procedures: their text, and their installation.
 
 use super::config::Config;
-use super::connection::{bare, rows};
+use super::connection::{Answer, ask, bare, connect};
 use super::errors::Fault;
-use super::opts;
+use super::{opts, text};
 use crate::clock;
 use crate::error::Result;
 use std::time::Duration;
 
 /// The tables and procedures of the lease table, as text for the `mysql` or `mariadb` program.
 /// Installing them again changes nothing.
-pub const SCHEMA: &str = concat!(
+pub(crate) const SCHEMA: &str = concat!(
     include_str!("sql/tables.sql"),
     "\n",
     include_str!("sql/queue.sql"),
@@ -18,23 +18,15 @@ pub const SCHEMA: &str = concat!(
     include_str!("sql/enter.sql"),
     "\n",
     include_str!("sql/leave.sql"),
+    "\n",
+    include_str!("sql/sweep.sql"),
 );
 
 /// The time limit of an installation.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Installs [`SCHEMA`] in the database that this URL names. If it is there already, also if it is
-/// just being installed by others, nothing changes.
-///
-/// # Errors
-///
-/// [`Denied`](crate::ErrorKind::Denied) if the user may not create tables and procedures, and as for
-/// opening a store.
-///
-/// # Cancel safety
-///
-/// Dropping the future may leave a part of it installed; installing again adds the rest.
-pub async fn install(url: &str) -> Result<()> {
+/// See [`install`](crate::schema::install).
+pub(crate) async fn install(url: &str) -> Result<()> {
     let (_, rest) = url.split_once(':').unwrap_or_default();
     install_at(&Config::read(rest)?).await
 }
@@ -45,13 +37,28 @@ pub(super) async fn install_at(config: &Config) -> Result<()> {
     let work = async {
         let mut conn = bare(&options, config).await?;
         for statement in statements(SCHEMA) {
-            match rows(&mut conn, &statement).await {
+            match ask(&mut conn, &statement).await {
                 // Another client has just created it.
                 Err(Fault::Refused(error)) if [1050, 1304].contains(&error.code) => {}
                 outcome => drop(outcome?),
             }
         }
         Ok(())
+    };
+    let done = clock::within(clock::now().after(LIMIT), work).await;
+    done.unwrap_or(Err(Fault::Silence)).map_err(|fault| fault.explain(&address))
+}
+
+/// See [`sweep`](crate::schema::sweep).
+pub(crate) async fn sweep(url: &str, idle: Duration) -> Result<u64> {
+    let (_, rest) = url.split_once(':').unwrap_or_default();
+    let config = Config::read(rest)?;
+    let address = config.address();
+    let options = opts::of(&config)?;
+    let work = async {
+        let mut conn = connect(&options, &config).await?;
+        let Answer { rows, .. } = ask(&mut conn, &text::sweep(idle)).await?;
+        Ok(rows.first().and_then(|row| row.get(0)).unwrap_or(0))
     };
     let done = clock::within(clock::now().after(LIMIT), work).await;
     done.unwrap_or(Err(Fault::Silence)).map_err(|fault| fault.explain(&address))

@@ -62,6 +62,11 @@ impl Watches {
         waiting.seq = seq;
     }
 
+    /// Whether a ticket of this process waited when the server last spoke of it.
+    pub(super) fn waits(&self, id: TicketId) -> bool {
+        self.state.lock().waiting.contains_key(&id)
+    }
+
     pub(super) fn forget(&self, id: TicketId) {
         self.state.lock().waiting.remove(&id);
     }

@@ -50,32 +50,6 @@ enter: BEGIN
     END IF;
   END IF;
 
-  -- A free lock, and the renewal of one for which nobody waits: one statement, which commits by
-  -- itself. (Its assignments are made from left to right.)
-  IF @@autocommit = 0 OR p_least > 4611686018427387904 THEN
-    BEGIN END;
-  ELSEIF p_how < 0 THEN
-    UPDATE holdline_line SET
-      seq = LAST_INSERT_ID(GREATEST(last + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)), p_least)),
-      last = seq + (GREATEST(p_tokens, 1) - 1), capacity = p_capacity, places = 1,
-      held = p_weight, id = p_id, weight = p_weight, note = p_note,
-      expires = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) + p_lease, due = expires
-      WHERE name = p_line AND places = 0 AND bar = 0 AND last < 4611686018427387904;
-    IF ROW_COUNT() = 1 THEN
-      SELECT 0, LAST_INSERT_ID(), -1, v_woken;
-      LEAVE enter;
-    END IF;
-  ELSEIF p_least = 0 THEN
-    UPDATE holdline_line SET note = p_note,
-      expires = GREATEST(expires, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) + p_lease)
-      WHERE name = p_line AND id = p_id AND seq = p_how AND front > p_how AND weight = p_weight
-        AND capacity = p_capacity AND due > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
-    IF ROW_COUNT() = 1 THEN
-      SELECT 0, p_how, -1, v_woken;
-      LEAVE enter;
-    END IF;
-  END IF;
-
   find: LOOP
     START TRANSACTION READ WRITE;
     SET v_capacity = NULL;

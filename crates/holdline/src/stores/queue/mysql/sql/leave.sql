@@ -6,7 +6,7 @@ DELIMITER //
 CREATE PROCEDURE IF NOT EXISTS holdline_1_leave(
   p_line VARBINARY(512), p_id BINARY(16), p_bar BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
-leave_: BEGIN
+BEGIN
   DECLARE v_places, v_due, v_first, v_seq, v_now BIGINT;
   DECLARE v_first_id BINARY(16);
   DECLARE v_woken VARBINARY(4800) DEFAULT '';
@@ -18,15 +18,7 @@ leave_: BEGIN
   IF @@time_zone <> '+00:00' THEN
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'HOLDLINE the session has another time zone';
   END IF;
-  IF p_bar = 0 AND @@autocommit = 1 THEN -- nobody waits: one statement, which commits by itself
-    UPDATE holdline_line SET places = 0, held = 0, front = 9223372036854775807,
-      due = 9223372036854775807, seq = 0, id = '', weight = 0, expires = 0, note = ''
-      WHERE name = p_line AND places = 1 AND id = p_id AND due > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
-    IF ROW_COUNT() = 1 THEN
-      SELECT 1, v_woken;
-      LEAVE leave_;
-    END IF;
-  ELSEIF p_bar > 0 THEN
+  IF p_bar > 0 THEN
     START TRANSACTION READ WRITE;
     INSERT INTO holdline_line (name) VALUES (p_line) ON DUPLICATE KEY UPDATE last = last;
     COMMIT;
