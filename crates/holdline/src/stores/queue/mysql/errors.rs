@@ -54,7 +54,7 @@ impl Fault {
                 );
                 Error::because(ErrorKind::Unavailable, message, error)
             }
-            Fault::Refused(error) => refused(error, address),
+            Fault::Refused(error) => refused(&error, address),
             Fault::Ours(error) => error,
         }
     }
@@ -73,7 +73,7 @@ impl From<ClientError> for Fault {
     }
 }
 
-fn refused(error: ServerError, address: &str) -> Error {
+fn refused(error: &ServerError, address: &str) -> Error {
     let (kind, advice) = match error.code {
         1146 | 1305 | 1370 | 1142 if error.message.contains("holdline") => (
             ErrorKind::Denied,
@@ -104,7 +104,7 @@ fn refused(error: ServerError, address: &str) -> Error {
     };
     let detail: String = error.message.chars().map(printable).take(300).collect();
     let message = format!("{address} {advice}: {detail} (error {})", error.code);
-    Error::because(kind, message, error)
+    Error::new(kind, message)
 }
 
 fn printable(c: char) -> char {
