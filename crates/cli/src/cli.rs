@@ -1,6 +1,8 @@
 //! The command line.
 
-use crate::commands::{break_, completions, elect, man, run, schema, status, sweep, try_, watch};
+use crate::commands::{
+    acquire, break_, completions, elect, man, release, run, schema, status, sweep, try_, watch,
+};
 use crate::exit::Failure;
 use crate::{defaults, duration, env, exit};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -58,6 +60,8 @@ pub(crate) struct Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Run(run::Run),
+    Acquire(acquire::Acquire),
+    Release(release::Release),
     Try(try_::Try),
     Status(status::Status),
     Watch(watch::Watch),
@@ -76,6 +80,7 @@ pub(crate) fn command() -> clap::Command {
     Cli::command()
         .after_help(brief)
         .after_long_help(format!("{EXAMPLES}\n{below}"))
+        .mut_subcommand("acquire", |verb| verb.after_long_help(acquire::EXAMPLES))
         .mut_subcommand("run", |run| run.after_long_help(format!("{}\n{below}", run::EXAMPLES)))
 }
 

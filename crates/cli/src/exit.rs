@@ -38,7 +38,7 @@ const MEANINGS: &[(Exit, &str)] = &[
     (Exit::SYSTEM, "this machine has too few file descriptors, processes or memory left"),
     (Exit::OUTPUT, "the answer could not be written to stdout"),
     (Exit::BUSY, "not acquired, or not free (`--busy-code` chooses another)"),
-    (Exit::LOST, "the lock was lost while the command ran"),
+    (Exit::LOST, "the lock was lost while the command ran, or before `release`"),
     (Exit::NOT_EXECUTABLE, "the command cannot be executed"),
     (Exit::NOT_FOUND, "the command was not found"),
 ];

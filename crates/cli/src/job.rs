@@ -48,9 +48,9 @@ pub(crate) struct WaitArgs {
     pub(crate) busy_code: u8,
 }
 
-/// How to hold.
+/// The lease, and what others see of its holder.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct HoldArgs {
+pub(crate) struct LeaseArgs {
     /// How long the lock outlives a crash or a cut connection; it is renewed while the command
     /// runs
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
@@ -60,6 +60,17 @@ pub(crate) struct HoldArgs {
     #[arg(long, requires = "lease")]
     fixed_lease: bool,
 
+    /// Words for whoever looks at the lock
+    #[arg(long)]
+    label: Option<String>,
+}
+
+/// How to hold.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HoldArgs {
+    #[command(flatten)]
+    lease: LeaseArgs,
+
     /// What to do with the command when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLoss::Kill)]
     on_loss: OnLoss,
@@ -68,16 +79,17 @@ pub(crate) struct HoldArgs {
     /// [default: a fifth of the lease, 10s at most]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     grace: Option<Duration>,
-
-    /// Words for whoever looks at the lock
-    #[arg(long)]
-    label: Option<String>,
 }
 
 impl HoldArgs {
+    /// The defaults, for a lock without a command.
+    pub(crate) fn without_command(lease: LeaseArgs) -> Self {
+        HoldArgs { lease, on_loss: OnLoss::Kill, grace: None }
+    }
+
     /// The time for KILL to take effect: a twentieth of the lease.
     fn reserve(&self) -> Duration {
-        self.lease / 20
+        self.lease.lease / 20
     }
 
     fn policy(&self, grace: Duration) -> Policy {
@@ -85,16 +97,17 @@ impl HoldArgs {
     }
 
     fn grace(&self) -> Result<Duration, Failure> {
-        let longest = self.lease / 2;
+        let lease = self.lease.lease;
+        let longest = lease / 2;
         match self.grace {
             Some(grace) if grace > longest => Err(Failure::usage(format!(
                 "a grace time of {} does not fit a lease of {}, of which it may take half; give a \
                  longer --lease or a shorter --grace",
                 duration::show(grace),
-                duration::show(self.lease)
+                duration::show(lease)
             ))),
             Some(grace) => Ok(grace),
-            None => Ok((self.lease / 5).min(Duration::from_secs(10))),
+            None => Ok((lease / 5).min(Duration::from_secs(10))),
         }
     }
 }
@@ -118,9 +131,19 @@ pub(crate) struct Job {
     pub(crate) command: Vec<OsString>,
 }
 
+/// What a job has when its lock is acquired.
+#[derive(Debug)]
+pub(crate) struct Obtained {
+    pub(crate) client: Client,
+    pub(crate) hold: HeldLock,
+    pub(crate) signals: Signals,
+    enclosing: EnclosingLocks,
+    grace: Duration,
+}
+
 impl Job {
-    /// Runs the job.
-    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+    /// Opens the store and acquires the lock.
+    pub(crate) async fn obtain(&self, session: &Session) -> Result<Obtained, Failure> {
         for name in self.names() {
             check_name(name)?;
         }
@@ -136,9 +159,14 @@ impl Job {
             Some(hold) => hold,
             None => self.acquire(session, &opened, grace, &mut signals).await?,
         };
-        let client = opened.client;
+        self.announce(session, &opened.client, &hold);
+        Ok(Obtained { client: opened.client, hold, signals, enclosing, grace })
+    }
+
+    /// Runs the job.
+    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        let Obtained { client, hold, mut signals, enclosing, grace } = self.obtain(session).await?;
         let since = Instant::now();
-        self.announce(session, &client, &hold);
         if self.command.is_empty() {
             return self.hold_until_signal(session, &client, hold, signals).await;
         }
@@ -173,7 +201,7 @@ impl Job {
     }
 
     /// The lock for messages; several are counted as one.
-    fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         acquire::title(&self.names().collect())
     }
 
@@ -219,13 +247,13 @@ impl Job {
         grace: Duration,
         signals: &mut Signals,
     ) -> Result<HeldLock, Failure> {
-        let HoldArgs { lease, label, .. } = &self.hold;
+        let LeaseArgs { lease, label, fixed_lease } = &self.hold.lease;
         let options = LockOptions {
             lease: *lease,
             margin: grace + self.hold.reserve(),
             label: label.clone(),
             value: self.value.clone(),
-            renew: !self.hold.fixed_lease,
+            renew: !fixed_lease,
             fair: !self.wait.unfair,
             poll: self.wait.poll,
         };
@@ -311,7 +339,7 @@ impl Job {
     }
 
     /// Releases the lock; an error if it turns out that it was lost before.
-    async fn release(
+    pub(crate) async fn release(
         &self,
         session: &Session,
         client: &Client,

@@ -4,6 +4,7 @@
 //! prints, `exit` lists the exit codes, `env` the environment variables.
 
 mod acquire;
+mod background;
 mod child;
 mod cli;
 mod commands;

@@ -16,11 +16,11 @@ group! { "cost":
 }
 
 /// The length of the long line.
-const MANY: usize = 2000;
+const MANY: usize = 1000;
 /// The number of concurrent entries, so that no lease ends before the line is full.
 const AT_ONCE: usize = 50;
 /// The highest ratio of a long line's time to a short one's; with a walk along the line it would be
-/// 100.
+/// 50.
 const FACTOR: u32 = 8;
 
 async fn many_waiters_cost_nothing(ctx: Ctx) {

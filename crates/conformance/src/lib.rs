@@ -6,7 +6,8 @@
 //! ```
 //! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
 //! use holdline_conformance::{self as conformance, At, Verdict};
-//! let subject = At::new("memory:example");
+//! use std::sync::Arc;
+//! let subject = Arc::new(At::new("memory:example"));
 //! for outcome in conformance::run(subject, "contract::").await {
 //!     assert!(!matches!(outcome.verdict, Verdict::Failed(_)), "{outcome}");
 //! }
@@ -46,12 +47,13 @@ mod tokens;
 pub use chaos::{Chaos, Fault, Op};
 pub use process::taker;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use holdline::Client;
 use holdline::Result;
 use holdline::store::{Async, Capabilities};
 use std::fmt;
 use std::future::Future;
+use std::num::NonZero;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,22 +92,28 @@ pub struct At {
     url: String,
     shared: bool,
     takes: fn(&str) -> bool,
+    each_place: Duration,
 }
 
 impl At {
-    /// A store that only this process can open.
-    pub fn new(url: impl Into<String>) -> Arc<Self> {
-        Arc::new(At { url: url.into(), shared: false, takes: |_| true })
+    /// A store that only this process can open, that takes all names, and that never lists a line.
+    pub fn new(url: impl Into<String>) -> Self {
+        At { url: url.into(), shared: false, takes: |_| true, each_place: Duration::ZERO }
     }
 
-    /// A store that other processes can open too.
-    pub fn shared(url: impl Into<String>) -> Arc<Self> {
-        At::with(url, |_| true)
+    /// Other processes can open it too.
+    pub fn shared(self) -> Self {
+        At { shared: true, ..self }
     }
 
-    /// A store that other processes can open too, and that takes these names only.
-    pub fn with(url: impl Into<String>, takes: fn(&str) -> bool) -> Arc<Self> {
-        Arc::new(At { url: url.into(), shared: true, takes })
+    /// It takes these names only.
+    pub fn taking(self, takes: fn(&str) -> bool) -> Self {
+        At { takes, ..self }
+    }
+
+    /// An operation may take so much longer for each place in the line.
+    pub fn listing(self, each_place: Duration) -> Self {
+        At { each_place, ..self }
     }
 }
 
@@ -127,9 +135,7 @@ impl Subject for At {
     }
 
     fn each_place(&self) -> Duration {
-        // ZooKeeper lists; a request for each place would take ten times as long.
-        let lists = ["zk:", "zookeeper:"].iter().any(|scheme| self.url.starts_with(scheme));
-        if lists { Duration::from_micros(10) } else { Duration::ZERO }
+        self.each_place
     }
 
     fn takes(&self, name: &str) -> bool {
@@ -192,7 +198,19 @@ type Body = Arc<dyn Fn(Ctx) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send +
 pub struct Case {
     name: String,
     needs: Vec<Need>,
+    load: Load,
     body: Body,
+}
+
+/// What a case does with the machine while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// It waits, for leases and for others: many such cases may run at once.
+    Waits,
+    /// It keeps a processor busy.
+    Works,
+    /// It measures time, so it runs alone.
+    Measures,
 }
 
 /// The time after which a case is reported as hanging.
@@ -204,7 +222,7 @@ impl Case {
         F: Future<Output = ()> + Send + 'static,
     {
         let body: Body = Arc::new(move |ctx| Box::pin(body(ctx)));
-        Case { name: name.to_owned(), needs: needs.to_vec(), body }
+        Case { name: name.to_owned(), needs: needs.to_vec(), load: Load::Waits, body }
     }
 
     /// The case's name, as `group::what_is_so`.
@@ -215,6 +233,11 @@ impl Case {
     /// The capabilities that it needs.
     pub fn needs(&self) -> &[Need] {
         &self.needs
+    }
+
+    /// What it does with the machine while it runs.
+    pub fn load(&self) -> Load {
+        self.load
     }
 
     /// Runs the case on the current runtime. Panics inside are caught and reported.
@@ -290,48 +313,81 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// All cases.
+/// All cases, those that wait longest first.
 pub fn cases() -> Vec<Case> {
-    let groups = [
-        contract::cases(),
-        model::cases(),
-        cost::cases(),
+    let waiting = [
+        process::cases(),
+        faults::cases(),
+        leases::cases(),
         mutex::cases(),
+        model::cases(),
+        contract::cases(),
         fairness::cases(),
         rwlock::cases(),
         semaphore::cases(),
         election::cases(),
         multi::cases(),
         reentrant::cases(),
-        leases::cases(),
         loss::cases(),
         tokens::cases(),
         names::cases(),
         admin::cases(),
-        faults::cases(),
-        storm::cases(),
-        process::cases(),
     ];
-    groups.into_iter().flatten().collect()
+    let with = |load| move |case| Case { load, ..case };
+    let working = storm::cases().into_iter().map(with(Load::Works));
+    let measuring = cost::cases().into_iter().map(with(Load::Measures));
+    waiting.into_iter().flatten().chain(working).chain(measuring).collect()
 }
 
-/// Runs all cases whose name contains `filter`, [`AT_ONCE`] at a time, and returns their outcomes
-/// in order.
+/// Runs all cases whose name contains `filter`, as [`scheduled`] does, and returns their outcomes
+/// in the order of [`cases`].
 ///
 /// # Cancel safety
 ///
 /// Dropping the future starts no further cases.
 pub async fn run(subject: Arc<dyn Subject>, filter: &str) -> Vec<Outcome> {
     let chosen = cases().into_iter().filter(|case| case.name().contains(filter));
-    let started = chosen.map(|case| {
+    let started = chosen.enumerate().map(|(at, case)| {
         let subject = Arc::clone(&subject);
-        async move { case.run(subject).await }
+        (case.load(), async move { (at, case.run(subject).await) })
     });
-    futures_util::stream::iter(started).buffered(AT_ONCE).collect().await
+    let mut outcomes = Vec::new();
+    scheduled(started.collect(), AT_ONCE, |outcome| outcomes.push(outcome)).await;
+    outcomes.sort_by_key(|(at, _)| *at);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// The number of cases that run at a time: most wait for leases, and not for the processor.
-pub const AT_ONCE: usize = 8;
+/// The number of waiting cases of one store that [`run`] runs at a time.
+pub const AT_ONCE: usize = 16;
+
+/// Runs cases, each given with its load: `at_once` of those that wait, beside them as many of those
+/// that work as half of the processors, and when all these have ended the others, one at a time.
+/// `ended` gets the outcomes in the order in which they come.
+///
+/// # Cancel safety
+///
+/// Dropping the future starts no further cases.
+pub async fn scheduled<T>(
+    cases: Vec<(Load, impl Future<Output = T>)>,
+    at_once: usize,
+    mut ended: impl FnMut(T),
+) {
+    let (mut waiting, mut working, mut measuring) = (Vec::new(), Vec::new(), Vec::new());
+    for (load, case) in cases {
+        match load {
+            Load::Waits => waiting.push(case),
+            Load::Works => working.push(case),
+            Load::Measures => measuring.push(case),
+        }
+    }
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let waiting = stream::iter(waiting).buffer_unordered(at_once);
+    let working = stream::iter(working).buffer_unordered((cores / 2).max(1));
+    let mut all = stream::select(waiting, working).chain(stream::iter(measuring).buffered(1));
+    while let Some(outcome) = all.next().await {
+        ended(outcome);
+    }
+}
 
 /// The context of a case.
 #[derive(Clone)]

@@ -175,10 +175,8 @@ async fn main() -> holdline::Result<()> {
 mod tests {
     use super::*;
     use holdline::store::Async;
-    use holdline_conformance::{self as conformance, AT_ONCE, Case, Outcome, Subject, Verdict};
+    use holdline_conformance::{self as conformance, Outcome, Subject, Verdict};
     use std::future::ready;
-    use tokio::sync::Semaphore;
-    use tokio::task::JoinSet;
 
     impl Subject for SingleKey {
         fn name(&self) -> String {
@@ -199,27 +197,9 @@ mod tests {
         }
     }
 
-    async fn run(cases: Vec<Case>, at_once: usize) -> Vec<Outcome> {
-        let permits = Arc::new(Semaphore::new(at_once));
-        let subject: Arc<dyn Subject> = Arc::new(SingleKey::default());
-        let tasks = cases.into_iter().map(|case| {
-            let (permits, subject) = (Arc::clone(&permits), Arc::clone(&subject));
-            async move {
-                let _permit = permits.acquire().await;
-                case.run(subject).await
-            }
-        });
-        tasks.collect::<JoinSet<_>>().join_all().await
-    }
-
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn it_passes_the_suite() {
-        // Those that measure come last, and one by one.
-        let (timed, others): (Vec<_>, Vec<_>) =
-            conformance::cases().into_iter().partition(|case| case.name().starts_with("cost::"));
-        let mut outcomes = run(others, AT_ONCE).await;
-        outcomes.extend(run(timed, 1).await);
-
+        let outcomes = conformance::run(Arc::new(SingleKey::default()), "").await;
         let mut passed = 0;
         for outcome in &outcomes {
             println!("{outcome} ({:.1?})", outcome.took);

@@ -3,6 +3,7 @@
 
 use crate::inject::Breakage;
 use holdline_checker::FaultKind;
+use holdline_testkit::redis::Server;
 use holdline_testkit::{Link, Way};
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -88,29 +89,15 @@ pub(crate) const LONG: (f64, f64) = (1.2, 2.0);
 /// No longer than it takes to do it.
 pub(crate) const INSTANT: (f64, f64) = (0.0, 0.0);
 
-/// A server process that may be treated badly.
-pub(crate) trait Process: Send + 'static {
-    /// Ends it as a crash does.
-    fn kill(&mut self);
-    /// Starts it again on the data that are there, and returns when it answers.
-    fn restart(&mut self);
-    /// Removes its data, while it does not run.
-    fn forget(&mut self);
-    /// Stops it with SIGSTOP.
-    fn pause(&self);
-    /// Lets it go on.
-    fn thaw(&self);
-}
+/// A server that several breakages may treat badly, one at a time.
+pub(crate) type Shared = Arc<Mutex<Server>>;
 
-/// A process that several breakages may treat badly, one at a time.
-pub(crate) type Shared<P> = Arc<Mutex<P>>;
-
-pub(crate) fn lock<P>(process: &Mutex<P>) -> MutexGuard<'_, P> {
+pub(crate) fn lock(process: &Mutex<Server>) -> MutexGuard<'_, Server> {
     process.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// It crashes, and comes back with its data.
-pub(crate) fn restarts<P: Process>(process: &Shared<P>) -> Arc<dyn Breakage> {
+pub(crate) fn restarts(process: &Shared) -> Arc<dyn Breakage> {
     Arc::new(Deed {
         kind: FaultKind::StoreRestart,
         token_count: (0.0, 0.5),
@@ -121,10 +108,7 @@ pub(crate) fn restarts<P: Process>(process: &Shared<P>) -> Arc<dyn Breakage> {
 }
 
 /// It crashes, and comes back without its data after a while.
-pub(crate) fn forgets<P: Process>(
-    process: &Shared<P>,
-    token_count: (f64, f64),
-) -> Arc<dyn Breakage> {
+pub(crate) fn forgets(process: &Shared, token_count: (f64, f64)) -> Arc<dyn Breakage> {
     Arc::new(Deed {
         kind: kind("restart_empty"),
         token_count,
@@ -139,14 +123,14 @@ pub(crate) fn forgets<P: Process>(
 }
 
 /// It is stopped for less than a lease, and for more than one.
-pub(crate) fn stops<P: Process>(process: &Shared<P>) -> Vec<Arc<dyn Breakage>> {
+pub(crate) fn stops(process: &Shared) -> Vec<Arc<dyn Breakage>> {
     let stops = |word: &str, token_count| -> Arc<dyn Breakage> {
         Arc::new(Deed {
             kind: kind(word),
             token_count,
             thing: Arc::clone(process),
             does: |process| lock(process).pause(),
-            undoes: |process| lock(process).thaw(),
+            undoes: |process| lock(process).resume(),
         })
     };
     vec![stops("server_stop_short", SHORT), stops("server_stop_long", LONG)]

@@ -4,14 +4,13 @@
 //! The nodes reach each other over links as well. Whatever happens, nobody may be let in beside a
 //! holder that has not been told, and tokens must rise.
 
-use crate::etcd_server::{Servers, start_apart};
-use crate::flaky_links::FlakyLinks;
 use crate::inject::{Breakage, Fault};
-use crate::nodes::{Bad, Cluster, Nodes, badly, cut_off};
+use crate::nodes::{Bad, Nodes, badly, cut_off};
 use crate::run::{Run, WOKEN};
 use crate::{Case, cases};
 use holdline_checker::{Expect, Rule, Unpromised};
-use rustix::process::Signal;
+use holdline_testkit::etcd::start_apart;
+use holdline_testkit::flaky_links::FlakyLinks;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,39 +20,9 @@ pub(crate) const CASES: &[Case] =
 /// etcd keeps it for 2 s, its least.
 const LEASE: Duration = Duration::from_millis(1500);
 
-impl Cluster for Servers {
-    fn leader(&self) -> usize {
-        Servers::leader(self)
-    }
-
-    fn kill(&mut self, node: usize) {
-        Servers::kill(self, node);
-    }
-
-    fn restart(&mut self, node: usize) {
-        Servers::restart(self, node);
-    }
-
-    fn signal(&self, node: usize, signal: Signal) {
-        Servers::signal(self, node, signal);
-    }
-
-    fn cut_off(&self, node: usize) {
-        self.peers().cut_off(node);
-    }
-
-    fn delay(&self, one_way: Duration) {
-        self.peers().delay(one_way);
-    }
-
-    fn mend(&self) {
-        self.peers().mend();
-    }
-}
-
 /// Three nodes, and the links of half of the clients.
 struct Place {
-    nodes: Arc<Mutex<Nodes<Servers>>>,
+    nodes: Arc<Mutex<Nodes>>,
     routes: Arc<FlakyLinks>,
     urls: [String; 2],
 }
@@ -62,7 +31,7 @@ fn place() -> Option<Place> {
     let servers = start_apart(3)?;
     let routes = Arc::new(FlakyLinks::to("etcd", &servers.hosts(), ""));
     let urls = [servers.url(), routes.url()];
-    Some(Place { nodes: Nodes::new(servers), routes, urls })
+    Some(Place { nodes: Nodes::new(servers.0), routes, urls })
 }
 
 impl Place {

@@ -9,14 +9,6 @@
 mod breakages;
 mod client;
 mod etcd;
-#[allow(unexpected_cfgs, reason = "the tests of the store use the rest")]
-#[path = "../../../crates/holdline/tests/etcd_server/mod.rs"]
-mod etcd_server;
-#[allow(dead_code, reason = "the tests of the stores use the rest")]
-#[path = "../../../crates/holdline/tests/support/eventually.rs"]
-mod eventually;
-#[path = "../../../crates/holdline/tests/support/flaky_links.rs"]
-mod flaky_links;
 mod inject;
 mod judge;
 mod nodes;
@@ -25,8 +17,6 @@ mod recording_store;
 mod redis;
 mod redis_failover;
 mod redis_quorum;
-#[path = "../../../crates/holdline/tests/redis_server/mod.rs"]
-mod redis_server;
 mod run;
 mod sqlite;
 mod stall_detector;
@@ -35,9 +25,6 @@ mod storms;
 mod workers;
 mod workload;
 mod zookeeper;
-#[allow(dead_code, unused_imports, unreachable_pub, reason = "the tests of the store use the rest")]
-#[path = "../../../crates/holdline/tests/zookeeper/server.rs"]
-mod zookeeper_server;
 
 use holdline_testkit::Choice;
 use std::process::ExitCode;

@@ -2,36 +2,21 @@
 //! be had; and what cuts clients off from it.
 
 use crate::breakages::{Deed, kind};
-use crate::flaky_links::{Cut, FlakyLinks};
 use crate::inject::Breakage;
 use holdline_checker::FaultKind;
-use holdline_testkit::Link;
-use rustix::process::Signal;
+use holdline_testkit::flaky_links::{Cut, FlakyLinks};
+use holdline_testkit::{Link, Private};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Servers that may be treated badly.
-pub(crate) trait Cluster: Send + Sync + 'static {
-    fn leader(&self) -> usize;
-    fn kill(&mut self, node: usize);
-    /// Starts a node on its data, and returns when it serves.
-    fn restart(&mut self, node: usize);
-    fn signal(&self, node: usize, signal: Signal);
-    /// Cuts a node off from the others, if that can be done.
-    fn cut_off(&self, node: usize);
-    /// Makes all that the nodes say to each other take so much longer, if that can be done.
-    fn delay(&self, one_way: Duration);
-    fn mend(&self);
-}
-
 /// The nodes, and the one to which something is done.
-pub(crate) struct Nodes<C> {
-    cluster: C,
+pub(crate) struct Nodes {
+    cluster: Private,
     victim: usize,
 }
 
-impl<C: Cluster> Nodes<C> {
-    pub(crate) fn new(cluster: C) -> Arc<Mutex<Self>> {
+impl Nodes {
+    pub(crate) fn new(cluster: Private) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Nodes { cluster, victim: 0 }))
     }
 }
@@ -68,40 +53,37 @@ impl Bad {
         (kind(word), token_count)
     }
 
-    fn begin<C: Cluster>(self, nodes: &mut Nodes<C>) {
+    fn begin(self, nodes: &mut Nodes) {
         nodes.victim = match self {
             Bad::NodeKilled | Bad::NodeCutOff => fastrand::usize(..3),
             _ => nodes.cluster.leader(),
         };
         match self {
             Bad::LeaderKilled | Bad::NodeKilled => nodes.cluster.kill(nodes.victim),
-            Bad::LeaderStopped => nodes.cluster.signal(nodes.victim, Signal::STOP),
-            Bad::LeaderCutOff | Bad::NodeCutOff => nodes.cluster.cut_off(nodes.victim),
-            Bad::NodesSlow => nodes.cluster.delay(Duration::from_millis(50)),
+            Bad::LeaderStopped => nodes.cluster.servers[nodes.victim].pause(),
+            Bad::LeaderCutOff | Bad::NodeCutOff => nodes.cluster.network().cut_off(nodes.victim),
+            Bad::NodesSlow => nodes.cluster.network().delay(Duration::from_millis(50)),
         }
     }
 
-    fn end<C: Cluster>(self, nodes: &mut Nodes<C>) {
+    fn end(self, nodes: &mut Nodes) {
         match self {
             Bad::LeaderKilled | Bad::NodeKilled => nodes.cluster.restart(nodes.victim),
-            Bad::LeaderStopped => nodes.cluster.signal(nodes.victim, Signal::CONT),
-            Bad::LeaderCutOff | Bad::NodeCutOff | Bad::NodesSlow => nodes.cluster.mend(),
+            Bad::LeaderStopped => nodes.cluster.servers[nodes.victim].resume(),
+            Bad::LeaderCutOff | Bad::NodeCutOff | Bad::NodesSlow => nodes.cluster.network().mend(),
         }
     }
 }
 
 /// A node, treated badly.
-struct Badly<C> {
-    nodes: Arc<Mutex<Nodes<C>>>,
+struct Badly {
+    nodes: Arc<Mutex<Nodes>>,
     bad: Bad,
 }
 
 /// The nodes are treated badly, in each of these ways.
-pub(crate) fn badly<C: Cluster>(
-    nodes: &Arc<Mutex<Nodes<C>>>,
-    ways: &[Bad],
-) -> Vec<Arc<dyn Breakage>> {
-    fn with<C>(badly: &Badly<C>, act: impl FnOnce(&mut Nodes<C>)) {
+pub(crate) fn badly(nodes: &Arc<Mutex<Nodes>>, ways: &[Bad]) -> Vec<Arc<dyn Breakage>> {
+    fn with(badly: &Badly, act: impl FnOnce(&mut Nodes)) {
         act(&mut badly.nodes.lock().unwrap_or_else(PoisonError::into_inner));
     }
     let deed = |bad: &Bad| -> Arc<dyn Breakage> {

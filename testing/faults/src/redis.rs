@@ -4,13 +4,13 @@
 //! keeps its data promises everything; what it does not promise when it forgets them stands in
 //! [`forgetful`], and even then every stale token must be refused.
 
-use crate::breakages::{self, Deed, INSTANT, Process, Shared, lock};
+use crate::breakages::{self, Deed, INSTANT, Shared, lock};
 use crate::inject::{Breakage, Fault};
-use crate::redis_server::{Server, private};
 use crate::run::{Run, WOKEN};
 use crate::{Case, cases};
 use holdline_checker::{Expect, FaultKind, Rule, Unpromised};
 use holdline_testkit::Link;
+use holdline_testkit::redis::{Server, private};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,28 +23,6 @@ pub(crate) const CASES: &[Case] = cases![
     redis_string,
     redis_forgets
 ];
-
-impl Process for Server {
-    fn kill(&mut self) {
-        Server::kill(self);
-    }
-
-    fn restart(&mut self) {
-        Server::restart(self);
-    }
-
-    fn forget(&mut self) {
-        Server::forget(self);
-    }
-
-    fn pause(&self) {
-        Server::pause(self);
-    }
-
-    fn thaw(&self) {
-        Server::thaw(self);
-    }
-}
 
 /// What a server promises that keeps its data: everything.
 pub(crate) fn strict() -> Expect {
@@ -73,7 +51,7 @@ pub(crate) const KEEPS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "al
 
 /// A server, and the link over which every other client reaches it.
 pub(crate) struct Place {
-    pub(crate) server: Shared<Server>,
+    pub(crate) server: Shared,
     link: Arc<Link>,
     url: String,
 }

@@ -1,13 +1,13 @@
 //! A fault run behind sentinels: the primary dies while its replica lags behind, and the replica
 //! takes over without the newest places. Exclusion is not promised then; tokens are.
 
-use crate::breakages::{INSTANT, Process};
+use crate::breakages::INSTANT;
 use crate::inject::{Breakage, Fault};
 use crate::redis::{LEASE, forgetful, strict};
-use crate::redis_server::{Server, private, sentinel};
 use crate::run::Run;
 use crate::{Case, cases};
 use holdline_checker::{Expect, FaultKind};
+use holdline_testkit::redis::{Server, private, sentinels};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ impl Topology {
 
     /// All sentinels have agreed on this primary.
     fn agreed(&self, primary: &Server) -> bool {
-        let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"];
+        let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"];
         let named =
             |one| ask::<(String, u16)>(one, &words).is_some_and(|at| at.1 == primary.port());
         self.watchers.iter().all(named)
@@ -93,7 +93,7 @@ impl Drop for Reunion {
             says(&pair[1], "role:master") && self.0.agreed(&pair[1])
         });
         pair.swap(0, 1);
-        Process::restart(&mut pair[1]);
+        pair[1].restart();
         let port = pair[0].port().to_string();
         let _: Option<()> = ask(&pair[1], &["REPLICAOF", "127.0.0.1", &port]);
         // On a busy machine the sentinels may think better of it, and change the parts once more.
@@ -111,17 +111,7 @@ impl Drop for Reunion {
 fn topology(test: &str) -> Option<Arc<Topology>> {
     let (primary, replica) = (private(test, &[])?, private(test, &[])?);
     follow(&replica, &primary);
-    let watchers: Vec<_> =
-        (0..3).map(|_| sentinel(test, primary.port(), 2)).collect::<Option<_>>()?;
-    until("the sentinels know one another", || {
-        watchers.iter().all(|one| {
-            let others: Vec<Vec<String>> = one.query(&["SENTINEL", "SENTINELS", "main"]);
-            let replicas: Vec<Vec<String>> = one.query(&["SENTINEL", "REPLICAS", "main"]);
-            others.len() == 2 && replicas.len() == 1
-        })
-    });
-    let hosts: Vec<_> = watchers.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
-    let url = format!("redis+sentinel://{}/main", hosts.join(","));
+    let (watchers, url) = sentinels(primary.port())?;
     Some(Arc::new(Topology { pair: Mutex::new([primary, replica]), watchers, url }))
 }
 

@@ -3,14 +3,13 @@
 //! Half of the clients reach the nodes over links of their own, which break, the others directly.
 //! The nodes reach each other over links as well.
 
-use crate::flaky_links::FlakyLinks;
 use crate::inject::{Breakage, Fault};
-use crate::nodes::{Bad, Cluster, Nodes, badly, cut_off};
+use crate::nodes::{Bad, Nodes, badly, cut_off};
 use crate::run::Run;
-use crate::zookeeper_server::{Servers, start_apart};
 use crate::{Case, cases};
 use holdline_checker::{Expect, Rule, Unpromised};
-use rustix::process::Signal;
+use holdline_testkit::flaky_links::FlakyLinks;
+use holdline_testkit::zookeeper::start_apart;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,39 +20,9 @@ pub(crate) const CASES: &[Case] =
 const LEASE: Duration = Duration::from_millis(1500);
 const SESSION: &str = "?session=5s";
 
-impl Cluster for Servers {
-    fn leader(&self) -> usize {
-        Servers::leader(self)
-    }
-
-    fn kill(&mut self, node: usize) {
-        Servers::kill(self, node);
-    }
-
-    fn restart(&mut self, node: usize) {
-        Servers::restart(self, node);
-    }
-
-    fn signal(&self, node: usize, signal: Signal) {
-        Servers::signal(self, node, signal);
-    }
-
-    fn cut_off(&self, node: usize) {
-        self.between().cut_off(node);
-    }
-
-    fn delay(&self, one_way: Duration) {
-        self.between().delay(one_way);
-    }
-
-    fn mend(&self) {
-        self.between().mend();
-    }
-}
-
 /// Three nodes, and the links of half of the clients.
 struct Place {
-    nodes: Arc<Mutex<Nodes<Servers>>>,
+    nodes: Arc<Mutex<Nodes>>,
     routes: Arc<FlakyLinks>,
     urls: [String; 2],
 }
@@ -62,7 +31,7 @@ fn place() -> Option<Place> {
     let servers = start_apart(3)?;
     let routes = Arc::new(FlakyLinks::to("zookeeper", &servers.hosts(), SESSION));
     let urls = [format!("{}{SESSION}", servers.url()), routes.url()];
-    Some(Place { nodes: Nodes::new(servers), routes, urls })
+    Some(Place { nodes: Nodes::new(servers.members), routes, urls })
 }
 
 impl Place {

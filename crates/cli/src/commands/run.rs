@@ -3,9 +3,12 @@
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
 use crate::job::{HoldArgs, Job, WaitArgs};
+use crate::printer::Level;
 use crate::{duration, lock_kind::LockKind};
 use clap::Args;
+use serde_json::json;
 use std::ffi::OsString;
+use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 
 /// The default limit of an outage during the wait: longer than a restart or a fail-over takes, and
@@ -62,8 +65,9 @@ pub(crate) struct Run {
     #[arg(short = 'c', long = "shell", value_name = "LINE", conflicts_with = "command")]
     shell: Option<OsString>,
 
-    /// The command and its arguments; best after --
-    #[arg(required_unless_present = "shell", trailing_var_arg = true, value_name = "COMMAND")]
+    /// The command and its arguments; best after --. At a terminal it may be left out: then it is a
+    /// shell
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -71,7 +75,14 @@ impl Run {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         let command = match self.shell {
             Some(line) => vec!["/bin/sh".into(), "-c".into(), line],
-            None => self.command,
+            None if !self.command.is_empty() => self.command,
+            None if stdin().is_terminal() => vec![interactive_shell(session, &self.name)],
+            None => {
+                return Err(Failure::usage(
+                    "there is no command to run; give one after the name, or use `holdline \
+                     acquire` for a part of a script",
+                ));
+            }
         };
         let job = Job {
             name: self.name,
@@ -87,4 +98,11 @@ impl Run {
         };
         job.run(session).await
     }
+}
+
+/// The user's shell, to be run under the lock.
+fn interactive_shell(session: &Session, name: &str) -> OsString {
+    let message = format!("a shell under lock \"{name}\"; its end releases the lock");
+    session.printer.say(Level::Usually, "shell", &message, json!({ "name": name }));
+    std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into())
 }

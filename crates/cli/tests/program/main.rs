@@ -16,6 +16,7 @@ mod options;
 #[cfg(feature = "redis")]
 mod outage;
 mod printed;
+mod sections;
 #[cfg(feature = "redis")]
 mod server;
 mod signals;

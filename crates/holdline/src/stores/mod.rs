@@ -3,7 +3,7 @@
 mod ephemeral;
 mod queue;
 pub mod quorum;
-#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
 pub(crate) mod runtime;
 #[cfg(feature = "redis")]
 mod single_key;

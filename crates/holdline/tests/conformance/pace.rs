@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 const BEAT: Duration = Duration::from_millis(20);
 /// How often a store is asked something.
 const ASK: Duration = Duration::from_millis(100);
-/// A standstill for such a part of the lease explains a failure.
-pub(crate) const PART: u32 = 8;
+/// A standstill for such a part of the lease explains a failure,
+const PART: u32 = 8;
+/// and one for as long as the library waits for an answer that comes at the end of a time limit.
+const AT_THE_LIMIT: Duration = Duration::from_millis(50);
 /// A while in which nothing is slow.
 const CALM: Duration = Duration::from_secs(2);
 /// So much longer are the leases when a case is done again.
@@ -92,7 +94,7 @@ impl Pace {
         let mut since = Instant::now();
         while since.elapsed() < CALM && Instant::now() < until {
             tokio::time::sleep(ASK).await;
-            if self.slowest(since) * PART > lease {
+            if self.slowest(since) > explains(lease) {
                 since = Instant::now();
             }
         }
@@ -102,9 +104,14 @@ impl Pace {
     pub(crate) fn excuse(&self, since: Instant, lease: Duration) -> Option<String> {
         let slowest = self.slowest(since);
         let store = &self.store;
-        (slowest * PART > lease)
+        (slowest > explains(lease))
             .then(|| format!("the machine, or {store}, stood still for {slowest:.1?} meanwhile"))
     }
+}
+
+/// The shortest standstill that explains a failure.
+fn explains(lease: Duration) -> Duration {
+    (lease / PART).min(AT_THE_LIMIT)
 }
 
 /// The same subject, with longer leases.

@@ -1,9 +1,9 @@
 //! Whose clock it is, and when it is read.
 
-use crate::eventually::{soon, until};
-use crate::server::{Server, blocked, databases, ticket};
+use crate::server::{Database, blocked, databases, private, ticket};
 use holdline::store::{Enter, Standing};
 use holdline::{ErrorKind, Name, open};
+use holdline_testkit::{soon, until};
 use mysql_async::prelude::Queryable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,8 +73,8 @@ async fn a_request_that_comes_late_takes_no_place() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_stands_still_is_refused() {
-    let Some(server) = Server::start(&["--sysdate-is-now"]).await else { return };
-    let database = server.database("still").await;
+    let Some(server) = private("mysql-still", &["--sysdate-is-now"]) else { return };
+    let database = Database::fresh(&server.url(), "still").await;
     let error = open(&database.url("")).await.expect_err("it cannot be used");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("--sysdate-is-now"), "{error}");
@@ -83,16 +83,16 @@ async fn a_clock_that_stands_still_is_refused() {
 /// The session's settings are the store's own, whatever the server's defaults are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_defaults_of_a_server_do_not_matter() {
-    let odd = [
-        "--autocommit=0",
-        "--default-time-zone=+05:30",
-        "--transaction-isolation=SERIALIZABLE",
-        "--transaction-read-only=1",
-        "--sql-mode=ANSI,ORACLE",
-        "--innodb-lock-wait-timeout=1",
-    ];
-    let Some(server) = Server::start(&odd).await else { return };
-    let database = server.database("odd").await;
+    let Some(server) = private("mysql-odd", &[]) else { return };
+    let database = Database::fresh(&server.url(), "odd").await;
+    let mut conn = database.conn().await;
+    conn.query_drop(
+        "SET GLOBAL autocommit = 0, time_zone = '+05:30', sql_mode = 'ANSI,ORACLE', \
+         innodb_lock_wait_timeout = 1; \
+         SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY",
+    )
+    .await
+    .expect("it may");
     let (one, other) = (
         open(&database.url("")).await.expect("opens"),
         open(&database.url("")).await.expect("opens"),

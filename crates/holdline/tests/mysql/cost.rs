@@ -1,8 +1,8 @@
 //! What the lease table costs its server, as the server counts it.
 
-use crate::eventually::until;
-use crate::server::{Server, first};
+use crate::server::{Database, first, private};
 use holdline::{Mutex, open};
+use holdline_testkit::until;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::time::Duration;
@@ -17,8 +17,8 @@ async fn count(conn: &mut Conn, name: &str) -> u64 {
 /// G18: one request to lock and one to unlock. (The look at the counter is a request, too.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_costs_two_requests() {
-    let Some(server) = Server::start(&[]).await else { return };
-    let database = server.database("cost").await;
+    let Some(server) = private("mysql-cost", &[]) else { return };
+    let database = Database::fresh(&server.url(), "cost").await;
     let mut conn = database.conn().await;
     let client = open(&database.url("")).await.expect("opens");
     let lock = Mutex::new(&client, "x");
@@ -39,8 +39,8 @@ async fn a_lock_costs_two_requests() {
 /// the holder's renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_try_writes_and_locks_nothing() {
-    let Some(server) = Server::start(&["--log-bin", "--server-id=1"]).await else { return };
-    let database = server.database("tries").await;
+    let Some(server) = private("mysql-tries", &["--log-bin", "--server-id=1"]) else { return };
+    let database = Database::fresh(&server.url(), "tries").await;
     let mut conn = database.conn().await;
     let holder = open(&database.url("")).await.expect("opens");
     let guard = Mutex::new(&holder, "x").fixed_lease(Duration::from_secs(600));
@@ -68,8 +68,8 @@ async fn a_failed_try_writes_and_locks_nothing() {
 /// A process has two connections at most, however many of its tasks wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_share_two_connections() {
-    let Some(server) = Server::start(&[]).await else { return };
-    let database = server.database("waiters").await;
+    let Some(server) = private("mysql-waiters", &[]) else { return };
+    let database = Database::fresh(&server.url(), "waiters").await;
     let mut conn = database.conn().await;
     let holder = open(&database.url("")).await.expect("opens");
     let guard = Mutex::new(&holder, "x").lock().await.expect("works");

@@ -1,10 +1,10 @@
 //! Servers that are killed and started again, connections that are ended, and clients that collide.
 
-use crate::eventually::{soon, until};
-use crate::server::{Server, databases, ticket};
+use crate::server::{Database, databases, private, ticket};
 use futures_util::future::join_all;
 use holdline::store::{Enter, Standing};
 use holdline::{Mutex, Name, open};
+use holdline_testkit::{soon, until};
 use mysql_async::prelude::Queryable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use std::time::Duration;
 /// interrupted was done or not done; never do two hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_forgets_no_lock() {
-    let Some(mut server) = Server::start(&[]).await else { return };
-    let database = server.database("killed").await;
+    let Some(mut server) = private("mysql-killed", &[]) else { return };
+    let database = Database::fresh(&server.url(), "killed").await;
     let url = database.url("");
     let (one, other) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
     let lease = Duration::from_secs(120);
@@ -26,8 +26,8 @@ async fn a_killed_server_forgets_no_lock() {
         tokio::spawn(async move { lock.lock().await })
     };
     until("it waits", async || !one.inspect("x").await.expect("works").waiters.is_empty()).await;
-    server.kill();
-    server.run().await;
+    server.kill(0);
+    server.restart(0);
     let line = Name::new("x").expect("good");
     let view = soon("the view", async {
         loop {

@@ -6,11 +6,7 @@
 
 mod clocks;
 mod cost;
-#[path = "../support/eventually.rs"]
-mod eventually;
 mod faults;
-#[path = "../support/ports.rs"]
-mod ports;
 mod schema;
 mod server;
 mod speed;

@@ -1,11 +1,9 @@
 //! Databases for one test each, on the servers of the environment; and a plain client to look in.
 
-use crate::eventually::until;
-use crate::ports::free_port;
 use holdline::store::{Ticket, TicketId};
+use holdline_testkit::{Deployment, Private, free_port, mysql};
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Opts};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A database of its own on a server.
@@ -69,73 +67,11 @@ pub(crate) async fn first<T: FromRow + Send + 'static>(conn: &mut Conn, sql: &st
     conn.query_first(sql).await.expect("works").expect("a row")
 }
 
-/// A MariaDB of one test's own, which is killed when this is dropped.
-pub(crate) struct Server {
-    folder: tempfile::TempDir,
-    port: u16,
-    options: Vec<String>,
-    process: Option<Child>,
-}
-
-impl Server {
-    /// Starts one with these options, or notes that there is none to start.
-    pub(crate) async fn start(options: &[&str]) -> Option<Self> {
-        let folder = tempfile::tempdir().expect("there is room for a folder");
-        let mut install = Command::new("mariadb-install-db");
-        install.args(["--no-defaults", "--user=root", "--skip-test-db"]);
-        install.arg("--auth-root-authentication-method=normal");
-        install.arg(format!("--tmpdir={}", folder.path().display()));
-        install.arg(format!("--datadir={}", folder.path().join("data").display()));
-        let Ok(output) = install.stdin(Stdio::null()).output() else {
-            holdline_testkit::missing("there is no mariadb-install-db");
-            return None;
-        };
-        assert!(output.status.success(), "{output:?}");
-        let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut server = Server { folder, port: free_port(), options, process: None };
-        server.run().await;
-        Some(server)
-    }
-
-    /// Starts it again, on the same data, and waits until it answers.
-    pub(crate) async fn run(&mut self) {
-        let path = |name: &str| self.folder.path().join(name).display().to_string();
-        let log = std::fs::File::create(path("log")).expect("a log");
-        let process = Command::new("mariadbd")
-            .args(["--no-defaults", "--user=root", "--bind-address=127.0.0.1"])
-            .args(["--innodb-buffer-pool-size=16M", "--skip-name-resolve"])
-            .arg(format!("--datadir={}", path("data")))
-            .arg(format!("--socket={}", path("socket")))
-            .arg(format!("--pid-file={}", path("pid")))
-            .arg(format!("--port={}", self.port))
-            .args(&self.options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn();
-        self.process = Some(process.expect("mariadbd is beside mariadb-install-db"));
-        let url = format!("mysql://root@127.0.0.1:{}/mysql", self.port);
-        until("the server answers", async || Conn::new(opts(&url)).await.is_ok()).await;
-    }
-
-    /// An empty database in it.
-    pub(crate) async fn database(&self, name: &str) -> Database {
-        Database::fresh(&format!("mysql://root@127.0.0.1:{}/mysql", self.port), name).await
-    }
-
-    /// Kills it, as a crash of its machine would.
-    pub(crate) fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.kill().expect("it is a child");
-            process.wait().expect("it ends");
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
+/// A MariaDB of one test's own with these options, or a note that there is none to start.
+pub(crate) fn private(name: &str, options: &[&str]) -> Option<Private> {
+    let port = free_port();
+    let node = mysql::mariadb("mariadb", port).args(options.iter().copied());
+    Private::start(name, Deployment::new(mysql::url(port), vec![node]))
 }
 
 /// A ticket of a mutex.

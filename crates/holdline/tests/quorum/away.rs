@@ -1,8 +1,8 @@
 //! A quorum of five Redis servers of which some are away, in each of the ways in which a server can
 //! be: point by point what its users do then, and how long it takes.
 
-use crate::redis_server::{Server, private};
 use holdline::{Client, Error, ErrorKind, Mutex, open};
+use holdline_testkit::redis::{Server, private};
 use holdline_testkit::{Link, Way};
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ impl Five {
     fn bring_back(&mut self, at: usize, how: Absence) {
         match how {
             Absence::Killed => self.servers[at].restart(),
-            Absence::Stopped => self.servers[at].thaw(),
+            Absence::Stopped => self.servers[at].resume(),
             Absence::Stalled | Absence::Cut => {}
         }
         self.links[at].mend();

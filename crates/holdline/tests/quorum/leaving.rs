@@ -2,13 +2,13 @@
 //! majority whose answers come first: several tickets' remains, each on a few nodes, would keep
 //! others out together. G6.
 
-use crate::eventually::{soon, until};
 use futures_util::FutureExt;
 use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, Mutex, Name};
 use holdline_conformance::{Chaos, Fault, Op};
+use holdline_testkit::{soon, until};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,13 +3,8 @@
 
 #[cfg(feature = "redis")]
 mod away;
-#[path = "../support/eventually.rs"]
-mod eventually;
 mod leaving;
 mod nodes;
-#[cfg(feature = "redis")]
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
 mod silent;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod storm;

@@ -1,12 +1,12 @@
 //! A quorum with nodes that say nothing: they cost the others nothing, and count again when they
 //! are back. And what a quorum refuses, and what it tells of evictions.
 
-use crate::eventually::{soon, until};
 use holdline::store::{Enter, Store, Ticket, TicketId};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_conformance::{Chaos, Fault, Op};
+use holdline_testkit::{soon, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

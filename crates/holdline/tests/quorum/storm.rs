@@ -1,9 +1,9 @@
 //! A storm of acquisitions that are given up, on a quorum of five Redis servers of which one is
 //! silent: what is under way and in memory stays bounded, and every lock is free afterwards. G6.
 
-use crate::redis_server::{Server, private};
 use holdline::{Mutex, open};
 use holdline_testkit::in_own_process;
+use holdline_testkit::redis::{Server, private};
 use std::time::{Duration, Instant};
 
 /// The memory of this process, in MB.

@@ -1,7 +1,7 @@
 //! `?ack=`: a lock counts only when so many replicas have it.
 
-use crate::redis_server::{Server, private};
 use holdline::{Client, ErrorKind, Mutex, open};
+use holdline_testkit::redis::{Server, private};
 use std::time::{Duration, Instant};
 
 /// A primary and two replicas that follow it.
@@ -76,7 +76,7 @@ async fn without_enough_of_them_there_is_no_lock_and_nothing_is_left() {
     // Of three servers two are a majority.
     let guard = Mutex::new(&most, "b").lock().await.expect("one replica is enough");
     guard.unlock().await.expect("held");
-    replicas[1].thaw();
+    replicas[1].resume();
     let guard = Mutex::new(&all, "a").lock().await.expect("it follows again");
     guard.unlock().await.expect("held");
 }

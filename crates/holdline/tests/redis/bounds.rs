@@ -1,8 +1,8 @@
 //! Bounds (G25): what does not wait for a lock ends within two seconds, whatever the server does or
 //! is; and what is no Redis server is called by its name.
 
-use crate::redis_server::{cluster, private};
 use holdline::{Client, Error, ErrorKind, Mutex, open};
+use holdline_testkit::redis::{cluster, private};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ async fn a_server_that_stands_still() {
         // Another name: whether that one has been given up yet is not known here either.
         nothing_hangs(&client, "y").await;
         nothing_hangs(&fresh, "y").await;
-        server.thaw();
+        server.resume();
     }
 }
 
@@ -147,6 +147,6 @@ async fn a_node_of_a_cluster_that_stands_still() {
         assert!(bounded("inspect", client.inspect("name 0")).await.is_ok());
     }
     assert!(held.is_valid(), "renewed all the time");
-    still.thaw();
+    still.resume();
     held.unlock().await.expect("held");
 }

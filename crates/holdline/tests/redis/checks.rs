@@ -1,8 +1,8 @@
 //! What is found out about a server when it is opened: whether it may drop locks to make room, and
 //! what its user may not ask.
 
-use crate::redis_server::{cluster, private};
 use holdline::{Client, Mutex, open};
+use holdline_testkit::redis::{cluster, private};
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;

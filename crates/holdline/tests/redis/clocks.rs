@@ -1,8 +1,8 @@
 //! Redis servers that forget, and whose clocks jump: what one server and a quorum of them promise
 //! then, and what nobody can (docs/faults/redis.md).
 
-use crate::redis_server::{Server, private, shifted};
 use holdline::{Client, Fence, Guard, Mutex, open};
+use holdline_testkit::redis::{Server, private, shifted};
 use std::time::{Duration, Instant};
 
 const HOUR: i64 = 3600;

@@ -1,9 +1,9 @@
 //! What the line store costs its server, as the server counts it.
 
-use crate::redis_server::{Server, private};
 use futures_util::StreamExt;
 use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::{Mutex, Name, open};
+use holdline_testkit::redis::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

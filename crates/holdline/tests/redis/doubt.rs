@@ -1,9 +1,9 @@
 //! Connections that break while somebody looks at locks or breaks them: what was lost on the way is
 //! asked for again, and what cannot be known is not guessed.
 
-use crate::redis_server::{Server, private};
 use holdline::{Client, ErrorKind, Mutex, open};
 use holdline_testkit::Link;
+use holdline_testkit::redis::{Server, private};
 
 const OPTIONS: [&str; 2] = ["", "?scheme=string&prefix=lock:"];
 

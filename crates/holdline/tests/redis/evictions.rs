@@ -1,9 +1,9 @@
 //! Evictions: who was removed by force finds by whom and why, in every layout and in a cluster, and
 //! nobody else takes that for a lock.
 
-use crate::redis_server::{Server, cluster, private};
 use holdline::store::{EVICTIONS_KEPT, QueueSnapshot};
 use holdline::{Client, Mutex, Name, open};
+use holdline_testkit::redis::{Server, cluster, private};
 
 async fn look(client: &Client, name: &str) -> QueueSnapshot {
     client.store().snapshot(&Name::new(name).expect("good")).await.expect("works")

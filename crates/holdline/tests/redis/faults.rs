@@ -1,8 +1,8 @@
 //! The line store on a Redis server that misbehaves: what a user sees then.
 
-use crate::redis_server::{Server, private};
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
+use holdline_testkit::redis::{Server, private};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -134,7 +134,7 @@ async fn a_server_that_stands_still_is_noticed_and_nothing_hangs() {
     let answer = quick(&two).lock_within(wait).await;
     assert!(matches!(&answer, Err(error) if error.kind() == ErrorKind::Unavailable), "{answer:?}");
     assert!(start.elapsed() < wait * 3, "{:?}", start.elapsed());
-    server.thaw();
+    server.resume();
     let next = within(Duration::from_secs(5), "admitted", quick(&two).lock()).await;
     let next = next.expect("it works again");
     assert!(next.token() > guard.token());
@@ -152,7 +152,7 @@ async fn a_short_standstill_harms_nobody() {
     let guard = Mutex::new(&client, "x").lease(Duration::from_secs(4)).lock().await.expect("works");
     server.pause();
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    server.thaw();
+    server.resume();
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert!(guard.is_valid());
     guard.unlock().await.expect("held");
@@ -275,7 +275,7 @@ async fn foreign_keys_are_left_alone() {
 
 #[tokio::test]
 async fn nobody_there() {
-    let port = crate::redis_server::free_port();
+    let port = holdline_testkit::free_port();
     let start = Instant::now();
     let error = open(&format!("redis://127.0.0.1:{port}?timeout=500ms")).await.expect_err("nobody");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");

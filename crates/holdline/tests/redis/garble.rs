@@ -1,9 +1,9 @@
 //! Replies with flipped, cut, repeated and invented bytes: no panic, no hang beyond the bound, and
 //! no lock that the server does not have.
 
-use crate::redis_server::private;
 use holdline::{Mutex, open};
 use holdline_testkit::Garble;
+use holdline_testkit::redis::private;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! The line store on a real Redis server: its keys, its connections, and requests that come late.
 //! What every store does is in the conformance suite.
 
-use crate::redis_server::{Server, private, start};
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, Mutex, Name, open};
+use holdline_testkit::redis::{Server, private, start};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,7 +98,7 @@ async fn what_was_abandoned_in_flight_cannot_enter_later() {
         async move { background.leave(&line, TicketId(2)).await }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
-    server.thaw();
+    server.resume();
     leave.await.expect("no panic").expect("works");
     // A question over the first connection is answered after what was sent before it.
     let three = store.enter(&line, &ticket(3), &note, Enter::Try).await.expect("works");

@@ -1,8 +1,8 @@
 //! One lock on Redis, and a link to the server that is cut, stalled one way, slow, or loses the
 //! reply after the server has acted; and a fail-over to a replica that had not heard of the lock.
 
-use crate::redis_server::{Server, private, sentinel};
 use holdline::{Client, ErrorKind, Fence, Mutex, open};
+use holdline_testkit::redis::{Server, private, sentinels};
 use holdline_testkit::{Link, Way};
 use std::time::{Duration, Instant};
 
@@ -182,18 +182,7 @@ async fn a_fail_over_to_a_replica_that_had_not_heard_of_the_lock() {
         replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
     })
     .await;
-    let watchers: Option<Vec<_>> = (0..3).map(|_| sentinel("behind", primary.port(), 2)).collect();
-    let Some(watchers) = watchers else { return };
-    until("the sentinels know one another", async || {
-        watchers.iter().all(|one| {
-            let others: Vec<Vec<String>> = one.query(&["SENTINEL", "SENTINELS", "main"]);
-            let replicas: Vec<Vec<String>> = one.query(&["SENTINEL", "REPLICAS", "main"]);
-            others.len() == 2 && replicas.len() == 1
-        })
-    })
-    .await;
-    let hosts: Vec<_> = watchers.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
-    let url = format!("redis+sentinel://{}/main", hosts.join(","));
+    let Some((_watchers, url)) = sentinels(primary.port()) else { return };
     let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
     link.stall(Way::Both); // the replica hears of nothing any more
     let lease = Duration::from_secs(40); // no renewal before the fail-over

@@ -5,9 +5,6 @@
 
 mod ack;
 mod bounds;
-#[cfg(feature = "redis-tls")]
-#[path = "../support/certs.rs"]
-mod certs;
 mod checks;
 mod clocks;
 mod cost;
@@ -18,8 +15,6 @@ mod garble;
 mod line;
 mod link;
 mod outage;
-#[path = "../redis_server/mod.rs"]
-mod redis_server;
 mod redisson;
 mod schemes;
 mod speed;

@@ -2,8 +2,8 @@
 //! standbys and observers. All of those who wait ride it out, in order where the store kept the
 //! line, and nothing is granted twice.
 
-use crate::redis_server::{Server, behind_sentinels, cluster_with, private};
 use holdline::{Client, Election, Guard, Mutex, open};
+use holdline_testkit::redis::{Server, behind_sentinels, cluster_with, private};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant};
@@ -161,7 +161,7 @@ async fn stands_still(scheme: &str, time: Duration) {
     tokio::time::sleep(time.saturating_sub(frozen.elapsed())).await;
     assert!(scene.record.admitted().is_empty(), "nobody else was let in meanwhile");
     assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()));
-    server.thaw();
+    server.resume();
     scene.all_get_it().await;
 }
 
@@ -227,7 +227,7 @@ async fn standbys_and_observers() {
     .expect("no panic");
     server.pause();
     tokio::time::sleep(Duration::from_secs(12)).await;
-    server.thaw();
+    server.resume();
     drop(first);
     for standby in standbys {
         ends("every standby leads", standby).await;
@@ -256,7 +256,7 @@ async fn a_fail_over() {
         })
         .await;
         until("it serves", async || scene.beside.inspect("x").await.is_ok()).await;
-        primary.thaw();
+        primary.resume();
         until("the other follows", async || {
             primary.query::<String>(&["INFO", "replication"]).contains("role:slave")
         })
@@ -295,7 +295,7 @@ async fn a_node_of_a_cluster() {
         assert!(scene.holder.is_valid());
         nodes[owner].pause();
         tokio::time::sleep(Duration::from_secs(5)).await;
-        nodes[owner].thaw();
+        nodes[owner].resume();
         until("the node is back", async || scene.beside.inspect("x").await.is_ok()).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(scene.holder.is_valid(), "{scheme}: renewed between the outages");

@@ -1,8 +1,8 @@
 //! `?scheme=redisson` beside what Redisson's `RLock` does, as its commands.
 
-use crate::redis_server::{Server, private};
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Backoff, Client, ErrorKind, Mutex, Name, RwLock, Semaphore, open};
+use holdline_testkit::redis::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -7,8 +7,8 @@
 //! - *the interview*: "面試官：如何保證分布式鎖的高可用和高性能？", questions and answers on a lock
 //!   in Redis that is available and fast.
 
-use crate::redis_server::{Server, private};
 use holdline::{Backoff, Client, ErrorKind, Mutex, OnLoss, open};
+use holdline_testkit::redis::{Server, private};
 use holdline_testkit::{Link, Way};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -256,7 +256,7 @@ async fn the_conservative_policy_breaks_off() {
     assert!(start.elapsed() < lease, "nobody can be in yet: {:?}", start.elapsed());
     let done = steps.load(Ordering::SeqCst);
     assert!(done > 0);
-    server.thaw();
+    server.resume();
     let rival = open(&format!("{}?scheme=string", server.url())).await.expect("opens");
     let next = Mutex::new(&rival, "x").lock().await.expect("works");
     assert_eq!(steps.load(Ordering::SeqCst), done, "not a step was taken since");

@@ -2,8 +2,8 @@
 //! one server. Not a test of right and wrong, so it runs only when asked for:
 //! `cargo test --release --features redis --test redis speed -- --ignored --nocapture`.
 
-use crate::redis_server::private;
 use holdline::{Mutex, open};
+use holdline_testkit::redis::private;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use std::future::Future;

@@ -1,12 +1,12 @@
 //! A holder's process is stopped for longer than its lease, at any instant, and goes on while
 //! another process holds the lock on the same Redis server (G5).
 
-use crate::redis_server::private;
 use holdline::{Guard, Mutex, clock, open};
 use holdline_checker::Register::FencedReadWrite;
 use holdline_checker::Writer;
 use holdline_checker::resource::{Client as Resource, Reply, Server as ResourceServer};
 use holdline_kernel::Time;
+use holdline_testkit::redis::private;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! A storm of those who give up: afterwards every lock is free within a lease, what was allocated
 //! is given back, and `settle` says so when the server has no place left.
 
-use crate::redis_server::{Server, private};
 use holdline::{Client, Mutex, open};
 use holdline_testkit::in_own_process;
+use holdline_testkit::redis::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

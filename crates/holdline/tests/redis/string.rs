@@ -1,8 +1,8 @@
 //! `?scheme=string` beside the clients that it shares locks with, as their commands.
 
-use crate::redis_server::{Server, private};
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Backoff, Client, ErrorKind, Mutex, Name, Semaphore, open};
+use holdline_testkit::redis::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,20 +1,20 @@
 //! The line store over TLS, with a certificate authority of the test's own.
 
-use crate::certs::certificates;
 use holdline::{ErrorKind, Mutex, open};
+use holdline_testkit::certs::certificates;
 use std::process::Command;
 
 /// A server over TLS, and where its files are; nothing if it was not run.
 fn server(
     test: &str,
     clients: &str,
-) -> Option<(crate::redis_server::Server, u16, tempfile::TempDir)> {
+) -> Option<(holdline_testkit::redis::Server, u16, tempfile::TempDir)> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     if !certificates(folder.path()) {
         holdline_testkit::missing(&format!("{test} needs openssl"));
         return None;
     }
-    let port = crate::redis_server::free_port();
+    let port = holdline_testkit::free_port();
     let [cert, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map(|name| file(&folder, name));
     let port_text = port.to_string();
     let args = [
@@ -24,7 +24,7 @@ fn server(
         ["--tls-ca-cert-file", &ca],
         ["--tls-auth-clients", clients],
     ];
-    let server = crate::redis_server::private(test, args.as_flattened())?;
+    let server = holdline_testkit::redis::private(test, args.as_flattened())?;
     Some((server, port, folder))
 }
 

@@ -1,10 +1,10 @@
 //! Calls that come at the same time go to the server as one, and stay each its own.
 
-use crate::redis_server::{Server, private};
 use futures_util::future::join_all;
 use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::Link;
+use holdline_testkit::redis::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

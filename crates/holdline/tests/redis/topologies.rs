@@ -1,7 +1,7 @@
 //! The line store behind sentinels, in a cluster, over a socket, and in another database.
 
-use crate::redis_server::{Server, behind_sentinels, cluster, private};
 use holdline::{Client, ErrorKind, Mutex, RwLock, open};
+use holdline_testkit::redis::{Server, behind_sentinels, cluster, private};
 use std::time::{Duration, Instant};
 
 async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {

@@ -1,8 +1,9 @@
 //! The stores of the outage runs, and how each of them is ended, started again, stopped and let go
 //! on.
 
-use crate::breakages::Process;
+use crate::redis::KEEPS;
 use holdline_checker::Expect;
+use holdline_testkit::{self as testkit, Private};
 use std::time::Duration;
 
 /// A store made of nodes, of which some may be treated badly.
@@ -56,18 +57,39 @@ const fn secs(seconds: u64) -> Duration {
 pub(crate) fn rows() -> Vec<Row> {
     vec![
         Row { name: "sqlite", open: || Some(sqlite::open()), late: secs(1), session: secs(0) },
-        Row { name: "redis", open: || redis::open("", 1), late: secs(2), session: secs(0) },
-        Row { name: "quorum", open: || redis::open("quorum:", 5), late: secs(2), session: secs(0) },
-        Row { name: "etcd", open: || etcd::open(1), late: secs(5), session: secs(0) },
-        Row { name: "etcd-three", open: || etcd::open(3), late: secs(5), session: secs(0) },
-        Row { name: "zookeeper", open: || zookeeper::open(1), late: secs(12), session: secs(15) },
+        Row { name: "redis", open: || servers(redis(1)), late: secs(2), session: secs(0) },
+        Row { name: "quorum", open: || servers(redis(5)), late: secs(2), session: secs(0) },
+        Row { name: "etcd", open: || servers(etcd(1)), late: secs(5), session: secs(0) },
+        Row { name: "etcd-three", open: || servers(etcd(3)), late: secs(5), session: secs(0) },
+        Row {
+            name: "zookeeper",
+            open: || servers(zookeeper(1)),
+            late: secs(12),
+            session: secs(15),
+        },
         Row {
             name: "zookeeper-three",
-            open: || zookeeper::open(3),
+            open: || servers(zookeeper(3)),
             late: secs(12),
             session: secs(15),
         },
     ]
+}
+
+fn servers(servers: Option<Private>) -> Option<Box<dyn Subject>> {
+    Some(Box::new(servers?))
+}
+
+fn redis(count: usize) -> Option<Private> {
+    testkit::redis::several(count, &KEEPS)
+}
+
+fn etcd(count: usize) -> Option<Private> {
+    testkit::etcd::start(count).map(|servers| servers.0)
+}
+
+fn zookeeper(count: usize) -> Option<Private> {
+    testkit::zookeeper::start(count).map(|servers| servers.members)
 }
 
 mod sqlite {
@@ -117,117 +139,46 @@ mod sqlite {
     }
 }
 
-mod redis {
-    use super::{Process, Subject};
-    use crate::redis::KEEPS;
-    use crate::redis_server::{Server, private};
-
-    struct Redis {
-        scheme: &'static str,
-        servers: Vec<Server>,
+impl Subject for Private {
+    fn url(&self) -> String {
+        Private::url(self)
     }
 
-    pub(super) fn open(scheme: &'static str, count: usize) -> Option<Box<dyn Subject>> {
-        let servers = (0..count).map(|_| private("outages", &KEEPS)).collect::<Option<_>>()?;
-        Some(Box::new(Redis { scheme, servers }))
+    fn nodes(&self) -> usize {
+        self.servers.len()
     }
 
-    impl Subject for Redis {
-        fn url(&self) -> String {
-            let urls: Vec<_> = self.servers.iter().map(Server::url).collect();
-            format!("{}{}", self.scheme, urls.join(","))
-        }
+    fn leader(&self) -> usize {
+        Private::leader(self)
+    }
 
-        fn nodes(&self) -> usize {
-            self.servers.len()
+    fn kill(&mut self, nodes: &[usize]) {
+        for at in nodes {
+            Private::kill(self, *at);
         }
+    }
 
-        fn kill(&mut self, nodes: &[usize]) {
-            for at in nodes {
-                Process::kill(&mut self.servers[*at]);
-            }
+    fn start(&mut self, nodes: &[usize]) {
+        for at in nodes {
+            self.begin(*at);
         }
-
-        fn start(&mut self, nodes: &[usize]) {
-            for at in nodes {
-                Process::restart(&mut self.servers[*at]);
-            }
+        for at in nodes {
+            self.wait(*at);
         }
+    }
 
-        fn stop(&mut self, nodes: &[usize]) {
-            for at in nodes {
-                Process::pause(&self.servers[*at]);
-            }
+    fn stop(&mut self, nodes: &[usize]) {
+        for at in nodes {
+            self.servers[*at].pause();
         }
+    }
 
-        fn go_on(&mut self, nodes: &[usize]) {
-            for at in nodes {
-                Process::thaw(&self.servers[*at]);
-            }
+    fn go_on(&mut self, nodes: &[usize]) {
+        for at in nodes {
+            self.servers[*at].resume();
+        }
+        for at in nodes {
+            self.wait(*at);
         }
     }
 }
-
-/// The servers of etcd and those of ZooKeeper are treated in the same words.
-macro_rules! cluster {
-    ($store:ident, $servers:path) => {
-        mod $store {
-            use super::Subject;
-            use rustix::process::Signal;
-            use $servers as servers;
-
-            struct Cluster(servers::Servers, usize);
-
-            pub(super) fn open(count: usize) -> Option<Box<dyn Subject>> {
-                Some(Box::new(Cluster(servers::start(count)?, count)))
-            }
-
-            impl Subject for Cluster {
-                fn url(&self) -> String {
-                    self.0.url()
-                }
-
-                fn nodes(&self) -> usize {
-                    self.1
-                }
-
-                fn leader(&self) -> usize {
-                    self.0.leader()
-                }
-
-                fn kill(&mut self, nodes: &[usize]) {
-                    for at in nodes {
-                        self.0.kill(*at);
-                    }
-                }
-
-                fn start(&mut self, nodes: &[usize]) {
-                    for at in nodes {
-                        self.0.begin(*at);
-                    }
-                    for at in nodes {
-                        self.0.wait(*at);
-                    }
-                }
-
-                fn stop(&mut self, nodes: &[usize]) {
-                    for at in nodes {
-                        self.0.signal(*at, Signal::STOP);
-                    }
-                }
-
-                fn go_on(&mut self, nodes: &[usize]) {
-                    for at in nodes {
-                        self.0.signal(*at, Signal::CONT);
-                    }
-                    for at in nodes {
-                        self.0.wait(*at);
-                    }
-                }
-            }
-        }
-    };
-}
-
-cluster!(etcd, crate::etcd_server);
-cluster!(zookeeper, crate::zookeeper_server);

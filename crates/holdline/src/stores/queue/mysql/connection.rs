@@ -77,10 +77,7 @@ impl Connections {
             Some(conn) => Owned(Some(conn)),
             None => Owned(Some(self.connect().await?)),
         };
-        let answer = match &mut conn.0 {
-            Some(conn) => ask(conn, sql).await,
-            None => return Err(Fault::Silence),
-        };
+        let answer = conn.ask(sql).await;
         // After an error a transaction may be open: closing the connection ends it. A conflict has
         // ended it already.
         if answer.as_ref().err().is_none_or(Fault::conflict) {
@@ -111,7 +108,17 @@ impl Connections {
 /// A connection that is closed when this is dropped. The client would first wait for the answer that
 /// is under way, for as long as it takes, in a task on the runtime; on a thread without one it does
 /// not.
-struct Owned(Option<Conn>);
+pub(super) struct Owned(pub(super) Option<Conn>);
+
+impl Owned {
+    /// See [`ask`].
+    pub(super) async fn ask(&mut self, sql: &str) -> Result<Answer, Fault> {
+        match &mut self.0 {
+            Some(conn) => ask(conn, sql).await,
+            None => Err(Fault::Silence),
+        }
+    }
+}
 
 impl Drop for Owned {
     fn drop(&mut self) {

@@ -33,6 +33,11 @@ impl Fault {
         matches!(self, Fault::Refused(error) if CONFLICTS.contains(&error.code))
     }
 
+    /// Whether another transaction has locked the row.
+    pub(super) fn locked(&self) -> bool {
+        matches!(self, Fault::Refused(error) if [1205, 3572].contains(&error.code))
+    }
+
     /// Whether the server may have carried out the call, or may yet do so.
     pub(super) fn in_doubt(&self) -> bool {
         matches!(self, Fault::Silence | Fault::Broken(_, false))

@@ -6,6 +6,7 @@
 //! schema.rs      the tables and procedures: installation and sweep; their text is in sql/
 //! table.rs       the lease table: a line with places
 //! text.rs        its statements, and what their answers mean
+//! session.rs     locks that a connection holds: a locked row, a named lock
 //! watches.rs     the waiters of this process
 //! connection.rs  the connections for calls
 //! errors.rs      what the server's errors mean
@@ -18,14 +19,16 @@ mod errors;
 mod model;
 mod opts;
 mod schema;
+mod session;
 mod table;
 mod text;
 mod watches;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::store::Store;
 use config::{Config, Scheme};
 pub(crate) use schema::{SCHEMA, install, sweep};
+use session::Sessions;
 use std::sync::Arc;
 use table::Table;
 
@@ -37,9 +40,6 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     }
     match config.scheme {
         Scheme::Table => Ok(Arc::new(Table::open(config).await?)),
-        Scheme::Row | Scheme::Named => {
-            let message = "this scheme of a MySQL store is not in this version";
-            Err(Error::new(ErrorKind::Unsupported, message))
-        }
+        Scheme::Row | Scheme::Named => Ok(Arc::new(Sessions::open(config).await?)),
     }
 }

@@ -20,6 +20,8 @@ pub(crate) const SCHEMA: &str = concat!(
     include_str!("sql/leave.sql"),
     "\n",
     include_str!("sql/sweep.sql"),
+    "\n",
+    include_str!("sql/session.sql"),
 );
 
 /// The time limit of an installation.

@@ -138,6 +138,80 @@ pub(super) fn list(prefix: &str) -> String {
     )
 }
 
+/// The name of a named lock, which has 64 characters: all of a server's databases share them.
+fn key(line: &Name) -> String {
+    let line = hex(line.as_str().as_bytes());
+    format!("CONCAT('holdline:', LEFT(SHA2(CONCAT(DATABASE(), x'00', {line}), 256), 55))")
+}
+
+pub(super) fn get_lock(line: &Name) -> String {
+    format!("SELECT GET_LOCK({}, 0)", key(line))
+}
+
+pub(super) fn is_mine(line: &Name) -> String {
+    format!("SELECT IS_USED_LOCK({}) = CONNECTION_ID()", key(line))
+}
+
+pub(super) fn release_lock(line: &Name) -> String {
+    format!("SELECT RELEASE_LOCK({})", key(line))
+}
+
+pub(super) fn lock_row(line: &Name) -> String {
+    let line = hex(line.as_str().as_bytes());
+    format!("SELECT 1 FROM holdline_row WHERE name = {line} FOR UPDATE NOWAIT")
+}
+
+pub(super) fn make_row(line: &Name) -> String {
+    format!("INSERT IGNORE INTO holdline_row (name) VALUES ({})", hex(line.as_str().as_bytes()))
+}
+
+pub(super) fn own(line: &Name, ticket: &Ticket, note: &str) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
+    let (lease, note) = (micros(ticket.lease), hex(note.as_bytes()));
+    format!("CALL holdline_1_own({line}, {id}, {lease}, {note})")
+}
+
+pub(super) fn disown(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    let (note, kept) = (hex(note.as_bytes()), micros(kept));
+    format!("CALL holdline_1_disown({line}, {id}, {note}, {kept})")
+}
+
+pub(super) fn renew_session(line: &Name, ticket: &Ticket, note: &str, seq: Seq) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
+    let (lease, note, seq) = (micros(ticket.lease), hex(note.as_bytes()), seq.0);
+    format!(
+        "UPDATE holdline_session SET expires = GREATEST(expires, {NOW} + {lease}), note = {note} \
+         WHERE name = {line} AND id = {id} AND last = {seq}"
+    )
+}
+
+pub(super) fn forget(line: &Name, id: TicketId) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    format!(
+        "UPDATE holdline_session SET id = '', expires = 0, note = '' \
+         WHERE name = {line} AND id = {id}"
+    )
+}
+
+pub(super) fn look_session(line: &Name) -> String {
+    let line = hex(line.as_str().as_bytes());
+    format!(
+        "SELECT 0, 1, last, id, 1, expires - {NOW}, note FROM holdline_session \
+         WHERE name = {line} AND expires > 0 \
+         UNION ALL (SELECT 2, 0, n, id, 0, until - {NOW}, note FROM holdline_evicted \
+         WHERE line = {line} ORDER BY n DESC LIMIT {EVICTIONS_KEPT})"
+    )
+}
+
+pub(super) fn list_sessions(prefix: &str) -> String {
+    let (prefix, length) = (hex(prefix.as_bytes()), prefix.len());
+    format!(
+        "SELECT name FROM holdline_session WHERE name >= {prefix} \
+         AND LEFT(name, {length}) = {prefix} AND expires > {NOW} ORDER BY name"
+    )
+}
+
 /// How far admission has come in these lines.
 pub(super) fn fronts(lines: &[Name]) -> String {
     let names: Vec<String> = lines.iter().map(|line| hex(line.as_str().as_bytes())).collect();
