@@ -111,6 +111,11 @@ impl Connections {
 pub(super) struct Owned(pub(super) Option<Conn>);
 
 impl Owned {
+    /// The server's number of it.
+    pub(super) fn id(&self) -> u32 {
+        self.0.as_ref().map_or(0, Conn::id)
+    }
+
     /// See [`ask`].
     pub(super) async fn ask(&mut self, sql: &str) -> Result<Answer, Fault> {
         match &mut self.0 {

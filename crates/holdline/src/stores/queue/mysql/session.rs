@@ -1,9 +1,9 @@
 //! The schemes `row` and `named`: locks that a connection holds, so that they end with it.
 //!
-//! `row`: a row that an open transaction has locked, one connection for each lock. `named`: the
-//! server's own named locks (`GET_LOCK`), all of a process on one connection. Nobody waits in the
-//! server: waiters ask again. The server counts a named lock up when its connection asks again, and
-//! has no leases; so what this process holds is recorded here, and given up when its lease is over.
+//! `row`: a row that an open transaction has locked. `named`: one of the server's named locks
+//! (`GET_LOCK`). Each lock has a connection of its own. Nobody waits in the server: waiters ask
+//! again. The server has no leases; but a record beside the lock says who holds it by which
+//! connection and until when, and whoever finds that its lease is over ends that connection.
 //!
 //! The token is counted by a statement of another connection once the lock is held, so that no
 //! rollback takes it back.
@@ -39,8 +39,8 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 const LOOK: Duration = Duration::from_millis(250);
 /// How long to wait before asking again for a lock that is held.
 const AGAIN: Duration = Duration::from_millis(500);
-/// The most named locks of one process: the server keeps each in memory.
-const NAMED_MOST: usize = 10_000;
+/// The most locks of one process: each is a connection.
+const MOST: usize = 64;
 
 /// A store of locks that connections hold.
 #[derive(Clone)]
@@ -57,9 +57,7 @@ struct Shared {
     records: Connections,
     /// The locks that this process holds, or is just asking for.
     lines: Mutex<HashMap<Name, Line>>,
-    /// The connection that holds the named locks; and how many there were before it.
-    named: Turn<(u64, Option<Owned>)>,
-    /// Connections without a transaction.
+    /// Connections that hold nothing.
     idle: Mutex<Vec<Owned>>,
     loss: LossHandler,
 }
@@ -72,15 +70,8 @@ struct Hold {
     id: TicketId,
     seq: Seq,
     until: Time,
-    link: Link,
-}
-
-/// What holds a lock.
-enum Link {
-    /// A connection with an open transaction.
-    Row(Owned),
-    /// The connection of this number, for named locks.
-    Named(u64),
+    /// The connection that holds it.
+    conn: Owned,
 }
 
 impl Sessions {
@@ -97,7 +88,6 @@ impl Sessions {
             )?,
             config,
             lines: Mutex::default(),
-            named: Turn::new((0, None)),
             idle: Mutex::default(),
             loss: LossHandler::default(),
         });
@@ -170,7 +160,7 @@ impl Shared {
         let busy = Ok(Standing::Waiting { seq: None, again: AGAIN });
         let sent = clock::now();
         if held.as_ref().is_some_and(|hold| hold.until <= sent) {
-            self.free(line, held).await;
+            Self::free(held);
         }
         if let Some(hold) = held.as_mut() {
             match how {
@@ -188,16 +178,19 @@ impl Shared {
                     return Ok(Standing::Admitted(seq));
                 }
             }
-            self.free(line, held).await; // taken away: by force, or with its connection
+            Self::free(held); // taken away: by force, or with its connection
             return Ok(Standing::Lost);
         }
         if matches!(how, Enter::Keep(_)) {
             return Ok(Standing::Lost);
         }
-        let Some(link) = self.take(line).await? else { return busy };
-        let until = sent.after(ticket.lease);
-        **held = Some(Hold { id: ticket.id, seq: Seq(0), until, link });
-        let own = self.records.call(&text::own(line, ticket, note)).await;
+        let Some(conn) = self.take(line).await? else {
+            self.end_lapsed(line).await?;
+            return busy;
+        };
+        let (until, connection) = (sent.after(ticket.lease), conn.id());
+        **held = Some(Hold { id: ticket.id, seq: Seq(0), until, conn });
+        let own = self.records.call(&text::own(line, ticket, connection, note)).await;
         let seq = own.and_then(|answer| {
             let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0));
             token.map(Seq).ok_or(Fault::Silence)
@@ -208,47 +201,37 @@ impl Shared {
                 Ok(Standing::Admitted(seq))
             }
             (seq, _) => {
-                self.free(line, held).await;
+                Self::free(held);
                 seq.and(Err(Fault::Silence))
             }
         }
     }
 
     /// Asks the server for the lock; none if another connection has it.
-    async fn take(&self, line: &Name) -> Result<Option<Link>, Fault> {
-        let limit = clock::now().after(self.config.timeout);
-        if self.config.scheme == Scheme::Named {
-            return within(limit, self.take_named(line)).await.unwrap_or(Err(Fault::Silence));
-        }
-        let idle = self.idle.lock().pop();
-        let taken = within(limit, self.take_row(line, idle)).await;
-        taken.unwrap_or(Err(Fault::Silence))
-    }
-
-    async fn take_named(&self, line: &Name) -> Result<Option<Link>, Fault> {
-        if self.lines.lock().len() > NAMED_MOST {
-            let message = format!("this process has {NAMED_MOST} named locks at {}", self.address);
+    async fn take(&self, line: &Name) -> Result<Option<Owned>, Fault> {
+        if self.lines.lock().len() > MOST {
+            let message = format!(
+                "this process holds or asks for {MOST} locks at {}, and each needs a connection; \
+                 use the scheme \"table\"",
+                self.address
+            );
             return Err(Fault::Ours(Error::new(ErrorKind::Unavailable, message)));
         }
-        let mut named = self.named.lock().await;
-        // It comes back when it has answered; if this is dropped before, it is closed.
-        let mut conn = match named.1.take() {
-            Some(conn) => conn,
-            None => {
-                named.0 += 1; // the locks of those before it are lost
-                Owned(Some(connect(&self.opts, &self.config).await?))
+        let limit = clock::now().after(self.config.timeout);
+        let idle = self.idle.lock().pop();
+        let fresh = idle.is_none();
+        let asked = within(limit, self.ask_for(line, idle)).await.unwrap_or(Err(Fault::Silence));
+        match asked {
+            // The server has closed an idle connection.
+            Err(Fault::Broken(..)) if !fresh => {
+                self.idle.lock().clear();
+                within(limit, self.ask_for(line, None)).await.unwrap_or(Err(Fault::Silence))
             }
-        };
-        let answer = conn.ask(&text::get_lock(line)).await?;
-        named.1 = Some(conn);
-        match answer.rows.first().and_then(|row| row.get::<Option<u8>, _>(0)) {
-            Some(Some(1)) => Ok(Some(Link::Named(named.0))),
-            Some(Some(0)) => Ok(None),
-            _ => Err(Fault::Silence), // NULL: it was interrupted, and nothing is held
+            asked => asked,
         }
     }
 
-    async fn take_row(&self, line: &Name, idle: Option<Owned>) -> Result<Option<Link>, Fault> {
+    async fn ask_for(&self, line: &Name, idle: Option<Owned>) -> Result<Option<Owned>, Fault> {
         let mut conn = match idle {
             Some(conn) => conn,
             None => {
@@ -258,9 +241,20 @@ impl Shared {
                 conn
             }
         };
+        if self.config.scheme == Scheme::Named {
+            let answer = conn.ask(&text::get_lock(line)).await?;
+            return match answer.rows.first().and_then(|row| row.get::<Option<u8>, _>(0)) {
+                Some(Some(1)) => Ok(Some(conn)),
+                Some(Some(0)) => {
+                    self.spare(conn);
+                    Ok(None)
+                }
+                _ => Err(Fault::Silence), // NULL: it was interrupted, and nothing is held
+            };
+        }
         loop {
             let found = match conn.ask(&text::lock_row(line)).await {
-                Ok(answer) if !answer.rows.is_empty() => return Ok(Some(Link::Row(conn))),
+                Ok(answer) if !answer.rows.is_empty() => return Ok(Some(conn)),
                 Ok(_) => {
                     conn.ask("ROLLBACK").await?;
                     conn.ask(&text::make_row(line)).await.map(drop)
@@ -287,58 +281,77 @@ impl Shared {
         }
     }
 
-    /// Whether the server still holds it. The server is given as long as the lease lasts.
+    /// Whether the connection still holds the lock. It is given as long as the lease lasts.
     async fn holds(&self, line: &Name, hold: &mut Hold) -> bool {
-        let until = hold.until;
-        match &mut hold.link {
-            Link::Row(conn) => within(until, conn.ask("DO 1")).await.is_some_and(|it| it.is_ok()),
-            Link::Named(number) => {
-                let sql = text::is_mine(line);
-                let ask = async {
-                    let mut named = self.named.lock().await;
-                    if named.0 != *number {
-                        return false;
-                    }
-                    let Some(mut conn) = named.1.take() else { return false };
-                    let Ok(answer) = conn.ask(&sql).await else { return false };
-                    named.1 = Some(conn);
-                    answer.rows.first().and_then(|row| row.get::<Option<u8>, _>(0)) == Some(Some(1))
-                };
-                within(until, ask).await.unwrap_or(false)
-            }
+        let sql = match self.config.scheme {
+            Scheme::Named => text::is_mine(line),
+            _ => "SELECT 1".to_owned(), // its transaction is open for as long as it answers
+        };
+        let answer = within(hold.until, hold.conn.ask(&sql)).await;
+        let yes = |answer: Answer| answer.rows.first().and_then(|row| row.get(0)) == Some(1_u8);
+        answer.is_some_and(|answer| answer.is_ok_and(yes))
+    }
+
+    /// Gives a lock up, if it is held, by closing its connection. A connection that is still on
+    /// record must hold nothing else: others may end it.
+    fn free(held: &mut Held) {
+        drop(held.take());
+    }
+
+    /// Gives a lock up whose record is gone, and keeps its connection.
+    async fn release(&self, line: &Name, held: &mut Held) {
+        let Some(Hold { mut conn, .. }) = held.take() else { return };
+        let limit = clock::now().after(self.config.timeout);
+        let sql = match self.config.scheme {
+            Scheme::Named => text::release_lock(line),
+            _ => "ROLLBACK".to_owned(),
+        };
+        if let Some(Ok(_)) = within(limit, conn.ask(&sql)).await {
+            self.spare(conn);
         }
     }
 
-    /// Gives a lock up, if it is held. If the server cannot be asked, its connection is closed.
-    async fn free(&self, line: &Name, held: &mut Held) {
-        let Some(hold) = held.take() else { return };
-        let limit = clock::now().after(self.config.timeout);
-        match hold.link {
-            Link::Row(mut conn) => {
-                if let Some(Ok(_)) = within(limit, conn.ask("ROLLBACK")).await {
-                    self.spare(conn);
-                }
-            }
-            Link::Named(number) => {
-                let mut named = self.named.lock().await;
-                if named.0 == number
-                    && let Some(mut conn) = named.1.take()
-                    && let Some(Ok(_)) = within(limit, conn.ask(&text::release_lock(line))).await
-                {
-                    named.1 = Some(conn);
-                }
-            }
+    /// Ends the connection that holds a lock for longer than its lease: that of a process which was
+    /// stopped, or of a machine that is gone.
+    async fn end_lapsed(&self, line: &Name) -> Result<(), Fault> {
+        let answer = self.records.call(&text::lapsed_session(line)).await?;
+        self.end(&answer).await
+    }
+
+    /// Ends the connection of this answer, if there is one in it.
+    async fn end(&self, answer: &Answer) -> Result<(), Fault> {
+        let connection = answer.rows.first().and_then(|row| row.get::<u64, _>(0)).unwrap_or(0);
+        if connection == 0 {
+            return Ok(());
         }
+        match self.records.call(&format!("KILL CONNECTION {connection}")).await {
+            Err(Fault::Refused(error)) if error.code == 1094 => Ok(()), // it has ended
+            ended => ended.map(drop),
+        }
+    }
+
+    /// Takes a lock away from whoever has it by this ticket, perhaps another process.
+    async fn take_away(&self, line: &Name, id: TicketId) -> Result<bool, Fault> {
+        let found = self.records.call(&text::connection(line, id)).await?;
+        let there = self.records.call(&text::forget(line, id)).await?.changed > 0;
+        if there {
+            self.end(&found).await?;
+        }
+        Ok(there)
     }
 
     async fn leave(&self, line: &Name, held: &mut Held, id: TicketId) -> Result<bool, Fault> {
         if held.as_ref().is_none_or(|hold| hold.id != id) {
-            return Ok(false);
+            return self.take_away(line, id).await;
         }
         let there = held.as_ref().is_some_and(|hold| clock::now() < hold.until);
-        // The record is for people: the lock is freed whether or not it can be written.
+        // The lock is freed whether or not its record can be.
         let record = self.records.call(&text::forget(line, id)).await;
-        self.free(line, held).await;
+        if record.is_ok() {
+            self.release(line, held).await;
+        } else {
+            Self::free(held);
+        }
         Ok(record.is_ok_and(|answer| answer.changed > 0) && there)
     }
 
@@ -353,7 +366,7 @@ impl Shared {
                 let id = hold.id;
                 let lapsed = hold.until <= clock::now();
                 if lapsed || !self.holds(&name, hold).await {
-                    self.free(&name, &mut held).await;
+                    Self::free(&mut held);
                     if let Some(hint) = self.loss.0.get() {
                         hint(id);
                     }
@@ -426,7 +439,15 @@ impl AsyncStore for Sessions {
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-        let answer = self.record(text::disown(line, id, note, EVICTION_TIME)).await?;
+        let (sql, shared) = (text::disown(line, id, note, EVICTION_TIME), Arc::clone(&self.shared));
+        let found = text::connection(line, id);
+        let work = async move {
+            let found = shared.records.call(&found).await?;
+            let answer = shared.records.call(&sql).await?;
+            shared.end(&found).await?;
+            Ok(answer)
+        };
+        let answer = self.on_thread(work).await?;
         let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0)).unwrap_or(0);
         if token > 0
             && let Some(hint) = self.shared.loss.0.get()

@@ -140,8 +140,9 @@ pub(super) fn list(prefix: &str) -> String {
 
 /// The name of a named lock, which has 64 characters: all of a server's databases share them.
 fn key(line: &Name) -> String {
-    let line = hex(line.as_str().as_bytes());
-    format!("CONCAT('holdline:', LEFT(SHA2(CONCAT(DATABASE(), x'00', {line}), 256), 55))")
+    let digits = hex(line.as_str().as_bytes());
+    let digits = digits.trim_matches(['x', '\'']);
+    format!("CONCAT('holdline:', LEFT(SHA2(CONCAT(DATABASE(), ' {digits}'), 256), 55))")
 }
 
 pub(super) fn get_lock(line: &Name) -> String {
@@ -165,10 +166,10 @@ pub(super) fn make_row(line: &Name) -> String {
     format!("INSERT IGNORE INTO holdline_row (name) VALUES ({})", hex(line.as_str().as_bytes()))
 }
 
-pub(super) fn own(line: &Name, ticket: &Ticket, note: &str) -> String {
+pub(super) fn own(line: &Name, ticket: &Ticket, connection: u32, note: &str) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
     let (lease, note) = (micros(ticket.lease), hex(note.as_bytes()));
-    format!("CALL holdline_1_own({line}, {id}, {lease}, {note})")
+    format!("CALL holdline_1_own({line}, {id}, {lease}, {connection}, {note})")
 }
 
 pub(super) fn disown(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
@@ -183,6 +184,21 @@ pub(super) fn renew_session(line: &Name, ticket: &Ticket, note: &str, seq: Seq) 
     format!(
         "UPDATE holdline_session SET expires = GREATEST(expires, {NOW} + {lease}), note = {note} \
          WHERE name = {line} AND id = {id} AND last = {seq}"
+    )
+}
+
+/// The connection that holds a lock by this ticket.
+pub(super) fn connection(line: &Name, id: TicketId) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    format!("SELECT connection FROM holdline_session WHERE name = {line} AND id = {id}")
+}
+
+/// The connection whose lease is over.
+pub(super) fn lapsed_session(line: &Name) -> String {
+    let line = hex(line.as_str().as_bytes());
+    format!(
+        "SELECT connection FROM holdline_session \
+         WHERE name = {line} AND expires BETWEEN 1 AND {NOW}"
     )
 }
 

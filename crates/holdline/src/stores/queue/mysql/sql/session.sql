@@ -6,25 +6,27 @@ CREATE TABLE IF NOT EXISTS holdline_row (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 CREATE TABLE IF NOT EXISTS holdline_session (
-  name    VARBINARY(512)  NOT NULL PRIMARY KEY,
-  last    BIGINT          NOT NULL,            -- the holder's token
-  id      BINARY(16)      NOT NULL DEFAULT '', -- the holder's ticket
-  expires BIGINT          NOT NULL DEFAULT 0,  -- unless it is renewed; 0 if nobody holds
-  note    VARBINARY(4096) NOT NULL DEFAULT ''
+  name       VARBINARY(512)  NOT NULL PRIMARY KEY,
+  last       BIGINT          NOT NULL,            -- the holder's token
+  id         BINARY(16)      NOT NULL DEFAULT '', -- the holder's ticket
+  connection BIGINT          NOT NULL DEFAULT 0,  -- the holder's
+  expires    BIGINT          NOT NULL DEFAULT 0,  -- unless it is renewed; 0 if nobody holds
+  note       VARBINARY(4096) NOT NULL DEFAULT ''
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 DELIMITER //
 
 -- Records the holder of a lock, which it has by now, and returns its token.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_own(
-  p_name VARBINARY(512), p_id BINARY(16), p_lease BIGINT, p_note VARBINARY(4096))
+  p_name VARBINARY(512), p_id BINARY(16), p_lease BIGINT, p_connection BIGINT,
+  p_note VARBINARY(4096))
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
-  INSERT INTO holdline_session (name, last, id, expires, note)
-    VALUES (p_name, LAST_INSERT_ID(v_now), p_id, v_now + p_lease, p_note)
+  INSERT INTO holdline_session (name, last, id, connection, expires, note)
+    VALUES (p_name, LAST_INSERT_ID(v_now), p_id, p_connection, v_now + p_lease, p_note)
     ON DUPLICATE KEY UPDATE last = LAST_INSERT_ID(GREATEST(last + 1, v_now)), id = p_id,
-      expires = v_now + p_lease, note = p_note;
+      connection = p_connection, expires = v_now + p_lease, note = p_note;
   SELECT LAST_INSERT_ID();
 END //
 
