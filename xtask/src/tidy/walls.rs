@@ -6,7 +6,8 @@ use super::Finding;
 use super::source::{Source, find_word, is_name};
 
 /// Files directly in `stores/` that help several stores, and so may be named by all of them.
-const SHARED_BY_STORES: &[&str] = &["mod", "runtime", "tls", "tls_provider", "url", "waiters"];
+const SHARED_BY_STORES: &[&str] =
+    &["in_flight", "mod", "model", "runtime", "tls", "tls_provider", "url", "waiters"];
 
 /// The folders of `stores/` that hold a store in each file or folder: one for each kind.
 const KINDS: &[&str] = &["queue", "ephemeral"];

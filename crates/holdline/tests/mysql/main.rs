@@ -9,4 +9,5 @@ mod cost;
 mod faults;
 mod schema;
 mod server;
+mod sessions;
 mod speed;

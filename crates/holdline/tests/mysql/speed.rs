@@ -1,5 +1,5 @@
-//! How fast the lease table is beside the bare idiom through the same client: ratios from one run on
-//! one server. Not a test of right and wrong, so it runs only when asked for:
+//! How fast the lease table is beside the bare idiom through the same client: ratios from one run
+//! on one server. Not a test of right and wrong, so it runs only when asked for:
 //! `cargo test --release --features mysql --test mysql speed -- --ignored --nocapture`.
 
 use crate::server::{Database, databases};

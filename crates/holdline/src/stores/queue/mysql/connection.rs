@@ -45,8 +45,8 @@ impl Connections {
         })
     }
 
-    /// Runs a statement that may be repeated, and returns its answer. Repeats it after a conflict, and once if the
-    /// connection breaks: most often the server has closed an idle one.
+    /// Runs a statement that may be repeated, and returns its answer. Repeats it after a conflict,
+    /// and once if the connection breaks: most often the server has closed an idle one.
     pub(super) async fn call(&self, sql: &str) -> Result<Answer, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let (mut conflicts, mut doubt, mut broken) = (0, false, false);
@@ -105,9 +105,9 @@ impl Connections {
     }
 }
 
-/// A connection that is closed when this is dropped. The client would first wait for the answer that
-/// is under way, for as long as it takes, in a task on the runtime; on a thread without one it does
-/// not.
+/// A connection that is closed when this is dropped. The client would first wait for the answer
+/// that is under way, for as long as it takes, in a task on the runtime; on a thread without one it
+/// does not.
 pub(super) struct Owned(pub(super) Option<Conn>);
 
 impl Owned {

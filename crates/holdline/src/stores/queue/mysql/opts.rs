@@ -16,7 +16,7 @@ pub(super) fn of(config: &Config) -> Result<Opts, Error> {
         .client_found_rows(config.found_rows)
         .tcp_keepalive(Some(Duration::from_secs(10)))
         .tcp_nodelay(true)
-        // Without these the client would ask for them when it connects, and a socket's path besides.
+        // Otherwise the client would ask for these when it connects, and for a socket's path.
         .prefer_socket(false)
         .max_allowed_packet(Some(16 * 1024 * 1024))
         .wait_timeout(Some(28_800))
@@ -34,12 +34,11 @@ mod tls {
         crate::stores::tls_provider::choose();
         let address = config.address();
         let options = &config.tls_options;
-        let roots = match &options.ca {
-            Some(pem) => vec![pem.read("CA certificate", &address)?.into()],
-            None => {
-                let system = rustls_native_certs::load_native_certs().certs;
-                system.into_iter().map(|cert| cert.as_ref().to_vec().into()).collect()
-            }
+        let roots = if let Some(pem) = &options.ca {
+            vec![pem.read("CA certificate", &address)?.into()]
+        } else {
+            let system = rustls_native_certs::load_native_certs().certs;
+            system.into_iter().map(|cert| cert.as_ref().to_vec().into()).collect()
         };
         let identity = match (&options.cert, &options.key) {
             (Some(cert), Some(key)) => Some(ClientIdentity::new(

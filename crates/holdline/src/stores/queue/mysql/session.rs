@@ -232,14 +232,13 @@ impl Shared {
     }
 
     async fn ask_for(&self, line: &Name, idle: Option<Owned>) -> Result<Option<Owned>, Fault> {
-        let mut conn = match idle {
-            Some(conn) => conn,
-            None => {
-                let mut conn = Owned(Some(connect(&self.opts, &self.config).await?));
-                // Each statement begins a transaction. It waits only to make a row.
-                conn.ask("SET SESSION autocommit = 0, innodb_lock_wait_timeout = 1").await?;
-                conn
-            }
+        let mut conn = if let Some(conn) = idle {
+            conn
+        } else {
+            let mut conn = Owned(Some(connect(&self.opts, &self.config).await?));
+            // Each statement begins a transaction. It waits only to make a row.
+            conn.ask("SET SESSION autocommit = 0, innodb_lock_wait_timeout = 1").await?;
+            conn
         };
         if self.config.scheme == Scheme::Named {
             let answer = conn.ask(&text::get_lock(line)).await?;
@@ -347,12 +346,13 @@ impl Shared {
         let there = held.as_ref().is_some_and(|hold| clock::now() < hold.until);
         // The lock is freed whether or not its record can be.
         let record = self.records.call(&text::forget(line, id)).await;
-        if record.is_ok() {
+        let forgotten = record.is_ok_and(|answer| answer.changed > 0);
+        if forgotten {
             self.release(line, held).await;
         } else {
             Self::free(held);
         }
-        Ok(record.is_ok_and(|answer| answer.changed > 0) && there)
+        Ok(forgotten && there)
     }
 
     /// Gives up what has lapsed, and asks the connections of what is held.

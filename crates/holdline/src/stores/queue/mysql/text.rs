@@ -61,8 +61,8 @@ const NEVER: i64 = i64::MAX;
 /// the last.
 const MOST: i64 = i64::MAX / 2;
 
-/// Takes the first place of an empty line. Its assignments are made from left to right; the id of the
-/// row inserted last, which it sets, is the place number.
+/// Takes the first place of an empty line. Its assignments are made from left to right; the id of
+/// the row inserted last, which it sets, is the place number.
 pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<String> {
     let least = i64::try_from(ticket.min_token).ok().filter(|least| *least < MOST)?;
     let reserved = ticket.token_count.max(1) - 1;
@@ -206,7 +206,7 @@ pub(super) fn forget(line: &Name, id: TicketId) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
     format!(
         "UPDATE holdline_session SET id = '', expires = 0, note = '' \
-         WHERE name = {line} AND id = {id}"
+         WHERE name = {line} AND id = {id} AND expires > {NOW}"
     )
 }
 
@@ -291,7 +291,7 @@ pub(super) fn name(row: Row) -> Option<Name> {
     Name::new(String::from_utf8(name).ok()?).ok()
 }
 
-/// Decodes the answer to [`look`]. Lapsed places are left out, and the rule says which are admitted.
+/// Decodes the answer to [`look`]. Lapsed places are left out; the rule says which are admitted.
 pub(super) fn snapshot(rows: Vec<Row>) -> Option<QueueSnapshot> {
     type Columns = (u8, u32, u64, Vec<u8>, u32, i64, Vec<u8>);
     let mut snapshot = QueueSnapshot::default();
