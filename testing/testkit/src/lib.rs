@@ -3,12 +3,12 @@
 //!
 //! Each server is launched by one piece of code. [`servers`] has a file for each kind of server,
 //! which describes its processes as [`Node`]s; [`Server`] runs a node; a [`Topology`] is a set of
-//! nodes with a name, a row in [`servers::TOPOLOGIES`]. `cargo xtask servers` starts topologies that
-//! several programs share, on ports above `HOLDLINE_PORT_BASE`; a test starts servers of its own, on
-//! free ports, which end with it.
+//! nodes with a name, a row in [`servers::TOPOLOGIES`]. `cargo xtask servers` starts topologies
+//! that several programs share, on ports above `HOLDLINE_PORT_BASE`; a test starts servers of its
+//! own, on free ports, which end with it.
 //!
-//! With the feature `links` there are TCP proxies: a [`Link`] can be cut, stalled in one direction or
-//! both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
+//! With the feature `links` there are TCP proxies: a [`Link`] can be cut, stalled in one direction
+//! or both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
 //!
 //! With the feature `library` there is what a test of the library needs besides: clients over
 //! [`flaky_links`], members that are [`killed`] in turn, holders that are cut off at any moment
@@ -19,7 +19,6 @@
 mod apart;
 pub mod certs;
 mod choice;
-#[cfg(feature = "links")]
 mod eventually;
 #[cfg(feature = "library")]
 pub mod flaky_links;
@@ -47,6 +46,8 @@ mod program;
 mod pump;
 mod server;
 pub mod servers;
+#[cfg(feature = "library")]
+mod ticket;
 mod topology;
 mod wheel;
 
@@ -56,6 +57,7 @@ pub use choice::Choice;
 pub use eventually::persist;
 #[cfg(feature = "links")]
 pub use eventually::{soon, until};
+pub use eventually::{wait_for, wait_until};
 pub use folder::Folder;
 #[cfg(feature = "links")]
 pub use garble::Garble;
@@ -74,6 +76,8 @@ pub use process::Process;
 pub use program::{Found, JarFolder, Program, in_path};
 pub use server::Server;
 pub use servers::{etcd, mysql, postgres, redis, zookeeper};
+#[cfg(feature = "library")]
+pub use ticket::ticket;
 pub use topology::{Deployment, Setup, Topology};
 pub use wheel::Wheel;
 

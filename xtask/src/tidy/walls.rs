@@ -5,7 +5,6 @@
 use super::Finding;
 use super::source::{Source, find_word, is_name};
 
-/// Files directly in `stores/` that help several stores, and so may be named by all of them.
 const SHARED_BY_STORES: &[&str] =
     &["in_flight", "mod", "model", "runtime", "tls", "tls_provider", "url", "waiters"];
 

@@ -17,8 +17,6 @@ mod options;
 mod outage;
 mod printed;
 mod sections;
-#[cfg(feature = "redis")]
-mod server;
 mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -68,18 +68,19 @@ impl Table {
         self.connections.call(sql).await.map_err(|fault| fault.explain(&self.shared.address))
     }
 
-    /// Runs the quick statement, if there is one, and the procedure if that changed nothing.
-    async fn step(&self, quick: Option<&str>, full: &str) -> Result<Answer, Fault> {
+    /// Runs the quick statement, if there is one, and the procedure if that changed nothing. Says
+    /// whether the quick one was enough.
+    async fn step(&self, quick: Option<&str>, full: &str) -> Result<(Answer, bool), Fault> {
         let mut repeated = false;
         if let Some(quick) = quick {
             let answer = self.connections.call(quick).await?;
             if answer.changed == 1 {
-                return Ok(answer);
+                return Ok((answer, true));
             }
             repeated = answer.repeated;
         }
         let answer = self.connections.call(full).await?;
-        Ok(Answer { repeated: repeated || answer.repeated, ..answer })
+        Ok((Answer { repeated: repeated || answer.repeated, ..answer }, false))
     }
 
     fn invalid_reply(&self, line: &Name) -> Error {
@@ -127,12 +128,12 @@ impl AsyncStore for Table {
         let full = text::enter(line, ticket, note, how);
         let answer = self.step(quick.as_deref(), &full).await;
         if let Some(request) = request
-            && answer.as_ref().is_ok_and(|answer| !answer.repeated)
+            && answer.as_ref().is_ok_and(|(answer, _)| !answer.repeated)
         {
             request.answered();
         }
-        let answer = answer.map_err(|fault| fault.explain(&self.shared.address))?;
-        if quick.is_some() && answer.changed == 1 {
+        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
+        if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
             return Ok(Standing::Admitted(kept.unwrap_or(Seq(answer.insert_id))));
         }
@@ -154,16 +155,16 @@ impl AsyncStore for Table {
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
         let answer = self.step(quick.as_deref(), &text::leave(line, id, bar)).await;
-        let answer = answer.map_err(|fault| fault.explain(&self.shared.address))?;
-        if quick.is_some() && answer.changed == 1 {
+        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
+        if enough {
             return Ok(true);
         }
         let (left, woken) = text::left(&answer.rows).ok_or_else(|| self.invalid_reply(line))?;
         // Somebody waits, or nobody does any more.
         if woken.is_empty() {
-            busy.remove(line)
+            busy.remove(line);
         } else {
-            busy.add(line)
+            busy.add(line);
         }
         watches.admit(&woken);
         if barred {
