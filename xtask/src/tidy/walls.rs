@@ -5,8 +5,28 @@
 use super::Finding;
 use super::source::{Source, find_word, is_name};
 
-const SHARED_BY_STORES: &[&str] =
-    &["in_flight", "mod", "model", "runtime", "tls", "tls_provider", "url", "waiters"];
+/// Files in `stores/`, or in the folder of a kind, that help several stores and so may be named
+/// by all of them.
+const SHARED_BY_STORES: &[&str] = &[
+    "backend",
+    "engine",
+    "in_flight",
+    "in_flight",
+    "liveness",
+    "mod",
+    "model",
+    "model",
+    "net",
+    "recent",
+    "runtime",
+    "servers",
+    "table",
+    "ticket",
+    "tls",
+    "tls_provider",
+    "url",
+    "waiters",
+];
 
 /// The folders of `stores/` that hold a store in each file or folder: one for each kind.
 const KINDS: &[&str] = &["queue", "ephemeral"];

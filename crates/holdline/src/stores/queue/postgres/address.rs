@@ -43,6 +43,9 @@ pub(super) enum Scheme {
     Table,
 }
 
+/// The schemes, by their names in a URL.
+const SCHEMES: [(&str, Scheme); 1] = [("table", Scheme::Table)];
+
 /// Where notices come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Listen {
@@ -94,35 +97,31 @@ impl Address {
             if !seen.insert(key) {
                 return Err(invalid(&format!("has the option {} twice", shown(key))));
             }
-            address.set(key, decode(value)?)?;
+            address.set(key, &decode(value)?)?;
         }
         address.check()?;
         Ok(address)
     }
 
-    fn set(&mut self, key: &str, value: String) -> Result<()> {
-        if self.tls_options.set(key, &value).map_err(|why| invalid(&why))? {
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
             return Ok(());
         }
         match key {
             "scheme" => {
-                self.scheme = match &*value {
-                    "table" => Scheme::Table,
-                    _ => {
-                        let message = "a PostgreSQL store has the scheme \"table\"; no other is \
-                                       supported";
-                        return Err(Error::new(ErrorKind::Unsupported, message));
-                    }
-                }
+                let found = SCHEMES.iter().find(|(name, _)| *name == value);
+                let message = "a PostgreSQL store has the scheme \"table\"; no other is supported";
+                let unknown = || Error::new(ErrorKind::Unsupported, message);
+                self.scheme = found.ok_or_else(unknown)?.1;
             }
-            "schema" => self.schema = schema_name(&value)?.to_owned(),
-            "install" => self.install = yes("install", &value)?,
-            "listen" => self.listen = listen(&value)?,
-            "timeout" => self.timeout = duration(&value)?,
-            "sslmode" => self.tls = ssl_mode(&value)?,
-            "password_file" => self.password = Some(url::secret_file(key, &value)?),
+            "schema" => schema_name(value)?.clone_into(&mut self.schema),
+            "install" => self.install = yes("install", value)?,
+            "listen" => self.listen = listen(value)?,
+            "timeout" => self.timeout = duration(value)?,
+            "sslmode" => self.tls = ssl_mode(value)?,
+            "password_file" => self.password = Some(url::secret_file(key, value)?),
             "password_env" => {
-                let password = url::secret_env(key, &value).map_err(|why| invalid(&why))?;
+                let password = url::secret_env(key, value).map_err(|why| invalid(&why))?;
                 self.password = Some(password);
             }
             _ => {

@@ -31,8 +31,9 @@ pub(super) type Check =
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 /// The number of calls under way at most; further ones wait.
 const MAX_CALLS: usize = 512;
-/// How often a call that met another transaction is sent, at most.
-const COLLISIONS: u32 = 5;
+/// The first and the longest pause before a call that met another transaction is sent again.
+const SHORT_PAUSE: Duration = Duration::from_millis(1);
+const LONG_PAUSE: Duration = Duration::from_millis(50);
 
 /// The first and the longest pause between failed attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -91,10 +92,14 @@ impl Connection {
         let talk = async {
             // It is never closed.
             let _permit = self.calls.acquire().await;
-            let mut tries = 1;
+            let backoff = Backoff::exponential(SHORT_PAUSE, LONG_PAUSE).jitter(50);
+            let mut collisions = 0;
             loop {
                 match self.ask_once(sql, params).await {
-                    Err(fault) if fault.collided() && tries < COLLISIONS => tries += 1,
+                    Err(fault) if fault.collided() => {
+                        clock::pause(backoff.pause(collisions, fastrand::u64(..))).await;
+                        collisions += 1;
+                    }
                     other => return other,
                 }
             }

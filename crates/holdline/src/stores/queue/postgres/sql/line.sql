@@ -9,13 +9,12 @@ AS $$ SELECT 1 $$;
 CREATE OR REPLACE FUNCTION "holdline".clock() RETURNS bigint LANGUAGE sql VOLATILE
 AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
--- Locks a line, and creates it if asked to. Without a line, the result is null. A lock that another
--- transaction keeps is not waited for beyond a time: other calls wait behind this one.
+-- Locks a line, and creates it if asked to. Without a line, the result is null. All operations set
+-- a time limit for that first: other calls wait behind them on the same connection.
 CREATE OR REPLACE FUNCTION "holdline".lock_line(in_name text, in_create boolean)
 RETURNS "holdline".line LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line;
 BEGIN
-  PERFORM set_config('lock_timeout', '800', true);
   LOOP
     SELECT * INTO h FROM "holdline".line l WHERE l.name = in_name FOR NO KEY UPDATE;
     IF FOUND OR NOT in_create THEN RETURN h; END IF;
@@ -170,6 +169,29 @@ DECLARE
   h "holdline".line; p "holdline".place; now bigint; s bigint; e bigint; lighter bigint;
   admitted boolean; answer bigint[]; changed boolean := false;
 BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  PERFORM set_config('lock_timeout', '800', true);
+  IF in_how < 0 AND in_min <= most / 2 THEN
+    -- An empty line, as most are: one statement is all. If it had to wait, its clock was early.
+    now := "holdline".clock();
+    UPDATE "holdline".line l
+      SET capacity = in_capacity, last = greatest(l.last + 1, now, in_min) + more, count = 1,
+          held = in_weight, due = now + in_lease, id = in_id, weight = in_weight,
+          seq = greatest(l.last + 1, now, in_min), expires = now + in_lease, channel = in_channel,
+          note = in_note
+      WHERE l.name = in_name AND l.count = 0 AND l.last <= most / 2 AND l.barred <= now
+      RETURNING l.seq INTO s;
+    IF FOUND THEN
+      e := "holdline".clock();
+      IF e > now + 1000 THEN
+        UPDATE "holdline".line l SET expires = e + in_lease, due = e + in_lease
+          WHERE l.name = in_name;
+      END IF;
+      RETURN ARRAY[0, s];
+    END IF;
+  END IF;
   IF in_how = -1 THEN
     -- A try that fails neither locks nor writes anything.
     SELECT * INTO h FROM "holdline".line l WHERE l.name = in_name AND l.count > 0 AND l.id <> in_id
@@ -182,15 +204,11 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  IF current_setting('synchronous_commit') = 'off' THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
   IF in_how >= 0 AND in_min = 0 THEN
     -- A place behind the first is kept without the head's lock, so that waiters do not delay the
     -- holder. If it is being admitted, a notice says so.
     SELECT * INTO h FROM "holdline".line l WHERE l.name = in_name;
     IF h.seq <> in_how AND h.capacity = in_capacity AND "holdline".clock() < h.due THEN
-      PERFORM set_config('lock_timeout', '800', true);
       SELECT * INTO p FROM "holdline".place o WHERE o.line = h.no AND o.seq = in_how
         AND o.id = in_id AND o.weight = in_weight AND o.expires > "holdline".clock()
         FOR NO KEY UPDATE;
@@ -281,9 +299,18 @@ END $$;
 -- undone as well, unless a later commit was waited for, and then so was this one.
 CREATE OR REPLACE FUNCTION "holdline".leave(in_name text, in_id uuid, in_bar bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE h "holdline".line; p "holdline".place; now bigint; found boolean; changed boolean;
+DECLARE h "holdline".line; p "holdline".place; now bigint; there boolean; changed boolean;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
+  PERFORM set_config('lock_timeout', '800', true);
+  IF in_bar = 0 THEN
+    -- The only place in its line, as most are: one statement is all.
+    UPDATE "holdline".line l
+      SET count = 0, held = 0, due = 9223372036854775807, id = NULL, seq = NULL, weight = NULL,
+          expires = NULL, channel = NULL, note = NULL
+      WHERE l.name = in_name AND l.id = in_id AND l.count = 1 AND "holdline".clock() < l.due;
+    IF FOUND THEN RETURN true; END IF;
+  END IF;
   h := "holdline".lock_line(in_name, in_bar > 0);
   IF h.no IS NULL THEN RETURN false; END IF;
   now := "holdline".clock();
@@ -296,10 +323,10 @@ BEGIN
   changed := in_bar > 0 OR now >= h.due;
   IF now >= h.due THEN h := "holdline".lapse(h, now, in_id); END IF;
   p := "holdline".by_id(h, in_id);
-  found := p.seq IS NOT NULL;
-  IF found THEN h := "holdline".advance("holdline".remove(h, p), NULL); END IF;
-  IF found OR changed THEN PERFORM "holdline".save(h); END IF;
-  RETURN found;
+  there := p.seq IS NOT NULL;
+  IF there THEN h := "holdline".advance("holdline".remove(h, p), NULL); END IF;
+  IF there OR changed THEN PERFORM "holdline".save(h); END IF;
+  RETURN there;
 END $$;
 
 -- Removes a place by force. Returns a token that is higher than any of its own, and no higher than
@@ -309,6 +336,7 @@ CREATE OR REPLACE FUNCTION "holdline".evict(in_name text, in_id uuid, in_note te
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE h "holdline".line; p "holdline".place; now bigint; token bigint;
 BEGIN
+  PERFORM set_config('lock_timeout', '800', true);
   h := "holdline".lock_line(in_name, false);
   IF h.no IS NULL THEN RETURN NULL; END IF;
   now := "holdline".clock();
