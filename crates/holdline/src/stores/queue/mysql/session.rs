@@ -23,16 +23,15 @@ use crate::store::{
     AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Refusal, Seq,
     Standing, Ticket, TicketId, refuse,
 };
-use crate::stores::runtime::{LossHandler, runtime};
+use crate::stores::runtime::{Background, LossHandler};
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use mysql_async::Opts;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 /// How often the connections of held locks are asked whether they are there.
@@ -42,11 +41,13 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// The most locks of one process: each is a connection.
 const MOST: usize = 64;
 
+/// The runtime of the connections of all these stores in this process.
+static RUNTIME: Background = Background::new("mysql");
+
 /// A store of locks that connections hold.
 #[derive(Clone)]
 pub(super) struct Sessions {
     shared: Arc<Shared>,
-    runtime: &'static Handle,
 }
 
 struct Shared {
@@ -76,8 +77,7 @@ struct Hold {
 
 impl Sessions {
     pub(super) async fn open(config: Config) -> Result<Self> {
-        static RUNTIME: OnceLock<Handle> = OnceLock::new();
-        let runtime = runtime(&RUNTIME, "mysql")?;
+        RUNTIME.start()?;
         let shared = Arc::new(Shared {
             opts: opts::of(&config)?,
             address: config.address(),
@@ -91,10 +91,10 @@ impl Sessions {
             idle: Mutex::default(),
             loss: LossHandler::default(),
         });
-        let sessions = Sessions { shared: Arc::clone(&shared), runtime };
+        let sessions = Sessions { shared: Arc::clone(&shared) };
         sessions.on_thread(async move { shared.suits().await }).await?;
         let weak = Arc::downgrade(&sessions.shared);
-        runtime.spawn(async move {
+        RUNTIME.spawn(async move {
             while let Some(shared) = weak.upgrade() {
                 shared.look_after().await;
                 drop(shared);
@@ -109,7 +109,7 @@ impl Sessions {
         &self,
         work: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> Result<T> {
-        let ended = self.runtime.spawn(work).await;
+        let ended = RUNTIME.spawn(work).await;
         let ended = ended.unwrap_or_else(|_| Err(Fault::Silence)); // it panicked
         ended.map_err(|fault| fault.explain(&self.shared.address))
     }
@@ -367,9 +367,7 @@ impl Shared {
                 let lapsed = hold.until <= clock::now();
                 if lapsed || !self.holds(&name, hold).await {
                     Self::free(&mut held);
-                    if let Some(hint) = self.loss.0.get() {
-                        hint(id);
-                    }
+                    self.loss.hint(id);
                 }
             }
             self.forget_line(&name, held);
@@ -449,10 +447,8 @@ impl AsyncStore for Sessions {
         };
         let answer = self.on_thread(work).await?;
         let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0)).unwrap_or(0);
-        if token > 0
-            && let Some(hint) = self.shared.loss.0.get()
-        {
-            hint(id);
+        if token > 0 {
+            self.shared.loss.hint(id);
         }
         Ok(Some(Seq(token)).filter(|token| token.0 > 0))
     }
