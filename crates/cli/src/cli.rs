@@ -1,5 +1,7 @@
 //! The command line.
 
+#[cfg(feature = "bench")]
+use crate::commands::bench;
 use crate::commands::{break_, completions, elect, man, run, status, try_, watch};
 use crate::{duration, env, exit};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -62,6 +64,8 @@ pub(crate) enum Verb {
     Watch(watch::Watch),
     Break(break_::Break),
     Elect(elect::Elect),
+    #[cfg(feature = "bench")]
+    Bench(Box<bench::Bench>),
     Completions(completions::Completions),
     Man(man::Man),
 }

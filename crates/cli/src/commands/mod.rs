@@ -1,5 +1,7 @@
 //! The verbs: one file each.
 
+#[cfg(feature = "bench")]
+pub(crate) mod bench;
 pub(crate) mod break_;
 pub(crate) mod completions;
 pub(crate) mod elect;
@@ -22,6 +24,8 @@ pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
         Verb::Watch(watch) => block_on(watch.run(session))?,
         Verb::Break(break_) => block_on(break_.run(session))?,
         Verb::Elect(elect) => block_on(elect.run(session))?,
+        #[cfg(feature = "bench")]
+        Verb::Bench(bench) => bench.run(session),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
     }

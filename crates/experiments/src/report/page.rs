@@ -1,0 +1,7 @@
+//! The page.
+
+use super::Report;
+
+pub(super) fn write(_report: &Report) -> String {
+    String::new()
+}
