@@ -2,7 +2,6 @@
 
 mod chart;
 mod csv;
-mod html;
 mod page;
 mod svg;
 mod table;
