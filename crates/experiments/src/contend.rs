@@ -26,6 +26,8 @@ pub(crate) struct Job {
     pub(crate) clients: usize,
     pub(crate) all_clients: usize,
     pub(crate) hold: Duration,
+    /// How long they compete before the round begins: else the crowd at the start would be measured.
+    pub(crate) warm_up: Duration,
     pub(crate) time: Duration,
     pub(crate) lease: Duration,
     /// The pause between two locks of a client as they are asked for, if a rate is given.
@@ -199,6 +201,7 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 /// One client, and what it has seen.
 struct Contender {
     name: u32,
+    begin: u64,
     start: u64,
     end: u64,
     hold: u64,
@@ -219,6 +222,7 @@ impl Contender {
     fn new(job: &Job, number: usize, start: u64, end: u64) -> Self {
         Contender {
             name: u32::try_from(number % job.names).unwrap_or(0),
+            begin: start.saturating_sub(nanos(job.warm_up)),
             start,
             end,
             hold: nanos(job.hold),
@@ -237,9 +241,9 @@ impl Contender {
     }
 
     async fn run(mut self, lock: Lock) -> Result<Self> {
-        timer::until(self.start).await;
+        timer::until(self.begin).await;
         // With a rate, a lock is wanted at its time, whether or not the one before has been had.
-        let mut wanted = self.start;
+        let mut wanted = self.begin;
         if let Some(interval) = self.interval {
             wanted += fastrand::u64(..interval.max(1));
         }
@@ -260,12 +264,15 @@ impl Contender {
                 timer::until(granted + self.hold).await;
             }
             let released = timer::now();
+            let counts = granted >= self.start;
             match held.release().await {
                 Ok(()) => {}
                 Err(error) if error.kind() == holdline::ErrorKind::Lost => self.lost += 1,
                 Err(error) => return Err(error.into()),
             }
-            self.granted(Turn(self.name, asked, granted, released));
+            if counts {
+                self.granted(Turn(self.name, asked, granted, released));
+            }
             if self.once {
                 break;
             }

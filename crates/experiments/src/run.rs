@@ -43,6 +43,8 @@ pub struct Progress {
 
 /// The time for everybody to get ready between "ready" and the start.
 const GATHER: Duration = Duration::from_millis(30);
+/// The longest time for which clients compete before a round begins; else a fifth of the round.
+const WARM_UP: Duration = Duration::from_secs(2);
 /// A burst that is not over by then is cut off.
 const BURST: Duration = Duration::from_secs(60);
 /// What a round costs beside its own time, before that has been measured.
@@ -163,7 +165,9 @@ async fn measure(
     if cell.scenario.is_crash() {
         return Ok(Round::crash(crash::round(host, &mut target, cell, &url, &name).await?));
     }
-    let time = if cell.scenario == Scenario::Burst { BURST } else { time };
+    let is_burst = cell.scenario == Scenario::Burst;
+    let warm_up = if is_burst { Duration::ZERO } else { (time / 5).min(WARM_UP) };
+    let time = if is_burst { BURST } else { time };
     let job = Job {
         scenario: cell.scenario,
         url,
@@ -174,13 +178,14 @@ async fn measure(
         clients: cell.clients,
         all_clients: cell.clients,
         hold: cell.hold,
+        warm_up,
         time,
         lease: cell.lease,
         interval: cell.rate.map(|rate| Duration::from_secs_f64(cell.clients as f64 / rate)),
     };
     let (start, outcomes, used) = if cell.processes == 1 {
         let ready = contend::prepare(job).await?;
-        let start = timer::now() + contend::nanos(GATHER);
+        let start = timer::now() + contend::nanos(GATHER + warm_up);
         let (outcome, used) = tokio::join!(ready.compete(start), usage(&target, cell, start, time));
         (start, vec![outcome?], used)
     } else {
@@ -191,7 +196,7 @@ async fn measure(
         for worker in &mut workers {
             worker.ready().await?;
         }
-        let start = timer::now() + contend::nanos(GATHER);
+        let start = timer::now() + contend::nanos(GATHER + warm_up);
         for worker in &mut workers {
             worker.begin(start).await?;
         }
@@ -227,11 +232,11 @@ fn jobs(job: &Job, processes: usize) -> Vec<Job> {
 /// What the servers use between the start and the end. (Of a burst the end is not known.)
 async fn usage(target: &Target, cell: &Cell, start: u64, time: Duration) -> Used {
     let look = || tokio::task::block_in_place(|| target.usage());
-    let before = look();
-    timer::until(start).await;
     if cell.scenario == Scenario::Burst {
-        return Used { before, ..Used::default() };
+        return Used { before: look(), ..Used::default() };
     }
+    timer::until(start).await;
+    let before = look();
     timer::until(start + contend::nanos(time)).await;
     Used { before, after: look() }
 }

@@ -82,20 +82,21 @@ pub(crate) struct Bench {
     mode: Vec<Mode>,
 
     /// How many clients compete; each has connections of its own
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4,16")]
+    /// [default: 4,16]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
     clients: Vec<usize>,
 
     /// How many processes they are in; 1 is this one
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    /// [default: 1]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
     processes: Vec<usize>,
 
-    /// How many names they use: client n uses name n modulo this
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    names: usize,
+    /// How many names they use: client n uses name n modulo this [default: 1]
+    #[arg(long, value_name = "N")]
+    names: Option<usize>,
 
-    /// How long each holds the lock
-    #[arg(long, value_name = "TIME", value_delimiter = ',', default_value = "1ms",
-          value_parser = duration::parse)]
+    /// How long each holds the lock [default: 1ms]
+    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = duration::parse)]
     hold: Vec<Duration>,
 
     /// How much longer a round trip to the servers takes
@@ -152,7 +153,7 @@ impl Bench {
             let opened = File::options().create(true).append(true).open(file);
             opened.map_err(|error| unwritten(file, &error))?;
         }
-        let plan = self.plan(&session.store);
+        let plan = self.plan(&session.store)?;
         let printer = session.printer;
         let told = run(&plan, &host()?, |progress| tell(printer, progress));
         if printer.is_live() {
@@ -166,19 +167,44 @@ impl Bench {
         }
     }
 
-    fn plan(&self, store: &str) -> Plan {
-        let preset = self.preset.as_deref().and_then(Preset::named);
-        let mut plan = preset.map_or_else(|| self.cross(store), Preset::plan);
+    fn plan(&self, store: &str) -> Result<Plan, Failure> {
+        let mut plan = match self.preset.as_deref().and_then(Preset::named) {
+            Some(preset) => preset.plan(),
+            None => self.cross(store)?,
+        };
         if self.quick {
             (plan.rounds, plan.time) = (2, Duration::from_millis(500));
         }
         plan.rounds = self.rounds.unwrap_or(plan.rounds);
         plan.time = self.time.unwrap_or(plan.time);
-        plan
+        Ok(plan)
+    }
+
+    /// The values, or the default. Crashes have one holder and one waiter, and nothing to choose.
+    fn or<T: Copy>(&self, values: &[T], default: &[T], flag: &str) -> Result<Vec<T>, Failure> {
+        match (self.crashes(), values.is_empty()) {
+            (true, true) => Ok(default[..1].to_vec()),
+            (false, true) => Ok(default.to_vec()),
+            (false, false) => Ok(values.to_vec()),
+            (true, false) => Err(Failure::usage(format!(
+                "--{flag} means nothing to crash and leader, which have one holder and one waiter"
+            ))),
+        }
+    }
+
+    fn crashes(&self) -> bool {
+        self.scenario.iter().any(|scenario| matches!(scenario, Scenario::Crash | Scenario::Leader))
     }
 
     /// Everything with everything.
-    fn cross(&self, store: &str) -> Plan {
+    fn cross(&self, store: &str) -> Result<Plan, Failure> {
+        let (names, one) = (Vec::from_iter(self.names), Duration::from_millis(1));
+        let names = self.or(&names, &[1], "names")?[0];
+        let holds = self.or(&self.hold, &[one], "hold")?;
+        let processes = self.or(&self.processes, &[1], "processes")?;
+        let clients = self.or(&self.clients, &[4, 16], "clients")?;
+        self.or(&Vec::from_iter(self.rate), &[0.0], "rate")?;
+        self.or(&Vec::from_iter(self.time), &[one], "time")?;
         let stores = match (self.stores.is_empty(), store) {
             (true, "") => vec!["memory".to_owned(), "file".to_owned()],
             (true, store) => vec![store.to_owned()],
@@ -196,7 +222,7 @@ impl Bench {
             mode: self.mode[0],
             clients: 0,
             processes: 1,
-            names: self.names,
+            names,
             hold: Duration::ZERO,
             delay: Duration::ZERO,
             rate: self.rate,
@@ -204,13 +230,13 @@ impl Bench {
         };
         let mut cells = vec![cell];
         cells = each(&cells, &self.scenario, |cell, scenario| cell.scenario = *scenario);
-        cells = each(&cells, &self.hold, |cell, hold| cell.hold = *hold);
+        cells = each(&cells, &holds, |cell, hold| cell.hold = *hold);
         cells = each(&cells, &self.delay, |cell, delay| cell.delay = *delay);
-        cells = each(&cells, &self.processes, |cell, processes| cell.processes = *processes);
-        cells = each(&cells, &self.clients, |cell, clients| cell.clients = *clients);
+        cells = each(&cells, &processes, |cell, processes| cell.processes = *processes);
+        cells = each(&cells, &clients, |cell, clients| cell.clients = *clients);
         cells = each(&cells, &stores, |cell, store| cell.store.clone_from(store));
         plan.cells = each(&cells, &self.mode, |cell, mode| cell.mode = *mode);
-        plan
+        Ok(plan)
     }
 
     fn write(&self, report: &Report, printer: Printer) -> Result<(), Failure> {

@@ -115,7 +115,7 @@ pub(super) fn contenders(
 /// The height of one contestant in a chart of bars.
 const ROW: f64 = 52.0;
 /// Where locks a second end, and shares begin.
-const MIDDLE: f64 = 200.0;
+const MIDDLE: f64 = 196.0;
 /// The number of columns that show shares.
 const COLUMNS: usize = 40;
 
@@ -129,7 +129,7 @@ pub(super) fn fairness(lines: &[Line<'_>]) -> Option<String> {
     let rates = lines.iter().filter_map(|line| line.1.spread("locks_per_s"));
     let x = Scale::linear(rates.map(|spread| spread.high).fold(0.0, f64::max), 4.0, MIDDLE - 62.0);
     svg.text(4.0, 10.0, "tick", "locks a second");
-    svg.text(MIDDLE, 10.0, "tick", "who had them: a column for each client");
+    svg.text(MIDDLE, 10.0, "tick", "locks of each client, most first");
     for (at, line) in lines.into_iter().enumerate() {
         let top = 18.0 + ROW * at as f64;
         svg.text(4.0, top + 11.0, "name", &line.1.contestant());
@@ -163,10 +163,10 @@ fn shares(svg: &mut Svg, row: &Row, line: Line<'_>, y: f64, height: f64) {
     let least = all.last().copied().unwrap_or(0);
     let most = number(most as f64);
     let (class, words) = match row.fairness() {
-        Fairness::Starves => ("alarm", format!("STARVES: most {most}, fewest {least}")),
-        Fairness::Uneven => ("value", format!("uneven: most {most}, fewest {least}")),
-        Fairness::Even => ("value", format!("even: most {most}, fewest {least}")),
-        Fairness::Unknown => ("tick", format!("most {most}, fewest {least}")),
+        Fairness::Starves => ("alarm", format!("STARVES: from {most} to {least}")),
+        Fairness::Uneven => ("value", format!("uneven: from {most} to {least}")),
+        Fairness::Even => ("value", format!("even: from {most} to {least}")),
+        Fairness::Unknown => ("tick", format!("from {most} to {least}; too few locks")),
     };
     svg.text(MIDDLE, y + height + 11.0, class, &words);
 }

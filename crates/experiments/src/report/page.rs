@@ -141,7 +141,7 @@ fn found(html: &mut String, report: &Report) {
 fn starving(row: &Row) -> String {
     let (most, least) = (row.median("share_most"), row.median("share_least"));
     let (most, least) = (most.unwrap_or_default(), least.unwrap_or_default());
-    format!("{} (shares {} : {})", row.contestant(), number(most), number(least))
+    format!("{} (shares {} : {})", row.contestant(), number(most.round()), number(least.round()))
 }
 
 fn legend(html: &mut String, lines: &[Line<'_>]) {
@@ -248,12 +248,18 @@ fn loads(html: &mut String, report: &Report, contestants: &[String]) {
             },
             Figure {
                 title: "In the course of a round",
-                drawing: chart::series(&lines, report.time.as_secs_f64()),
+                drawing: chart::series(&lines, report.time.as_secs_f64())
+                    .filter(|_| is_long(report)),
                 words: "Locks a second in each twentieth of the round, the mean of all rounds.",
             },
         ];
         draw(html, report, &load, charts);
     }
+}
+
+/// Whether a round is long enough for its course to mean something.
+fn is_long(report: &Report) -> bool {
+    report.time.as_secs_f64() >= 10.0
 }
 
 /// The columns of the table of all figures, by their keys.
@@ -324,7 +330,8 @@ fn table_row(html: &mut String, row: &Row, keys: &[&str]) {
     if let (Some(most), Some(least)) = (row.median("share_most"), row.median("share_least")) {
         let starves = row.fairness() == Fairness::Starves;
         let class = if starves { " class=\"alarm\"" } else { "" };
-        let _ = write!(html, "<td{class}>{} : {}</td>", number(most), number(least));
+        let _ =
+            write!(html, "<td{class}>{} : {}</td>", number(most.round()), number(least.round()));
     }
     for key in keys {
         let unit = FIGURES.iter().find(|figure| figure.key == *key).map(|figure| figure.unit);

@@ -106,7 +106,7 @@ fn cells(row: &Row) -> Vec<String> {
     let share = match (row.median("share_most"), row.median("share_least")) {
         (Some(most), Some(least)) => {
             let starves = if row.fairness() == Fairness::Starves { "STARVES " } else { "" };
-            format!("{starves}{} : {}", number(most), number(least))
+            format!("{starves}{} : {}", number(most.round()), number(least.round()))
         }
         _ => "-".to_owned(),
     };

@@ -42,7 +42,8 @@ fn digits(value: f64) -> String {
     if value >= 99.95 {
         format!("{value:.0}")
     } else if value >= 9.995 {
-        format!("{value:.1}")
+        let text = format!("{value:.1}");
+        text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
     } else {
         let text = format!("{value:.2}");
         text.strip_suffix(".00").map(str::to_owned).unwrap_or(text)
