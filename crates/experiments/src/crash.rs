@@ -34,7 +34,8 @@ pub(crate) async fn round(
 
 /// Kills a process that holds the lock, while this one waits for it.
 async fn holder(host: &Host, cell: &Cell, client: &Client, url: &str, name: &str) -> Result<u64> {
-    let order = Order::Hold { url: url.to_owned(), name: name.to_owned(), lease: cell.lease };
+    let (url, name_of) = (url.to_owned(), name.to_owned());
+    let order = Order::Hold { url, name: name_of, lease: cell.lease, mode: cell.mode };
     let mut worker = Worker::start(host, &order).await?;
     worker.ready().await?;
     let lock = cell.mode.mutex(Mutex::new(client, name).lease(cell.lease));

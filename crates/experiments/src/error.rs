@@ -9,6 +9,8 @@ pub enum Error {
     Usage(String),
     /// The store, a server, or a process failed.
     Failed(String),
+    /// This signal ended the run.
+    Stopped(i32),
 }
 
 /// A result with this crate's error.
@@ -28,6 +30,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Usage(message) | Error::Failed(message) => f.write_str(message),
+            Error::Stopped(signal) => write!(f, "signal {signal} ended the run"),
         }
     }
 }

@@ -34,7 +34,7 @@ const fn figure(key: &'static str, unit: Unit, meaning: &'static str) -> Figure 
 use Unit::{Bytes, Count, PerSecond, Seconds, Share};
 
 /// All figures, in the order of the CSV's columns. What could not be measured is left empty.
-pub(crate) const FIGURES: [Figure; 30] = [
+pub(crate) const FIGURES: [Figure; 32] = [
     figure("locks_per_s", PerSecond, "locks granted in a second"),
     figure("wait_mean", Seconds, "mean time to acquire, without coordinated omission"),
     figure("wait_p50", Seconds, "half of all waits are at most so long, without omission"),
@@ -62,6 +62,8 @@ pub(crate) const FIGURES: [Figure; 30] = [
     figure("busiest_server_cores", Count, "cores that the busiest server kept busy"),
     figure("client_memory", Bytes, "resident memory of all clients' processes"),
     figure("server_memory", Bytes, "resident memory of all servers"),
+    figure("server_sockets", Count, "sockets that the servers had open"),
+    figure("places", Count, "who held or waited, as the store saw it in the middle of the round"),
     figure("later_rate", Share, "locks in the last quarter of the round, over those in the first"),
     figure("recovery", Seconds, "from the crash until the next one holds"),
     figure("faults", Count, "locks lost while held, and grants before the release before them"),
@@ -87,6 +89,8 @@ pub(crate) struct Round {
 pub(crate) struct Used {
     pub(crate) before: Usage,
     pub(crate) after: Usage,
+    /// How many held or waited for the first name in the middle of the round, as the store sees it.
+    pub(crate) places: Option<usize>,
 }
 
 impl Round {
@@ -193,12 +197,12 @@ fn turns(values: &mut Values, cell: &Cell, sum: &mut Outcome) {
 }
 
 fn costs(values: &mut Values, sum: &Outcome, used: &Used, wall: u64, locks: u64) {
-    let Used { before, after } = used;
+    let Used { before, after, .. } = used;
     let of: Vec<u64> = before
         .processes
         .iter()
         .zip(&after.processes)
-        .map(|(before, after)| after.0.saturating_sub(before.0))
+        .map(|(before, after)| after.cpu.saturating_sub(before.cpu))
         .collect();
     let counts = after.counts.since(before.counts);
     let servers: u64 = of.iter().sum();
@@ -211,13 +215,16 @@ fn costs(values: &mut Values, sum: &Outcome, used: &Used, wall: u64, locks: u64)
             values.insert("server_cpu_per_lock", each(servers as f64) / 1e9);
         }
     }
+    values.extend(used.places.map(|places| ("places", places as f64)));
     values.insert("client_cores", sum.cpu as f64 / wall as f64);
     values.insert("client_memory", sum.memory as f64);
     if !of.is_empty() {
         values.insert("server_cores", servers as f64 / wall as f64);
         let busiest = of.iter().max().copied().unwrap_or(0);
         values.insert("busiest_server_cores", busiest as f64 / wall as f64);
-        let memory: u64 = after.processes.iter().map(|process| process.1).sum();
+        let memory: u64 = after.processes.iter().map(|process| process.memory).sum();
         values.insert("server_memory", memory as f64);
+        let sockets: u64 = after.processes.iter().map(|process| process.sockets).sum();
+        values.insert("server_sockets", sockets as f64);
     }
 }

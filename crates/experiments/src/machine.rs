@@ -96,6 +96,13 @@ pub(crate) fn resident(pid: u32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
+/// How many sockets a process has open.
+pub(crate) fn sockets(pid: u32) -> u64 {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let links = files.filter_map(|file| fs::read_link(file.path()).ok());
+    links.filter(|to| to.to_string_lossy().starts_with("socket:")).count() as u64
+}
+
 /// The process of this machine that listens on a TCP port, if it can be seen.
 pub(crate) fn listener(port: u16) -> Option<u32> {
     let inode = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|table| {

@@ -157,7 +157,7 @@ pub const PRESETS: &[Preset] = &[
                 lease_s: 3,
                 ..GRID
             },
-            Grid { scenarios: &["crash"], modes: &["poll-string"], lease_s: 3, ..GRID },
+            Grid { scenarios: &["crash"], modes: &["poll-string", "handoff"], lease_s: 3, ..GRID },
         ],
         rounds: 5,
         seconds: 1.0,
@@ -196,9 +196,22 @@ impl Preset {
 
     /// Its plan.
     pub fn plan(&self) -> Plan {
+        // What is compared is measured one after the other, so that what else goes on in the
+        // machine meanwhile is the same for all.
+        let mut loads: Vec<String> = Vec::new();
+        let mut cells: Vec<(usize, Cell)> = Vec::new();
+        for cell in self.grids.iter().flat_map(|grid| grid.cells()) {
+            let load = cell.load();
+            let at = loads.iter().position(|known| *known == load).unwrap_or(loads.len());
+            if at == loads.len() {
+                loads.push(load);
+            }
+            cells.push((at, cell));
+        }
+        cells.sort_by_key(|(at, _)| *at);
         Plan {
             title: format!("{}: {}", self.name, self.about),
-            cells: self.grids.iter().flat_map(|grid| grid.cells()).collect(),
+            cells: cells.into_iter().map(|(_, cell)| cell).collect(),
             rounds: self.rounds,
             time: Duration::from_secs_f64(self.seconds),
         }

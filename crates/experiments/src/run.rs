@@ -14,6 +14,7 @@ use crate::worker::{Order, Worker, runtime};
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 
 /// What a run needs of the program that it is in.
@@ -54,7 +55,7 @@ const BESIDE: f64 = 0.3;
 ///
 /// # Errors
 ///
-/// The plan makes no sense, or no cell of it can be measured: then the first one's reason. A cell
+/// A signal ended the run; the plan makes no sense; or no cell of it can be measured: then the first one's reason. A cell
 /// that cannot be measured, while others can, is a row of the report that says why.
 pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<Report> {
     if plan.rounds == 0 || plan.cells.is_empty() || plan.time < Duration::from_millis(50) {
@@ -64,6 +65,7 @@ pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<
     let folder = tempfile::Builder::new().prefix("holdline-bench-").tempdir()?;
     let mut report = Report::new(plan, host);
     let runtime = runtime()?;
+    let mut stop = runtime.block_on(async { Stop::new() })?;
     let mut targets: Vec<(String, Result<Arc<Mutex<Target>>>)> = Vec::new();
     let mut rows = Vec::new();
     for cell in &plan.cells {
@@ -95,10 +97,17 @@ pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<
             let Some(target) = target.as_ref().filter(|_| row.status.is_none()) else { continue };
             tell(&clock.progress(row, round, plan.rounds));
             let begun = Instant::now();
-            let measured = runtime.block_on(measure(host, target, &row.cell, plan.time));
+            let measured = runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    signal = stop.wait() => Err(Error::Stopped(signal)),
+                    measured = measure(host, target, &row.cell, plan.time) => measured,
+                }
+            });
             clock.note(begun.elapsed());
             match measured {
                 Ok(round) => row.rounds.push(round),
+                Err(error @ Error::Stopped(_)) => return Err(error),
                 Err(error) => row.status = Some(Status::Failed(error)),
             }
         }
@@ -113,6 +122,29 @@ pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<
     // What may still go on in it is not waited for.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(report)
+}
+
+/// The signals that end a run: servers and folders are cleared away first.
+struct Stop([(Signal, i32); 3]);
+
+impl Stop {
+    fn new() -> Result<Self> {
+        let listen = |kind: SignalKind| Ok::<_, Error>((signal(kind)?, kind.as_raw_value()));
+        Ok(Stop([
+            listen(SignalKind::interrupt())?,
+            listen(SignalKind::terminate())?,
+            listen(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn wait(&mut self) -> i32 {
+        let [(interrupt, first), (terminate, second), (hangup, third)] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => *first,
+            _ = terminate.recv() => *second,
+            _ = hangup.recv() => *third,
+        }
+    }
 }
 
 /// How long it all takes.
@@ -184,9 +216,9 @@ async fn measure(
         interval: cell.rate.map(|rate| Duration::from_secs_f64(cell.clients as f64 / rate)),
     };
     let (start, outcomes, used) = if cell.processes == 1 {
-        let ready = contend::prepare(job).await?;
+        let ready = contend::prepare(job.clone()).await?;
         let start = timer::now() + contend::nanos(GATHER + warm_up);
-        let (outcome, used) = tokio::join!(ready.compete(start), usage(&target, cell, start, time));
+        let (outcome, used) = tokio::join!(ready.compete(start), usage(&target, &job, start, time));
         (start, vec![outcome?], used)
     } else {
         let mut workers = Vec::new();
@@ -207,7 +239,7 @@ async fn measure(
             }
             Ok::<_, Error>(outcomes)
         };
-        let (outcomes, used) = tokio::join!(outcomes, usage(&target, cell, start, time));
+        let (outcomes, used) = tokio::join!(outcomes, usage(&target, &job, start, time));
         (start, outcomes?, used)
     };
     let mut used = used;
@@ -229,14 +261,24 @@ fn jobs(job: &Job, processes: usize) -> Vec<Job> {
         .collect()
 }
 
+/// How many hold or wait, as the store sees it half a round from now.
+async fn places(url: &str, name: &str, at: u64, limit: Duration) -> Option<usize> {
+    let client = holdline::open(url).await.ok()?;
+    timer::until(at).await;
+    let info = tokio::time::timeout(limit, client.inspect(name)).await.ok()?.ok()?;
+    Some(info.holders.len() + info.waiters.len())
+}
+
 /// What the servers use between the start and the end. (Of a burst the end is not known.)
-async fn usage(target: &Target, cell: &Cell, start: u64, time: Duration) -> Used {
+async fn usage(target: &Target, job: &Job, start: u64, time: Duration) -> Used {
     let look = || tokio::task::block_in_place(|| target.usage());
-    if cell.scenario == Scenario::Burst {
+    if job.scenario == Scenario::Burst {
         return Used { before: look(), ..Used::default() };
     }
     timer::until(start).await;
     let before = look();
+    let half = start + contend::nanos(time) / 2;
+    let places = places(&job.url, &format!("{}-0", job.name), half, time / 4).await;
     timer::until(start + contend::nanos(time)).await;
-    Used { before, after: look() }
+    Used { before, after: look(), places }
 }

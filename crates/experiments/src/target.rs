@@ -35,12 +35,22 @@ struct Endpoint {
     pid: Option<u32>,
 }
 
+/// What one server's process has used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfProcess {
+    /// CPU time, in nanoseconds.
+    pub(crate) cpu: u64,
+    /// Resident memory, in bytes.
+    pub(crate) memory: u64,
+    pub(crate) sockets: u64,
+}
+
 /// What the servers have used until now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) counts: Counts,
-    /// For each server whose process is known: CPU time in nanoseconds, and memory in bytes.
-    pub(crate) processes: Vec<(u64, u64)>,
+    /// Of each server whose process is known.
+    pub(crate) processes: Vec<OfProcess>,
 }
 
 impl Target {
@@ -122,7 +132,8 @@ impl Target {
         let counts = self.endpoints.iter().map(|at| counters::read(&at.scheme, &at.address));
         let processes = self.endpoints.iter().filter_map(|endpoint| {
             let pid = endpoint.pid?;
-            Some((machine::cpu(pid)?, machine::resident(pid)?))
+            let (cpu, memory) = (machine::cpu(pid)?, machine::resident(pid)?);
+            Some(OfProcess { cpu, memory, sockets: machine::sockets(pid) })
         });
         Usage {
             counts: counts.reduce(Counts::plus).unwrap_or_default(),

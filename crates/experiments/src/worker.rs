@@ -5,6 +5,7 @@
 use crate::contend::{self, Job, Outcome};
 use crate::error::{Error, Result};
 use crate::machine;
+use crate::mode::{Mode, Way};
 use crate::run::Host;
 use holdline::Mutex;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ pub(crate) enum Order {
     /// Compete with others.
     Contend(Job),
     /// Hold a lock until killed, or until the input ends.
-    Hold { url: String, name: String, lease: Duration },
+    Hold { url: String, name: String, lease: Duration, mode: Mode },
 }
 
 /// What it answers.
@@ -57,9 +58,16 @@ pub fn work(mut input: impl BufRead, mut output: impl Write) -> Result<()> {
             }
             Err(error) => Err(error),
         },
-        Order::Hold { url, name, lease } => runtime.block_on(async {
+        Order::Hold { url, name, lease, mode } => runtime.block_on(async {
             let client = holdline::open(&url).await?;
-            let guard = Mutex::new(&client, &name).lease(lease).lock().await?;
+            let lock = mode.mutex(Mutex::new(&client, &name).lease(lease));
+            let mut guard = lock.lock().await?;
+            if mode.way == Way::Handoff {
+                // It is held by what it was handed on to.
+                let (next, handed_on) = tokio::join!(lock.lock(), guard.unlock());
+                handed_on?;
+                guard = next?;
+            }
             say(&mut output, &Answer::Ready)?;
             // The other process kills this one; if it has ended itself, the input ends.
             let _ = line(&mut input);

@@ -302,8 +302,11 @@ fn tell(printer: Printer, progress: &Progress) {
 
 fn failure(error: Error) -> Failure {
     match error {
-        Error::Usage(message) => Failure::usage(message),
-        Error::Failed(message) => Failure::new(Exit::STORE, "store", message),
+        Error::Usage(ref message) => Failure::usage(message),
+        Error::Failed(ref message) => Failure::new(Exit::STORE, "store", message),
+        Error::Stopped(signal) => {
+            Failure::new(Exit::signal(signal), "interrupted", error.to_string()).expected()
+        }
     }
 }
 

@@ -150,7 +150,11 @@ fn legend(html: &mut String, lines: &[Line<'_>]) {
     for (number, row) in lines {
         if !seen.contains(number) {
             let name = escape(&row.contestant());
-            let _ = write!(html, "<li><i class=\"c{}\"></i>{name}</li>", number % 8);
+            let starves = lines
+                .iter()
+                .any(|(other, row)| other == number && row.fairness() == Fairness::Starves);
+            let starves = if starves { " <span class=\"alarm\">starves</span>" } else { "" };
+            let _ = write!(html, "<li><i class=\"c{}\"></i>{name}{starves}</li>", number % 8);
             seen.push(*number);
         }
     }
@@ -263,7 +267,7 @@ fn is_long(report: &Report) -> bool {
 }
 
 /// The columns of the table of all figures, by their keys.
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 19] = [
     "locks_per_s",
     "wait_mean",
     "wait_p50",
@@ -280,6 +284,8 @@ const COLUMNS: [&str; 17] = [
     "client_cpu_per_lock",
     "server_cpu_per_lock",
     "server_memory",
+    "server_sockets",
+    "places",
     "recovery",
 ];
 
