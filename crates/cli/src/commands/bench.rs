@@ -129,7 +129,7 @@ pub(crate) struct Bench {
     html: Option<PathBuf>,
 
     /// Is a process of another `holdline bench`
-    #[arg(long, hide = true, exclusive = true)]
+    #[arg(long, hide = true)]
     worker: bool,
 }
 
