@@ -26,7 +26,7 @@ pub(crate) struct Job {
     pub(crate) clients: usize,
     pub(crate) all_clients: usize,
     pub(crate) hold: Duration,
-    /// How long they compete before the round begins: else the crowd at the start would be measured.
+    /// How long they compete before the round, so that the crowd at the start is not measured.
     pub(crate) warm_up: Duration,
     pub(crate) time: Duration,
     pub(crate) lease: Duration,

@@ -200,7 +200,7 @@ impl Preset {
         // machine meanwhile is the same for all.
         let mut loads: Vec<String> = Vec::new();
         let mut cells: Vec<(usize, Cell)> = Vec::new();
-        for cell in self.grids.iter().flat_map(|grid| grid.cells()) {
+        for cell in self.grids.iter().flat_map(Grid::cells) {
             let load = cell.load();
             let at = loads.iter().position(|known| *known == load).unwrap_or(loads.len());
             if at == loads.len() {

@@ -55,8 +55,9 @@ const BESIDE: f64 = 0.3;
 ///
 /// # Errors
 ///
-/// A signal ended the run; the plan makes no sense; or no cell of it can be measured: then the first one's reason. A cell
-/// that cannot be measured, while others can, is a row of the report that says why.
+/// A signal ended the run; the plan makes no sense; or no cell of it can be measured: then the
+/// first one's reason. A cell that cannot be measured, while others can, is a row of the report
+/// that says why.
 pub fn run(plan: &Plan, host: &Host, mut tell: impl FnMut(&Progress)) -> Result<Report> {
     if plan.rounds == 0 || plan.cells.is_empty() || plan.time < Duration::from_millis(50) {
         return Err(Error::usage("a run has at least one round, of 50 ms or more"));

@@ -175,7 +175,7 @@ impl Target {
 fn unknown(store: &str) -> Error {
     let names: Vec<&str> = SERVICES.iter().map(|service| service.name).collect();
     Error::usage(format!(
-        "{store:?} is no store: give a URL, or memory, file, or one that is started for the run: {}",
+        "{store:?} is no store: give a URL, or memory, file, or what is started for the run: {}",
         names.join(", ")
     ))
 }

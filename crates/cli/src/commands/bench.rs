@@ -145,7 +145,7 @@ fn presets() -> String {
 impl Bench {
     pub(crate) fn run(self: Box<Self>, session: &Session) -> Result<Exit, Failure> {
         if self.worker {
-            work(stdin().lock(), stdout().lock()).map_err(failure)?;
+            work(stdin().lock(), stdout().lock()).map_err(|error| failure(&error))?;
             return Ok(Exit::DONE);
         }
         // Found out now, and not when all has been measured.
@@ -159,10 +159,10 @@ impl Bench {
         if printer.is_live() {
             Printer::live("");
         }
-        let report = told.map_err(failure)?;
+        let report = told.map_err(|error| failure(&error))?;
         self.write(&report, printer)?;
         match report.failure() {
-            Some(error) => Err(failure(error)),
+            Some(error) => Err(failure(&error)),
             None => Ok(Exit::DONE),
         }
     }
@@ -300,12 +300,12 @@ fn tell(printer: Printer, progress: &Progress) {
     }
 }
 
-fn failure(error: Error) -> Failure {
+fn failure(error: &Error) -> Failure {
     match error {
-        Error::Usage(ref message) => Failure::usage(message),
-        Error::Failed(ref message) => Failure::new(Exit::STORE, "store", message),
+        Error::Usage(message) => Failure::usage(message),
+        Error::Failed(message) => Failure::new(Exit::STORE, "store", message),
         Error::Stopped(signal) => {
-            Failure::new(Exit::signal(signal), "interrupted", error.to_string()).expected()
+            Failure::new(Exit::signal(*signal), "interrupted", error.to_string()).expected()
         }
     }
 }

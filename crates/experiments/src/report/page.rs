@@ -72,9 +72,10 @@ fn caption(html: &mut String, report: &Report) {
     let lines = report.caption();
     for (at, line) in lines.iter().enumerate() {
         let line = escape(line);
-        let _ = match at + 1 == lines.len() {
-            true => writeln!(html, "<li><code>{line}</code></li>"),
-            false => writeln!(html, "<li>{line}</li>"),
+        let _ = if at + 1 == lines.len() {
+            writeln!(html, "<li><code>{line}</code></li>")
+        } else {
+            writeln!(html, "<li>{line}</li>")
         };
     }
     html.push_str("</ul>\n");
@@ -291,8 +292,8 @@ const COLUMNS: [&str; 19] = [
 
 fn figures(html: &mut String, report: &Report) {
     html.push_str(
-        "<h2>All figures</h2>\n<p class=\"soft\">Medians of the rounds. JSON and CSV have the lowest \
-         and highest round too.</p>\n",
+        "<h2>All figures</h2>\n<p class=\"soft\">Medians of the rounds. JSON and CSV have the \
+         lowest and highest round too.</p>\n",
     );
     for load in distinct(report, |row| row.cell.load()) {
         let rows: Vec<&Row> = report.rows.iter().filter(|row| row.cell.load() == load).collect();

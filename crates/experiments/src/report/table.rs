@@ -48,8 +48,9 @@ pub(super) fn draw(report: &Report) -> String {
         );
     }
     text.push_str(
-        "Waits are without coordinated omission: who waits for long counts as often as it would \
-         have asked.\nCPU is for a lock, of all clients and all servers. Medians of the rounds.\n\n",
+        "Waits are without coordinated omission: a client that waits for long counts as often as \
+         it would have\nasked. CPU is for a lock, of all clients and servers. Medians of the \
+         rounds.\n\n",
     );
     for line in report.caption() {
         let _ = writeln!(text, "{line}");
@@ -86,9 +87,10 @@ fn block(text: &mut String, rows: &[&Row]) {
     for line in &lines {
         let mut out = format!("  {:<1$}", line[0], widths[0]);
         for (column, cell) in line.iter().enumerate().skip(1) {
-            let _ = match line.len() == last {
-                true => write!(out, "  {cell:>0$}", widths[column]),
-                false => write!(out, "  {cell}"),
+            let _ = if line.len() == last {
+                write!(out, "  {cell:>0$}", widths[column])
+            } else {
+                write!(out, "  {cell}")
             };
         }
         text.push_str(out.trim_end());
