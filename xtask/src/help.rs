@@ -1,6 +1,6 @@
 //! What `--help` says. It teaches: a new contributor should need nothing else to get going.
 
-use crate::servers::topologies;
+use crate::servers::TOPOLOGIES;
 use std::fmt::Write as _;
 
 /// `cargo xtask --help`
@@ -105,7 +105,7 @@ says what is missing and how to get it.
 
 ",
     );
-    for topology in topologies() {
+    for topology in TOPOLOGIES {
         let _ = writeln!(text, "  {:<18} {} ({})", topology.name, topology.about, topology.env);
     }
     text

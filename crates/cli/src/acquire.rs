@@ -1,15 +1,16 @@
 //! The acquisition of a command's lock: the wait, its progress messages, and its outcome.
 
-use crate::context::Contact;
+use crate::context::OpenedStore;
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::held::Hold;
-use crate::lock_kind::{LockKind, Terms, WaitLimit};
+use crate::held::HeldLock;
+use crate::lock_kind::{LockKind, LockOptions, WaitLimit};
 use crate::participant;
-use crate::printer::{Printer, When};
+use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
 use holdline::{Client, LockInfo, Participant};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -25,12 +26,13 @@ const AWAY: Duration = Duration::from_millis(20);
 
 /// A request for a lock.
 #[derive(Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct LockRequest<'a> {
     pub(crate) client: &'a Client,
-    pub(crate) contact: &'a Contact,
-    pub(crate) name: &'a str,
+    pub(crate) opened: &'a OpenedStore,
+    /// The name, or several for mutexes that are acquired as one.
+    pub(crate) names: &'a BTreeSet<&'a str>,
     pub(crate) lock_kind: &'a LockKind,
-    pub(crate) terms: &'a Terms,
+    pub(crate) options: &'a LockOptions,
     /// The deadline, if there is one; in the past for a single try.
     pub(crate) deadline: Option<Instant>,
     pub(crate) no_wait: bool,
@@ -55,11 +57,11 @@ pub(crate) async fn unless_signalled<T>(
     }
 }
 
-impl Ask<'_> {
+impl LockRequest<'_> {
     /// Acquires the lock; fails if that takes too long, or if a signal ends the wait. Then no place
     /// is left in the line.
-    pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<Hold, Failure> {
-        let result = unless_signalled(signals, self.acquire_with_news()).await;
+    pub(crate) async fn acquire(&self, signals: &mut Signals) -> Result<HeldLock, Failure> {
+        let result = unless_signalled(signals, self.acquire_with_progress()).await;
         if result.is_err() {
             // An unreachable store cannot be told; the place expires by its lease.
             let away = self.client.unavailable_for().is_some();
@@ -71,27 +73,27 @@ impl Ask<'_> {
 
     /// The time left for the steps after the wait.
     fn rest(&self) -> Duration {
-        let end = if self.no_wait { Some(self.contact.until) } else { self.deadline };
+        let end = if self.no_wait { Some(self.opened.until) } else { self.deadline };
         end.map_or(Duration::MAX, |end| {
             (end + BEYOND).saturating_duration_since(Instant::now()).max(BEYOND)
         })
     }
 
-    async fn acquire_with_news(&self) -> Result<Hold, Failure> {
+    async fn acquire_with_progress(&self) -> Result<HeldLock, Failure> {
         let wait_limit = match self.deadline {
             _ if self.no_wait => WaitLimit::None,
             Some(deadline) => WaitLimit::Within(deadline.saturating_duration_since(Instant::now())),
             None => WaitLimit::Endless,
         };
-        let taken = self.lock_kind.acquire(self.client, self.name, self.terms, wait_limit);
-        let mut news = News { ask: self, shown: false, last: None };
+        let taken = self.lock_kind.acquire(self.client, self.names, self.options, wait_limit);
+        let mut progress = WaitProgress { request: self, shown: false, last: None };
         let taken = tokio::select! {
             biased;
             taken = taken => taken,
-            missing = self.contact.missing() => return Err(missing),
-            () = news.tell() => unreachable!("news never end"),
+            failure = self.opened.no_answer() => return Err(failure),
+            () = progress.tell() => unreachable!("progress never ends"),
         };
-        drop(news);
+        drop(progress);
         match taken? {
             Some(hold) => Ok(hold),
             None => Err(self.busy().await),
@@ -100,36 +102,63 @@ impl Ask<'_> {
 
     /// The failure that names the holder.
     async fn busy(&self) -> Failure {
-        let look = timeout(NEWS.min(self.rest()), self.client.inspect(self.name)).await;
-        let holder = look.ok().and_then(Result::ok).as_ref().and_then(held_by);
+        let look = timeout(NEWS.min(self.rest()), self.first_held()).await;
+        let holder = look.ok().and_then(Result::ok).and_then(|info| self.held_by(&info));
         let message = format!(
-            "lock \"{}\" in {} was not acquired{}: {}",
-            self.name,
+            "{} in {} was not acquired{}: {}",
+            title(self.names),
             self.client.address(),
             if self.no_wait { "" } else { " in time" },
             holder.unwrap_or_else(|| "others were before us".to_owned()),
         );
         Failure::new(self.busy, "busy", message).expected()
     }
+
+    /// The lock that the wait is for: of several, the first that is held, and not by us.
+    async fn first_held(&self) -> holdline::Result<LockInfo> {
+        let mut names = self.names.iter();
+        loop {
+            let name = names.next().expect("a request has a name");
+            let info = self.client.inspect(name).await?;
+            if names.len() == 0 || info.holders.iter().any(|holder| !is_us(holder)) {
+                return Ok(info);
+            }
+        }
+    }
+
+    /// "it is held by ...", if it is; of several locks, by its name.
+    fn held_by(&self, info: &LockInfo) -> Option<String> {
+        let first = info.holders.first()?;
+        let age = participant::age(first).map(|age| format!(" for {age}")).unwrap_or_default();
+        let others = match info.holders.len() - 1 {
+            0 => String::new(),
+            n => format!(", and {n} more"),
+        };
+        let which = match self.names.len() {
+            1 => "it".to_owned(),
+            _ => format!("\"{}\"", info.name),
+        };
+        Some(format!("{which} is held by {}{age}{others}", participant::who(first)))
+    }
 }
 
 /// The progress messages of a wait: who holds the lock, and our place.
-struct News<'a> {
-    ask: &'a Ask<'a>,
+struct WaitProgress<'a> {
+    request: &'a LockRequest<'a>,
     shown: bool,
     last: Option<String>,
 }
 
-impl News<'_> {
+impl WaitProgress<'_> {
     async fn tell(&mut self) {
-        let printer = self.ask.printer;
-        if !printer.is_live() && !printer.says(When::Verbosely) {
+        let printer = self.request.printer;
+        if !printer.is_live() && !printer.prints(Level::Verbosely) {
             pending::<()>().await;
         }
         loop {
             sleep(NEWS).await;
             // The acquisition itself reports an unreachable store.
-            match self.ask.client.inspect(self.ask.name).await {
+            match self.request.first_held().await {
                 Ok(info) => self.show(&info),
                 Err(error) => self.show_outage(&error),
             }
@@ -138,10 +167,11 @@ impl News<'_> {
 
     /// Shows how long the store has been unreachable.
     fn show_outage(&mut self, error: &holdline::Error) {
-        let Ask { client, name, printer, .. } = self.ask;
+        let LockRequest { client, names, printer, .. } = self.request;
         let Some(away) = client.unavailable_for() else { return };
         let line = format!(
-            "waiting for lock \"{name}\": {} has not answered for {}",
+            "waiting for {}: {} has not answered for {}",
+            title(names),
             client.address(),
             duration::show(away)
         );
@@ -149,17 +179,17 @@ impl News<'_> {
             self.show_live(&line);
         } else if self.last.as_deref() != Some("away") {
             let fields = json!({
-                "name": name,
+                "name": names.first(),
                 "unavailable_for": away.as_secs_f64(),
                 "error": format!("{error:#}"),
             });
-            printer.say(When::Verbosely, "unavailable", &line, fields);
+            printer.say(Level::Verbosely, "unavailable", &line, fields);
             self.last = Some("away".to_owned());
         }
     }
 
     fn show_live(&mut self, line: &str) {
-        let end = self.ask.deadline;
+        let end = self.request.deadline;
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let left = left.map(|left| format!("; giving up in {}", duration::show(left)));
         Printer::live(&format!("holdline: {line}{}", left.unwrap_or_default()));
@@ -167,12 +197,12 @@ impl News<'_> {
     }
 
     fn show(&mut self, info: &LockInfo) {
-        let Ask { client, name, printer, .. } = self.ask;
-        let holder = held_by(info).unwrap_or_else(|| "it is free".to_owned());
+        let LockRequest { client, names, printer, .. } = self.request;
+        let holder = self.request.held_by(info).unwrap_or_else(|| "it is free".to_owned());
         let place = place(info);
         let in_line = place.map(|place| format!("; place {place} in line")).unwrap_or_default();
         let line =
-            format!("waiting for lock \"{name}\" in {}: {holder}{in_line}", client.address());
+            format!("waiting for {} in {}: {holder}{in_line}", title(names), client.address());
         if printer.is_live() {
             self.show_live(&line);
             return;
@@ -181,14 +211,14 @@ impl News<'_> {
         let key = format!("{:?}", first.map(|participant| participant.id));
         if self.last.as_ref() != Some(&key) {
             let holders: Vec<_> = info.holders.iter().map(participant::json).collect();
-            let fields = json!({ "name": name, "holders": holders, "place": place });
-            printer.say(When::Verbosely, "waiting", &line, fields);
+            let fields = json!({ "name": info.name.as_str(), "holders": holders, "place": place });
+            printer.say(Level::Verbosely, "waiting", &line, fields);
             self.last = Some(key);
         }
     }
 }
 
-impl Drop for News<'_> {
+impl Drop for WaitProgress<'_> {
     fn drop(&mut self) {
         if self.shown {
             Printer::live("");
@@ -196,23 +226,22 @@ impl Drop for News<'_> {
     }
 }
 
-/// "it is held by ...", if it is.
-fn held_by(info: &LockInfo) -> Option<String> {
-    let first = info.holders.first()?;
-    let age = participant::age(first).map(|age| format!(" for {age}")).unwrap_or_default();
-    let others = match info.holders.len() - 1 {
-        0 => String::new(),
-        n => format!(", and {n} more"),
-    };
-    Some(format!("it is held by {}{age}{others}", participant::who(first)))
+/// The lock, or several as one, for messages.
+pub(crate) fn title(names: &BTreeSet<&str>) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    match names.as_slice() {
+        [name] => format!("lock {name}"),
+        names => format!("the set of locks {}", names.join(", ")),
+    }
 }
 
 /// Our place in the line, counted from 1.
 fn place(info: &LockInfo) -> Option<usize> {
+    info.waiters.iter().position(is_us).map(|at| at + 1)
+}
+
+fn is_us(participant: &Participant) -> bool {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
-    let is_us = |participant: &Participant| {
-        participant.note.pid == std::process::id() && participant.note.host == host
-    };
-    info.waiters.iter().position(is_us).map(|at| at + 1)
+    participant.note.pid == std::process::id() && participant.note.host == host
 }

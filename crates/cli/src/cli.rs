@@ -2,8 +2,11 @@
 
 #[cfg(feature = "bench")]
 use crate::commands::bench;
-use crate::commands::{break_, completions, elect, man, run, status, try_, watch};
-use crate::{duration, env, exit};
+use crate::commands::{
+    acquire, break_, completions, elect, man, release, run, status, try_, watch,
+};
+use crate::exit::Failure;
+use crate::{defaults, duration, env, exit};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::time::Duration;
 
@@ -32,9 +35,9 @@ pub(crate) struct Cli {
 pub(crate) struct Common {
     /// Where the locks are: a URL such as sqlite:PATH
     ///
-    /// Without it, a file in the user's state directory, for the processes of one machine. A
-    /// password is better given in the environment, where other users do not see it.
-    #[arg(long, global = true, value_name = "URL", env = env::STORE, hide_env_values = true)]
+    /// Without it and HOLDLINE_STORE, a file in the user's state directory, for the processes of
+    /// one machine. A password is better given in the environment, where other users do not see it.
+    #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 
     /// Speak JSON: answers on stdout, events as lines on stderr
@@ -59,6 +62,8 @@ pub(crate) struct Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Run(run::Run),
+    Acquire(acquire::Acquire),
+    Release(release::Release),
     Try(try_::Try),
     Status(status::Status),
     Watch(watch::Watch),
@@ -77,11 +82,13 @@ pub(crate) fn command() -> clap::Command {
     Cli::command()
         .after_help(brief)
         .after_long_help(format!("{EXAMPLES}\n{below}"))
+        .mut_subcommand("acquire", |verb| verb.after_long_help(acquire::EXAMPLES))
         .mut_subcommand("run", |run| run.after_long_help(format!("{}\n{below}", run::EXAMPLES)))
 }
 
-/// Parses the command line.
-pub(crate) fn parse() -> Result<Cli, clap::Error> {
-    let matches = command().try_get_matches()?;
-    Cli::from_arg_matches(&matches)
+/// Parses the command line, with the defaults of the environment and of the file. The inner error
+/// is clap's, which also shows help.
+pub(crate) fn parse() -> Result<Result<Cli, clap::Error>, Failure> {
+    let matches = defaults::apply(command())?.try_get_matches();
+    Ok(matches.and_then(|matches| Cli::from_arg_matches(&matches)))
 }

@@ -29,7 +29,7 @@ pub(crate) struct Session {
 
 /// An opened store, and the deadline for its first answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Contact {
+pub(crate) struct OpenedStore {
     pub(crate) client: Client,
     pub(crate) until: Instant,
     pub(crate) limit: Duration,
@@ -42,24 +42,27 @@ impl Session {
     }
 
     /// The same, with the bound.
-    pub(crate) async fn open_for_try(&self) -> Result<Contact, Failure> {
+    pub(crate) async fn open_for_try(&self) -> Result<OpenedStore, Failure> {
         self.open(self.connect_timeout.unwrap_or(ASKING)).await
     }
 
     /// Opens the store for a verb that waits, at most for `wait`.
-    pub(crate) async fn stay(&self, wait: Option<Duration>) -> Result<Contact, Failure> {
+    pub(crate) async fn open_to_wait(
+        &self,
+        wait: Option<Duration>,
+    ) -> Result<OpenedStore, Failure> {
         let limit = self.connect_timeout.unwrap_or(WAITING);
         self.open(wait.map_or(limit, |wait| wait.min(limit))).await
     }
 
     /// Opens the store, in `limit` from the program's start at most.
-    async fn open(&self, limit: Duration) -> Result<Contact, Failure> {
+    async fn open(&self, limit: Duration) -> Result<OpenedStore, Failure> {
         let until = self.began + limit;
         let opened = timeout_at(until, self.keep_opening(until)).await;
         let client = opened.unwrap_or_else(|_| Err(silent("the store", limit)))?;
         let left = until.saturating_duration_since(Instant::now()).max(ANSWER);
         let left = Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-        Ok(Contact { client: client.response_timeout(left), until, limit })
+        Ok(OpenedStore { client: client.response_timeout(left), until, limit })
     }
 
     /// Opens the store, and retries retryable errors.
@@ -76,14 +79,14 @@ impl Session {
     }
 
     /// The client, with the time limit for the answers after the first.
-    pub(crate) fn steady(&self, client: Client) -> Client {
+    pub(crate) fn with_response_timeout(&self, client: Client) -> Client {
         client.response_timeout(self.connect_timeout.unwrap_or(ASKING))
     }
 }
 
-impl Contact {
+impl OpenedStore {
     /// Resolves when the deadline has passed without any answer of the store.
-    pub(crate) async fn missing(&self) -> Failure {
+    pub(crate) async fn no_answer(&self) -> Failure {
         sleep_until(self.until).await;
         if self.client.has_answered() {
             return pending().await;
@@ -114,8 +117,9 @@ fn check_room() -> Result<(), Failure> {
     let dup = |_| rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 3);
     // All are kept open until the last is open.
     let room: Result<Vec<_>, _> = (0..FILES).map(dup).collect();
-    let lacking = room.err().and_then(|errno| Failure::lacking("cannot start", &errno.into()));
-    lacking.map_or(Ok(()), Err)
+    let failure =
+        room.err().and_then(|errno| Failure::resource_shortage("cannot start", &errno.into()));
+    failure.map_or(Ok(()), Err)
 }
 
 /// Runs a future on the program's runtime, which has one thread.
@@ -123,7 +127,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output, Failure> {
     check_room()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
-        Failure::lacking("cannot start", &error).unwrap_or_else(|| {
+        Failure::resource_shortage("cannot start", &error).unwrap_or_else(|| {
             Failure::new(Exit::INTERNAL, "internal", format!("cannot start a runtime: {error}"))
         })
     })?;

@@ -43,6 +43,15 @@ pub(crate) fn parse_bound(text: &str) -> Result<Duration, String> {
     if text.trim() == "forever" { Ok(Duration::MAX) } else { parse(text) }
 }
 
+/// Parses a poll interval: a millisecond at least.
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse(text)?;
+    if interval < Duration::from_millis(1) {
+        return Err("an interval of less than 1ms would keep the store busy".to_owned());
+    }
+    Ok(interval)
+}
+
 /// Formats a duration for people: the two largest units that are not zero.
 pub(crate) fn show(time: Duration) -> String {
     let seconds = time.as_secs();

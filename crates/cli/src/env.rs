@@ -1,5 +1,6 @@
 //! The one list of environment variables.
 
+use crate::defaults;
 use std::fmt::Write;
 
 /// The store's URL, read by every verb and passed to commands unchanged.
@@ -21,6 +22,14 @@ const MEANINGS: &[(&str, &str)] = &[
     (STORE, "the store's URL, unless --store says otherwise; commands get it too"),
     (STATE, "without a URL: the file to use instead of the one in the state directory"),
     (LOG, "what the library says: a level (warn, info, debug, trace, off) or TARGET=LEVEL,..."),
+    (
+        defaults::CONFIG,
+        "a file of defaults, instead of ~/.config/holdline/config.toml or /etc/holdline.toml",
+    ),
+    (
+        "HOLDLINE_...",
+        "defaults of flags: HOLDLINE_WAIT=30s is --wait 30s; in the file, wait = \"30s\"",
+    ),
     (NAME, "set for the command: the lock's name"),
     (TOKEN, "set for the command: the fencing token, higher than every earlier one"),
     (HELD, "set for the command: locks held around it, so that nested runs do not wait"),

@@ -38,7 +38,7 @@ const MEANINGS: &[(Exit, &str)] = &[
     (Exit::SYSTEM, "this machine has too few file descriptors, processes or memory left"),
     (Exit::OUTPUT, "the answer could not be written to stdout"),
     (Exit::BUSY, "not acquired, or not free (`--busy-code` chooses another)"),
-    (Exit::LOST, "the lock was lost while the command ran"),
+    (Exit::LOST, "the lock was lost while the command ran, or before `release`"),
     (Exit::NOT_EXECUTABLE, "the command cannot be executed"),
     (Exit::NOT_FOUND, "the command was not found"),
 ];
@@ -71,7 +71,7 @@ impl Failure {
     }
 
     /// The failure for a shortage of a system resource; `None` if the error is another.
-    pub(crate) fn lacking(doing: &str, error: &std::io::Error) -> Option<Self> {
+    pub(crate) fn resource_shortage(doing: &str, error: &std::io::Error) -> Option<Self> {
         let errno = Errno::from_io_error(error)?;
         let advice = match errno {
             Errno::MFILE => "this process may open too few files; raise the limit (ulimit -n)",

@@ -2,72 +2,86 @@
 
 use crate::nested::Inherited;
 use holdline::store::TicketId;
-use holdline::{Guard, Leader, Loss, WriteGuard};
+use holdline::{Guard, Leader, Loss, MultiGuard, WriteGuard};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// A held lock of any kind.
 #[derive(Debug)]
-pub(crate) enum Hold {
+pub(crate) enum HeldLock {
     Plain(Guard),
     Write(WriteGuard),
     Leader(Leader),
+    Several(MultiGuard),
     Inherited(Inherited),
 }
 
-/// A reference to our own lock, or to the inherited one.
-enum Which<'a> {
+/// A reference to our own lock or locks, or to the inherited one.
+enum LockRef<'a> {
     Own(&'a Guard),
+    Several(&'a MultiGuard),
     Inherited(&'a Inherited),
 }
 
-impl Hold {
-    fn which(&self) -> Which<'_> {
+impl HeldLock {
+    fn which(&self) -> LockRef<'_> {
         match self {
-            Hold::Plain(guard) => Which::Own(guard),
-            Hold::Write(guard) => Which::Own(guard),
-            Hold::Leader(leader) => Which::Own(leader),
-            Hold::Inherited(inherited) => Which::Inherited(inherited),
+            HeldLock::Plain(guard) => LockRef::Own(guard),
+            HeldLock::Write(guard) => LockRef::Own(guard),
+            HeldLock::Leader(leader) => LockRef::Own(leader),
+            HeldLock::Several(guards) => LockRef::Several(guards),
+            HeldLock::Inherited(inherited) => LockRef::Inherited(inherited),
         }
     }
 
-    /// The fencing token.
-    pub(crate) fn token(&self) -> u64 {
+    /// The names that are held, each with its ticket and its fencing token.
+    pub(crate) fn entries(&self) -> Vec<(&str, TicketId, u64)> {
+        fn entry(guard: &Guard) -> (&str, TicketId, u64) {
+            (guard.name().as_str(), guard.ticket(), guard.token())
+        }
         match self.which() {
-            Which::Own(guard) => guard.token(),
-            Which::Inherited(inherited) => inherited.token(),
+            LockRef::Own(guard) => vec![entry(guard)],
+            LockRef::Several(guards) => guards.guards().iter().map(entry).collect(),
+            LockRef::Inherited(inherited) => vec![inherited.entry()],
         }
     }
 
-    /// The id that `status` shows.
-    pub(crate) fn ticket(&self) -> TicketId {
-        match self.which() {
-            Which::Own(guard) => guard.ticket(),
-            Which::Inherited(inherited) => inherited.ticket(),
-        }
+    /// The id that `status` shows, and the fencing token.
+    pub(crate) fn entry(&self, name: &str) -> (TicketId, u64) {
+        let entries = self.entries();
+        let found = entries.iter().find(|(of, ..)| *of == name).unwrap_or(&entries[0]);
+        (found.1, found.2)
+    }
+
+    /// The fencing token of this name.
+    pub(crate) fn token(&self, name: &str) -> u64 {
+        self.entry(name).1
     }
 
     /// Whether it is known to be held.
     pub(crate) fn is_valid(&self) -> bool {
         match self.which() {
-            Which::Own(guard) => guard.is_valid(),
-            Which::Inherited(inherited) => inherited.is_valid(),
+            LockRef::Own(guard) => guard.is_valid(),
+            LockRef::Several(guards) => guards.is_valid(),
+            LockRef::Inherited(inherited) => inherited.is_valid(),
         }
     }
 
     /// Resolves when it is lost.
     pub(crate) async fn lost(&self) {
         match self.which() {
-            Which::Own(guard) => guard.lost().await,
-            Which::Inherited(inherited) => inherited.lost().await,
+            LockRef::Own(guard) => guard.lost().await,
+            LockRef::Several(guards) => guards.lost().await,
+            LockRef::Inherited(inherited) => inherited.lost().await,
         }
     }
 
     /// The cause of its loss, for people and for machines. May ask the store, for a second at most.
     pub(crate) async fn loss(&self) -> (String, Value) {
         let loss = match self.which() {
-            Which::Own(guard) => guard.loss().await,
-            Which::Inherited(_) => {
+            LockRef::Own(guard) => guard.loss().await,
+            LockRef::Several(guards) => guards.loss().await,
+            LockRef::Inherited(_) => {
                 let why = "the holdline around this one no longer holds it";
                 return (why.to_owned(), json!({ "cause": "gone" }));
             }
@@ -88,18 +102,23 @@ impl Hold {
     /// The time until another client can be admitted.
     pub(crate) fn time_to_stop(&self) -> Duration {
         match self.which() {
-            Which::Own(guard) => guard.time_to_stop(),
-            Which::Inherited(_) => Duration::ZERO,
+            LockRef::Own(guard) => guard.time_to_stop(),
+            LockRef::Several(guards) => {
+                let times = guards.guards().iter().map(Guard::time_to_stop);
+                times.min().unwrap_or_default()
+            }
+            LockRef::Inherited(_) => Duration::ZERO,
         }
     }
 
     /// Releases it. An inherited lock is left to its holder.
     pub(crate) async fn release(self) -> holdline::Result<()> {
         match self {
-            Hold::Plain(guard) => guard.unlock().await,
-            Hold::Write(guard) => guard.unlock().await,
-            Hold::Leader(leader) => leader.resign().await,
-            Hold::Inherited(_) => Ok(()),
+            HeldLock::Plain(guard) => guard.unlock().await,
+            HeldLock::Write(guard) => guard.unlock().await,
+            HeldLock::Leader(leader) => leader.resign().await,
+            HeldLock::Several(guards) => guards.unlock().await,
+            HeldLock::Inherited(_) => Ok(()),
         }
     }
 }

@@ -1,18 +1,19 @@
 //! The job: a command under a lock, from the flags to the exit code, for `run` and `elect`.
 
-use crate::acquire::{Ask, unless_signalled};
+use crate::acquire::{self, LockRequest, unless_signalled};
 use crate::child::{self, Ended, OnLoss, Policy, Running};
-use crate::context::{Contact, Session, check_name};
+use crate::context::{OpenedStore, Session, check_name};
 use crate::exit::{Exit, Failure};
-use crate::held::Hold;
-use crate::lock_kind::{LockKind, Terms};
-use crate::nested::Around;
-use crate::printer::{Printer, When};
+use crate::held::HeldLock;
+use crate::lock_kind::{LockKind, LockOptions};
+use crate::nested::EnclosingLocks;
+use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
 use crate::{duration, env};
 use clap::Args;
 use holdline::Client;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -33,18 +34,42 @@ pub(crate) struct WaitArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse_bound)]
     pub(crate) outage: Option<Duration>,
 
+    /// Keep no place in line: of those that wait, any may be next
+    #[arg(long, conflicts_with = "no_wait")]
+    pub(crate) unfair: bool,
+
+    /// Look at the store so often, instead of listening to it
+    #[arg(long, value_name = "TIME", conflicts_with = "no_wait",
+          value_parser = duration::parse_interval)]
+    pub(crate) poll: Option<Duration>,
+
     /// Exit code when the lock was not acquired
     #[arg(long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
     pub(crate) busy_code: u8,
 }
 
-/// How to hold.
+/// The lease, and what others see of its holder.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct HoldArgs {
+pub(crate) struct LeaseArgs {
     /// How long the lock outlives a crash or a cut connection; it is renewed while the command
     /// runs
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     lease: Duration,
+
+    /// Do not renew the lock: after the lease it is lost, and the command is stopped in time
+    #[arg(long, requires = "lease")]
+    fixed_lease: bool,
+
+    /// Words for whoever looks at the lock
+    #[arg(long)]
+    label: Option<String>,
+}
+
+/// How to hold.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HoldArgs {
+    #[command(flatten)]
+    lease: LeaseArgs,
 
     /// What to do with the command when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLoss::Kill)]
@@ -54,16 +79,17 @@ pub(crate) struct HoldArgs {
     /// [default: a fifth of the lease, 10s at most]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     grace: Option<Duration>,
-
-    /// Words for whoever looks at the lock
-    #[arg(long)]
-    label: Option<String>,
 }
 
 impl HoldArgs {
+    /// The defaults, for a lock without a command.
+    pub(crate) fn without_command(lease: LeaseArgs) -> Self {
+        HoldArgs { lease, on_loss: OnLoss::Kill, grace: None }
+    }
+
     /// The time for KILL to take effect: a twentieth of the lease.
     fn reserve(&self) -> Duration {
-        self.lease / 20
+        self.lease.lease / 20
     }
 
     fn policy(&self, grace: Duration) -> Policy {
@@ -71,16 +97,17 @@ impl HoldArgs {
     }
 
     fn grace(&self) -> Result<Duration, Failure> {
-        let longest = self.lease / 2;
+        let lease = self.lease.lease;
+        let longest = lease / 2;
         match self.grace {
             Some(grace) if grace > longest => Err(Failure::usage(format!(
                 "a grace time of {} does not fit a lease of {}, of which it may take half; give a \
                  longer --lease or a shorter --grace",
                 duration::show(grace),
-                duration::show(self.lease)
+                duration::show(lease)
             ))),
             Some(grace) => Ok(grace),
-            None => Ok((self.lease / 5).min(Duration::from_secs(10))),
+            None => Ok((lease / 5).min(Duration::from_secs(10))),
         }
     }
 }
@@ -89,6 +116,8 @@ impl HoldArgs {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) name: String,
+    /// More locks to hold with it.
+    pub(crate) also: Vec<String>,
     pub(crate) lock_kind: LockKind,
     pub(crate) value: Option<String>,
     pub(crate) wait: WaitArgs,
@@ -96,37 +125,56 @@ pub(crate) struct Job {
     pub(crate) min_hold: Option<Duration>,
     /// The default limit of an outage during the wait.
     pub(crate) outage: Duration,
+    /// Whether the command is told the store's URL.
+    pub(crate) export_store: bool,
     /// The command; if empty, the lock is held until a signal comes.
     pub(crate) command: Vec<OsString>,
 }
 
+/// What a job has when its lock is acquired.
+#[derive(Debug)]
+pub(crate) struct Obtained {
+    pub(crate) client: Client,
+    pub(crate) hold: HeldLock,
+    pub(crate) signals: Signals,
+    enclosing: EnclosingLocks,
+    grace: Duration,
+}
+
 impl Job {
-    /// Runs the job.
-    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
-        check_name(&self.name)?;
+    /// Opens the store and acquires the lock.
+    pub(crate) async fn obtain(&self, session: &Session) -> Result<Obtained, Failure> {
+        for name in self.names() {
+            check_name(name)?;
+        }
         let grace = self.hold.grace()?;
         if let Some(program) = self.command.first() {
             child::lookup::check(program)?;
         }
         let mut signals = Signals::new()?;
-        let contact = unless_signalled(&mut signals, self.open(session)).await?;
-        let around = Around::read();
-        let inherited = around.find(&contact.client, &self.name, &self.lock_kind);
+        let opened = unless_signalled(&mut signals, self.open(session)).await?;
+        let enclosing = EnclosingLocks::read();
+        let inherited = self.inherited(&enclosing, &opened.client);
         let hold = match unless_signalled(&mut signals, inherited).await? {
             Some(hold) => hold,
-            None => self.acquire(session, &contact, grace, &mut signals).await?,
+            None => self.acquire(session, &opened, grace, &mut signals).await?,
         };
-        let client = contact.client;
+        self.announce(session, &opened.client, &hold);
+        Ok(Obtained { client: opened.client, hold, signals, enclosing, grace })
+    }
+
+    /// Runs the job.
+    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        let Obtained { client, hold, mut signals, enclosing, grace } = self.obtain(session).await?;
         let since = Instant::now();
-        self.announce(session, &client, &hold);
         if self.command.is_empty() {
-            return self.stand(session, &client, hold, signals).await;
+            return self.hold_until_signal(session, &client, hold, signals).await;
         }
         let env = [
-            (env::NAME, self.name.clone()),
-            (env::TOKEN, hold.token().to_string()),
-            (env::STORE, session.store.clone()),
-            (env::HELD, around.with(&hold, &self.name)),
+            (env::NAME, Some(self.name.clone())),
+            (env::TOKEN, Some(hold.token(&self.name).to_string())),
+            (env::STORE, Some(session.store.clone()).filter(|_| self.export_store)),
+            (env::HELD, Some(enclosing.with(&hold))),
         ];
         let ended = match Running::start(&self.command, &env, &mut signals, session.printer) {
             Ok(running) => {
@@ -143,79 +191,113 @@ impl Job {
             Ended::Late(_) | Ended::Stopped => return Err(self.lost(&client, &hold, ended).await),
         };
         let message = format!("the command ended with {}", exit.0);
-        session.printer.say(When::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
+        session.printer.say(Level::Verbosely, "ended", &message, json!({ "exit": exit.0 }));
         // A loss of the lock after this does not affect the command.
-        let lingered = self.linger(since, &hold, &mut signals).await;
+        let lingered = self.hold_minimum(since, &hold, &mut signals).await;
         match self.release(session, &client, hold).await {
             Some(error) if !lingered => Err(self.late(&client, exit, &error)),
             _ => Ok(exit),
         }
     }
 
+    /// The lock for messages; several are counted as one.
+    pub(crate) fn title(&self) -> String {
+        acquire::title(&self.names().collect())
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.also).map(String::as_str)
+    }
+
+    /// The lock, if an outer program holds it.
+    async fn inherited(
+        &self,
+        enclosing: &EnclosingLocks,
+        client: &Client,
+    ) -> Result<Option<HeldLock>, Failure> {
+        if self.also.is_empty() {
+            return enclosing.find(client, &self.name, &self.lock_kind).await;
+        }
+        for name in self.names() {
+            if enclosing.find(client, name, &self.lock_kind).await?.is_some() {
+                return Err(Failure::usage(format!(
+                    "lock \"{name}\" is held by the holdline around this one; a set of locks that \
+                     is taken in parts can deadlock, so ask for all of them in the outer one"
+                )));
+            }
+        }
+        Ok(None)
+    }
+
     /// Opens the store, within the wait limit.
-    async fn open(&self, session: &Session) -> Result<Contact, Failure> {
-        let contact = if self.wait.no_wait {
+    async fn open(&self, session: &Session) -> Result<OpenedStore, Failure> {
+        let opened = if self.wait.no_wait {
             session.open_for_try().await?
         } else {
-            session.stay(self.wait.wait).await?
+            session.open_to_wait(self.wait.wait).await?
         };
-        let client = contact.client.outage(self.wait.outage.unwrap_or(self.outage));
-        Ok(Contact { client, ..contact })
+        let client = opened.client.outage(self.wait.outage.unwrap_or(self.outage));
+        Ok(OpenedStore { client, ..opened })
     }
 
     async fn acquire(
         &self,
         session: &Session,
-        contact: &Contact,
+        opened: &OpenedStore,
         grace: Duration,
         signals: &mut Signals,
-    ) -> Result<Hold, Failure> {
-        let HoldArgs { lease, label, .. } = &self.hold;
-        let terms = Terms {
+    ) -> Result<HeldLock, Failure> {
+        let LeaseArgs { lease, label, fixed_lease } = &self.hold.lease;
+        let options = LockOptions {
             lease: *lease,
             margin: grace + self.hold.reserve(),
             label: label.clone(),
             value: self.value.clone(),
+            renew: !fixed_lease,
+            fair: !self.wait.unfair,
+            poll: self.wait.poll,
         };
-        let steady = session.steady(contact.client.clone());
-        let ask = Ask {
-            contact,
-            client: if self.wait.no_wait { &contact.client } else { &steady },
-            name: &self.name,
+        let names: BTreeSet<&str> = self.names().collect();
+        let waiting_client = session.with_response_timeout(opened.client.clone());
+        let request = LockRequest {
+            opened,
+            client: if self.wait.no_wait { &opened.client } else { &waiting_client },
+            names: &names,
             lock_kind: &self.lock_kind,
-            terms: &terms,
+            options: &options,
             deadline: self.wait.wait.map(|limit| session.began + limit),
             no_wait: self.wait.no_wait,
             busy: Exit(self.wait.busy_code),
             printer: session.printer,
         };
-        ask.acquire(signals).await
+        request.acquire(signals).await
     }
 
-    fn announce(&self, session: &Session, client: &Client, hold: &Hold) {
-        if !session.printer.says(When::Verbosely) {
+    fn announce(&self, session: &Session, client: &Client, hold: &HeldLock) {
+        if !session.printer.prints(Level::Verbosely) {
             return;
         }
-        let (name, token, address) = (&self.name, hold.token(), client.address());
+        let (name, address) = (&self.name, client.address());
+        let (id, token) = hold.entry(name);
         let (event, how) = match hold {
-            Hold::Inherited(_) => ("inherited", "is held by the holdline around this one"),
+            HeldLock::Inherited(_) => ("inherited", "is held by the holdline around this one"),
             _ => ("acquired", "was acquired"),
         };
-        let message = format!("lock \"{name}\" in {address} {how}, with token {token}");
-        let id = hold.ticket().to_string();
+        let message = format!("{} in {address} {how}, with token {token}", self.title());
+        let id = id.to_string();
         let fields = json!({ "name": name, "store": address, "token": token, "id": id });
-        session.printer.say(When::Verbosely, event, &message, fields);
+        session.printer.say(Level::Verbosely, event, &message, fields);
     }
 
     /// Holds the lock until a signal comes.
-    async fn stand(
+    async fn hold_until_signal(
         &self,
         session: &Session,
         client: &Client,
-        hold: Hold,
+        hold: HeldLock,
         mut signals: Signals,
     ) -> Result<Exit, Failure> {
-        let token = hold.token();
+        let token = hold.token(&self.name);
         let line = if session.printer.json {
             json!({ "name": self.name, "token": token, "value": self.value }).to_string()
         } else {
@@ -227,7 +309,7 @@ impl Job {
             () = hold.lost() => true,
             signal = signals.next() => {
                 let message = format!("{}: giving up the lead", signals::name(signal));
-                session.printer.say(When::Verbosely, "signal", &message, json!({}));
+                session.printer.say(Level::Verbosely, "signal", &message, json!({}));
                 false
             }
         };
@@ -244,7 +326,7 @@ impl Job {
 
     /// Holds the lock for the minimum time, unless a signal or the loss ends that. Returns whether
     /// there was anything to wait for.
-    async fn linger(&self, since: Instant, hold: &Hold, signals: &mut Signals) -> bool {
+    async fn hold_minimum(&self, since: Instant, hold: &HeldLock, signals: &mut Signals) -> bool {
         let end = self.min_hold.map(|least| since + least);
         let Some(end) = end.filter(|end| *end > Instant::now()) else { return false };
         tokio::select! {
@@ -257,25 +339,25 @@ impl Job {
     }
 
     /// Releases the lock; an error if it turns out that it was lost before.
-    async fn release(
+    pub(crate) async fn release(
         &self,
         session: &Session,
         client: &Client,
-        hold: Hold,
+        hold: HeldLock,
     ) -> Option<holdline::Error> {
         match hold.release().await {
             Ok(()) => None,
             Err(error) if error.is_lost() => Some(error),
             Err(error) => {
                 let fields = json!({ "name": self.name, "store": client.address() });
-                session.printer.say(When::Usually, "unreleased", &format!("{error:#}"), fields);
+                session.printer.say(Level::Usually, "unreleased", &format!("{error:#}"), fields);
                 None
             }
         }
     }
 
     /// The failure after a loss that was noticed in time.
-    async fn lost(&self, client: &Client, hold: &Hold, ended: Ended) -> Failure {
+    async fn lost(&self, client: &Client, hold: &HeldLock, ended: Ended) -> Failure {
         let how = match ended {
             Ended::Done(exit) | Ended::Late(exit) => format!("it ended with {}", exit.0),
             Ended::Stopped => "it was stopped".to_owned(),
@@ -291,9 +373,9 @@ impl Job {
 
     fn loss(&self, client: &Client, how: &str, why: &str) -> Failure {
         let message = format!(
-            "lock \"{}\" in {} was lost before the command ended ({how}): {why}; check what the \
-             command did, for others may have held the lock meanwhile",
-            self.name,
+            "{} in {} was lost before the command ended ({how}): {why}; check what the command \
+             did, for others may have held the lock meanwhile",
+            self.title(),
             client.address(),
         );
         Failure::new(Exit::LOST, "lost", message)

@@ -1,9 +1,10 @@
 //! The kind of lock: a mutex, a side of a read-write lock, or permits.
 
 use crate::exit::Failure;
-use crate::held::Hold;
+use crate::held::HeldLock;
 use clap::Args;
-use holdline::{Client, Election, LockInfo, Mutex, RwLock, Semaphore};
+use holdline::{Backoff, Client, Election, LockInfo, Multi, Mutex, RwLock, Semaphore};
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -53,13 +54,19 @@ impl FromStr for Permits {
 
 /// The options that all kinds have.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct LockOptions {
     pub(crate) lease: Duration,
     /// The margin: how long before another client can be admitted we learn of a loss.
     pub(crate) margin: Duration,
     pub(crate) label: Option<String>,
     /// A candidate's value, if this is an election.
     pub(crate) value: Option<String>,
+    /// Whether the lease is renewed.
+    pub(crate) renew: bool,
+    /// Whether a place in the line is kept during the wait.
+    pub(crate) fair: bool,
+    /// The poll interval, instead of notifications.
+    pub(crate) poll: Option<Duration>,
 }
 
 /// How long to wait for the lock.
@@ -83,9 +90,19 @@ macro_rules! take {
 
 /// Sets the options that all recipes have.
 macro_rules! on {
-    ($recipe:expr, $terms:expr) => {{
-        let recipe = $recipe.lease($terms.lease).margin($terms.margin);
-        match &$terms.label {
+    ($recipe:expr, $options:expr) => {{
+        let mut recipe = $recipe.margin($options.margin);
+        recipe = match $options.renew {
+            true => recipe.lease($options.lease),
+            false => recipe.fixed_lease($options.lease),
+        };
+        if !$options.fair {
+            recipe = recipe.unfair();
+        }
+        if let Some(interval) = $options.poll {
+            recipe = recipe.poll(Backoff::fixed(interval));
+        }
+        match &$options.label {
             Some(label) => recipe.label(label),
             None => recipe,
         }
@@ -106,41 +123,47 @@ impl LockKind {
         }
     }
 
-    /// Acquires the lock. `None` if that took too long.
+    /// Acquires the lock, or several mutexes as one. `None` if that took too long.
     pub(crate) async fn acquire(
         &self,
         client: &Client,
-        name: &str,
-        terms: &Terms,
+        names: &BTreeSet<&str>,
+        options: &LockOptions,
         wait_limit: WaitLimit,
-    ) -> holdline::Result<Option<Hold>> {
-        if let Some(value) = &terms.value {
-            let race = on!(Election::new(client, name), terms);
+    ) -> holdline::Result<Option<HeldLock>> {
+        let Some(name) = names.first().filter(|_| names.len() == 1) else {
+            let locks = on!(Multi::new(client, names), options);
+            let within = |time| locks.lock_within(time);
+            let guard = take!(wait_limit, locks.try_lock(), within, locks.lock())?;
+            return Ok(guard.map(HeldLock::Several));
+        };
+        if let Some(value) = &options.value {
+            let race = on!(Election::new(client, name), options);
             let now = race.campaign_within(value, Duration::ZERO);
             let within = |time| race.campaign_within(value, time);
-            return Ok(take!(wait_limit, now, within, race.campaign(value))?.map(Hold::Leader));
+            return Ok(take!(wait_limit, now, within, race.campaign(value))?.map(HeldLock::Leader));
         }
         if let Some(Permits { take, of }) = self.permits {
-            let lock = on!(Semaphore::new(client, name, of), terms);
+            let lock = on!(Semaphore::new(client, name, of), options);
             let within = |time| lock.acquire_within(take, time);
             let guard = take!(wait_limit, lock.try_acquire(take), within, lock.acquire(take))?;
-            return Ok(guard.map(Hold::Plain));
+            return Ok(guard.map(HeldLock::Plain));
         }
         if self.shared || self.exclusive {
-            let lock = on!(RwLock::new(client, name), terms);
+            let lock = on!(RwLock::new(client, name), options);
             if self.shared {
                 let within = |time| lock.read_within(time);
                 let guard = take!(wait_limit, lock.try_read(), within, lock.read())?;
-                return Ok(guard.map(Hold::Plain));
+                return Ok(guard.map(HeldLock::Plain));
             }
             let within = |time| lock.write_within(time);
             let guard = take!(wait_limit, lock.try_write(), within, lock.write())?;
-            return Ok(guard.map(Hold::Write));
+            return Ok(guard.map(HeldLock::Write));
         }
-        let lock = on!(Mutex::new(client, name), terms);
+        let lock = on!(Mutex::new(client, name), options);
         let within = |time| lock.lock_within(time);
         let guard = take!(wait_limit, lock.try_lock(), within, lock.lock())?;
-        Ok(guard.map(Hold::Plain))
+        Ok(guard.map(HeldLock::Plain))
     }
 
     /// Whether it would be acquired at once, by the store's snapshot.

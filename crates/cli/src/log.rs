@@ -5,7 +5,7 @@
 
 use crate::env;
 use crate::exit::Failure;
-use crate::printer::{Printer, When};
+use crate::printer::{Level, Printer};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use tracing::field::{Field, Visit};
@@ -95,16 +95,16 @@ impl Subscriber for Log {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut words = Words::default();
-        event.record(&mut words);
-        if !self.twice && SAID_ANYWAY.contains(&words.message.as_str()) {
+        let mut text = EventText::default();
+        event.record(&mut text);
+        if !self.twice && SAID_ANYWAY.contains(&text.message.as_str()) {
             return;
         }
         let level = event.metadata().level().as_str().to_ascii_lowercase();
-        let message = words.sentence(&level);
+        let message = text.sentence(&level);
         let target = event.metadata().target();
-        let fields = json!({ "level": level, "target": target, "fields": words.fields });
-        self.printer.say(When::Always, "log", &message, fields);
+        let fields = json!({ "level": level, "target": target, "fields": text.fields });
+        self.printer.say(Level::Always, "log", &message, fields);
     }
 
     // Spans are not enabled.
@@ -119,12 +119,12 @@ impl Subscriber for Log {
 
 /// An event's message and fields.
 #[derive(Debug, Default)]
-struct Words {
+struct EventText {
     message: String,
     fields: Map<String, Value>,
 }
 
-impl Words {
+impl EventText {
     /// `warning: renewal failed (name x, token 7): the store did not answer`.
     fn sentence(&self, level: &str) -> String {
         let level = if level == "warn" { "warning" } else { level };
@@ -151,7 +151,7 @@ impl Words {
     }
 }
 
-impl Visit for Words {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.add(field, format!("{value:?}").into());
     }
@@ -171,7 +171,7 @@ impl Visit for Words {
 
 #[cfg(test)]
 mod tests {
-    use super::{Filter, Words};
+    use super::{EventText, Filter};
     use serde_json::{Map, json};
     use tracing::level_filters::LevelFilter;
 
@@ -194,8 +194,8 @@ mod tests {
         fields.insert("error".into(), "no answer".into());
         fields.insert("name".into(), "x".into());
         fields.insert("token".into(), json!(7));
-        let words = Words { message: "renewal failed".into(), fields };
+        let text = EventText { message: "renewal failed".into(), fields };
         let shown = "warning: renewal failed (name x, token 7): no answer";
-        assert_eq!(words.sentence("warn"), shown);
+        assert_eq!(text.sentence("warn"), shown);
     }
 }

@@ -4,10 +4,12 @@
 //! prints, `exit` lists the exit codes, `env` the environment variables.
 
 mod acquire;
+mod background;
 mod child;
 mod cli;
 mod commands;
 mod context;
+mod defaults;
 mod duration;
 mod env;
 mod exit;
@@ -16,11 +18,11 @@ mod job;
 mod lock_kind;
 mod log;
 mod nested;
+mod output_queue;
 mod participant;
 mod printer;
 mod signals;
 mod timestamp;
-mod words;
 
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
@@ -28,6 +30,9 @@ use crate::printer::Printer;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio::time::Instant;
+
+/// The printer for failures before, or without, a parsed command line.
+const PLAIN: Printer = Printer { json: false, quiet: false, verbose: false };
 
 fn main() -> ExitCode {
     child::launch_if_told();
@@ -41,8 +46,12 @@ fn main() -> ExitCode {
 fn begin() -> Exit {
     let began = Instant::now();
     let cli = match cli::parse() {
-        Ok(cli) => cli,
-        Err(error) => return explain(&error),
+        Ok(Ok(cli)) => cli,
+        Ok(Err(error)) => return explain(&error),
+        Err(failure) => {
+            PLAIN.fail(&failure);
+            return failure.exit;
+        }
     };
     let common = cli.common;
     let verbose = common.verbose > 0;
@@ -74,7 +83,7 @@ fn explain(error: &clap::Error) -> Exit {
 fn answered(printed: Result<bool, Failure>) -> Exit {
     printed.map_or_else(
         |failure| {
-            Printer { json: false, quiet: false, verbose: false }.fail(&failure);
+            PLAIN.fail(&failure);
             failure.exit
         },
         |_| Exit::DONE,
@@ -89,7 +98,7 @@ fn end_at_a_bug() {
         // Some dependencies panic when no file descriptor is free.
         let failure = if info.contains("Too many open files") {
             let error = std::io::Error::from(rustix::io::Errno::MFILE);
-            Failure::lacking("cannot go on", &error)
+            Failure::resource_shortage("cannot go on", &error)
         } else {
             None
         };
@@ -97,7 +106,7 @@ fn end_at_a_bug() {
             let message = format!("this is a bug, please report it: {info}");
             Failure::new(Exit::INTERNAL, "internal", message)
         });
-        Printer { json: false, quiet: false, verbose: false }.fail(&failure);
+        PLAIN.fail(&failure);
         Printer::flush();
         std::process::exit(failure.exit.0.into());
     }));

@@ -7,7 +7,7 @@
 
 use crate::env;
 use crate::exit::Failure;
-use crate::held::Hold;
+use crate::held::HeldLock;
 use crate::lock_kind::LockKind;
 use holdline::store::TicketId;
 use holdline::{Client, Participant, clock};
@@ -21,12 +21,12 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The locks of the outer programs, by the environment.
 #[derive(Debug, Default)]
-pub(crate) struct Around(String);
+pub(crate) struct EnclosingLocks(String);
 
-impl Around {
+impl EnclosingLocks {
     /// Reads the environment.
     pub(crate) fn read() -> Self {
-        Around(std::env::var(env::HELD).unwrap_or_default())
+        EnclosingLocks(std::env::var(env::HELD).unwrap_or_default())
     }
 
     /// The tickets listed for this name, innermost first.
@@ -35,15 +35,16 @@ impl Around {
         entries.filter(move |(_, of)| *of == name).filter_map(|(id, _)| id.parse().ok())
     }
 
-    /// The list with one more lock, for the command's environment.
-    pub(crate) fn with(&self, hold: &Hold, name: &str) -> String {
+    /// The list with what is held here, for the command's environment.
+    pub(crate) fn with(&self, hold: &HeldLock) -> String {
         let mut list = self.0.clone();
-        let id = hold.ticket();
-        if !self.tickets(name).any(|listed| listed == id) {
-            if !list.is_empty() && !list.ends_with('\n') {
-                list.push('\n');
+        for (name, id, _) in hold.entries() {
+            if !self.tickets(name).any(|listed| listed == id) {
+                if !list.is_empty() && !list.ends_with('\n') {
+                    list.push('\n');
+                }
+                let _ = write!(list, "{id} {name}");
             }
-            let _ = write!(list, "{id} {name}");
         }
         list
     }
@@ -54,7 +55,7 @@ impl Around {
         client: &Client,
         name: &str,
         lock_kind: &LockKind,
-    ) -> Result<Option<Hold>, Failure> {
+    ) -> Result<Option<HeldLock>, Failure> {
         if self.tickets(name).next().is_none() {
             return Ok(None);
         }
@@ -72,7 +73,7 @@ impl Around {
             )));
         }
         let until = sent.after(participant.expires_in);
-        Ok(Some(Hold::Inherited(Inherited {
+        Ok(Some(HeldLock::Inherited(Inherited {
             client: client.clone(),
             name: name.to_owned(),
             participant: participant.clone(),
@@ -94,12 +95,9 @@ pub(crate) struct Inherited {
 }
 
 impl Inherited {
-    pub(crate) fn token(&self) -> u64 {
-        self.participant.token
-    }
-
-    pub(crate) fn ticket(&self) -> TicketId {
-        self.participant.id
+    /// Its name, ticket and fencing token.
+    pub(crate) fn entry(&self) -> (&str, TicketId, u64) {
+        (&self.name, self.participant.id, self.participant.token)
     }
 
     pub(crate) fn is_valid(&self) -> bool {

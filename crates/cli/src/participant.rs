@@ -26,18 +26,18 @@ pub(crate) fn place(participant: &Participant) -> String {
 
 /// The host, process and label of a participant.
 pub(crate) fn who(participant: &Participant) -> String {
-    match words(participant) {
-        Some(words) => format!("{} ({words})", place(participant)),
+    match description(participant) {
+        Some(description) => format!("{} ({description})", place(participant)),
         None => place(participant),
     }
 }
 
 /// The label and the value of a participant.
-pub(crate) fn words(participant: &Participant) -> Option<String> {
+pub(crate) fn description(participant: &Participant) -> Option<String> {
     let note = &participant.note;
     let value = note.value.as_deref().map(|value| format!("value {}", clean(value)));
-    let words: Vec<String> = note.label.as_deref().map(clean).into_iter().chain(value).collect();
-    (!words.is_empty()).then(|| words.join(", "))
+    let parts: Vec<String> = note.label.as_deref().map(clean).into_iter().chain(value).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// How long a participant has held or waited, by its clock and ours.

@@ -2,8 +2,8 @@
 //! progress go to stderr, as sentences or as JSON lines.
 
 use crate::exit::{Exit, Failure};
+use crate::output_queue::{Output, STDERR, STDOUT};
 use crate::timestamp;
-use crate::words::{Output, STDERR, STDOUT};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -20,7 +20,7 @@ pub(crate) struct Printer {
 
 /// The weight of a message: when it is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
+pub(crate) enum Level {
     /// Always: an unexpected failure.
     Always,
     /// Unless `--quiet`.
@@ -35,11 +35,11 @@ const TAKEN: Duration = Duration::from_secs(5);
 
 impl Printer {
     /// Whether a message of this weight is printed. As JSON all are.
-    pub(crate) fn says(self, when: When) -> bool {
-        match when {
-            When::Always => true,
-            When::Usually => self.json || !self.quiet,
-            When::Verbosely => self.json || (self.verbose && !self.quiet),
+    pub(crate) fn prints(self, level: Level) -> bool {
+        match level {
+            Level::Always => true,
+            Level::Usually => self.json || !self.quiet,
+            Level::Verbosely => self.json || (self.verbose && !self.quiet),
         }
     }
 
@@ -50,8 +50,8 @@ impl Printer {
 
     /// Prints an event on stderr, without waiting for it to be read. `fields` are for machines,
     /// beside the sentence.
-    pub(crate) fn say(self, when: When, event: &str, message: &str, fields: Value) {
-        if !self.says(when) {
+    pub(crate) fn say(self, level: Level, event: &str, message: &str, fields: Value) {
+        if !self.prints(level) {
             return;
         }
         if self.json {
@@ -66,10 +66,10 @@ impl Printer {
 
     /// Prints the failure that ends the program.
     pub(crate) fn fail(self, failure: &Failure) {
-        let when = if failure.expected { When::Usually } else { When::Always };
+        let level = if failure.expected { Level::Usually } else { Level::Always };
         let mut fields = failure.fields.clone();
         fields.insert("exit".to_owned(), failure.exit.0.into());
-        self.say(when, failure.event, &failure.message, Value::Object(fields));
+        self.say(level, failure.event, &failure.message, Value::Object(fields));
     }
 
     /// Shows a line that the next one replaces, cut to the terminal's width.
@@ -109,7 +109,7 @@ impl Printer {
 
     /// Prints an answer on stdout, for verbs whose exit code says the same: a closed stdout is no
     /// error.
-    pub(crate) fn remark(text: &str) -> Result<bool, Failure> {
+    pub(crate) fn answer_if_read(text: &str) -> Result<bool, Failure> {
         write_answer(format!("{}\n", escape(text)).as_bytes())
     }
 

@@ -56,8 +56,10 @@ pub(crate) struct Outcome {
     pub(crate) cpu: u64,
     /// Resident memory, in bytes.
     pub(crate) memory: u64,
-    /// Locks that were lost while they were held, or whose release failed.
+    /// Locks that were lost while they were held.
     pub(crate) lost: u64,
+    /// Releases that the store did not confirm in time.
+    pub(crate) unconfirmed: u64,
 }
 
 /// The number of slices of a round.
@@ -213,6 +215,7 @@ struct Contender {
     share: u64,
     unfinished: u64,
     lost: u64,
+    unconfirmed: u64,
     last: u64,
     turns: Vec<Turn>,
     slices: Vec<(u64, u64)>,
@@ -234,6 +237,7 @@ impl Contender {
             share: 0,
             unfinished: 0,
             lost: 0,
+            unconfirmed: 0,
             last: 0,
             turns: Vec::new(),
             slices: vec![(0, 0); SLICES],
@@ -268,6 +272,8 @@ impl Contender {
             match held.release().await {
                 Ok(()) => {}
                 Err(error) if error.kind() == holdline::ErrorKind::Lost => self.lost += 1,
+                // It is retried in the background, or ends with its lease; the others go on.
+                Err(error) if error.retryable() => self.unconfirmed += 1,
                 Err(error) => return Err(error.into()),
             }
             if counts {
@@ -318,6 +324,7 @@ impl Contender {
         outcome.waited.1 += self.waited.1;
         outcome.unfinished += self.unfinished;
         outcome.lost += self.lost;
+        outcome.unconfirmed += self.unconfirmed;
         outcome.last = outcome.last.max(self.last);
         outcome.shares.push(self.share);
         outcome.turns.extend(self.turns);

@@ -34,7 +34,7 @@ const fn figure(key: &'static str, unit: Unit, meaning: &'static str) -> Figure 
 use Unit::{Bytes, Count, PerSecond, Seconds, Share};
 
 /// All figures, in the order of the CSV's columns. What could not be measured is left empty.
-pub(crate) const FIGURES: [Figure; 32] = [
+pub(crate) const FIGURES: [Figure; 33] = [
     figure("locks_per_s", PerSecond, "locks granted in a second"),
     figure("wait_mean", Seconds, "mean time to acquire, without coordinated omission"),
     figure("wait_p50", Seconds, "half of all waits are at most so long, without omission"),
@@ -53,6 +53,7 @@ pub(crate) const FIGURES: [Figure; 32] = [
     figure("starved", Count, "clients that had no lock at all"),
     figure("overtaking", Share, "grants that went ahead of somebody who had asked earlier"),
     figure("unfinished", Count, "waits that were going on when the round ended"),
+    figure("unconfirmed", Count, "releases that the store did not confirm in time"),
     figure("commands_per_lock", Count, "commands that the servers counted for a lock"),
     figure("bytes_per_lock", Bytes, "bytes that the servers counted for a lock, both directions"),
     figure("client_cpu_per_lock", Seconds, "CPU time of all clients for a lock"),
@@ -118,6 +119,7 @@ impl Round {
             sum.cpu += one.cpu;
             sum.memory += one.memory;
             sum.lost += one.lost;
+            sum.unconfirmed += one.unconfirmed;
             for (total, more) in sum.slices.iter_mut().zip(one.slices) {
                 *total = (total.0 + more.0, total.1 + more.1);
             }
@@ -193,6 +195,7 @@ fn turns(values: &mut Values, cell: &Cell, sum: &mut Outcome) {
     values.extend(order.overtaking.map(|share| ("overtaking", share)));
     values.extend(quantile(&order.gaps, 0.5).map(|gap| ("gap_p50", gap)));
     values.extend(quantile(&order.gaps, 0.99).map(|gap| ("gap_p99", gap)));
+    values.insert("unconfirmed", sum.unconfirmed as f64);
     values.insert("faults", (order.overlaps + sum.lost) as f64);
 }
 

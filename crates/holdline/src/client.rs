@@ -233,7 +233,7 @@ impl Client {
     }
 
     /// The number of places that are still to be given up.
-    #[cfg(feature = "conformance")]
+    #[cfg(feature = "testing")]
     pub(crate) fn undone(&self) -> usize {
         self.inner.handles.undone.places()
     }

@@ -68,15 +68,13 @@
 //!
 //! A store is chosen by the URL given to [`open()`]. Its capabilities are data
 //! ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear error. A
-//! store of your own implements [`store::Store`]; the suite in `conformance` (a feature) tests
-//! whether it keeps the contract.
+//! store of your own implements [`store::Store`]; the suite in the crate `holdline-conformance`
+//! tests whether it keeps the contract.
 
 mod availability;
 pub mod blocking;
 mod client;
 pub mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod driver;
 mod error;
 mod fence;
@@ -96,6 +94,9 @@ mod request;
 pub mod store;
 pub mod stores;
 mod sync;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod thread;
 mod undone;
 

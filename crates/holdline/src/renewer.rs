@@ -126,7 +126,7 @@ struct Plan {
     /// Places to be given up, not begun yet.
     leaves: Vec<PendingRelease>,
     /// A test wants a panic.
-    #[cfg(feature = "conformance")]
+    #[cfg(feature = "testing")]
     doomed: bool,
 }
 
@@ -158,7 +158,7 @@ static RENEWER: Renewer = Renewer {
         early: VecDeque::new(),
         planned: Time::NEVER,
         leaves: Vec::new(),
-        #[cfg(feature = "conformance")]
+        #[cfg(feature = "testing")]
         doomed: false,
     }),
     nudge: Notify::const_new(),
@@ -219,7 +219,7 @@ pub(crate) fn verify(id: TicketId) {
 }
 
 /// Makes the renewer panic, as a defect in it would.
-#[cfg(feature = "conformance")]
+#[cfg(feature = "testing")]
 pub(crate) fn doom() {
     RENEWER.plan().doomed = true;
     RENEWER.nudge.notify_one();
@@ -276,7 +276,7 @@ impl Renewer {
         let now = clock::now();
         let mut losses = Vec::new();
         let mut plan = self.plan();
-        #[cfg(feature = "conformance")]
+        #[cfg(feature = "testing")]
         assert!(!std::mem::take(&mut plan.doomed), "a test wanted this");
         plan.take_hints(now);
         while plan.entries.first().is_some_and(|first| first.due <= now) {

@@ -26,6 +26,29 @@
 //!
 //! Stores differ in their [`Capabilities`], which are data. Recipes refuse what a store cannot do,
 //! and the conformance suite chooses its cases by them.
+//!
+//! # What each kind of store owes
+//!
+//! - **A queue in the server** applies the rule by a script, a function or a transaction. It owes
+//!   agreement with the kernel's `Line`, step by step on random operations: standings, wake-ups,
+//!   and when to ask again. Leases are judged by the server's clock, and a token is the last one
+//!   plus 1 or that clock in microseconds, whichever is higher. What `Head` keeps is kept, so that
+//!   no operation walks the line.
+//! - **Ephemeral entries, ordered by the server**, end with a session; the client lists those ahead
+//!   of its own and applies `rule::blockers`. It owes a proof that the session lived when the reply
+//!   was sent, and until when it will; a watch on the entries that block, and on no others; and
+//!   after an unknown outcome it finds its entry again by the ticket's id, or removes it.
+//! - **A single key** has one holder or none. It answers `Waiting { seq: None, .. }` to all others,
+//!   promises neither a fair queue nor weights, and tokens only if a counter outlives the key. A
+//!   departure compares the owner, so that it never removes another client's key.
+//!
+//! # A store of one's own
+//!
+//! A type that implements [`AsyncStore`] is a [`Store`]: pass it to [`Client::new`]. The modules
+//! `stores::queue`, `stores::ephemeral` and `stores::single_key` say how a store of their kind is
+//! begun; `examples/src/bin/own_store.rs` is one in some sixty lines that passes the suite.
+//!
+//! [`Client::new`]: crate::Client::new
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -96,6 +119,102 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// The store's address for messages, as a URL without its password.
     fn address(&self) -> String;
+}
+
+/// A store as its author writes it: the operations of [`Store`], with `async fn`. Each type that
+/// has them is a [`Store`], whose futures are boxed in one place, here.
+///
+/// The methods have the names of the contract's, so import one of the two traits, not both, where a
+/// store's own type is at hand: this one where it is written, [`Store`] where it is used.
+pub trait AsyncStore: Debug + Send + Sync + Sized + 'static {
+    /// See [`Store::enter`].
+    fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> impl Future<Output = Result<Standing>> + Send;
+
+    /// See [`Store::leave`].
+    fn leave(&self, line: &Name, id: TicketId) -> impl Future<Output = Result<bool>> + Send;
+
+    /// See [`Store::watch`]. A store without notifications returns [`std::future::pending`].
+    fn watch(&self, line: &Name, id: TicketId) -> impl Future<Output = Result<Option<Seq>>> + Send;
+
+    /// See [`Store::snapshot`].
+    fn snapshot(&self, line: &Name) -> impl Future<Output = Result<QueueSnapshot>> + Send;
+
+    /// See [`Store::list`].
+    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<Name>>> + Send;
+
+    /// See [`Store::evict`].
+    fn evict(
+        &self,
+        line: &Name,
+        id: TicketId,
+        note: &str,
+    ) -> impl Future<Output = Result<Option<Seq>>> + Send;
+
+    /// See [`Store::capabilities`].
+    fn capabilities(&self) -> Capabilities;
+
+    /// See [`Store::background_handle`].
+    fn background_handle(&self) -> Self;
+
+    /// See [`Store::on_loss_hint`].
+    fn on_loss_hint(&self, loss_hint: LossHint);
+
+    /// See [`Store::address`].
+    fn address(&self) -> String;
+}
+
+impl<S: AsyncStore> Store for S {
+    fn enter<'a>(
+        &'a self,
+        line: &'a Name,
+        ticket: &'a Ticket,
+        note: &'a Arc<str>,
+        how: Enter,
+    ) -> Async<'a, Standing> {
+        Box::pin(AsyncStore::enter(self, line, ticket, note, how))
+    }
+
+    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+        Box::pin(AsyncStore::leave(self, line, id))
+    }
+
+    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
+        Box::pin(AsyncStore::watch(self, line, id))
+    }
+
+    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+        Box::pin(AsyncStore::snapshot(self, line))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+        Box::pin(AsyncStore::list(self, prefix))
+    }
+
+    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+        Box::pin(AsyncStore::evict(self, line, id, note))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        AsyncStore::capabilities(self)
+    }
+
+    fn background_handle(&self) -> Arc<dyn Store> {
+        Arc::new(AsyncStore::background_handle(self))
+    }
+
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        AsyncStore::on_loss_hint(self, loss_hint);
+    }
+
+    fn address(&self) -> String {
+        AsyncStore::address(self)
+    }
 }
 
 /// The capabilities of a store: what it promises beyond the contract, as data.

@@ -51,7 +51,7 @@ impl Undone {
     }
 
     /// The number of places that are still to be given up.
-    #[cfg(feature = "conformance")]
+    #[cfg(feature = "testing")]
     pub(crate) fn places(&self) -> usize {
         self.count.borrow().places
     }

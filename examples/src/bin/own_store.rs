@@ -6,10 +6,10 @@
 //! `cargo test -p holdline-examples --bin own_store`.
 
 use holdline::store::{
-    Async, Capabilities, EVICTIONS_KEPT, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Seq,
-    Standing, Store, Ticket, TicketId,
+    AsyncStore, Capabilities, EVICTIONS_KEPT, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot,
+    Seq, Standing, Ticket, TicketId,
 };
-use holdline::{Client, Mutex, Name};
+use holdline::{Client, Mutex, Name, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::sync::{Arc, Mutex as Local, MutexGuard, PoisonError};
@@ -79,60 +79,56 @@ impl SingleKey {
     }
 }
 
-impl Store for SingleKey {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
+impl AsyncStore for SingleKey {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(async move { Ok(self.table().enter(line, ticket, note, how)) })
+    ) -> Result<Standing> {
+        Ok(self.table().enter(line, ticket, note, how))
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(async move { Ok(self.table().remove(line, id)) })
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        Ok(self.table().remove(line, id))
     }
 
-    fn watch<'a>(&'a self, _line: &'a Name, _id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(pending()) // it promises no notices: those who wait ask again
+    async fn watch(&self, _line: &Name, _id: TicketId) -> Result<Option<Seq>> {
+        pending().await // it promises no notices: those who wait ask again
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        Box::pin(async move {
-            let table = self.table();
-            let places = table.holders.get(line).into_iter().map(|held| QueueEntry {
-                id: held.id,
-                seq: held.seq,
-                weight: 1,
-                admitted: true,
-                expires_in: held.expires - Instant::now(),
-                note: Arc::clone(&held.note),
-            });
-            let places: Vec<_> = places.collect();
-            let of_line = table.evictions.iter().filter(|(name, _)| name == line);
-            let mut evictions: Vec<_> = of_line.take(EVICTIONS_KEPT).map(|e| e.1.clone()).collect();
-            evictions.reverse();
-            Ok(QueueSnapshot { capacity: u32::from(!places.is_empty()), places, evictions })
-        })
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let table = self.table();
+        let places = table.holders.get(line).into_iter().map(|held| QueueEntry {
+            id: held.id,
+            seq: held.seq,
+            weight: 1,
+            admitted: true,
+            expires_in: held.expires - Instant::now(),
+            note: Arc::clone(&held.note),
+        });
+        let places: Vec<_> = places.collect();
+        let of_line = table.evictions.iter().filter(|(name, _)| name == line);
+        let mut evictions: Vec<_> = of_line.take(EVICTIONS_KEPT).map(|e| e.1.clone()).collect();
+        evictions.reverse();
+        Ok(QueueSnapshot { capacity: u32::from(!places.is_empty()), places, evictions })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        let ours = move |name: &&Name| name.as_str().starts_with(prefix);
-        Box::pin(async move { Ok(self.table().holders.keys().filter(ours).cloned().collect()) })
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        let ours = |name: &&Name| name.as_str().starts_with(prefix);
+        Ok(self.table().holders.keys().filter(ours).cloned().collect())
     }
 
-    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
-        Box::pin(async move {
-            let mut table = self.table();
-            if !table.remove(line, id) {
-                return Ok(None);
-            }
-            // The victim learns from this by whom its lock was broken, and why.
-            table.evictions.push_front((line.clone(), Eviction { id, note: note.into() }));
-            table.evictions.truncate(EVICTIONS);
-            Ok(Some(Seq(table.last + 1))) // it fences the victim, and not the next holder
-        })
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        let mut table = self.table();
+        if !table.remove(line, id) {
+            return Ok(None);
+        }
+        // The victim learns from this by whom its lock was broken, and why.
+        table.evictions.push_front((line.clone(), Eviction { id, note: note.into() }));
+        table.evictions.truncate(EVICTIONS);
+        Ok(Some(Seq(table.last + 1))) // it fences the victim, and not the next holder
     }
 
     /// Promises no more than it keeps. The recipes refuse what is not promised here, and the suite
@@ -153,8 +149,8 @@ impl Store for SingleKey {
         }
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
-        Arc::new(self.clone()) // with connections, it would have its own
+    fn background_handle(&self) -> Self {
+        self.clone() // with connections, it would have its own
     }
 
     fn on_loss_hint(&self, _loss_hint: LossHint) {} // renewals find out
@@ -178,10 +174,9 @@ async fn main() -> holdline::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdline::conformance::{self, AT_ONCE, Case, Outcome, Subject, Verdict};
+    use holdline::store::Async;
+    use holdline_conformance::{self as conformance, Outcome, Subject, Verdict};
     use std::future::ready;
-    use tokio::sync::Semaphore;
-    use tokio::task::JoinSet;
 
     impl Subject for SingleKey {
         fn name(&self) -> String {
@@ -189,7 +184,7 @@ mod tests {
         }
 
         fn client(&self) -> Async<'_, Client> {
-            Box::pin(ready(Ok(Client::new(self.background_handle()))))
+            Box::pin(ready(Ok(Client::new(Arc::new(self.clone())))))
         }
 
         /// Where other processes find it, if they can; then the suite starts some.
@@ -202,27 +197,9 @@ mod tests {
         }
     }
 
-    async fn run(cases: Vec<Case>, at_once: usize) -> Vec<Outcome> {
-        let permits = Arc::new(Semaphore::new(at_once));
-        let subject: Arc<dyn Subject> = Arc::new(SingleKey::default());
-        let tasks = cases.into_iter().map(|case| {
-            let (permits, subject) = (Arc::clone(&permits), Arc::clone(&subject));
-            async move {
-                let _permit = permits.acquire().await;
-                case.run(subject).await
-            }
-        });
-        tasks.collect::<JoinSet<_>>().join_all().await
-    }
-
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn it_passes_the_suite() {
-        // Those that measure come last, and one by one.
-        let (timed, others): (Vec<_>, Vec<_>) =
-            conformance::cases().into_iter().partition(|case| case.name().starts_with("cost::"));
-        let mut outcomes = run(others, AT_ONCE).await;
-        outcomes.extend(run(timed, 1).await);
-
+        let outcomes = conformance::run(Arc::new(SingleKey::default()), "").await;
         let mut passed = 0;
         for outcome in &outcomes {
             println!("{outcome} ({:.1?})", outcome.took);

@@ -1,9 +1,10 @@
 //! A store that counts what is asked of the one behind it.
 
-use holdline::Name;
 use holdline::store::{
-    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
+    TicketId,
 };
+use holdline::{Name, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -70,59 +71,52 @@ impl CountingStore {
     }
 }
 
-impl Store for CountingStore {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
+impl AsyncStore for CountingStore {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
+    ) -> Result<Standing> {
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
         if !self.renewer {
-            return self.inner.enter(line, ticket, note, how);
+            return self.inner.enter(line, ticket, note, how).await;
         }
-        Box::pin(async move {
-            let first = Instant::now();
-            let standing = self.inner.enter(line, ticket, note, how).await;
-            self.counts.renewed(first, Instant::now());
-            standing
-        })
+        let first = Instant::now();
+        let standing = self.inner.enter(line, ticket, note, how).await;
+        self.counts.renewed(first, Instant::now());
+        standing
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
-        self.inner.leave(line, id)
+        self.inner.leave(line, id).await
     }
 
-    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
-        self.inner.watch(line, id)
+    async fn watch(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        self.inner.watch(line, id).await
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        self.inner.snapshot(line)
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        self.inner.snapshot(line).await
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        self.inner.list(prefix)
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        self.inner.list(prefix).await
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
-        self.inner.evict(line, id, reason)
+    async fn evict(&self, line: &Name, id: TicketId, reason: &str) -> Result<Option<Seq>> {
+        self.inner.evict(line, id, reason).await
     }
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Self {
         let (inner, counts) = (self.inner.background_handle(), Arc::clone(&self.counts));
-        Arc::new(CountingStore { inner, counts, renewer: true })
+        CountingStore { inner, counts, renewer: true }
     }
 
     /// The store behind has its alarm from the client that opened it.

@@ -9,9 +9,9 @@ use crate::invariants::{Fact, Lock};
 use crate::server::{Answer, Request};
 use crate::world::{Event, Message, World};
 use holdline::clock::simulated;
-use holdline::store::{self, Async, Capabilities, Enter, QueueEntry, QueueSnapshot, Store};
+use holdline::store::{self, AsyncStore, Capabilities, Enter, QueueEntry, QueueSnapshot};
 use holdline::stores::quorum::Quorum;
-use holdline::{Error, Name};
+use holdline::{Name, Result};
 use holdline_kernel::{Seq, Standing, Ticket, TicketId, Time};
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
@@ -89,65 +89,52 @@ impl Node {
     }
 }
 
-impl Store for Node {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        _note: &'a Arc<str>,
+impl AsyncStore for Node {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        _note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(async move {
-            match self.ask(line, Request::Enter(*ticket, how)).await {
-                Answer::Stands(Ok(standing)) => Ok(standing),
-                Answer::Stands(Err(refusal)) => Err(store::refuse(line, ticket, refusal)),
-                other => panic!("no answer to an enter: {other}"),
-            }
-        })
+    ) -> Result<Standing> {
+        match self.ask(line, Request::Enter(*ticket, how)).await {
+            Answer::Stands(Ok(standing)) => Ok(standing),
+            Answer::Stands(Err(refusal)) => Err(store::refuse(line, ticket, refusal)),
+            other => panic!("no answer to an enter: {other}"),
+        }
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(async move {
-            match self.ask(line, Request::Leave(id)).await {
-                Answer::Left(there) => Ok(there),
-                other => panic!("no answer to a leave: {other}"),
-            }
-        })
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        match self.ask(line, Request::Leave(id)).await {
+            Answer::Left(there) => Ok(there),
+            other => panic!("no answer to a leave: {other}"),
+        }
     }
 
-    fn watch<'a>(&'a self, _line: &'a Name, _id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(std::future::pending())
+    async fn watch(&self, _line: &Name, _id: TicketId) -> Result<Option<Seq>> {
+        std::future::pending().await
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        Box::pin(async move {
-            match self.ask(line, Request::Look).await {
-                Answer::Holder(id) => Ok(QueueSnapshot {
-                    capacity: 1,
-                    places: id.map(holder_entry).into_iter().collect(),
-                    evictions: Vec::new(),
-                }),
-                other => panic!("no answer to a look: {other}"),
-            }
-        })
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        match self.ask(line, Request::Look).await {
+            Answer::Holder(id) => Ok(QueueSnapshot {
+                capacity: 1,
+                places: id.map(holder_entry).into_iter().collect(),
+                evictions: Vec::new(),
+            }),
+            other => panic!("no answer to a look: {other}"),
+        }
     }
 
-    fn list<'a>(&'a self, _prefix: &'a str) -> Async<'a, Vec<Name>> {
+    async fn list(&self, _prefix: &str) -> Result<Vec<Name>> {
         unimplemented!("nobody lists")
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        _reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
-        Box::pin(async move {
-            match self.ask(line, Request::Evict(id)).await {
-                Answer::Evicted(seq) => Ok(seq),
-                other => panic!("no answer to an eviction: {other}"),
-            }
-        })
+    async fn evict(&self, line: &Name, id: TicketId, _reason: &str) -> Result<Option<Seq>> {
+        match self.ask(line, Request::Evict(id)).await {
+            Answer::Evicted(seq) => Ok(seq),
+            other => panic!("no answer to an eviction: {other}"),
+        }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -166,8 +153,8 @@ impl Store for Node {
         }
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
-        Arc::new(self.clone())
+    fn background_handle(&self) -> Self {
+        self.clone()
     }
 
     fn on_loss_hint(&self, _: store::LossHint) {}
@@ -186,8 +173,9 @@ fn holder_entry(id: TicketId) -> QueueEntry {
 impl QuorumClient {
     pub(crate) fn new(nodes: usize) -> Self {
         let outbox = Arc::new(Outbox::default());
-        let node =
-            |server| Arc::new(Node { server, outbox: Arc::clone(&outbox) }) as Arc<dyn Store>;
+        let node = |server| {
+            Arc::new(Node { server, outbox: Arc::clone(&outbox) }) as Arc<dyn store::Store>
+        };
         let quorum = Quorum::new((0..nodes).map(node)).expect("there are enough nodes");
         QuorumClient { quorum, outbox, calls: BTreeMap::new(), look: Time(0) }
     }
@@ -198,7 +186,7 @@ impl QuorumClient {
         let line = Name::new(lock.to_string()).expect("a number is a name");
         Box::pin(async move {
             let note = Arc::from("");
-            let answer: Result<Answer, Error> = match request {
+            let answer: Result<Answer> = match request {
                 Request::Enter(ticket, how) => quorum
                     .enter(&line, &ticket, &note, how)
                     .await

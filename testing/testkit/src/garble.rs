@@ -1,6 +1,6 @@
 //! A fuzzing proxy: it corrupts a server's replies, for tests that a client survives them.
 
-use crate::Proxy;
+use crate::link::Proxy;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The pump: one direction of one connection, which forwards bytes when they are due.
 
-use crate::{Counts, Rule};
+use crate::link::{Counts, Rule};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

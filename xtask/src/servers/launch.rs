@@ -1,182 +1,37 @@
-//! Starts a topology: folders and files, processes, waiting until all of it serves.
+//! Starts a topology, and writes down what it starts.
 
-use super::install;
-use super::state::{Running, cannot};
-use super::topology::{CLUSTER_BUS, Node, Ports, Probe, Topology};
+use super::state::Running;
 use crate::Outcome;
-use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// All servers of this project are ready within 3 s on a laptop; CI machines can be slow.
-const READY_WITHIN: Duration = Duration::from_secs(60);
-
-/// etcd sets 64 MB aside for its log, three times, and then some.
-const ROOM: u64 = 1 << 30;
+use holdline_testkit::{Folder, Ports, Topology};
 
 /// Starts all nodes, and returns when they serve. If anything fails, nothing is left behind.
-pub(super) fn start(topology: &'static Topology, ports: Ports) -> Outcome<Running> {
-    for node in topology.nodes() {
-        install::find(node.program).map_err(|e| format!("{}: {e}", topology.name))?;
-        check_ports(topology, node, ports)?;
-    }
-    let running = Running {
+pub(super) fn start(topology: &Topology, ports: Ports) -> Outcome<Running> {
+    let deployment = topology.deployment(ports);
+    let mut running = Running {
         name: topology.name.to_owned(),
         root: crate::workspace::root(),
         base: ports.at(0),
-        dir: new_folder(topology.name)?,
-        url: topology.address(ports),
+        dir: Folder::new(topology.name)?.keep(),
+        url: deployment.url.clone(),
         processes: Vec::new(),
         ready: false,
     };
-    let mut start = Start { topology, ports, running, children: Vec::new() };
-    let result = start.run();
-    let Start { running, .. } = start;
+    running.save()?;
+    let dir = running.dir.clone();
+    let result = deployment.start_for_others(&dir, &mut |server| {
+        // If it has ended already, waiting for it will say so.
+        running.processes.extend(server.process());
+        running.save()
+    });
     match result {
-        Ok(()) => Ok(running),
+        Ok(_) => {
+            running.ready = true;
+            running.save()?;
+            Ok(running)
+        }
         Err(message) => {
             running.stop()?;
             Err(format!("{}: {message}", topology.name))
         }
     }
-}
-
-/// A start under way.
-struct Start {
-    topology: &'static Topology,
-    ports: Ports,
-    running: Running,
-    children: Vec<(&'static Node, Child)>,
-}
-
-impl Start {
-    fn run(&mut self) -> Outcome<()> {
-        self.running.save()?;
-        for stage in self.topology.stages {
-            for node in *stage {
-                self.spawn(node)?;
-            }
-            for node in *stage {
-                self.wait_for(node.up, node.ports[0])?;
-            }
-        }
-        if let Some(setup) = self.topology.setup {
-            setup(self.ports)?;
-        }
-        for (port, probe) in self.topology.ready {
-            self.wait_for(*probe, *port)?;
-        }
-        self.running.ready = true;
-        self.running.save()
-    }
-
-    fn spawn(&mut self, node: &'static Node) -> Outcome<()> {
-        let dir = self.running.dir.join(node.name);
-        fs::create_dir(&dir).map_err(|e| cannot("create", &dir, &e))?;
-        for (name, text) in node.files {
-            let file = dir.join(name);
-            fs::write(&file, self.ports.expand(text, &dir))
-                .map_err(|e| cannot("write", &file, &e))?;
-        }
-        let log_file = dir.join("log");
-        let log = File::create(&log_file).map_err(|e| cannot("create", &log_file, &e))?;
-        let errors = log.try_clone().map_err(|e| cannot("open", &log_file, &e))?;
-        let found = install::find(node.program)?;
-        let child = Command::new(&found.binary)
-            .args(found.first_args)
-            .args(node.args.iter().map(|arg| self.ports.expand(arg, &dir)))
-            .current_dir(&dir)
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors)
-            // Its own group, so that Ctrl-C on our terminal is not meant for it.
-            .process_group(0)
-            .spawn()
-            .map_err(|e| format!("{} could not be started: {e}.", found.binary.display()))?;
-        let pid = child.id().cast_signed();
-        self.children.push((node, child));
-        // If it has ended already, waiting for it will say so.
-        self.running.processes.extend(super::process::Process::find(pid));
-        self.running.save()
-    }
-
-    fn wait_for(&mut self, probe: Probe, offset: u16) -> Outcome<()> {
-        let asked = Instant::now();
-        loop {
-            self.check_that_all_run()?;
-            match probe.ask(self.ports.at(offset)) {
-                Ok(()) => return Ok(()),
-                Err(why) if asked.elapsed() > READY_WITHIN => {
-                    let logs: String = self.children.iter().map(|(n, _)| self.log_of(n)).collect();
-                    return Err(format!(
-                        "it was not ready after {} s. {why} {logs}",
-                        READY_WITHIN.as_secs()
-                    ));
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(20)),
-            }
-        }
-    }
-
-    fn check_that_all_run(&mut self) -> Outcome<()> {
-        for (node, child) in &mut self.children {
-            if let Ok(Some(status)) = child.try_wait() {
-                let (node, binary) = (*node, node.program.binary);
-                return Err(format!("{binary} ended at once ({status}). {}", self.log_of(node)));
-            }
-        }
-        Ok(())
-    }
-
-    /// The end of a node's log, for a message.
-    fn log_of(&self, node: &Node) -> String {
-        let log = fs::read(self.running.dir.join(node.name).join("log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        let end = lines[lines.len().saturating_sub(10)..].join("\n  ");
-        format!("The end of the log of {}:\n  {end}\n", node.name)
-    }
-}
-
-/// A new folder that only we may read, in memory if there is room: servers then need not wait for
-/// a disk, and etcd 3.4 has no option to tell it not to.
-fn new_folder(name: &str) -> Outcome<PathBuf> {
-    let parent = match std::env::var_os("TMPDIR") {
-        Some(dir) => PathBuf::from(dir),
-        None if has_room(Path::new("/dev/shm")) => PathBuf::from("/dev/shm"),
-        None => std::env::temp_dir(),
-    };
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let unique = now.unwrap_or_default().as_micros();
-    let dir = parent.join(format!("holdline-{name}-{}-{unique}", std::process::id()));
-    fs::DirBuilder::new().mode(0o700).create(&dir).map_err(|e| cannot("create", &dir, &e))?;
-    Ok(dir)
-}
-
-fn has_room(dir: &Path) -> bool {
-    let writable = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok();
-    writable && rustix::fs::statvfs(dir).is_ok_and(|fs| fs.f_bavail * fs.f_frsize >= ROOM)
-}
-
-/// A port that somebody else uses would otherwise show as a confusing line in a server's log, or
-/// worse: the somebody else would answer our probe.
-fn check_ports(topology: &Topology, node: &Node, ports: Ports) -> Outcome<()> {
-    for offset in node.ports {
-        let port = ports.at(*offset);
-        let connects = Probe::Listens.ask(port).is_ok();
-        if connects || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err() {
-            let what = if *offset >= CLUSTER_BUS { "its cluster bus" } else { node.name };
-            return Err(format!(
-                "{}: port {port} ({what}) is taken by another program, perhaps by the servers of \
-                 another checkout. Stop that program (`ss -ltnp 'sport = :{port}'` shows it), or \
-                 set HOLDLINE_PORT_BASE to other ports.",
-                topology.name
-            ));
-        }
-    }
-    Ok(())
 }

@@ -1,59 +1,20 @@
 //! `cargo xtask servers`: real servers for tests and benchmarks.
 
-mod etcd;
-mod install;
 mod launch;
-mod probe;
-mod process;
-mod redis;
-mod redis_cluster;
-mod redis_sentinel;
-mod redis_versions;
 mod state;
-mod topology;
-mod wheel;
-mod zookeeper;
 
-pub(crate) use install::{in_path, packages_from_apt};
-pub(crate) use process::Process;
+pub(crate) use holdline_testkit::servers::{TOPOLOGIES, topology};
+pub(crate) use holdline_testkit::{Process, in_path, packages_from_apt};
 
 use crate::Outcome;
+use holdline_testkit::{Ports, Topology, install_missing};
 use state::{OneAtATime, Running};
-use topology::{Ports, Topology};
-
-/// Everything that can be started. A new one is a constant in a file of its own, and a line here.
-static TOPOLOGIES: [Topology; 11] = [
-    redis::SINGLE,
-    redis::EVENTS,
-    redis::FIVE,
-    redis_versions::OLDEST,
-    redis_versions::VALKEY,
-    redis_sentinel::SENTINEL,
-    redis_cluster::CLUSTER,
-    etcd::SINGLE,
-    etcd::THREE,
-    zookeeper::SINGLE,
-    zookeeper::THREE,
-];
-
-/// Everything that can be started.
-pub(crate) fn topologies() -> &'static [Topology] {
-    &TOPOLOGIES
-}
-
-/// The topology with this name.
-pub(crate) fn topology(name: &str) -> Outcome<&'static Topology> {
-    topologies().iter().find(|topology| topology.name == name).ok_or_else(|| {
-        let known: Vec<&str> = topologies().iter().map(|topology| topology.name).collect();
-        format!("There is no topology {name:?}; there are {}.", known.join(", "))
-    })
-}
 
 /// `cargo xtask servers VERB [NAME...]`
 pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
     let [verb, names @ ..] = words else { return Err("servers: start, stop or status?".into()) };
     let chosen: Vec<&'static Topology> = if names.is_empty() {
-        topologies().iter().collect()
+        TOPOLOGIES.to_vec()
     } else {
         names.iter().map(|name| topology(name)).collect::<Outcome<_>>()?
     };
@@ -112,18 +73,14 @@ pub(crate) fn runs(name: &str) -> Outcome<bool> {
     Ok(Running::load(name)?.is_some_and(|running| running.is_whole()))
 }
 
-/// What these topologies need and cannot have, topology by topology, after trying to install it.
+/// Installs what these topologies lack, if this machine lets us: [`Topology::missing`] tells what is
+/// still missing.
 pub(crate) fn install(chosen: &[&Topology]) {
-    install::install_missing(chosen);
-}
-
-/// What is missing for this topology, if anything, and how to get it.
-pub(crate) fn missing(topology: &Topology) -> Option<String> {
-    topology.nodes().find_map(|node| install::find(node.program).err())
+    install_missing(chosen.iter().flat_map(|topology| topology.programs()));
 }
 
 fn start_and_print(chosen: &[&'static Topology]) -> bool {
-    install::install_missing(chosen);
+    install(chosen);
     let mut all_well = true;
     for topology in chosen {
         let begun = std::time::Instant::now();

@@ -6,8 +6,8 @@
 //! It names the checkout that it belongs to. A `target` folder that was copied along with another
 //! checkout brings that one's files with it: they are not ours, and what they name is left alone.
 
-use super::process::Process;
 use crate::{Outcome, workspace};
+use holdline_testkit::Process;
 use rustix::fs::{FlockOperation, flock};
 use std::fmt::Write as _;
 use std::fs::{self, File};

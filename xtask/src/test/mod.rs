@@ -94,7 +94,7 @@ impl Run {
         for topology in needed {
             report::heading(&format!("servers: {}", topology.name));
             let begun = Instant::now();
-            let verdict = match servers::missing(topology) {
+            let verdict = match topology.missing() {
                 Some(what) if self.in_ci => Verdict::Failed(what),
                 Some(what) => Verdict::NotRun(what),
                 None => match servers::start(topology) {

@@ -22,13 +22,13 @@ pub(crate) fn launch_if_told() {
     let parent = args.next().and_then(|parent| parent.to_str()?.parse().ok());
     let json = args.next().is_some_and(|form| form == "json");
     if let (Some(parent), Some(program)) = (parent, args.next()) {
-        std::process::exit(become_it(parent, json, &program, args));
+        std::process::exit(exec(parent, json, &program, args));
     }
     std::process::exit(crate::exit::Exit::INTERNAL.0.into());
 }
 
 /// Executes the command in place of this process. Returns only on failure, with an exit code.
-fn become_it(parent: i32, json: bool, program: &OsString, args: std::env::ArgsOs) -> i32 {
+fn exec(parent: i32, json: bool, program: &OsString, args: std::env::ArgsOs) -> i32 {
     die_with_parent();
     // The kernel does not report a parent that died before the request.
     if rustix::process::getppid().is_none_or(|now| now.as_raw_nonzero().get() != parent) {

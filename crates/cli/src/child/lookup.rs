@@ -11,9 +11,9 @@ use std::path::Path;
 pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
     if program.as_bytes().contains(&b'/') {
         return match look(Path::new(program)) {
-            Look::Fine => Ok(()),
-            Look::Bad => Err(refuse(program, &Error::from(ErrorKind::PermissionDenied))),
-            Look::Absent => Err(refuse(program, &Error::from(ErrorKind::NotFound))),
+            Lookup::Fine => Ok(()),
+            Lookup::Bad => Err(refuse(program, &Error::from(ErrorKind::PermissionDenied))),
+            Lookup::Absent => Err(refuse(program, &Error::from(ErrorKind::NotFound))),
         };
     }
     if program.is_empty() {
@@ -24,27 +24,27 @@ pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
     let mut found_bad = false;
     for folder in std::env::split_paths(&path) {
         match look(&folder.join(program)) {
-            Look::Fine => return Ok(()),
-            Look::Bad => found_bad = true,
-            Look::Absent => {}
+            Lookup::Fine => return Ok(()),
+            Lookup::Bad => found_bad = true,
+            Lookup::Absent => {}
         }
     }
     let kind = if found_bad { ErrorKind::PermissionDenied } else { ErrorKind::NotFound };
     Err(refuse(program, &Error::from(kind)))
 }
 
-enum Look {
+enum Lookup {
     Fine,
     Bad,
     Absent,
 }
 
-fn look(path: &Path) -> Look {
+fn look(path: &Path) -> Lookup {
     match path.metadata() {
-        Ok(found) if found.is_file() && access(path, Access::EXEC_OK).is_ok() => Look::Fine,
-        Ok(_) => Look::Bad,
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Look::Bad,
-        Err(_) => Look::Absent,
+        Ok(found) if found.is_file() && access(path, Access::EXEC_OK).is_ok() => Lookup::Fine,
+        Ok(_) => Lookup::Bad,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Lookup::Bad,
+        Err(_) => Lookup::Absent,
     }
 }
 
@@ -59,8 +59,8 @@ pub(crate) fn refuse(program: &OsStr, error: &Error) -> Failure {
         };
         return Failure::new(Exit::NOT_FOUND, "command", message);
     }
-    if let Some(lacking) = Failure::lacking(&format!("cannot start \"{shown}\""), error) {
-        return lacking;
+    if let Some(failure) = Failure::resource_shortage(&format!("cannot start \"{shown}\""), error) {
+        return failure;
     }
     let message = match error.kind() {
         ErrorKind::PermissionDenied => {

@@ -9,8 +9,8 @@ pub(crate) use launcher::command as command_that_ends_with_us;
 pub(crate) use launcher::launch_if_told;
 
 use crate::exit::{Exit, Failure};
-use crate::held::Hold;
-use crate::printer::{Printer, When};
+use crate::held::HeldLock;
+use crate::printer::{Level, Printer};
 use crate::signals::Signals;
 use clap::ValueEnum;
 use rustix::process::{
@@ -73,19 +73,24 @@ pub(crate) enum Ended {
 }
 
 impl Running {
-    /// Starts a command with these variables set. At a terminal it stays in our foreground process
-    /// group, so that it can read there and Ctrl-C and Ctrl-Z reach it; otherwise it gets a group
-    /// of its own.
+    /// Starts a command with these variables set, or removed. At a terminal it stays in our
+    /// foreground process group, so that it can read there and Ctrl-C and Ctrl-Z reach it;
+    /// otherwise it gets a group of its own.
     pub(crate) fn start(
         argv: &[OsString],
-        env: &[(&str, String)],
+        env: &[(&str, Option<String>)],
         signals: &mut Signals,
         printer: Printer,
     ) -> Result<Self, Failure> {
         let grouped = !stdin().is_terminal();
         signals.watch_command(grouped)?;
         let mut command = Command::from(launcher::command(argv, printer.json));
-        command.envs(env.iter().map(|(key, value)| (key, value)));
+        for (key, value) in env {
+            match value {
+                Some(value) => command.env(key, value),
+                None => command.env_remove(key),
+            };
+        }
         if grouped {
             command.process_group(0);
         }
@@ -102,7 +107,7 @@ impl Running {
     /// Waits for its end, passes signals on, and stops it when the lock is lost.
     pub(crate) async fn supervise(
         mut self,
-        hold: &Hold,
+        hold: &HeldLock,
         signals: &mut Signals,
         policy: Policy,
         printer: Printer,
@@ -125,7 +130,7 @@ impl Running {
                 () = hold.lost(), if !lost => {}
                 signal = signals.next() => {
                     if lost || hold.is_valid() {
-                        self.pass_on(signal);
+                        self.forward(signal);
                     }
                 }
                 () = self.descendants.ended() => Descendants::reap(self.pid),
@@ -139,7 +144,7 @@ impl Running {
     }
 
     /// Reports the loss and its cause, while the command goes on.
-    async fn tell_loss(&self, hold: &Hold, policy: Policy, printer: Printer) {
+    async fn tell_loss(&self, hold: &HeldLock, policy: Policy, printer: Printer) {
         let what = match policy.on_loss {
             OnLoss::Kill | OnLoss::Term => "the command was sent TERM",
             OnLoss::Continue => "the command goes on, as --on-loss continue says",
@@ -147,11 +152,11 @@ impl Running {
         let (why, mut fields) = hold.loss().await;
         let message = format!("the lock was lost while the command ran: {why}; {what}");
         fields["pid"] = self.pid.as_raw_nonzero().get().into();
-        printer.say(When::Always, "lost", &message, fields);
+        printer.say(Level::Always, "lost", &message, fields);
     }
 
     /// Passes a signal on, unless the terminal sent it to the command as well.
-    fn pass_on(&self, signal: Signal) {
+    fn forward(&self, signal: Signal) {
         let from_terminal = [Signal::INT, Signal::QUIT, Signal::CONT, Signal::WINCH];
         if !self.grouped && from_terminal.contains(&signal) {
             return;
@@ -189,7 +194,7 @@ impl Running {
 
     /// Ends all its processes before another client can be admitted: TERM, the grace time or what
     /// is left of it, then KILL.
-    async fn stop(mut self, hold: &Hold, policy: Policy, printer: Printer) -> Ended {
+    async fn stop(mut self, hold: &HeldLock, policy: Policy, printer: Printer) -> Ended {
         // A late notice of the loss shortens the grace time, not the time for KILL.
         let left = hold.time_to_stop().saturating_sub(policy.reserve);
         let grace = policy.grace.min(left);
@@ -198,7 +203,7 @@ impl Running {
             self.terminate();
             let message = "the lock was lost while the command ran; the command is being stopped";
             let fields = json!({ "pid": self.pid.as_raw_nonzero().get() });
-            printer.say(When::Always, "stopping", message, fields);
+            printer.say(Level::Always, "stopping", message, fields);
             let _ = timeout_at(end, self.child.wait()).await;
             while Instant::now() < end && self.is_left() {
                 sleep_until((Instant::now() + PAUSE).min(end)).await;
@@ -220,7 +225,7 @@ impl Running {
         }
         let pids = self.descendants.alive().pids();
         let message = format!("these processes do not end even by KILL; look after them: {pids:?}");
-        printer.say(When::Always, "stuck", &message, json!({ "pids": pids }));
+        printer.say(Level::Always, "stuck", &message, json!({ "pids": pids }));
         Ended::Stopped
     }
 

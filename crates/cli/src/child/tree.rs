@@ -17,7 +17,7 @@ const REAPING: Duration = Duration::from_secs(1);
 
 /// A process in a snapshot: the start time distinguishes it from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct ProcessKey {
     pid: i32,
     parent: i32,
     group: i32,
@@ -28,13 +28,13 @@ struct Seen {
 
 /// A snapshot of processes.
 #[derive(Debug, Default)]
-pub(crate) struct Tree(Vec<Seen>);
+pub(crate) struct Tree(Vec<ProcessKey>);
 
 /// The processes below this one, but for those that existed before the command.
 #[derive(Debug)]
 pub(crate) struct Descendants {
     /// Earlier children, not the command's: of a shell that executed us by `exec`, for example.
-    before: Vec<Seen>,
+    before: Vec<ProcessKey>,
     ends: unix::Signal,
     /// Whether a child has ended since the last check.
     due: bool,
@@ -61,12 +61,12 @@ impl Descendants {
     /// The processes that are alive.
     pub(crate) fn alive(&self) -> Tree {
         let own = getpid().as_raw_nonzero().get();
-        let mut children: HashMap<i32, Vec<Seen>> = HashMap::new();
+        let mut children: HashMap<i32, Vec<ProcessKey>> = HashMap::new();
         for seen in all() {
             children.entry(seen.parent).or_default().push(seen);
         }
         let mut found = children.remove(&own).unwrap_or_default();
-        let is_old = |seen: &Seen| {
+        let is_old = |seen: &ProcessKey| {
             self.before.iter().any(|old| (old.pid, old.start) == (seen.pid, seen.start))
         };
         found.retain(|seen| !is_old(seen));
@@ -111,7 +111,7 @@ impl Tree {
     pub(crate) fn adopted_outside(&self, command: Pid) -> Tree {
         let own = getpid().as_raw_nonzero().get();
         let command = command.as_raw_nonzero().get();
-        let mut found: Vec<Seen> = Vec::new();
+        let mut found: Vec<ProcessKey> = Vec::new();
         for seen in self.0.iter().filter(|seen| seen.pid != command) {
             if seen.parent == own || found.iter().any(|parent| parent.pid == seen.parent) {
                 found.push(*seen);
@@ -129,7 +129,7 @@ impl Tree {
     /// Sends a signal to the processes that still exist.
     pub(crate) fn signal(&self, signal: Signal) {
         for seen in &self.0 {
-            let there = see(seen.pid).is_some_and(|now| now.start == seen.start);
+            let there = read_process(seen.pid).is_some_and(|now| now.start == seen.start);
             if let (true, Some(pid)) = (there, Pid::from_raw(seen.pid)) {
                 let _ = kill_process(pid, signal);
             }
@@ -138,13 +138,13 @@ impl Tree {
 }
 
 /// All visible processes of the system.
-fn all() -> Vec<Seen> {
+fn all() -> Vec<ProcessKey> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(see).collect()
+    pids.filter_map(read_process).collect()
 }
 
-fn see(pid: i32) -> Option<Seen> {
+fn read_process(pid: i32) -> Option<ProcessKey> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses, and may contain some.
     let (_, fields) = stat.rsplit_once(')')?;
@@ -153,5 +153,5 @@ fn see(pid: i32) -> Option<Seen> {
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
     let start = fields.nth(16)?.parse().ok()?;
-    Some(Seen { pid, parent, group, start, ended })
+    Some(ProcessKey { pid, parent, group, start, ended })
 }

@@ -4,7 +4,7 @@ use crate::child;
 use crate::context::Session;
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::printer::{Printer, When, redact};
+use crate::printer::{Level, Printer, redact};
 use clap::{Args, builder::PossibleValuesParser};
 use holdline_experiments::{Cell, Error, Host, Mode, PRESETS, Plan, Preset, Progress, Report};
 use holdline_experiments::{Scenario, run, work};
@@ -296,7 +296,7 @@ fn tell(printer: Printer, progress: &Progress) {
         Printer::live(&format!("holdline: {line}"));
     } else {
         let fields = json!({ "done": done, "all": all, "seconds_left": left.as_secs_f64() });
-        printer.say(When::Verbosely, "progress", &line, fields);
+        printer.say(Level::Verbosely, "progress", &line, fields);
     }
 }
 

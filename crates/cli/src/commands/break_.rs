@@ -52,7 +52,7 @@ impl Break {
         if !self.yes && stdin().is_terminal() && !self.confirm(participant) {
             return Err(Failure::new(Exit::NOTHING, "unbroken", "nothing was broken"));
         }
-        let client = session.steady(client);
+        let client = session.with_response_timeout(client);
         let token = client.force_unlock(&self.name, participant.id, &self.reason).await?;
         let Some(token) = token else { return Err(self.gone()) };
         let line = if session.printer.json {
@@ -63,7 +63,7 @@ impl Break {
         } else {
             format!("{token}")
         };
-        Printer::remark(&line).map_err(|failure| {
+        Printer::answer_if_read(&line).map_err(|failure| {
             let message =
                 format!("the lock was broken, with token {token}, but {}", failure.message);
             Failure { message, ..failure }

@@ -51,12 +51,14 @@ impl Elect {
         let outage = Duration::MAX;
         let job = Job {
             name,
+            also: Vec::new(),
             lock_kind: LockKind::MUTEX,
             value,
             wait,
             hold,
             min_hold: None,
             outage,
+            export_store: true,
             command,
         };
         job.run(session).await
@@ -65,8 +67,9 @@ impl Elect {
 
 async fn observe(session: &Session, name: &str, outage: Option<Duration>) -> Result<Exit, Failure> {
     check_name(name)?;
-    let contact = session.stay(None).await?;
-    let client = session.steady(contact.client).outage(outage.unwrap_or(Duration::MAX));
+    let opened = session.open_to_wait(None).await?;
+    let client =
+        session.with_response_timeout(opened.client).outage(outage.unwrap_or(Duration::MAX));
     let mut observer = Election::new(&client, name).observe();
     loop {
         let leader = observer.next().await?;

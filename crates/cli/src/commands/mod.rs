@@ -1,11 +1,13 @@
 //! The verbs: one file each.
 
+pub(crate) mod acquire;
 #[cfg(feature = "bench")]
 pub(crate) mod bench;
 pub(crate) mod break_;
 pub(crate) mod completions;
 pub(crate) mod elect;
 pub(crate) mod man;
+pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod try_;
@@ -19,6 +21,8 @@ use crate::exit::{Exit, Failure};
 pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
     match verb {
         Verb::Run(run) => block_on(run.run(session))?,
+        Verb::Acquire(acquire) => block_on(acquire.run(session))?,
+        Verb::Release(release) => block_on(release.run(session))?,
         Verb::Try(try_) => block_on(try_.run(session))?,
         Verb::Status(status) => block_on(status.run(session))?,
         Verb::Watch(watch) => block_on(watch.run(session))?,

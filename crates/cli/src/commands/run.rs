@@ -3,9 +3,12 @@
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
 use crate::job::{HoldArgs, Job, WaitArgs};
+use crate::printer::Level;
 use crate::{duration, lock_kind::LockKind};
 use clap::Args;
+use serde_json::json;
 use std::ffi::OsString;
+use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 
 /// The default limit of an outage during the wait: longer than a restart or a fail-over takes, and
@@ -20,6 +23,8 @@ Examples:
   holdline run -n -E 0 backup -- ./backup.sh   if somebody else does it, that is fine
   holdline run --min-hold 30s job -- ./job.sh  for cron on machines whose clocks differ
   holdline run --shared table -- ./read.sh     many of these, or one with --exclusive
+  holdline run backup -c 'dump | gzip >b.gz'   a line for the shell
+  holdline run a --also b -- ./move.sh         both locks, or neither
 
 The command gets stdin and signals, and HOLDLINE_TOKEN: a number that is higher than that of every
 earlier holder. Whatever it writes to should refuse a lower one. When the lock is lost, the command
@@ -46,16 +51,58 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     min_hold: Option<Duration>,
 
-    /// The command and its arguments; best after --
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    /// Another lock to hold with it, of the same kind: all or none. May be given several times
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
+    also: Vec<String>,
+
+    /// Do not tell the command the store's URL, which may hold a password
+    ///
+    /// A `holdline` inside the command must then be told the store by other means.
+    #[arg(long)]
+    no_export_store: bool,
+
+    /// Run this line with /bin/sh
+    #[arg(short = 'c', long = "shell", value_name = "LINE", conflicts_with = "command")]
+    shell: Option<OsString>,
+
+    /// The command and its arguments; best after --. At a terminal it may be left out: then it is a
+    /// shell
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 impl Run {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
-        let Run { name, lock_kind, wait, hold, min_hold, command } = self;
-        let job =
-            Job { name, lock_kind, value: None, wait, hold, min_hold, outage: OUTAGE, command };
+        let command = match self.shell {
+            Some(line) => vec!["/bin/sh".into(), "-c".into(), line],
+            None if !self.command.is_empty() => self.command,
+            None if stdin().is_terminal() => vec![interactive_shell(session, &self.name)],
+            None => {
+                return Err(Failure::usage(
+                    "there is no command to run; give one after the name, or use `holdline \
+                     acquire` for a part of a script",
+                ));
+            }
+        };
+        let job = Job {
+            name: self.name,
+            also: self.also,
+            lock_kind: self.lock_kind,
+            value: None,
+            wait: self.wait,
+            hold: self.hold,
+            min_hold: self.min_hold,
+            outage: OUTAGE,
+            export_store: !self.no_export_store,
+            command,
+        };
         job.run(session).await
     }
+}
+
+/// The user's shell, to be run under the lock.
+fn interactive_shell(session: &Session, name: &str) -> OsString {
+    let message = format!("a shell under lock \"{name}\"; its end releases the lock");
+    session.printer.say(Level::Usually, "shell", &message, json!({ "name": name }));
+    std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into())
 }

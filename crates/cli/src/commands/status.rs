@@ -33,7 +33,7 @@ impl Status {
             let names = client.list("").await?;
             // The store has answered: from here each answer has its own time limit, as there may be
             // many locks.
-            let client = session.steady(client);
+            let client = session.with_response_timeout(client);
             for name in names {
                 infos.push(client.inspect(name.as_str()).await?);
             }
@@ -89,6 +89,6 @@ fn row(info: &LockInfo, state: &str, participant: &Participant) -> [String; 8] {
         age,
         format!("in {}", duration::show(participant.expires_in)),
         participant::place(participant),
-        participant::words(participant).unwrap_or_default(),
+        participant::description(participant).unwrap_or_default(),
     ]
 }

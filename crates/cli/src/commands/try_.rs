@@ -36,7 +36,7 @@ impl Try {
             if let Value::Object(fields) = &mut line {
                 fields.insert("free".to_owned(), json!(free));
             }
-            Printer::remark(&line.to_string())?;
+            Printer::answer_if_read(&line.to_string())?;
         } else if !printer.quiet {
             let first = info.holders.first().or(info.waiters.first());
             let line = match first.filter(|_| !free) {
@@ -45,7 +45,7 @@ impl Try {
                 }
                 None => format!("\"{name}\" is free"),
             };
-            Printer::remark(&line)?;
+            Printer::answer_if_read(&line)?;
         }
         Ok(if free { Exit::DONE } else { Exit(self.busy_code) })
     }

@@ -1,13 +1,13 @@
-//! `holdline watch`: a line for every change of a lock.
+//! `holdline watch`: a line for every change of a lock, or of all.
 
 use crate::context::{Session, check_name};
 use crate::duration;
 use crate::exit::{Exit, Failure};
-use crate::printer::Printer;
+use crate::printer::{Printer, clean};
 use crate::{participant, timestamp};
 use clap::Args;
 use holdline::store::TicketId;
-use holdline::{LockInfo, Participant};
+use holdline::{Client, LockInfo, Participant};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,8 +21,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// It looks at the store every half second; what comes and goes between two looks is not seen.
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
-    /// The lock's name
-    name: String,
+    /// The lock's name; without it, all locks
+    name: Option<String>,
+
+    /// Only the locks whose names begin so
+    #[arg(long, default_value = "", hide_default_value = true, conflicts_with = "name")]
+    prefix: String,
 
     /// How often to look
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration::parse)]
@@ -41,20 +45,22 @@ enum State {
     Holds,
 }
 
-type Seen = BTreeMap<TicketId, (State, Participant)>;
+/// The participants of one lock.
+type Participants = BTreeMap<TicketId, (State, Participant)>;
 
 impl Watch {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
-        check_name(&self.name)?;
-        let contact = session.stay(None).await?;
-        let (until, client) = (contact.until, session.steady(contact.client));
+        if let Some(name) = &self.name {
+            check_name(name)?;
+        }
+        let opened = session.open_to_wait(None).await?;
+        let (until, client) = (opened.until, session.with_response_timeout(opened.client));
         let every = self.every.max(Duration::from_millis(10));
-        let mut before = Seen::new();
+        let mut before = BTreeMap::new();
         loop {
-            let away = match client.inspect(&self.name).await {
-                Ok(info) => {
-                    let now = seen(info);
-                    if !tell(session.printer, &self.name, &before, &now)? {
+            let away = match self.look(&client, &before).await {
+                Ok(now) => {
+                    if !print_changes(session.printer, &before, &now)? {
                         return Ok(Exit::DONE);
                     }
                     before = now;
@@ -77,9 +83,47 @@ impl Watch {
             sleep(if away { every.max(PAUSE) } else { every }).await;
         }
     }
+
+    /// The participants of the watched locks. Locks that were there before and are empty now are
+    /// there without any.
+    async fn look(
+        &self,
+        client: &Client,
+        before: &BTreeMap<String, Participants>,
+    ) -> holdline::Result<BTreeMap<String, Participants>> {
+        let mut found = BTreeMap::new();
+        if let Some(name) = &self.name {
+            found.insert(name.clone(), participants(client.inspect(name).await?));
+            return Ok(found);
+        }
+        for name in client.list(&self.prefix).await? {
+            let info = client.inspect(name.as_str()).await?;
+            found.insert(name.as_str().to_owned(), participants(info));
+        }
+        let emptied = before.iter().filter(|(_, was)| !was.is_empty());
+        for (name, _) in emptied {
+            found.entry(name.clone()).or_default();
+        }
+        Ok(found)
+    }
 }
 
-fn seen(info: LockInfo) -> Seen {
+/// Prints the changes of all locks. Returns false if stdout was closed.
+fn print_changes(
+    printer: Printer,
+    before: &BTreeMap<String, Participants>,
+    now: &BTreeMap<String, Participants>,
+) -> Result<bool, Failure> {
+    let nobody = Participants::new();
+    for (name, participants) in now {
+        if !print_changes_of(printer, name, before.get(name).unwrap_or(&nobody), participants)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn participants(info: LockInfo) -> Participants {
     let holders =
         info.holders.into_iter().map(|participant| (participant.id, (State::Holds, participant)));
     let waiters =
@@ -89,7 +133,12 @@ fn seen(info: LockInfo) -> Seen {
 
 /// Prints the differences: departures first, then arrivals by token. Returns false if stdout was
 /// closed.
-fn tell(printer: Printer, name: &str, before: &Seen, now: &Seen) -> Result<bool, Failure> {
+fn print_changes_of(
+    printer: Printer,
+    name: &str,
+    before: &Participants,
+    now: &Participants,
+) -> Result<bool, Failure> {
     let mut changes = Vec::new();
     for (id, (state, participant)) in before {
         if !now.contains_key(id) {
@@ -113,7 +162,8 @@ fn tell(printer: Printer, name: &str, before: &Seen, now: &Seen) -> Result<bool,
         } else {
             let id = participant::short_id(participant.id);
             format!(
-                "{time}  {event:<8}  token {}  id {id}  {}",
+                "{time}  {event:<8}  {}  token {}  id {id}  {}",
+                clean(name),
                 participant.token,
                 participant::who(participant)
             )

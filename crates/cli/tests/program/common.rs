@@ -50,7 +50,7 @@ impl Place {
     /// The program with these arguments, on this place's store.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(HOLDLINE);
-        command.args(args).env("HOLDLINE_STORE", self.url());
+        command.args(args).env("HOLDLINE_STORE", self.url()).env("HOLDLINE_CONFIG", "");
         for name in ["HOLDLINE_HELD", "HOLDLINE_NAME", "HOLDLINE_TOKEN", "HOLDLINE_STATE"] {
             command.env_remove(name);
         }

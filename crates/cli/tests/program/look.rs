@@ -71,6 +71,26 @@ fn watch_tells_each_change() {
 }
 
 #[test]
+fn watch_follows_all_locks_that_begin_so() {
+    let place = Place::new();
+    let _other = place.hold(&[], "other");
+    let mut watch = place.start(["watch", "--json", "--every", "20ms", "--prefix", "job/"]);
+    let mut next = || {
+        let line: serde_json::Value = serde_json::from_str(&watch.line()).expect("JSON");
+        format!("{} {}", line["event"], line["name"]).replace('"', "")
+    };
+    let mut one = place.hold(&[], "job/1");
+    assert_eq!(next(), "acquired job/1");
+    let mut two = place.hold(&[], "job/2");
+    assert_eq!(next(), "acquired job/2");
+    one.tell("\n");
+    assert_eq!(next(), "released job/1");
+    two.tell("\n");
+    assert_eq!(next(), "released job/2");
+    assert_eq!(place.run(["watch", "x", "--prefix", "y"]).code, 64);
+}
+
+#[test]
 fn break_wants_somebody_who_is_there() {
     let place = Place::new();
     let _holder = place.hold(&[], "x");

@@ -9,13 +9,16 @@ mod bounds;
 mod codes;
 mod common;
 mod contend;
+mod defaults;
 mod kinds;
 mod look;
 mod loss;
 mod nested;
+mod options;
 #[cfg(feature = "redis")]
 mod outage;
 mod printed;
+mod sections;
 #[cfg(feature = "redis")]
 mod server;
 mod signals;

@@ -195,3 +195,17 @@ fn a_terminal_whose_output_is_stopped_does_not_stop_it() {
     break_and_see_it_die(&place, "pid");
     assert_eq!(terminal.code(), Some(76));
 }
+
+#[test]
+fn without_a_command_it_is_a_shell_under_the_lock() {
+    let place = Place::new();
+    let argv = ["env", "SHELL=/bin/sh", HOLDLINE, "run", "x"];
+    let mut terminal = Terminal::with(&place, &argv);
+    terminal.expect("a shell under lock \"x\"");
+    terminal.write("echo \"<$HOLDLINE_NAME>\"\n");
+    terminal.expect("<x>");
+    assert_eq!(place.counts("x"), (1, 0));
+    terminal.write("exit 5\n");
+    assert_eq!(terminal.code(), Some(5));
+    assert_eq!(place.counts("x"), (0, 0));
+}

@@ -1,7 +1,8 @@
 //! What things cost, by the server's own count.
 
-use crate::etcd_server::{Calls, soon, start, until};
 use holdline::{Mutex, Semaphore};
+use holdline_testkit::etcd::{Calls, start};
+use holdline_testkit::{soon, until};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,7 @@ async fn a_lock_is_one_call_an_unlock_one_a_failed_try_one_that_writes_nothing()
     assert_eq!(unlocked.since(before), Calls { txn: 1, range: 0, delete: 0, put: 0, grant: 0 });
 }
 
-fn revision(servers: &crate::etcd_server::Servers) -> String {
+fn revision(servers: &holdline_testkit::etcd::Servers) -> String {
     let text = servers.say(&["get", "nothing", "-w", "json"]);
     text.split("\"revision\":")
         .nth(1)

@@ -1,8 +1,9 @@
 //! Members that die and freeze.
 
-use crate::etcd_server::{soon, start};
-use crate::killed::{self, Fate};
 use holdline::Mutex;
+use holdline_testkit::etcd::start;
+use holdline_testkit::killed::{self, Fate};
+use holdline_testkit::soon;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,9 @@
 //! Keys of other clients, and keys of nobody: refused or shown, and never taken for a free lock.
 
-use crate::etcd_server::{Servers, soon, start, until};
 use holdline::store::TicketId;
 use holdline::{ErrorKind, Mutex, Semaphore};
+use holdline_testkit::etcd::{Servers, start};
+use holdline_testkit::{soon, until};
 use std::time::Duration;
 
 /// Puts a key with a lease of its own, and says which.

@@ -1,7 +1,8 @@
 //! Servers that are all frozen for longer than a lease, and what is entered right after.
 
-use crate::etcd_server::{Servers, soon, start, until};
 use holdline::{Guard, Mutex};
+use holdline_testkit::etcd::{Servers, start};
+use holdline_testkit::{soon, until};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

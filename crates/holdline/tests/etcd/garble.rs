@@ -1,10 +1,10 @@
 //! Conversations in which bytes are flipped, cut, repeated and invented: errors, and no lock that
 //! the store does not have.
 
-use crate::etcd_server::{Servers, soon, start};
 use futures_util::future::join_all;
 use holdline::{Client, Mutex, Semaphore, open};
-use holdline_testkit::Garble;
+use holdline_testkit::etcd::{Servers, start};
+use holdline_testkit::{Garble, soon};
 use std::time::{Duration, Instant};
 
 /// Longer than any operation may take that has a limit of a second, or the default one.

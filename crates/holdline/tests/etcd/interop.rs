@@ -1,7 +1,8 @@
 //! Locks shared with Go's client, which `etcdctl` is.
 
-use crate::etcd_server::{Servers, soon, start, until};
 use holdline::{Election, Mutex};
+use holdline_testkit::etcd::{Servers, start};
+use holdline_testkit::{soon, until};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 

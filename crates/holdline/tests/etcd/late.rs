@@ -1,9 +1,10 @@
 //! Requests that arrive late, or again.
 
-use crate::etcd_server::{soon, start, until};
-use crate::flaky_links::{Cut, FlakyLinks};
 use holdline::Name;
 use holdline::store::{Enter, Standing, Ticket, TicketId};
+use holdline_testkit::etcd::start;
+use holdline_testkit::flaky_links::{Cut, FlakyLinks};
+use holdline_testkit::{soon, until};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! Losses that come from outside.
 
-use crate::etcd_server::{soon, start, until};
 use holdline::Mutex;
+use holdline_testkit::etcd::start;
+use holdline_testkit::{soon, until};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,11 +3,11 @@
 //! Two more have files of their own: `cutoff.rs` (leases that only a leader of the past prolongs,
 //! etcd#15247) and `loss.rs`.
 
-use crate::etcd_server::{soon, start, until};
-use crate::flaky_links::{Cut, FlakyLinks};
 use futures_util::future::join_all;
 use holdline::{Client, Mutex, Semaphore};
-use holdline_testkit::{Link, Way};
+use holdline_testkit::etcd::start;
+use holdline_testkit::flaky_links::{Cut, FlakyLinks};
+use holdline_testkit::{Link, Way, soon, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
 //! Outages: whoever waits rides them out, in order; and whoever does not wait is told in time.
 
-use crate::etcd_server::{Servers, soon, start, until};
-use crate::flaky_links::{Cut, FlakyLinks};
 use futures_util::future::join_all;
 use holdline::{Client, Election, Guard, Mutex};
+use holdline_testkit::etcd::{Servers, start};
+use holdline_testkit::flaky_links::{Cut, FlakyLinks};
+use holdline_testkit::{soon, until};
 use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as Cell, PoisonError};

@@ -1,8 +1,8 @@
 //! A leader of the past.
 
-use crate::etcd_server::{soon, start, start_apart, until};
 use holdline::{Mutex, open};
-use holdline_testkit::{Link, Way};
+use holdline_testkit::etcd::{start, start_apart};
+use holdline_testkit::{Link, Way, soon, until};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ async fn a_leader_of_the_past_prolongs_nothing() {
         .await;
     }
     servers.signal(leader, Signal::STOP);
-    servers.peers().cut_off(leader);
+    servers.network().cut_off(leader);
     tokio::time::sleep(Duration::from_secs(4)).await;
     servers.signal(leader, Signal::CONT);
     // It steps down when it has not heard from the others for half a second. Before that:
@@ -51,7 +51,7 @@ async fn a_leader_of_the_past_prolongs_nothing() {
         drop(next);
     }
     links.iter().for_each(Link::mend);
-    servers.peers().mend();
+    servers.network().mend();
     assert!(twice.is_empty(), "two held it, for so long: {twice:?}");
 }
 

@@ -1,9 +1,10 @@
 //! Acquisitions that give up, more of them than any server can serve: afterwards nothing is left of
 //! them, here or in the store. In a process of its own, whose memory is measured.
 
-use crate::etcd_server::{Servers, soon, start_on_disk, until};
 use futures_util::future::join_all;
 use holdline::{Client, Mutex, open};
+use holdline_testkit::etcd::{Servers, start_on_disk};
+use holdline_testkit::{soon, until};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;

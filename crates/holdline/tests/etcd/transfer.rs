@@ -1,10 +1,10 @@
 //! One task of a process leaves and the next one enters, in one transaction.
 
-use crate::etcd_server::{Servers, soon, start, until};
-use crate::flaky_links::{Cut, FlakyLinks};
 use futures_util::future::{join_all, poll_immediate};
 use holdline::{Client, Guard, Mutex};
-use holdline_testkit::Link;
+use holdline_testkit::etcd::{Servers, start};
+use holdline_testkit::flaky_links::{Cut, FlakyLinks};
+use holdline_testkit::{Link, soon, until};
 use std::pin::pin;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A hundred holders that are cut off.
 
-use crate::etcd_server::start;
-use crate::partition::{Plan, hundred};
+use holdline_testkit::etcd::start;
+use holdline_testkit::partition::{Plan, hundred};
 use std::time::Duration;
 
 /// etcd keeps it for 2 s, its least: half a second longer, which is the least as well.

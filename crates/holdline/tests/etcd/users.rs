@@ -1,7 +1,8 @@
 //! Users, passwords, tokens that are not good any more; and TLS.
 
-use crate::etcd_server::{soon, start, start_forgetful, start_tls};
 use holdline::{ErrorKind, Mutex, open};
+use holdline_testkit::etcd::{start, start_forgetful, start_tls};
+use holdline_testkit::soon;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,7 +84,7 @@ async fn a_token_runs_out() {
 #[cfg(feature = "etcd-tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_of_our_own_is_shown() {
-    let Some(servers) = crate::etcd_server::start_mutual() else { return };
+    let Some(servers) = holdline_testkit::etcd::start_mutual() else { return };
     let url = servers.url().replace("etcd://", "etcds://");
     let (cert, key) = (servers.certificate(), servers.key());
     let url = format!("{url}?ca_file={cert}");

@@ -1,7 +1,7 @@
 //! Servers that are no etcd, and TLS where there is none: named for what they are, soon.
 
-use crate::etcd_server::soon;
 use holdline::{Error, ErrorKind, Mutex, open};
+use holdline_testkit::soon;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -55,8 +55,8 @@ async fn a_server_that_is_no_etcd_is_named() {
 #[cfg(feature = "etcd-tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_and_none_are_told_apart() {
-    let Some(plain) = crate::etcd_server::start(1) else { return };
-    let Some(secret) = crate::etcd_server::start_tls() else { return };
+    let Some(plain) = holdline_testkit::etcd::start(1) else { return };
+    let Some(secret) = holdline_testkit::etcd::start_tls() else { return };
     let wrong =
         format!("{}?ca_file={}", plain.url().replace("etcd://", "etcds://"), secret.certificate());
     for error in refused(&wrong).await {

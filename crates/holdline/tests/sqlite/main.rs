@@ -12,6 +12,7 @@ mod faults;
 mod model;
 mod nonsense;
 mod outages;
+mod speed;
 mod storm;
 mod tidy;
 mod wakes;

@@ -1,8 +1,8 @@
 //! Servers that are not there, or not yet.
 
-use crate::server::{free_port, persist, soon, start};
 use holdline::{ErrorKind, Mutex, open};
-use holdline_testkit::Link;
+use holdline_testkit::zookeeper::start;
+use holdline_testkit::{Link, free_port, persist, soon};
 use std::time::{Duration, Instant};
 
 /// As soon as with other stores, though sessions are long.

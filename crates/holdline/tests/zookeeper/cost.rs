@@ -1,7 +1,8 @@
 //! What things cost, by the server's own count.
 
-use crate::server::{Servers, soon, start, until};
 use holdline::{Client, Mutex, RwLock};
+use holdline_testkit::zookeeper::{Servers, start};
+use holdline_testkit::{soon, until};
 use std::time::{Duration, Instant};
 
 /// Requests per round, when the rounds are many; what comes by the clock (pings, signs of life)

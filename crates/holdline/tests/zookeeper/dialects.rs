@@ -1,7 +1,8 @@
 //! Who stands in a line by what name, and who cannot stand there together.
 
-use crate::server::{Servers, soon, start, until};
 use holdline::{Client, Election, ErrorKind, Mutex, RwLock, Semaphore, open};
+use holdline_testkit::zookeeper::{Servers, start};
+use holdline_testkit::{soon, until};
 use std::time::Duration;
 use zookeeper_client::{self as zk, Acls, CreateMode};
 

@@ -1,7 +1,8 @@
 //! Servers whose copies differ.
 
-use crate::server::{raw, soon, start, until};
 use holdline::{Mutex, open};
+use holdline_testkit::zookeeper::{raw, start};
+use holdline_testkit::{soon, until};
 use std::time::Duration;
 use zookeeper_client as zk;
 

@@ -1,8 +1,8 @@
 //! Two nodes of one ticket, which would keep itself out for ever.
 
-use crate::server::{persist, soon, start, until};
 use holdline::{Mutex, open};
-use holdline_testkit::Link;
+use holdline_testkit::zookeeper::start;
+use holdline_testkit::{Link, persist, soon, until};
 use std::time::Duration;
 use zookeeper_client as zk;
 

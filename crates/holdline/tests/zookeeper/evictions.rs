@@ -1,8 +1,9 @@
 //! Who was removed by force finds out by whom and why; and whom to remove can be named.
 
-use crate::server::{soon, start};
 use holdline::Mutex;
 use holdline::store::EVICTIONS_KEPT;
+use holdline_testkit::soon;
+use holdline_testkit::zookeeper::start;
 use std::collections::HashSet;
 use zookeeper_client as zk;
 

@@ -1,9 +1,9 @@
 //! Members that die and freeze.
 
-use crate::killed::{self, Fate};
-use crate::server::{persist, soon, start, start_apart, start_with_island, until};
 use holdline::{Mutex, open};
-use holdline_testkit::Way;
+use holdline_testkit::killed::{self, Fate};
+use holdline_testkit::zookeeper::{start, start_apart, start_with_island};
+use holdline_testkit::{Way, persist, soon, until};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,7 @@ async fn a_member_that_is_cut_off_takes_no_lock_along() {
     for leads in [true, false] {
         let leader = servers.leader();
         let island = if leads { leader } else { (leader + 1) % 3 };
-        servers.between().cut_off(island);
+        servers.network().cut_off(island);
         until("it notices", async || !servers.serves(island)).await;
         assert_ne!(servers.leader(), island, "nobody follows it");
         // A third client, who has the other two to ask.
@@ -108,7 +108,7 @@ async fn a_member_that_is_cut_off_takes_no_lock_along() {
         other.unlock().await.expect("held");
         assert!(guard.is_valid(), "member {island} took the lock along");
         assert!(!rival.is_finished(), "two hold");
-        servers.between().mend();
+        servers.network().mend();
         until("it is back", async || servers.serves(island)).await;
     }
     soon("the release", guard.unlock()).await.expect("held");

@@ -1,10 +1,10 @@
 //! Answers whose bytes were flipped and cut on the way: no panic, no hang, and no lock that the
 //! servers do not have.
 
-use crate::server::{soon, start, until};
 use holdline::store::TicketId;
 use holdline::{Client, ErrorKind, Mutex, open};
-use holdline_testkit::Garble;
+use holdline_testkit::zookeeper::start;
+use holdline_testkit::{Garble, soon, until};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Losses that come from outside, and replies that do not come.
 
-use crate::server::{Servers, persist, soon, start, until};
 use holdline::{Client, Mutex, Semaphore, open};
-use holdline_testkit::{Link, Way};
+use holdline_testkit::zookeeper::{Servers, start};
+use holdline_testkit::{Link, Way, persist, soon, until};
 use std::time::{Duration, Instant};
 
 /// A client whose connection we can cut, with a session of 5 s.

@@ -7,10 +7,11 @@
 //! ZOOKEEPER-3249) in `dialects::a_line_whose_numbers_are_used_up_is_refused`; waiters that outlive
 //! their session in `loss::a_waiter_whose_session_dies_takes_a_new_place`.
 
-use crate::flaky_links::{Cut, FlakyLinks};
-use crate::server::{Servers, soon, start, until};
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, Mutex, Name, RwLock};
+use holdline_testkit::flaky_links::{Cut, FlakyLinks};
+use holdline_testkit::zookeeper::{Servers, start};
+use holdline_testkit::{soon, until};
 use std::sync::Arc;
 use std::time::Duration;
 use zookeeper_client as zk;

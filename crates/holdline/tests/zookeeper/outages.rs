@@ -1,7 +1,8 @@
 //! Those who wait, stand by or observe go on after restarts and freezes of the servers.
 
-use crate::server::{Servers, persist, soon, start};
 use holdline::{Client, Election, Mutex, open};
+use holdline_testkit::zookeeper::{Servers, start};
+use holdline_testkit::{persist, soon};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,7 @@ async fn all_go_on(count: usize, befall: impl AsyncFn(&mut Servers)) {
         }));
     }
     let others: Client = client().await;
-    crate::server::until("all are there", async || {
+    holdline_testkit::until("all are there", async || {
         let lines = (others.inspect("x").await, others.inspect("e").await);
         matches!(lines, (Ok(x), Ok(e)) if x.waiters.len() == WAITERS && e.waiters.len() == STANDBYS)
     })
@@ -127,7 +128,7 @@ async fn a_freeze_ends_locks_in_time(count: usize) {
     let lock = Mutex::new(&one, "x").lease(Duration::from_millis(2500));
     let guard = soon("the lock", persist(lock)).await;
     let rival = tokio::spawn(persist(Mutex::new(&two, "x").lease(Duration::from_millis(2500))));
-    crate::server::until("a waiter", async || {
+    holdline_testkit::until("a waiter", async || {
         one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
     })
     .await;

@@ -1,7 +1,8 @@
 //! Recipes of other clients on a lock's path, there before it or coming later.
 
-use crate::server::{Servers, soon, start, until};
 use holdline::{Client, ErrorKind, Mutex};
+use holdline_testkit::zookeeper::{Servers, start};
+use holdline_testkit::{soon, until};
 use std::fmt::{Debug, Write};
 use std::sync::{Mutex as Locked, OnceLock, PoisonError};
 use tracing::field::{Field, Visit};

@@ -1,7 +1,8 @@
 //! Servers that lost what they had confirmed.
 
-use crate::server::{persist, soon, start};
 use holdline::{Mutex, open};
+use holdline_testkit::zookeeper::start;
+use holdline_testkit::{persist, soon};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -3,8 +3,8 @@
 //! Each storm is a process of its own (this program again, with a test that does nothing unless it
 //! is told a URL), so that its memory can be measured.
 
-use crate::server::{Servers, start};
 use holdline::{Client, Mutex, open};
+use holdline_testkit::zookeeper::{Servers, start};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -120,7 +120,7 @@ where
 
 /// The places of all lines in the servers.
 async fn places(url: &str) -> usize {
-    let raw = crate::server::raw(url.trim_start_matches("zookeeper://")).await;
+    let raw = holdline_testkit::zookeeper::raw(url.trim_start_matches("zookeeper://")).await;
     let mut places = 0;
     for task in 0..TASKS {
         let path = format!("/x {task}");

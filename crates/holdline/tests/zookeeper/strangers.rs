@@ -1,7 +1,8 @@
 //! Something else listens where ZooKeeper should: that is said, and soon.
 
-use crate::server::{soon, start};
 use holdline::{ErrorKind, Mutex, open};
+use holdline_testkit::soon;
+use holdline_testkit::zookeeper::start;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};

@@ -1,8 +1,9 @@
 //! TLS, with a certificate authority of the test's own.
 
-use crate::certs::certificates;
-use crate::server::{Servers, free_port, persist, soon, start_each, until};
 use holdline::{Client, ErrorKind, Mutex, open};
+use holdline_testkit::certs::certificates;
+use holdline_testkit::zookeeper::{Servers, start_each};
+use holdline_testkit::{free_port, persist, soon, until};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -76,13 +77,13 @@ async fn over_tls() {
     let guard = soon("the lock", persist(lock)).await;
     let waiting = Mutex::new(&two, "x").lease(Duration::from_secs(50));
     let waiter = tokio::spawn(persist(waiting));
-    crate::server::until("it waits", async || {
+    holdline_testkit::until("it waits", async || {
         one.inspect("x").await.is_ok_and(|view| view.waiters.len() == 1)
     })
     .await;
     servers.kill(0);
     servers.restart(0);
-    crate::server::until("it is back", async || one.inspect("x").await.is_ok()).await;
+    holdline_testkit::until("it is back", async || one.inspect("x").await.is_ok()).await;
     assert!(guard.is_valid());
     guard.unlock().await.expect("held");
     soon("its turn", waiter).await.expect("no panic").unlock().await.expect("held");

@@ -1,7 +1,7 @@
 //! A hundred holders that are cut off.
 
-use crate::partition::{Plan, hundred};
-use crate::server::start;
+use holdline_testkit::partition::{Plan, hundred};
+use holdline_testkit::zookeeper::start;
 use std::time::Duration;
 
 /// Near the longest lease that a session of 5 s vouches for.

@@ -1,8 +1,8 @@
 //! How many times a lock goes to the server and back.
 
-use crate::server::{soon, start};
 use holdline::{Client, Mutex, RwLock, open};
-use holdline_testkit::Link;
+use holdline_testkit::zookeeper::start;
+use holdline_testkit::{Link, soon};
 use std::time::{Duration, Instant};
 
 /// There and back.

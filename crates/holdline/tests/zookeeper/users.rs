@@ -1,7 +1,8 @@
 //! Users, their passwords, and whose the nodes are.
 
-use crate::server::{soon, start, start_with};
 use holdline::{ErrorKind, Mutex, open};
+use holdline_testkit::soon;
+use holdline_testkit::zookeeper::{start, start_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_for_their_user_alone() {

@@ -1,5 +1,18 @@
 //! Stores of the second kind, ephemeral entries ordered by the server: the client lists the entries
 //! ahead of its own, applies `rule::blockers`, and watches them.
+//!
+//! How one is begun:
+//!
+//! 1. The session: what keeps an entry alive, how its life is proved, and until when it is good,
+//!    counted from before the request that proved it.
+//! 2. The layout: an entry's key has the ticket's id, its value the weight, capacity and note; the
+//!    server's own order (revision, transaction) is the place, and so the token.
+//! 3. The operations that differ: join, predecessors, still there, write, remove, watch, members.
+//! 4. `mod.rs` with `impl AsyncStore`; `address.rs` for the URL, by `stores::url`; `errors.rs`.
+//! 5. Entries that outlive their ticket (after an unknown outcome, or when a session returns) are
+//!    found by their id and removed.
+//! 6. The store's rows in the tables of the tests: its topology, the conformance suite, the faults
+//!    (`CONTRIBUTING.md` says where).
 
 #[cfg(feature = "etcd")]
 pub mod etcd;

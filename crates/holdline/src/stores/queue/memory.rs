@@ -5,7 +5,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Async, Capabilities, EVICTION_TIME, EVICTIONS_KEPT, Enter, Eviction, LossHint, QueueEntry,
+    AsyncStore, Capabilities, EVICTION_TIME, EVICTIONS_KEPT, Enter, Eviction, LossHint, QueueEntry,
     QueueSnapshot, Seq, Standing, Store, Ticket, TicketId, refuse,
 };
 use crate::stores::waiters::Waiters;
@@ -144,74 +144,64 @@ impl Default for Memory {
     }
 }
 
-impl Store for Memory {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
+impl AsyncStore for Memory {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(async move {
-            let standing = self.on(line, |on| on.enter(ticket, how, Arc::clone(note)));
-            let standing = standing.map_err(|refusal| refuse(line, ticket, refusal))?;
-            Ok(standing)
-        })
+    ) -> Result<Standing> {
+        let standing = self.on(line, |on| on.enter(ticket, how, Arc::clone(note)));
+        let standing = standing.map_err(|refusal| refuse(line, ticket, refusal))?;
+        Ok(standing)
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(async move { Ok(self.on(line, |on| on.leave(id))) })
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        Ok(self.on(line, |on| on.leave(id)))
     }
 
-    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(async move {
-            self.inner.waiters.wait(id).await;
-            Ok(None)
-        })
+    async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        self.inner.waiters.wait(id).await;
+        Ok(None)
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        Box::pin(async move {
-            let view = self.on(line, |on| on.expire().map(|()| snapshot_of(on)));
-            Ok(QueueSnapshot { evictions: self.evictions().of(clock::now(), line), ..view })
-        })
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let view = self.on(line, |on| on.expire().map(|()| snapshot_of(on)));
+        Ok(QueueSnapshot { evictions: self.evictions().of(clock::now(), line), ..view })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(async move {
-            let now = clock::now();
-            let lines = self.lines();
-            let mut names: Vec<Name> = lines
-                .iter()
-                .filter(|(name, state)| {
-                    name.as_str().starts_with(prefix)
-                        && state.places.iter().any(|place| place.expires > now)
-                })
-                .map(|(name, _)| name.clone())
-                .collect();
-            names.sort();
-            Ok(names)
-        })
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        let now = clock::now();
+        let lines = self.lines();
+        let mut names: Vec<Name> = lines
+            .iter()
+            .filter(|(name, state)| {
+                name.as_str().starts_with(prefix)
+                    && state.places.iter().any(|place| place.expires > now)
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        names.sort();
+        Ok(names)
     }
 
-    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
-        Box::pin(async move {
-            // In one step with the removal, so that the reason is there when the loss is seen.
-            let token = self.on(line, |on| {
-                let token = on.evict(id)?;
-                if token.is_some() {
-                    self.evictions().add(on.now, line, Eviction { id, note: note.into() });
-                }
-                Ok(token)
-            });
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        // In one step with the removal, so that the reason is there when the loss is seen.
+        let token = self.on(line, |on| {
+            let token = on.evict(id)?;
             if token.is_some() {
-                self.inner.waiters.wake(id);
-                if let Some(loss_hint) = self.inner.loss_hint.get() {
-                    loss_hint(id);
-                }
+                self.evictions().add(on.now, line, Eviction { id, note: note.into() });
             }
             Ok(token)
-        })
+        });
+        if token.is_some() {
+            self.inner.waiters.wake(id);
+            if let Some(loss_hint) = self.inner.loss_hint.get() {
+                loss_hint(id);
+            }
+        }
+        Ok(token)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -230,8 +220,8 @@ impl Store for Memory {
         }
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
-        Arc::new(self.clone())
+    fn background_handle(&self) -> Self {
+        self.clone()
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

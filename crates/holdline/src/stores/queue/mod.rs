@@ -1,8 +1,20 @@
 //! Stores of the first kind, a queue in the server: the server applies the rule, by a script, a
 //! function or a transaction, and answers in one round trip.
 //!
-//! Such a store is begun with its layout of a line, and is held against the kernel's `Line` step by
-//! step on random operations.
+//! How one is begun:
+//!
+//! 1. The layout: what stands in the server for a line's head, its places and its evictions, with a
+//!    mark of its version (`docs/layouts/`). The head has the fields of `holdline_kernel::Head`.
+//! 2. The two operations, enter and leave, in files of their own (`*.lua`, `*.sql`), and a test
+//!    that runs them against the kernel's `Line` on random operations (`redis/model.rs` is one).
+//! 3. `mod.rs` with `impl AsyncStore`; `config.rs` or `address.rs` for the URL, by `stores::url`;
+//!    `errors.rs`, which says of each error of the server whether a retry helps and whether the
+//!    request may have been carried out.
+//! 4. Notices, by `stores::waiters`: one connection for all waiters of the process.
+//! 5. A request whose future was dropped may arrive after its ticket has left. The layout bars such
+//!    a ticket, or the protocol keeps both requests in order.
+//! 6. The store's rows in the tables of the tests: its topology, the conformance suite, the faults
+//!    (`CONTRIBUTING.md` says where).
 
 pub mod memory;
 #[cfg(feature = "redis")]

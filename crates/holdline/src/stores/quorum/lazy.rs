@@ -9,7 +9,8 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+    Async, AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
+    TicketId,
 };
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -172,43 +173,43 @@ impl Drop for Attempt {
     }
 }
 
-impl Store for Lazy {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
+impl AsyncStore for Lazy {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(async move { self.store().await?.enter(line, ticket, note, how).await })
+    ) -> Result<Standing> {
+        self.store().await?.enter(line, ticket, note, how).await
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(async move { self.store().await?.leave(line, id).await })
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        self.store().await?.leave(line, id).await
     }
 
-    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(async move { self.store().await?.watch(line, id).await })
+    async fn watch(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        self.store().await?.watch(line, id).await
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        Box::pin(async move { self.store().await?.snapshot(line).await })
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        self.store().await?.snapshot(line).await
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(async move { self.store().await?.list(prefix).await })
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        self.store().await?.list(prefix).await
     }
 
-    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
-        Box::pin(async move { self.store().await?.evict(line, id, note).await })
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        self.store().await?.evict(line, id, note).await
     }
 
     fn capabilities(&self) -> Capabilities {
         self.mine.get().map_or(self.shared.capabilities, |store| store.capabilities())
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
-        Arc::new(Lazy { shared: Arc::clone(&self.shared), mine: Arc::default() })
+    fn background_handle(&self) -> Self {
+        Lazy { shared: Arc::clone(&self.shared), mine: Arc::default() }
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

@@ -32,7 +32,8 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
+    TicketId,
 };
 use crate::sync::Mutex;
 pub(crate) use fault::{enough, twice, unfit};
@@ -183,7 +184,7 @@ impl Quorum {
             );
         }
         // Who does not know the nodes' clocks yet waits for all answers, to learn from them.
-        let learn = ticket.min_token == 0 && self.capabilities().fencing_tokens;
+        let learn = ticket.min_token == 0 && AsyncStore::capabilities(self).fencing_tokens;
         let outcome = if learn { round.run_all(sent).await } else { round.run(sent).await };
         let seqs: Vec<Option<Seq>> = outcome.answers(|answer| answer.1);
         seqs.iter().flatten().for_each(|seq| self.learn(ticket.min_token, *seq));
@@ -276,61 +277,55 @@ impl Quorum {
     }
 }
 
-impl Store for Quorum {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
+impl AsyncStore for Quorum {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(async move {
-            if ticket.capacity != 1 {
-                let message = "a quorum keeps mutexes only, not semaphores or read-write locks";
-                return Err(Error::new(ErrorKind::Unsupported, message));
-            }
-            match how {
-                Enter::Keep(token) => self.keep(line, ticket, note, token).await,
-                Enter::Try | Enter::Queue if self.over().contains(&ticket.id) => {
-                    Ok(Self::not_now())
+    ) -> Result<Standing> {
+        if ticket.capacity != 1 {
+            let message = "a quorum keeps mutexes only, not semaphores or read-write locks";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        match how {
+            Enter::Keep(token) => self.keep(line, ticket, note, token).await,
+            Enter::Try | Enter::Queue if self.over().contains(&ticket.id) => Ok(Self::not_now()),
+            Enter::Try | Enter::Queue => {
+                // Asked again, it has the token that it had; nodes that were late must not
+                // raise it.
+                let known = self.held().get(&ticket.id).map(|grant| grant.token);
+                if let Some(token) = known
+                    && let kept @ Standing::Admitted(_) =
+                        self.keep(line, ticket, note, token).await?
+                {
+                    return Ok(kept);
                 }
-                Enter::Try | Enter::Queue => {
-                    // Asked again, it has the token that it had; nodes that were late must not
-                    // raise it.
-                    let known = self.held().get(&ticket.id).map(|grant| grant.token);
-                    if let Some(token) = known
-                        && let kept @ Standing::Admitted(_) =
-                            self.keep(line, ticket, note, token).await?
-                    {
-                        return Ok(kept);
-                    }
-                    self.try_all(line, ticket, note).await
-                }
+                self.try_all(line, ticket, note).await
             }
-        })
+        }
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(async move {
-            self.over().remove(&id);
-            self.leave_all(line, id, SURVEY, self.until).await
-        })
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        self.over().remove(&id);
+        self.leave_all(line, id, SURVEY, self.until).await
     }
 
-    fn watch<'a>(&'a self, _line: &'a Name, _id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(std::future::pending())
+    async fn watch(&self, _line: &Name, _id: TicketId) -> Result<Option<Seq>> {
+        std::future::pending().await
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        Box::pin(self.see(line))
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        self.see(line).await
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(self.names(prefix))
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        self.names(prefix).await
     }
 
-    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
-        Box::pin(self.remove(line, id, note))
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        self.remove(line, id, note).await
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -355,10 +350,10 @@ impl Store for Quorum {
         }
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Self {
         let nodes = self.nodes.iter().map(Node::background_handle).collect();
         let shared = Arc::clone(&self.shared);
-        Arc::new(Quorum { nodes, shared, until: Until::AllAnswered })
+        Quorum { nodes, shared, until: Until::AllAnswered }
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

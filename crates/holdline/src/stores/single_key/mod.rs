@@ -8,7 +8,9 @@
 //! A request whose reply was lost is repeated, and its reply says who holds the lock. A request
 //! that was abandoned without a reply and is carried out later holds the lock for one lease.
 //!
-//! The form of the key is defined by a [`KeyLayout`].
+//! How another layout is begun: a [`KeyLayout`] with its three scripts in a file of its own, its
+//! name in `?scheme=`, a page in `docs/layouts/`, a row in the table of the conformance suite, and
+//! tests with the library that the layout is shared with.
 
 mod redisson;
 mod string;
@@ -16,8 +18,8 @@ mod string;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Async, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq,
-    Standing, Store, Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq,
+    Standing, Ticket, TicketId, refuse,
 };
 use crate::stores::redis::config::Config;
 use crate::stores::redis::connection::{Connection, Script};
@@ -158,41 +160,6 @@ impl SingleKey {
         }
     }
 
-    async fn do_enter(
-        &self,
-        line: &Name,
-        ticket: &Ticket,
-        note: &str,
-        how: Enter,
-    ) -> Result<Standing> {
-        if ticket.weight != 1 || ticket.capacity != 1 {
-            if ticket.weight == 0 || ticket.weight > ticket.capacity {
-                return Err(refuse(line, ticket, Refusal::Weight));
-            }
-            return Err(self.only_plain_locks());
-        }
-        let Shared { layout, pubsub, .. } = &*self.shared;
-        let key = self.key(line);
-        layout.check(&key)?;
-        let channel = match how {
-            Enter::Keep(seq) if seq != NO_TOKEN => return Ok(Standing::Lost),
-            Enter::Keep(_) | Enter::Try => None,
-            Enter::Queue => layout.channel(&key),
-        };
-        let Some(channel) = channel else { return self.ask(&key, ticket, note, how).await };
-        // After subscribing it must ask again: earlier messages were not received.
-        let subscribed = pubsub.channels().join(&channel, ticket.id);
-        let mut standing = self.ask(&key, ticket, note, how).await?;
-        if !subscribed && matches!(standing, Standing::Waiting { .. }) {
-            pubsub.follow(&channel, ticket.id).await;
-            standing = self.ask(&key, ticket, note, how).await?;
-        }
-        if !matches!(standing, Standing::Waiting { .. }) {
-            pubsub.channels().remove_ticket(&channel, ticket.id);
-        }
-        Ok(standing)
-    }
-
     async fn ask(&self, key: &str, ticket: &Ticket, note: &str, how: Enter) -> Result<Standing> {
         let layout = &self.shared.layout;
         let owner = layout.owner(ticket.id);
@@ -223,31 +190,6 @@ impl SingleKey {
             _ => {}
         }
         Err(self.invalid_reply(&answer))
-    }
-
-    async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let key = self.key(line);
-        let Shared { layout, pubsub, address, .. } = &*self.shared;
-        if let Some(channel) = layout.channel(&key) {
-            pubsub.channels().remove_ticket(&channel, id);
-        }
-        let owner = layout.owner(id);
-        let fill = |command: &mut Cmd| {
-            command.arg(&owner);
-            layout.to_leave(&key, command);
-        };
-        let answer = if self.shared.in_flight.in_doubt(id) {
-            self.follow(&key, &fill).await?
-        } else {
-            self.run(layout.scripts()[1], &key, &fill).await?
-        };
-        self.shared.in_flight.forget(id);
-        match answer {
-            (Value::Int(0), false) => Ok(false),
-            (Value::Int(0), true) => Err(outcome_unknown(address, line)),
-            (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done)),
-            (answer, _) => Err(self.invalid_reply(&answer)),
-        }
     }
 
     /// Leaves after an abandoned request to enter: over the connection of that request, so that the
@@ -292,7 +234,96 @@ impl SingleKey {
         Ok((found, evictions::last_of(&value)))
     }
 
-    async fn do_snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+    fn only_plain_locks(&self) -> Error {
+        let message = format!(
+            "{} with scheme={} has only plain locks; semaphores and read-write locks need \
+             scheme=line",
+            self.shared.address,
+            self.shared.layout.scheme()
+        );
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// The error for a reply of the wrong form. The connection is closed as well: later replies on
+    /// it may belong to other calls.
+    fn invalid_reply(&self, answer: &Value) -> Error {
+        self.connection.close_current();
+        let address = &self.shared.address;
+        let message = format!("{address} gave an answer that makes no sense: {}", describe(answer));
+        Error::new(ErrorKind::Corrupt, message)
+    }
+}
+
+impl AsyncStore for SingleKey {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> Result<Standing> {
+        if ticket.weight != 1 || ticket.capacity != 1 {
+            if ticket.weight == 0 || ticket.weight > ticket.capacity {
+                return Err(refuse(line, ticket, Refusal::Weight));
+            }
+            return Err(self.only_plain_locks());
+        }
+        let Shared { layout, pubsub, .. } = &*self.shared;
+        let key = self.key(line);
+        layout.check(&key)?;
+        let channel = match how {
+            Enter::Keep(seq) if seq != NO_TOKEN => return Ok(Standing::Lost),
+            Enter::Keep(_) | Enter::Try => None,
+            Enter::Queue => layout.channel(&key),
+        };
+        let Some(channel) = channel else { return self.ask(&key, ticket, note, how).await };
+        // After subscribing it must ask again: earlier messages were not received.
+        let subscribed = pubsub.channels().join(&channel, ticket.id);
+        let mut standing = self.ask(&key, ticket, note, how).await?;
+        if !subscribed && matches!(standing, Standing::Waiting { .. }) {
+            pubsub.follow(&channel, ticket.id).await;
+            standing = self.ask(&key, ticket, note, how).await?;
+        }
+        if !matches!(standing, Standing::Waiting { .. }) {
+            pubsub.channels().remove_ticket(&channel, ticket.id);
+        }
+        Ok(standing)
+    }
+
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        let key = self.key(line);
+        let Shared { layout, pubsub, address, .. } = &*self.shared;
+        if let Some(channel) = layout.channel(&key) {
+            pubsub.channels().remove_ticket(&channel, id);
+        }
+        let owner = layout.owner(id);
+        let fill = |command: &mut Cmd| {
+            command.arg(&owner);
+            layout.to_leave(&key, command);
+        };
+        let answer = if self.shared.in_flight.in_doubt(id) {
+            self.follow(&key, &fill).await?
+        } else {
+            self.run(layout.scripts()[1], &key, &fill).await?
+        };
+        self.shared.in_flight.forget(id);
+        match answer {
+            (Value::Int(0), false) => Ok(false),
+            (Value::Int(0), true) => Err(outcome_unknown(address, line)),
+            (Value::Int(done), _) => Ok(self.warn_unnotified(&key, done)),
+            (answer, _) => Err(self.invalid_reply(&answer)),
+        }
+    }
+
+    async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        if !self.shared.notifications {
+            pending::<()>().await;
+        }
+        self.shared.pubsub.waiters().wait(id).await;
+        Ok(None)
+    }
+
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let (found, evictions) = self.read(&self.key(line)).await?;
         let places = found.into_iter().map(|found| QueueEntry {
             id: found.id,
@@ -306,23 +337,23 @@ impl SingleKey {
         Ok(QueueSnapshot { capacity: places.len().min(1) as u32, places, evictions })
     }
 
-    /// The keys that are certainly locks; and, if a prefix is set, all that look like locks.
-    async fn do_list(&self, start: &str) -> Result<Vec<Name>> {
-        let prefix = &self.shared.config.prefix;
-        let pattern = keys::glob(&format!("{prefix}{start}")) + "*";
+    // The keys that are certainly locks; and, if a prefix is set, all that look like locks.
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        let before = &self.shared.config.prefix;
+        let pattern = keys::glob(&format!("{before}{prefix}")) + "*";
         let found = self.connection.scan(&pattern).await;
         let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
         let mut names: Vec<Name> = found
             .map_err(explain)?
             .iter()
             .filter(|key| !key.ends_with(SUFFIX_BESIDE))
-            .filter_map(|key| Name::new(key.strip_prefix(prefix)?).ok())
+            .filter_map(|key| Name::new(key.strip_prefix(before)?).ok())
             .collect();
         names.sort();
         names.dedup();
         let held = futures_util::stream::iter(names.into_iter().map(|name| async {
             match self.read(&self.key(&name)).await {
-                Ok((found, _)) if !prefix.is_empty() && !found.is_empty() => Ok(Some(name)),
+                Ok((found, _)) if !before.is_empty() && !found.is_empty() => Ok(Some(name)),
                 Ok((found, _)) => Ok(found.iter().any(|found| found.certain).then_some(name)),
                 // The key is no lock.
                 Err(error) if !error.retryable() && error.kind() != ErrorKind::Denied => Ok(None),
@@ -333,7 +364,7 @@ impl SingleKey {
         Ok(found.into_iter().flatten().collect())
     }
 
-    async fn do_evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let key = self.key(line);
         let layout = &self.shared.layout;
         let (found, _) = self.read(&key).await?;
@@ -355,63 +386,6 @@ impl SingleKey {
         }
     }
 
-    fn only_plain_locks(&self) -> Error {
-        let message = format!(
-            "{} with scheme={} has only plain locks; semaphores and read-write locks need \
-             scheme=line",
-            self.shared.address,
-            self.shared.layout.scheme()
-        );
-        Error::new(ErrorKind::Unsupported, message)
-    }
-
-    /// The error for a reply of the wrong form. The connection is closed as well: later replies on
-    /// it may belong to other calls.
-    fn invalid_reply(&self, answer: &Value) -> Error {
-        self.connection.close_current();
-        let address = &self.shared.address;
-        let message = format!("{address} gave an answer that makes no sense: {}", describe(answer));
-        Error::new(ErrorKind::Corrupt, message)
-    }
-}
-
-impl Store for SingleKey {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
-        how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(self.do_enter(line, ticket, note, how))
-    }
-
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(self.do_leave(line, id))
-    }
-
-    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(async move {
-            if !self.shared.notifications {
-                pending::<()>().await;
-            }
-            self.shared.pubsub.waiters().wait(id).await;
-            Ok(None)
-        })
-    }
-
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        Box::pin(self.do_snapshot(line))
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(self.do_list(prefix))
-    }
-
-    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
-        Box::pin(self.do_evict(line, id, note))
-    }
-
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             fair_queue: false,
@@ -428,11 +402,11 @@ impl Store for SingleKey {
         }
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Self {
         let connection = Arc::new(Connection::new(Arc::clone(&self.shared.config), String::new()));
         let (shared, enter_connection) =
             (Arc::clone(&self.shared), Arc::clone(&self.enter_connection));
-        Arc::new(SingleKey { shared, connection, enter_connection })
+        SingleKey { shared, connection, enter_connection }
     }
 
     fn on_loss_hint(&self, _loss_hint: LossHint) {}

@@ -51,7 +51,8 @@ mod watcher;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
-    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
+    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
+    TicketId,
 };
 use shared::Shared;
 use std::sync::Arc;
@@ -78,48 +79,39 @@ impl Etcd {
     }
 }
 
-impl Store for Etcd {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
+impl AsyncStore for Etcd {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(
-            async move { self.shared.enter(&acquire::Request { line, ticket, note, how }).await },
-        )
+    ) -> Result<Standing> {
+        self.shared.enter(&acquire::Request { line, ticket, note, how }).await
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(self.shared.leave(line, id))
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        self.shared.leave(line, id).await
     }
 
-    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(async move {
-            // One that is not known is to be asked about, not waited for.
-            let Some(record) = self.shared.find(id) else { return Ok(None) };
-            self.shared.listen(&record);
-            record.news.notified().await;
-            Ok(None)
-        })
+    async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        // One that is not known is to be asked about, not waited for.
+        let Some(record) = self.shared.find(id) else { return Ok(None) };
+        self.shared.listen(&record);
+        record.news.notified().await;
+        Ok(None)
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        Box::pin(self.shared.snapshot(line))
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        self.shared.snapshot(line).await
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(self.shared.list(prefix))
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        self.shared.list(prefix).await
     }
 
-    fn evict<'a>(
-        &'a self,
-        line: &'a Name,
-        id: TicketId,
-        reason: &'a str,
-    ) -> Async<'a, Option<Seq>> {
-        Box::pin(self.shared.evict(line, id, reason))
+    async fn evict(&self, line: &Name, id: TicketId, reason: &str) -> Result<Option<Seq>> {
+        self.shared.evict(line, id, reason).await
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -139,8 +131,8 @@ impl Store for Etcd {
     }
 
     /// The same: every runtime has connections of its own.
-    fn background_handle(&self) -> Arc<dyn Store> {
-        Arc::new(self.clone())
+    fn background_handle(&self) -> Self {
+        self.clone()
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

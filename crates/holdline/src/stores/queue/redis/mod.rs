@@ -42,8 +42,8 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Async, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Store, Ticket,
-    TicketId, refuse,
+    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Store,
+    Ticket, TicketId, refuse,
 };
 use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
 use batcher::{Batcher, Operation, Step};
@@ -128,113 +128,6 @@ impl Redis {
         fault.explain(&self.shared.address, &format!("lock \"{line}\""))
     }
 
-    async fn do_enter(
-        &self,
-        line: &Name,
-        ticket: &Ticket,
-        note: &str,
-        how: Enter,
-    ) -> Result<Standing> {
-        if ticket.weight == 0 || ticket.weight > ticket.capacity {
-            return Err(refuse(line, ticket, Refusal::Weight));
-        }
-        let Shared { pubsub, in_flight, .. } = &*self.shared;
-        let request = match how {
-            Enter::Keep(_) => None, // never takes a place, however late it is carried out
-            Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
-        };
-        match how {
-            Enter::Queue => pubsub.ready().await,
-            Enter::Try | Enter::Keep(_) => pubsub.open(),
-        }
-        let idle = self.shared.config.idle;
-        let operation = Operation::Enter {
-            wants: wants(ticket, how, idle),
-            tail: tail(ticket.id, pubsub.channel(), note),
-        };
-        match self.step(line, operation).await {
-            Ok(answer) => {
-                if let Some(request) = request.filter(|_| !answer.repeated) {
-                    request.answered();
-                }
-                standing(ticket, how, &answer.value)
-                    .ok_or_else(|| self.invalid_reply(line, &answer.value))?
-                    .map_err(|refusal| refuse(line, ticket, refusal))
-            }
-            Err(fault) => {
-                if let Some(request) = request.filter(|_| !fault.in_doubt()) {
-                    request.answered();
-                }
-                Err(self.explain(fault, line))
-            }
-        }
-    }
-
-    async fn do_leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let in_flight = &self.shared.in_flight;
-        let barred = in_flight.in_doubt(id);
-        let operation = Operation::Leave {
-            id: digits(id),
-            rest: millis(self.shared.config.idle),
-            bar: barred.then_some(BAR_TIME.as_micros() as u64),
-        };
-        let answer = self.step(line, operation).await;
-        let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        if barred {
-            in_flight.forget(id);
-        }
-        match answer.value {
-            Value::Int(1) => Ok(true),
-            // The first attempt, whose reply was lost, may have removed the place.
-            Value::Int(0) if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
-            Value::Int(0) => Ok(false),
-            other => Err(self.invalid_reply(line, &other)),
-        }
-    }
-
-    async fn do_evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-        let fill = |command: &mut Cmd| {
-            command.arg(&digits(id)).arg(millis(self.shared.config.idle)).arg("").arg(0).arg(note);
-        };
-        let answer = self.run(&EVICT, line, &fill).await;
-        let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        match answer.value {
-            Value::Int(token) if token > 0 => Ok(Some(Seq(token.unsigned_abs()))),
-            // The first attempt, whose reply was lost, may have removed it.
-            Value::Nil if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
-            Value::Nil => Ok(None),
-            other => Err(self.invalid_reply(line, &other)),
-        }
-    }
-
-    async fn do_snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let answer = self.run(&LOOK, line, &|_| {}).await;
-        let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        decode::read(&answer.value).ok_or_else(|| self.foreign(line))
-    }
-
-    async fn do_list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let pattern = keys::pattern(&self.shared.config.prefix, prefix);
-        let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
-        let keys = self.batcher.connection.scan(&pattern).await.map_err(explain)?;
-        let mut names: Vec<Name> = keys
-            .iter()
-            .filter_map(|key| keys::name(&self.shared.config.prefix, key))
-            .filter(|name| name.as_str().starts_with(prefix))
-            .collect();
-        names.sort();
-        names.dedup();
-        let busy = futures_util::stream::iter(names.into_iter().map(|name| async {
-            match self.run(&BUSY, &name, &|_| {}).await.map_err(explain) {
-                Ok(answer) => Ok((answer.value == Value::Int(1)).then_some(name)),
-                Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None), // no line
-                Err(error) => Err(error),
-            }
-        }));
-        let found: Vec<Option<Name>> = busy.buffered(64).try_collect().await?;
-        Ok(found.into_iter().flatten().collect())
-    }
-
     /// The error for a reply of the wrong form. The connection is closed as well: later replies on
     /// it may belong to other calls.
     fn invalid_reply(&self, line: &Name, answer: &Value) -> Error {
@@ -287,40 +180,119 @@ where
     }
 }
 
-impl Store for Redis {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
+impl AsyncStore for Redis {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(self.do_enter(line, ticket, note, how))
+    ) -> Result<Standing> {
+        if ticket.weight == 0 || ticket.weight > ticket.capacity {
+            return Err(refuse(line, ticket, Refusal::Weight));
+        }
+        let Shared { pubsub, in_flight, .. } = &*self.shared;
+        let request = match how {
+            Enter::Keep(_) => None, // never takes a place, however late it is carried out
+            Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
+        };
+        match how {
+            Enter::Queue => pubsub.ready().await,
+            Enter::Try | Enter::Keep(_) => pubsub.open(),
+        }
+        let idle = self.shared.config.idle;
+        let operation = Operation::Enter {
+            wants: wants(ticket, how, idle),
+            tail: tail(ticket.id, pubsub.channel(), note),
+        };
+        match self.step(line, operation).await {
+            Ok(answer) => {
+                if let Some(request) = request.filter(|_| !answer.repeated) {
+                    request.answered();
+                }
+                standing(ticket, how, &answer.value)
+                    .ok_or_else(|| self.invalid_reply(line, &answer.value))?
+                    .map_err(|refusal| refuse(line, ticket, refusal))
+            }
+            Err(fault) => {
+                if let Some(request) = request.filter(|_| !fault.in_doubt()) {
+                    request.answered();
+                }
+                Err(self.explain(fault, line))
+            }
+        }
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
-        Box::pin(self.do_leave(line, id))
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        let in_flight = &self.shared.in_flight;
+        let barred = in_flight.in_doubt(id);
+        let operation = Operation::Leave {
+            id: digits(id),
+            rest: millis(self.shared.config.idle),
+            bar: barred.then_some(BAR_TIME.as_micros() as u64),
+        };
+        let answer = self.step(line, operation).await;
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        if barred {
+            in_flight.forget(id);
+        }
+        match answer.value {
+            Value::Int(1) => Ok(true),
+            // The first attempt, whose reply was lost, may have removed the place.
+            Value::Int(0) if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
+            Value::Int(0) => Ok(false),
+            other => Err(self.invalid_reply(line, &other)),
+        }
     }
 
-    fn watch<'a>(&'a self, _line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(async move {
-            self.shared.pubsub.open();
-            let seq = self.shared.pubsub.waiters().wait(id).await;
-            // With `ack`, replicas have not confirmed it yet.
-            Ok(seq.filter(|_| self.shared.config.ack.is_none()))
-        })
+    async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        self.shared.pubsub.open();
+        let seq = self.shared.pubsub.waiters().wait(id).await;
+        // With `ack`, replicas have not confirmed it yet.
+        Ok(seq.filter(|_| self.shared.config.ack.is_none()))
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
-        Box::pin(self.do_snapshot(line))
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let answer = self.run(&LOOK, line, &|_| {}).await;
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        decode::read(&answer.value).ok_or_else(|| self.foreign(line))
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
-        Box::pin(self.do_list(prefix))
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        let pattern = keys::pattern(&self.shared.config.prefix, prefix);
+        let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
+        let keys = self.batcher.connection.scan(&pattern).await.map_err(explain)?;
+        let mut names: Vec<Name> = keys
+            .iter()
+            .filter_map(|key| keys::name(&self.shared.config.prefix, key))
+            .filter(|name| name.as_str().starts_with(prefix))
+            .collect();
+        names.sort();
+        names.dedup();
+        let busy = futures_util::stream::iter(names.into_iter().map(|name| async {
+            match self.run(&BUSY, &name, &|_| {}).await.map_err(explain) {
+                Ok(answer) => Ok((answer.value == Value::Int(1)).then_some(name)),
+                Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None), // no line
+                Err(error) => Err(error),
+            }
+        }));
+        let found: Vec<Option<Name>> = busy.buffered(64).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
     }
 
-    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
-        Box::pin(self.do_evict(line, id, note))
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        let fill = |command: &mut Cmd| {
+            command.arg(&digits(id)).arg(millis(self.shared.config.idle)).arg("").arg(0).arg(note);
+        };
+        let answer = self.run(&EVICT, line, &fill).await;
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        match answer.value {
+            Value::Int(token) if token > 0 => Ok(Some(Seq(token.unsigned_abs()))),
+            // The first attempt, whose reply was lost, may have removed it.
+            Value::Nil if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
+            Value::Nil => Ok(None),
+            other => Err(self.invalid_reply(line, &other)),
+        }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -339,9 +311,9 @@ impl Store for Redis {
         }
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Self {
         let batcher = Batcher::new(Arc::clone(&self.shared.config), String::new());
-        Arc::new(Redis { shared: Arc::clone(&self.shared), batcher })
+        Redis { shared: Arc::clone(&self.shared), batcher }
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

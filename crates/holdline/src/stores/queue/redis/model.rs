@@ -9,13 +9,10 @@ use super::encode::{digits, millis, standing, tail, wants};
 use crate::store::{EVICTIONS_KEPT, Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::sync::Mutex;
 use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
+use holdline_testkit::redis::start;
 use redis::{Connection, Value};
 use std::collections::BTreeSet;
-
 use std::time::Duration;
-
-#[path = "../../../../tests/redis_server/mod.rs"]
-mod redis_server;
 
 const KEYS: [&str; 6] =
     ["model{x}", "model{x}:p", "model{x}:q", "model{x}:e", "model{x}:x", "model{x}:v"];
@@ -209,7 +206,7 @@ fn same_view(server: &mut Server, model: &Model, now: u64) {
 
 fn run(seed: u64, steps: u32, few: u8) {
     let _turn = TURN.lock();
-    let Some(server) = redis_server::start("model") else { return };
+    let Some(server) = start("model") else { return };
     let client = redis::Client::open(server.url()).expect("a good URL");
     let mut server = Server {
         conn: client.get_connection().expect("it runs"),
@@ -307,7 +304,7 @@ fn they_are_so_when_lines_never_outgrow_one_string() {
 
 #[test]
 fn tokens_end_before_doubles_lose_count() {
-    let Some(server) = redis_server::start("tokens") else { return };
+    let Some(server) = start("tokens") else { return };
     let client = redis::Client::open(server.url()).expect("a good URL");
     let mut conn = client.get_connection().expect("it runs");
     let _: () = redis::cmd("DEL").arg("tokens{x}").query(&mut conn).expect("ok");

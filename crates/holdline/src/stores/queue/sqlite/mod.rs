@@ -29,8 +29,8 @@ pub use address::default_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    Async, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket, TicketId,
-    refuse,
+    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
+    TicketId, refuse,
 };
 use crate::sync::Mutex;
 use address::Address;
@@ -259,64 +259,61 @@ impl Drop for Handle {
     }
 }
 
-impl Store for File {
-    fn enter<'a>(
-        &'a self,
-        line: &'a Name,
-        ticket: &'a Ticket,
-        note: &'a Arc<str>,
+impl AsyncStore for File {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
         how: Enter,
-    ) -> Async<'a, Standing> {
-        Box::pin(self.enter_line(line, ticket, note, how))
+    ) -> Result<Standing> {
+        self.enter_line(line, ticket, note, how).await
     }
 
-    fn leave<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, bool> {
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let name = line.clone();
-        Box::pin(self.ask(move |shared, conn| {
+        self.ask(move |shared, conn| {
             let done = operations::leave(conn, &name, id)?;
             shared.forget(id);
             Ok(done)
-        }))
+        })
+        .await
     }
 
-    fn watch<'a>(&'a self, line: &'a Name, id: TicketId) -> Async<'a, Option<Seq>> {
-        Box::pin(async move { self.wait(line, id).await.map(|()| None) })
+    async fn watch(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        self.wait(line, id).await.map(|()| None)
     }
 
-    fn snapshot<'a>(&'a self, line: &'a Name) -> Async<'a, QueueSnapshot> {
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let line = line.clone();
-        Box::pin(async move {
-            let shared = self.shared();
-            shared.in_opening_process()?;
-            // Not behind the worker, which may be waiting for the write lock.
-            let done = shared
-                .executor
-                .try_read(|conn| operations::snapshot(conn, &line, &mut shared.liveness_check()));
-            if let Some(done) = done {
-                return Ok(done?.value);
-            }
-            self.run_on_worker(move |shared, conn| {
-                operations::snapshot(conn, &line, &mut shared.liveness_check())
-            })
-            .await
+        let shared = self.shared();
+        shared.in_opening_process()?;
+        // Not behind the worker, which may be waiting for the write lock.
+        let done = shared
+            .executor
+            .try_read(|conn| operations::snapshot(conn, &line, &mut shared.liveness_check()));
+        if let Some(done) = done {
+            return Ok(done?.value);
+        }
+        self.run_on_worker(move |shared, conn| {
+            operations::snapshot(conn, &line, &mut shared.liveness_check())
         })
+        .await
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Async<'a, Vec<Name>> {
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let prefix = prefix.to_owned();
-        Box::pin(async move {
-            self.shared().in_opening_process()?;
-            // There may be very many locks: too long for the caller's thread.
-            self.run_on_worker(move |shared, conn| {
-                operations::list(conn, &prefix, &mut shared.liveness_check())
-            })
-            .await
+        self.shared().in_opening_process()?;
+        // There may be very many locks: too long for the caller's thread.
+        self.run_on_worker(move |shared, conn| {
+            operations::list(conn, &prefix, &mut shared.liveness_check())
         })
+        .await
     }
 
-    fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let (name, note) = (line.clone(), note.to_owned());
-        Box::pin(self.ask(move |_, conn| operations::evict(conn, &name, id, &note)))
+        self.ask(move |_, conn| operations::evict(conn, &name, id, &note)).await
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -335,10 +332,10 @@ impl Store for File {
         }
     }
 
-    fn background_handle(&self) -> Arc<dyn Store> {
+    fn background_handle(&self) -> Self {
         // It shares the connection: one that is stuck waits for the write lock, as another would.
         // But a disk that hangs must not block the renewer, which renews other stores' locks too.
-        Arc::new(File { worker_only: true, ..self.clone() })
+        File { worker_only: true, ..self.clone() }
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {

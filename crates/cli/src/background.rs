@@ -1,0 +1,398 @@
+//! A lock that is held by a process in the background, for `acquire` and `release`.
+//!
+//! `acquire` starts this program once more, as the *holder*. The holder acquires the lock, writes
+//! one line to `acquire`, and holds until the owner ends, a `release` comes, or the lock is lost.
+//! The owner is a process, known by a descriptor that the holder has as its stdin: unlike a number,
+//! it cannot come to mean another process. `release` reaches the holder by a socket whose name is
+//! the ticket's id, in a folder that only this user can enter.
+
+use crate::commands::acquire::OnLoss;
+use crate::context::Session;
+use crate::exit::{Exit, Failure};
+use crate::held::HeldLock;
+use crate::job::{Job, Obtained};
+use crate::printer::{Level, Printer};
+use crate::signals::{self, Signals};
+use holdline::Client;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Mode;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getppid, getuid, kill_process, pidfd_open, pidfd_send_signal,
+};
+use serde_json::{Value, json};
+use std::future::pending;
+use std::io::{ErrorKind, stdin};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// The holder's `argv[0]`, which no program has by accident.
+const NAME: &str = "holdline: holding a lock";
+/// The time limit for one side of the socket to say its line.
+const SPEAKING: Duration = Duration::from_secs(5);
+/// The pause after a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The longest line on the socket.
+const LINE: u64 = 4096;
+
+/// The process whose end releases the lock.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// None: the lock is released by `release`, or when its time is over.
+    None,
+    Process(OwnedFd),
+}
+
+impl Owner {
+    /// The process of this number, or the one that called us.
+    pub(crate) fn find(pid: Option<i32>) -> Result<Owner, Failure> {
+        if is_holder() {
+            let fd = stdin().as_fd().try_clone_to_owned();
+            return fd.map(Owner::Process).map_err(|error| internal("the owner", &error));
+        }
+        let found = match pid {
+            Some(pid) => Pid::from_raw(pid).filter(|_| pid > 0),
+            None => getppid().filter(|parent| *parent != Pid::INIT),
+        };
+        let Some(found) = found else {
+            return Err(Failure::usage(
+                "there is no process that owns the lock; name one with --owner, or let the lock \
+                 outlive its caller with --detach",
+            ));
+        };
+        match pidfd_open(found, PidfdFlags::empty()) {
+            Ok(fd) => Ok(Owner::Process(fd)),
+            Err(error) => {
+                let number = found.as_raw_nonzero();
+                Err(Failure::usage(format!("process {number} cannot own a lock: {error}")))
+            }
+        }
+    }
+
+    /// Watches for the owner's end.
+    fn watch(&self) -> Result<OwnerEnd, Failure> {
+        let Owner::Process(fd) = self else { return Ok(OwnerEnd(None)) };
+        let (send, ended) = oneshot::channel();
+        let fd = fd.try_clone().map_err(|error| internal("the owner", &error))?;
+        let watch = move || {
+            let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+            while !poll(&mut fds, None).is_ok_and(|ready| ready > 0) {}
+            let _ = send.send(());
+        };
+        let thread = std::thread::Builder::new().name("owner".to_owned());
+        thread.spawn(watch).map_err(|error| internal("the owner", &error))?;
+        Ok(OwnerEnd(Some(ended)))
+    }
+}
+
+/// The end of the owner, if there is one.
+struct OwnerEnd(Option<oneshot::Receiver<()>>);
+
+impl OwnerEnd {
+    /// Resolves, once, when the owner has ended.
+    async fn comes(&mut self) {
+        match &mut self.0 {
+            Some(end) => drop(end.await),
+            None => pending().await,
+        }
+    }
+}
+
+/// Whether this process was started to hold a lock.
+pub(crate) fn is_holder() -> bool {
+    std::env::args_os().next().is_some_and(|name| name == NAME)
+}
+
+/// Starts a holder with our own arguments, and waits until it holds.
+pub(crate) async fn start(session: &Session, owner: &Owner) -> Result<Exit, Failure> {
+    let mut signals = Signals::new()?;
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.arg0(NAME).args(std::env::args_os().skip(1)).process_group(0).stdout(Stdio::piped());
+    command.stdin(match owner {
+        Owner::Process(fd) => {
+            Stdio::from(fd.try_clone().map_err(|error| internal("the owner", &error))?)
+        }
+        Owner::None => Stdio::null(),
+    });
+    let mut holder =
+        Command::from(command).spawn().map_err(|error| internal("the holder", &error))?;
+    let out = holder.stdout.take().expect("it is piped");
+    let mut line = String::new();
+    let mut out = BufReader::new(out).take(LINE);
+    let read = loop {
+        tokio::select! {
+            biased;
+            signal = signals.next() => send(&holder, signal),
+            read = out.read_line(&mut line) => break read,
+        }
+    };
+    if read.is_ok() && line.ends_with('\n') {
+        let json: Value = serde_json::from_str(&line).unwrap_or_default();
+        let shown = if session.printer.json {
+            line.trim_end()
+        } else {
+            json["id"].as_str().unwrap_or_default()
+        };
+        return match Printer::answer(shown) {
+            Ok(true) => Ok(Exit::DONE),
+            // Nobody knows the handle.
+            Ok(false) => {
+                send(&holder, Signal::TERM);
+                Ok(Exit::OUTPUT)
+            }
+            Err(failure) => {
+                send(&holder, Signal::TERM);
+                Err(failure)
+            }
+        };
+    }
+    let ended = holder.wait().await.map_err(|error| internal("the holder", &error))?;
+    Ok(Exit(u8::try_from(ended.code().unwrap_or(Exit::INTERNAL.0.into())).unwrap_or(1)))
+}
+
+fn send(holder: &Child, signal: Signal) {
+    let pid = holder.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    if let Some(pid) = pid {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// The life of a holder.
+pub(crate) async fn hold(
+    session: &Session,
+    job: Job,
+    owner: Owner,
+    on_loss: OnLoss,
+    most: Option<Duration>,
+) -> Result<Exit, Failure> {
+    let mut owner_end = owner.watch()?;
+    let obtained = tokio::select! {
+        obtained = job.obtain(session) => obtained?,
+        () = owner_end.comes() => {
+            let message = format!("{} was not acquired: its owner has ended", job.title());
+            return Err(Failure::new(Exit::signal(1), "interrupted", message).expected());
+        }
+    };
+    let Obtained { client, hold, mut signals, .. } = obtained;
+    let (id, token) = hold.entry(&job.name);
+    let socket = Socket::bind(&id.to_string())?;
+    let end = most.map(|time| Instant::now() + time);
+    let line = json!({ "id": id.to_string(), "name": job.name, "token": token });
+    let mut line = line.to_string();
+    line.push('\n');
+    crate::output_queue::Output::Stdout
+        .write_all(line.as_bytes())
+        .map_err(|error| internal("the caller", &error))?;
+    if matches!(owner, Owner::None) {
+        // A reader of our stderr, as in a pipe, is not kept waiting for its end.
+        close_stderr();
+    }
+    let over = async {
+        match end {
+            Some(end) => sleep_until(end).await,
+            None => pending().await,
+        }
+    };
+    let why = tokio::select! {
+        biased;
+        () = hold.lost() => Ended::Lost,
+        stream = socket.released() => Ended::Released(stream),
+        signal = signals.next() => Ended::Otherwise(signals::name(signal)),
+        () = owner_end.comes() => Ended::Otherwise("its owner has ended".to_owned()),
+        () = over => Ended::Over,
+    };
+    if matches!(why, Ended::Lost) {
+        return Err(lost(&job, &client, &hold, &owner, on_loss).await);
+    }
+    let error = job.release(session, &client, hold).await;
+    if let Ended::Released(stream) = why {
+        let answer = match &error {
+            None => json!({ "released": true }),
+            Some(error) => json!({ "released": false, "error": error.to_string() }),
+        };
+        let _ = timeout(SPEAKING, write(stream, &answer.to_string())).await;
+        return Ok(Exit::DONE);
+    }
+    let reason = match why {
+        Ended::Over => "the time given with --detach is over".to_owned(),
+        Ended::Otherwise(reason) => reason,
+        Ended::Lost | Ended::Released(_) => unreachable!("handled above"),
+    };
+    let message = format!("{} was released: {reason}", job.title());
+    session.printer.say(Level::Verbosely, "released", &message, json!({ "name": job.name }));
+    Ok(Exit::DONE)
+}
+
+/// Tells the owner of a loss; then finds out about its cause.
+async fn lost(
+    job: &Job,
+    client: &Client,
+    hold: &HeldLock,
+    owner: &Owner,
+    on_loss: OnLoss,
+) -> Failure {
+    if let (Owner::Process(fd), OnLoss::Term) = (owner, on_loss) {
+        let _ = pidfd_send_signal(fd, Signal::TERM);
+    }
+    let (cause, fields) = hold.loss().await;
+    let message = format!(
+        "{} in {} was lost before its release: {cause}; check what was done under it, for others \
+         may have held it meanwhile",
+        job.title(),
+        client.address()
+    );
+    Failure::new(Exit::LOST, "lost", message).with(fields)
+}
+
+/// Why a holder ends.
+enum Ended {
+    Lost,
+    /// By `release`, which waits for the answer.
+    Released(UnixStream),
+    /// By the end of the time of a lock without an owner.
+    Over,
+    Otherwise(String),
+}
+
+/// Releases the lock of a handle, and says how that went.
+pub(crate) async fn release(session: &Session, handle: &str) -> Result<Exit, Failure> {
+    if handle.len() != 32 || !handle.chars().all(|c| c.is_ascii_hexdigit()) {
+        return Err(Failure::usage(
+            "a handle is what `holdline acquire` prints: 32 hexadecimal digits",
+        ));
+    }
+    let limit = session.connect_timeout.unwrap_or(Duration::from_secs(15));
+    let gone = || {
+        let message = format!(
+            "nothing is held by the handle {handle}: the lock was lost, or was released before, or \
+             its owner has ended; check what was done under it"
+        );
+        Failure::new(Exit::LOST, "lost", message)
+    };
+    let path = folder()?.join(format!("{handle}.sock"));
+    let talk = async {
+        let stream = UnixStream::connect(&path).await?;
+        let mut stream = BufReader::new(stream);
+        stream.write_all(b"release\n").await?;
+        let mut line = String::new();
+        stream.take(LINE).read_line(&mut line).await?;
+        Ok::<String, std::io::Error>(line)
+    };
+    match timeout(limit, talk).await {
+        Ok(Ok(line)) => {
+            let answer: Value = serde_json::from_str(&line).map_err(|_| gone())?;
+            match answer["error"].as_str() {
+                Some(error) => Err(Failure::new(Exit::LOST, "lost", error)),
+                None => Ok(Exit::DONE),
+            }
+        }
+        Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => {
+            Err(internal("the holder", &error))
+        }
+        Ok(Err(_)) => Err(gone()),
+        Err(_) => Err(Failure::new(Exit::STORE, "store", "the holder does not answer")),
+    }
+}
+
+/// The socket of a holder; removed with it.
+struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    fn bind(id: &str) -> Result<Socket, Failure> {
+        let folder = folder()?;
+        remove_stale(&folder);
+        let path = folder.join(format!("{id}.sock"));
+        let listener = UnixListener::bind(&path).map_err(|error| {
+            let message = format!("cannot listen at {}: {error}", path.display());
+            Failure::new(Exit::SYSTEM, "system", message)
+        })?;
+        Ok(Socket { listener, path })
+    }
+
+    /// Waits for `release`.
+    async fn released(&self) -> UnixStream {
+        loop {
+            let Ok((mut stream, _)) = self.listener.accept().await else {
+                sleep(PAUSE).await;
+                continue;
+            };
+            let mut word = [0; 8];
+            let read = timeout(SPEAKING, stream.read_exact(&mut word)).await;
+            if matches!(read, Ok(Ok(_))) && word == *b"release\n" {
+                return stream;
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Removes sockets whose holders were killed.
+fn remove_stale(folder: &std::path::Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(100);
+    for path in entries.map(|entry| entry.path()) {
+        let refused = std::os::unix::net::UnixStream::connect(&path)
+            .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+        if refused {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The folder of the sockets, which only this user can enter.
+fn folder() -> Result<PathBuf, Failure> {
+    let uid = getuid().as_raw();
+    let path = match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+        Some(path) => PathBuf::from(path).join("holdline"),
+        None => std::env::temp_dir().join(format!("holdline-{uid}")),
+    };
+    let refuse = |why: String| {
+        let message = format!("{} cannot be used: {why}", path.display());
+        Failure::new(Exit::SYSTEM, "system", message)
+    };
+    let mode = Mode::RWXU.as_raw_mode();
+    match std::fs::DirBuilder::new().mode(mode).create(&path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(refuse(error.to_string()));
+        }
+        _ => {}
+    }
+    let found = std::fs::symlink_metadata(&path).map_err(|error| refuse(error.to_string()))?;
+    if !found.is_dir() || found.uid() != uid || found.mode() & 0o077 != 0 {
+        return Err(refuse("it must be a folder that belongs to this user alone".to_owned()));
+    }
+    Ok(path)
+}
+
+/// Sends stderr to nowhere.
+fn close_stderr() {
+    if let Ok(null) = std::fs::File::options().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stderr(null);
+    }
+}
+
+async fn write(mut stream: UnixStream, line: &str) -> std::io::Result<()> {
+    stream.write_all(line.as_bytes()).await?;
+    stream.write_all(b"\n").await
+}
+
+fn internal(what: &str, error: &std::io::Error) -> Failure {
+    Failure::resource_shortage(&format!("cannot reach {what}"), error).unwrap_or_else(|| {
+        Failure::new(Exit::SYSTEM, "system", format!("cannot reach {what}: {error}"))
+    })
+}

@@ -1,0 +1,19 @@
+//! `holdline release`: the end of a lock that `holdline acquire` has taken.
+
+use crate::background;
+use crate::context::Session;
+use crate::exit::{Exit, Failure};
+use clap::Args;
+
+/// Release a lock that `holdline acquire` holds; 76 if it was lost before
+#[derive(Args, Debug)]
+pub(crate) struct Release {
+    /// What `holdline acquire` has printed
+    handle: String,
+}
+
+impl Release {
+    pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
+        background::release(session, &self.handle).await
+    }
+}

@@ -1,0 +1,68 @@
+//! Defaults of flags by the environment and by a file.
+
+use super::common::{Place, Run, finish};
+
+/// Runs `line` (words) with these variables, and with this file of defaults if it is not empty.
+fn run(place: &Place, file: &str, env: &[(&str, &str)], line: &str) -> Run {
+    let path = place.path("config.toml");
+    std::fs::write(&path, file).unwrap();
+    let mut command = place.command(line.split(' '));
+    command.env("HOLDLINE_CONFIG", if file.is_empty() { "".as_ref() } else { path.as_os_str() });
+    finish(command.envs(env.iter().copied()))
+}
+
+#[test]
+fn flags_have_defaults_and_the_command_line_is_stronger() {
+    let place = Place::new();
+    let mut holder = place.hold(&[], "x");
+    let file = "no-wait = true\n[run]\nbusy-code = 3\n";
+    let busy = |file: &str, env: &[(&str, &str)], line: &str| run(&place, file, env, line).code;
+    assert_eq!(busy("", &[("HOLDLINE_NO_WAIT", "true")], "run x true"), 75);
+    assert_eq!(busy(file, &[], "run x true"), 3);
+    assert_eq!(busy(file, &[("HOLDLINE_BUSY_CODE", "4")], "run x true"), 4, "before the file");
+    assert_eq!(busy(file, &[("HOLDLINE_BUSY_CODE", "4")], "run -E 5 x true"), 5, "before both");
+    assert_eq!(busy(file, &[], "elect x me"), 75, "the table is for `run` alone");
+    let waits = [("HOLDLINE_WAIT", "50ms")];
+    assert_eq!(busy("", &waits, "run x true"), 75);
+    assert_eq!(busy("", &waits, "run -n x true"), 75, "no flag conflicts with a default");
+    let label = run(&place, "label = \"by file\"", &[], "run y --also z -c true");
+    assert_eq!(label.code, 0, "{label:?}");
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 0);
+}
+
+#[test]
+fn a_default_that_makes_no_sense_is_named_with_its_place() {
+    let place = Place::new();
+    for (file, env, part) in [
+        ("", ("HOLDLINE_WAIT", "10x"), "HOLDLINE_WAIT: invalid value '10x'"),
+        ("", ("HOLDLINE_JSON", "maybe"), "HOLDLINE_JSON: write true or false"),
+        ("wait = \"10x\"", ("A", ""), "config.toml: \"wait\": invalid value"),
+        ("wiat = \"10s\"", ("A", ""), "\"wiat\" is no flag that has a default"),
+        ("[run]\nobserve = true", ("A", ""), "\"run.observe\" is no flag"),
+        ("[ran]\nwait = 1", ("A", ""), "\"ran\" is no flag"),
+        ("wait = [1]", ("A", ""), "\"wait\" must be a text, a number, or true"),
+        ("store = redis://:secret@x", ("A", ""), "config.toml: "),
+    ] {
+        let run = run(&place, file, &[env], "run x -c true");
+        assert_eq!(run.code, 64, "{file} {env:?}: {run:?}");
+        assert!(run.err.contains(part), "{file} {env:?}: {run:?}");
+        assert!(!run.err.contains("secret"), "{run:?}");
+    }
+    let mut command = place.command(["status"]);
+    let run = finish(command.env("HOLDLINE_CONFIG", place.path("none.toml")));
+    assert_eq!(run.code, 64, "a file that is named must be there: {run:?}");
+}
+
+#[test]
+fn the_file_may_name_the_store() {
+    let place = Place::new();
+    let file = format!("store = \"sqlite:{}\"", place.path("other.db").display());
+    let path = place.path("config.toml");
+    std::fs::write(&path, file).unwrap();
+    let mut command = place.command(["run", "x", "-c", "echo $HOLDLINE_STORE"]);
+    command.env("HOLDLINE_CONFIG", &path).env_remove("HOLDLINE_STORE");
+    let run = finish(&mut command);
+    assert!(run.out.trim().ends_with("/other.db"), "{run:?}");
+    assert!(place.path("other.db").exists());
+}

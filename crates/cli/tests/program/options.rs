@@ -1,0 +1,106 @@
+//! Options of `run`: a shell line, several locks, ways to wait, a fixed lease, a hidden store.
+
+use super::common::{Place, Run};
+use std::time::{Duration, Instant};
+
+fn said(run: &Run, part: &str) {
+    assert!(run.err.contains(part), "{run:?}");
+}
+
+#[test]
+fn a_line_is_run_by_the_shell() {
+    let place = Place::new();
+    let run = place.run(["run", "x", "-c", "echo one | tr e E; echo $HOLDLINE_NAME; exit 3"]);
+    assert_eq!((run.code, run.out.as_str()), (3, "onE\nx\n"), "{run:?}");
+    let both = place.run(["run", "x", "-c", "true", "--", "true"]);
+    assert_eq!(both.code, 64, "{both:?}");
+    let none = place.run(["run", "x"]);
+    assert_eq!(none.code, 64, "{none:?}");
+}
+
+#[test]
+fn the_store_can_be_kept_from_the_command() {
+    let place = Place::new();
+    let line = "echo \"${HOLDLINE_STORE-none} $HOLDLINE_NAME\"";
+    let run = place.run(["run", "--no-export-store", "x", "-c", line]);
+    assert_eq!((run.code, run.out.as_str()), (0, "none x\n"), "{run:?}");
+}
+
+#[test]
+fn several_locks_are_held_together_or_not_at_all() {
+    let place = Place::new();
+    let both = place.hold(&["--also", "b", "--also", "a"], "a");
+    assert_eq!((place.counts("a"), place.counts("b")), ((1, 0), (1, 0)));
+    for name in ["a", "b"] {
+        assert_eq!(place.run(["run", "-n", name, "true"]).code, 75, "{name}");
+    }
+    drop(both);
+    for name in ["a", "b"] {
+        assert_eq!(place.run(["run", "-w", "20s", name, "true"]).code, 0, "{name}");
+    }
+
+    let one = place.hold(&[], "b");
+    let run = place.run(["run", "-n", "a", "--also", "b", "--", "echo", "ran"]);
+    assert_eq!((run.code, run.out.as_str()), (75, ""), "{run:?}");
+    said(&run, "the set of locks \"a\", \"b\"");
+    said(&run, "\"b\" is held by");
+    assert_eq!(place.counts("a"), (0, 0), "what was taken of the set is free again");
+    drop(one);
+}
+
+#[test]
+fn a_set_of_locks_is_not_taken_inside_one_of_them() {
+    let place = Place::new();
+    let inner = format!("{} run b --also a -- echo ran", super::common::HOLDLINE);
+    let run = place.run(["run", "a", "-c", &inner]);
+    assert_eq!((run.code, run.out.as_str()), (64, ""), "{run:?}");
+    said(&run, "ask for all of them in the outer one");
+
+    // One name of a set that is held around it is inherited.
+    let inner = format!("{} run -n b -c 'echo $HOLDLINE_NAME'", super::common::HOLDLINE);
+    let run = place.run(["run", "a", "--also", "b", "-c", &inner]);
+    assert_eq!((run.code, run.out.as_str()), (0, "b\n"), "{run:?}");
+}
+
+#[test]
+fn sets_of_locks_are_of_mutexes() {
+    let place = Place::new();
+    for kind in [&["--shared"][..], &["--permits", "1/2"]] {
+        let run = place.run([&["run", "a", "--also", "b"], kind, &["--", "true"]].concat());
+        assert_eq!(run.code, 64, "{run:?}");
+    }
+    assert_eq!(place.run(["run", "a", "--also", "b\nc", "--", "true"]).code, 64);
+}
+
+#[test]
+fn waiters_may_poll_or_keep_no_place() {
+    let place = Place::new();
+    for flags in [&["--poll", "20ms"][..], &["--unfair"], &["--unfair", "--poll", "20ms"]] {
+        let mut holder = place.hold(&[], "x");
+        let mut waiter = place.start([&["run", "x"], flags, &["--", "echo", "mine"]].concat());
+        if !flags.contains(&"--unfair") {
+            super::common::until("it waits in line", || place.counts("x") == (1, 1));
+        }
+        assert!(waiter.runs(), "{flags:?}");
+        holder.tell("\n");
+        assert_eq!(holder.end().code, 0);
+        assert_eq!(waiter.line(), "mine", "{flags:?}");
+        assert_eq!(waiter.end().code, 0);
+    }
+    let run = place.run(["run", "-n", "--unfair", "x", "true"]);
+    assert_eq!(run.code, 64, "no wait, no way to wait: {run:?}");
+    let run = place.run(["run", "--poll", "0", "x", "true"]);
+    assert_eq!(run.code, 64, "that would be one look after the other: {run:?}");
+}
+
+#[test]
+fn a_fixed_lease_ends_and_the_command_with_it() {
+    let place = Place::new();
+    let start = Instant::now();
+    let run = place.run(["run", "--lease", "2s", "--fixed-lease", "x", "sleep", "60"]);
+    assert_eq!(run.code, 76, "{run:?}");
+    assert!(start.elapsed() < Duration::from_secs(50), "it was stopped");
+    assert_eq!(place.run(["run", "--fixed-lease", "x", "true"]).code, 64, "it needs a lease");
+    let soon = place.run(["run", "--lease", "20s", "--fixed-lease", "x", "true"]);
+    assert_eq!(soon.code, 0, "{soon:?}");
+}

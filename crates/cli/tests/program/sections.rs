@@ -1,0 +1,155 @@
+//! Locks for a part of a script: `acquire` and `release`.
+
+use super::common::{HOLDLINE, Place, Running, until};
+use rustix::process::{Signal, kill_process};
+use std::process::Command;
+
+/// A shell that runs a script in which `$H` is the program.
+fn shell(place: &Place, name: &str, script: &str) -> Running {
+    let mut command = Command::new(name);
+    command.args(["-c", script]).env("H", HOLDLINE).env("HOLDLINE_STORE", place.url());
+    command.env("HOLDLINE_CONFIG", "").env("XDG_RUNTIME_DIR", place.path(""));
+    Running::start(&mut command)
+}
+
+#[test]
+fn a_section_of_a_script_is_locked() {
+    let place = Place::new();
+    for name in ["bash", "dash", "sh"] {
+        let mut script = shell(
+            &place,
+            name,
+            "lock=$($H acquire backup) || exit; echo in; read x; $H release $lock; echo $?; read x",
+        );
+        assert_eq!(script.line(), "in", "{name}");
+        assert_eq!(place.counts("backup"), (1, 0), "{name}");
+        assert_eq!(place.run(["run", "-n", "backup", "true"]).code, 75);
+        script.tell("\n");
+        assert_eq!(script.line(), "0", "{name}");
+        assert_eq!(place.counts("backup"), (0, 0), "it is free while the script goes on: {name}");
+        script.tell("\n");
+        let run = script.end();
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{name}");
+    }
+    assert_eq!(place.files().iter().filter(|file| file.contains("sock")).count(), 0);
+}
+
+#[test]
+fn the_end_of_the_script_is_the_end_of_the_lock() {
+    let place = Place::new();
+    let mut script =
+        shell(&place, "bash", "lock=$($H acquire -v x) || exit; echo in; read x; exit 3");
+    assert_eq!(script.line(), "in");
+    script.signal(Signal::KILL);
+    until("the lock is free", || place.counts("x") == (0, 0));
+
+    let mut script = shell(&place, "bash", "lock=$($H acquire x) || exit; echo in; read x; exit 3");
+    assert_eq!(script.line(), "in");
+    script.tell("\n");
+    assert_eq!(script.end().code, 3);
+    until("the lock is free", || place.counts("x") == (0, 0));
+}
+
+#[test]
+fn a_script_that_does_not_get_the_lock_is_told() {
+    let place = Place::new();
+    let _holder = place.hold(&["--label", "other"], "x");
+    for (flags, code) in [("-n", 75), ("-w 100ms", 75), ("-n -E 9", 9), ("--lease 1us", 64)] {
+        let line = format!("lock=$($H acquire {flags} x) || exit; echo in");
+        let run = shell(&place, "bash", &line).end();
+        assert_eq!((run.code, run.out.as_str()), (code, ""), "{flags}: {run:?}");
+        assert!(run.err.contains("holdline: "), "{run:?}");
+    }
+    // A script that ends during the wait leaves no place.
+    let script = shell(&place, "bash", "lock=$($H acquire x) || exit; echo in");
+    until("it waits", || place.counts("x") == (1, 1));
+    script.signal(Signal::KILL);
+    until("it does not wait any more", || place.counts("x") == (1, 0));
+}
+
+#[test]
+fn a_signal_ends_the_wait_of_acquire() {
+    let place = Place::new();
+    let _holder = place.hold(&[], "x");
+    let waiter = place.start(["acquire", "x"]);
+    until("it waits", || place.counts("x") == (1, 1));
+    waiter.signal(Signal::TERM);
+    assert_eq!(waiter.end().code, 128 + 15);
+    assert_eq!(place.counts("x"), (1, 0));
+}
+
+#[test]
+fn a_lost_section_ends_the_script_and_release_says_so() {
+    let place = Place::new();
+    let break_ = |on_loss: &str, rest: &str| {
+        let line = format!(
+            "trap 'echo TERM' TERM; lock=$($H acquire --lease 1s --on-loss {on_loss} x) || exit; \
+             echo in; {rest}; $H release $lock; echo $?"
+        );
+        let mut script = shell(&place, "bash", &line);
+        assert_eq!(script.line(), "in");
+        let id = place.status("x")["holders"][0]["id"].as_str().unwrap().to_owned();
+        let run = place.run(["break", "x", &id, "--reason", "test"]);
+        assert_eq!(run.code, 0, "{run:?}");
+        script
+    };
+    let mut script =
+        break_("term", "while :; do sleep 0.01; [ -e ok ] && break; done & wait; kill $!");
+    assert_eq!(script.line(), "TERM");
+    assert_eq!(script.line(), "76");
+    let run = script.end();
+    assert!(run.err.contains("was lost before its release"), "{run:?}");
+    assert!(run.err.contains("broken") && run.err.contains("test"), "{run:?}");
+
+    let mut script = break_("continue", "read x");
+    until("it is lost", || place.counts("x") == (0, 0));
+    script.tell("\n");
+    assert_eq!(script.line(), "76");
+    assert_eq!(script.end().out, "");
+}
+
+#[test]
+fn a_detached_lock_outlives_its_caller_but_not_its_time() {
+    let place = Place::new();
+    let mut start = place.command(["acquire", "x", "--detach", "1h"]);
+    let run = super::common::finish(start.env("XDG_RUNTIME_DIR", place.path("")));
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(place.counts("x"), (1, 0));
+    let mut release = place.command(["release", run.out.trim()]);
+    let run = super::common::finish(release.env("XDG_RUNTIME_DIR", place.path("")));
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(place.counts("x"), (0, 0));
+
+    let mut start = place.command(["acquire", "x", "--detach", "300ms"]);
+    let run = super::common::finish(start.env("XDG_RUNTIME_DIR", place.path("")));
+    assert_eq!(run.code, 0, "{run:?}");
+    until("the time is over", || place.counts("x") == (0, 0));
+}
+
+#[test]
+fn the_owner_can_be_named() {
+    let place = Place::new();
+    let mut owner = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = owner.id().to_string();
+    let line = format!("$H acquire x --json --owner {pid} 2>/dev/null");
+    let run = shell(&place, "bash", &line).end();
+    let json: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    assert_eq!((run.code, &json["name"]), (0, &"x".into()), "{run:?}");
+    assert!(json["token"].as_u64().unwrap() > 0);
+    assert_eq!(place.counts("x"), (1, 0));
+    kill_process(rustix::process::Pid::from_child(&owner), Signal::KILL).unwrap();
+    owner.wait().unwrap();
+    until("the lock is free", || place.counts("x") == (0, 0));
+    let gone = place.run(["acquire", "x", "--owner", &pid]);
+    assert_eq!(gone.code, 64, "{gone:?}");
+}
+
+#[test]
+fn a_handle_that_makes_no_sense_is_refused() {
+    let place = Place::new();
+    for handle in ["", "x", "../../etc/passwd", "0123"] {
+        assert_eq!(place.run(["release", handle]).code, 64, "{handle}");
+    }
+    let run = place.run(["release", "00000000000000000000000000000000"]);
+    assert_eq!(run.code, 76, "{run:?}");
+}

@@ -1,0 +1,353 @@
+//! The contract of [`Store`](holdline::store::Store), by operation, on the raw store (G7, G8, G12,
+//! G15, G16).
+
+use super::kit::{Raw, eventually, in_time, poll_once, ticket};
+use super::{Ctx, group};
+use holdline::ErrorKind;
+use holdline::store::{Enter, Seq, Standing, Ticket};
+use std::sync::Arc;
+
+group! { "contract":
+    enter_is_idempotent,
+    enter_is_idempotent_while_waiting needs Queues,
+    leave_is_idempotent,
+    keep_never_takes_a_place,
+    a_try_leaves_no_trace,
+    a_try_does_not_pass_waiters needs Queues Weights,
+    bad_weights_are_refused needs Weights,
+    another_capacity_is_refused_and_changes_nothing needs Weights,
+    an_empty_line_takes_another_capacity needs Weights,
+    a_departure_admits_the_next needs Queues,
+    what_is_not_heard_of_lapses,
+    a_waiter_follows_a_holder_that_lapsed needs Queues,
+    a_dead_waiter_blocks_nobody needs Queues,
+    a_renewal_lengthens_and_never_shortens,
+    a_lower_weight_admits_the_next needs Queues Weights,
+    a_span_reserves_tokens needs Spans Fences,
+    a_notice_is_kept_until_it_is_watched_for needs Queues Wakes,
+    a_notice_comes_while_it_is_watched_for needs Queues Wakes,
+    a_background_handle_is_the_same_store,
+    dropped_calls_are_done_or_not_done,
+    an_eviction_takes_one_place needs Queues,
+    an_eviction_by_a_wrong_id_does_nothing,
+    an_eviction_fences_the_victim_and_nobody_else needs Queues Fences,
+}
+
+async fn enter_is_idempotent(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let mine = ticket(&ctx, 1, 1);
+    let seq = raw.hold(&mine).await;
+    for how in [Enter::Queue, Enter::Try, Enter::Keep(seq), Enter::Queue] {
+        assert_eq!(raw.enter(&mine, how).await, Standing::Admitted(seq), "{how:?}");
+    }
+    assert_eq!(raw.seen().await, [(mine.id, true)]);
+}
+
+async fn enter_is_idempotent_while_waiting(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (first, second) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    raw.hold(&first).await;
+    let seq = raw.queue(&second).await;
+    for how in [Enter::Queue, Enter::Try, Enter::Keep(seq)] {
+        let standing = raw.enter(&second, how).await;
+        let same = matches!(standing, Standing::Waiting { seq: Some(now), .. } if now == seq);
+        assert!(same, "{how:?} of place {seq:?} gave {standing:?}");
+    }
+    assert_eq!(raw.seen().await, [(first.id, true), (second.id, false)]);
+}
+
+async fn leave_is_idempotent(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (mine, never) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    assert!(!raw.leave(&mine).await, "there was nothing to leave");
+    raw.hold(&mine).await;
+    assert!(!raw.leave(&never).await, "it never came");
+    assert!(raw.leave(&mine).await);
+    assert!(!raw.leave(&mine).await, "it had left");
+    assert_eq!(raw.seen().await, []);
+}
+
+async fn keep_never_takes_a_place(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (mine, other) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    assert_eq!(raw.keep(&mine, Seq(1)).await, Standing::Lost, "it never came");
+    let seq = raw.hold(&mine).await;
+    assert_eq!(raw.keep(&mine, Seq(seq.0 + 1)).await, Standing::Lost, "not its place");
+    assert_eq!(raw.keep(&mine, seq).await, Standing::Admitted(seq), "still its place");
+    assert_eq!(raw.keep(&other, seq).await, Standing::Lost, "not its ticket");
+    raw.leave(&mine).await;
+    assert_eq!(raw.keep(&mine, seq).await, Standing::Lost, "it had left");
+    raw.hold(&other).await;
+    assert_eq!(raw.keep(&mine, seq).await, Standing::Lost, "somebody else is there");
+    assert_eq!(raw.seen().await, [(other.id, true)]);
+}
+
+async fn a_try_leaves_no_trace(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (first, second) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    raw.hold(&first).await;
+    let standing = raw.enter(&second, Enter::Try).await;
+    assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    assert_eq!(raw.seen().await, [(first.id, true)]);
+    raw.leave(&first).await;
+    let standing = raw.enter(&second, Enter::Try).await;
+    assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+}
+
+async fn a_try_does_not_pass_waiters(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (one, all, passer) = (ticket(&ctx, 1, 3), ticket(&ctx, 3, 3), ticket(&ctx, 1, 3));
+    raw.hold(&one).await;
+    raw.queue(&all).await;
+    let standing = raw.enter(&passer, Enter::Try).await;
+    assert!(matches!(standing, Standing::Waiting { .. }), "it fits, but {standing:?}");
+    raw.queue(&passer).await;
+}
+
+async fn bad_weights_are_refused(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    for (weight, capacity) in [(0, 3), (4, 3), (1, 0)] {
+        let result = raw.try_enter(&ticket(&ctx, weight, capacity), Enter::Queue).await;
+        let error = result.expect_err("the weight makes no sense");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    let mine = ticket(&ctx, 1, 3);
+    let seq = raw.hold(&mine).await;
+    let heavier = Ticket { weight: 2, ..mine };
+    let error = raw.try_enter(&heavier, Enter::Keep(seq)).await.expect_err("no raising");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(raw.keep(&mine, seq).await, Standing::Admitted(seq));
+    let view = raw.store.snapshot(&raw.line).await.expect("works");
+    assert_eq!((view.places.len(), view.places[0].weight), (1, 1));
+}
+
+async fn another_capacity_is_refused_and_changes_nothing(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let mine = ticket(&ctx, 2, 3);
+    raw.hold(&mine).await;
+    for how in [Enter::Queue, Enter::Try] {
+        let result = raw.try_enter(&ticket(&ctx, 1, 1), how).await;
+        let error = result.expect_err("the line has capacity 3");
+        assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+        assert!(!error.retryable());
+    }
+    assert_eq!(raw.store.snapshot(&raw.line).await.expect("works").capacity, 3);
+    assert_eq!(raw.seen().await, [(mine.id, true)]);
+    raw.hold(&ticket(&ctx, 1, 3)).await;
+}
+
+async fn an_empty_line_takes_another_capacity(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    for capacity in [3, 1, 1 << 30, 2] {
+        let mine = ticket(&ctx, 1, capacity);
+        raw.hold(&mine).await;
+        assert_eq!(raw.store.snapshot(&raw.line).await.expect("works").capacity, capacity);
+        assert!(raw.leave(&mine).await);
+    }
+    assert_eq!(raw.store.snapshot(&raw.line).await.expect("works").capacity, 0, "nobody is there");
+}
+
+async fn a_departure_admits_the_next(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let tickets: Vec<_> = (0..4).map(|_| ticket(&ctx, 1, 1)).collect();
+    raw.hold(&tickets[0]).await;
+    let mut places = Vec::new();
+    for ticket in &tickets[1..] {
+        places.push(raw.queue(ticket).await);
+    }
+    assert!(places.is_sorted(), "places rise along the line: {places:?}");
+    assert!(raw.leave(&tickets[2]).await, "one from the middle goes");
+    assert!(raw.leave(&tickets[0]).await);
+    assert_eq!(raw.keep(&tickets[1], places[0]).await, Standing::Admitted(places[0]));
+    assert_eq!(raw.seen().await, [(tickets[1].id, true), (tickets[3].id, false)]);
+    assert!(raw.leave(&tickets[1]).await);
+    assert_eq!(raw.keep(&tickets[3], places[2]).await, Standing::Admitted(places[2]));
+}
+
+async fn what_is_not_heard_of_lapses(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let mine = Ticket { lease: ctx.lease, ..ticket(&ctx, 1, 1) };
+    let seq = raw.hold(&mine).await;
+    let prefix = raw.line.as_str();
+    assert_eq!(raw.store.list(prefix).await.expect("works").len(), 1);
+    eventually("the place lapses", || async { raw.seen().await.is_empty() }).await;
+    assert_eq!(raw.keep(&mine, seq).await, Standing::Lost);
+    assert!(!raw.leave(&mine).await);
+    assert_eq!(raw.store.list(prefix).await.expect("works"), [], "nobody stands there");
+    raw.hold(&ticket(&ctx, 1, 1)).await;
+}
+
+async fn a_waiter_follows_a_holder_that_lapsed(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let dead = Ticket { lease: ctx.lease, ..ticket(&ctx, 1, 1) };
+    let next = ticket(&ctx, 1, 1);
+    raw.hold(&dead).await;
+    let seq = raw.queue(&next).await;
+    let Standing::Waiting { again, .. } = raw.keep(&next, seq).await else {
+        panic!("the lease is not over yet");
+    };
+    assert!(again <= ctx.lease * 2, "the first waiter is to look when the lease ends: {again:?}");
+    let admitted = || async { raw.keep(&next, seq).await == Standing::Admitted(seq) };
+    eventually("the waiter is admitted", admitted).await;
+}
+
+async fn a_dead_waiter_blocks_nobody(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let holder = ticket(&ctx, 1, 1);
+    let dead = Ticket { wait_lease: ctx.lease, ..ticket(&ctx, 1, 1) };
+    let live = ticket(&ctx, 1, 1);
+    raw.hold(&holder).await;
+    let dead_seq = raw.queue(&dead).await;
+    let seq = raw.queue(&live).await;
+    let rest = [(holder.id, true), (live.id, false)];
+    eventually("the dead waiter lapses", || async { raw.seen().await == rest }).await;
+    assert_eq!(raw.keep(&dead, dead_seq).await, Standing::Lost);
+    assert!(raw.leave(&holder).await);
+    assert_eq!(raw.keep(&live, seq).await, Standing::Admitted(seq));
+}
+
+async fn a_renewal_lengthens_and_never_shortens(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let short = Ticket { lease: ctx.lease, ..ticket(&ctx, 1, 1) };
+    let long = Ticket { lease: ctx.lease * 10, ..short };
+    let left =
+        || async { raw.store.snapshot(&raw.line).await.expect("works").places[0].expires_in };
+    let seq = raw.hold(&short).await;
+    assert!(left().await <= ctx.lease * 2, "stores may round up, but not so much");
+    assert_eq!(raw.keep(&long, seq).await, Standing::Admitted(seq));
+    assert!(left().await > ctx.lease * 5);
+    assert_eq!(raw.keep(&short, seq).await, Standing::Admitted(seq));
+    assert_eq!(raw.enter(&short, Enter::Queue).await, Standing::Admitted(seq));
+    assert!(left().await > ctx.lease * 5, "a late, shorter renewal undid a longer one");
+}
+
+async fn a_lower_weight_admits_the_next(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (all, one, rest) = (ticket(&ctx, 5, 5), ticket(&ctx, 1, 5), ticket(&ctx, 4, 5));
+    let all_seq = raw.hold(&all).await;
+    let one_seq = raw.queue(&one).await;
+    raw.queue(&rest).await;
+    let lighter = Ticket { weight: 2, ..all };
+    assert_eq!(raw.keep(&lighter, all_seq).await, Standing::Admitted(all_seq));
+    assert_eq!(raw.keep(&one, one_seq).await, Standing::Admitted(one_seq));
+    assert_eq!(raw.seen().await, [(all.id, true), (one.id, true), (rest.id, false)]);
+    raw.keep(&Ticket { weight: 1, ..all }, all_seq).await;
+    raw.leave(&one).await;
+    assert_eq!(raw.seen().await, [(all.id, true), (rest.id, true)]);
+}
+
+async fn a_span_reserves_tokens(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let wide = Ticket { token_count: 1_000_000_000, ..ticket(&ctx, 1, 1) };
+    let next = ticket(&ctx, 1, 1);
+    let seq = raw.hold(&wide).await;
+    raw.leave(&wide).await;
+    let after = raw.hold(&next).await;
+    assert!(after.0 >= seq.0 + 1_000_000_000, "{after:?} is inside of the range of {seq:?}");
+}
+
+async fn a_notice_is_kept_until_it_is_watched_for(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (holder, next) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    raw.hold(&holder).await;
+    raw.queue(&next).await;
+    raw.leave(&holder).await;
+    in_time("the notice", raw.store.watch(&raw.line, next.id)).await.expect("works");
+}
+
+async fn a_notice_comes_while_it_is_watched_for(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (holder, next) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    raw.hold(&holder).await;
+    let seq = raw.queue(&next).await;
+    let watch = {
+        let raw = raw.clone();
+        tokio::spawn(async move {
+            while raw.keep(&next, seq).await != Standing::Admitted(seq) {
+                raw.store.watch(&raw.line, next.id).await.expect("works");
+            }
+        })
+    };
+    let far = Raw { store: Arc::clone(ctx.client().await.store()), ..raw.clone() };
+    tokio::task::yield_now().await;
+    far.leave(&holder).await;
+    in_time("the notice", watch).await.expect("the watcher is admitted");
+}
+
+async fn a_background_handle_is_the_same_store(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let background = Raw { store: raw.store.background_handle(), line: raw.line.clone() };
+    let mine = ticket(&ctx, 1, 1);
+    let seq = raw.hold(&mine).await;
+    assert_eq!(background.keep(&mine, seq).await, Standing::Admitted(seq));
+    assert_eq!(background.store.capabilities(), raw.store.capabilities());
+    assert_eq!(background.store.address(), raw.store.address());
+    assert!(background.leave(&mine).await);
+    assert_eq!(raw.keep(&mine, seq).await, Standing::Lost);
+}
+
+async fn dropped_calls_are_done_or_not_done(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let note: Arc<str> = "note".into();
+    for polls in 0..20 {
+        let mine = ticket(&ctx, 1, 1);
+        let mut call = raw.store.enter(&raw.line, &mine, &note, Enter::Queue);
+        for _ in 0..polls {
+            if poll_once(&mut call).await {
+                call = Box::pin(std::future::pending());
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(call);
+        // A dropped request may still be on its way; a retry finds out.
+        let seq = raw.hold(&mine).await;
+        assert_eq!(raw.keep(&mine, seq).await, Standing::Admitted(seq));
+        let mut call = raw.store.leave(&raw.line, mine.id);
+        poll_once(&mut call).await;
+        drop(call);
+        raw.leave(&mine).await;
+        assert_eq!(raw.seen().await, []);
+    }
+}
+
+async fn an_eviction_takes_one_place(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let tickets: Vec<_> = (0..3).map(|_| ticket(&ctx, 1, 1)).collect();
+    let first = raw.hold(&tickets[0]).await;
+    let second = raw.queue(&tickets[1]).await;
+    let third = raw.queue(&tickets[2]).await;
+    let evict =
+        async |which: &Ticket| raw.store.evict(&raw.line, which.id, "a test").await.expect("works");
+    assert!(evict(&tickets[1]).await.is_some(), "waiters can be removed, too");
+    assert_eq!(raw.keep(&tickets[1], second).await, Standing::Lost);
+    assert_eq!(raw.keep(&tickets[0], first).await, Standing::Admitted(first));
+    assert!(evict(&tickets[0]).await.is_some());
+    assert_eq!(raw.keep(&tickets[0], first).await, Standing::Lost);
+    assert_eq!(raw.keep(&tickets[2], third).await, Standing::Admitted(third));
+    assert!(!raw.leave(&tickets[0]).await);
+}
+
+async fn an_eviction_by_a_wrong_id_does_nothing(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (mine, other) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    assert_eq!(raw.store.evict(&raw.line, other.id, "a test").await.expect("works"), None);
+    let seq = raw.hold(&mine).await;
+    assert_eq!(raw.store.evict(&raw.line, other.id, "a test").await.expect("works"), None);
+    assert_eq!(raw.keep(&mine, seq).await, Standing::Admitted(seq));
+}
+
+async fn an_eviction_fences_the_victim_and_nobody_else(ctx: Ctx) {
+    let raw = Raw::new(&ctx).await;
+    let (victim, next, last) = (ticket(&ctx, 1, 1), ticket(&ctx, 1, 1), ticket(&ctx, 1, 1));
+    let token = raw.hold(&victim).await;
+    let waiting = raw.queue(&next).await;
+    let fence = raw.store.evict(&raw.line, victim.id, "a test").await.expect("works");
+    let fence = fence.expect("it was there");
+    assert!(token < fence, "{fence:?} does not fence {token:?}");
+    assert!(fence <= waiting, "{fence:?} would fence the next holder, who has {waiting:?}");
+    let fence = raw.store.evict(&raw.line, next.id, "a test").await.expect("works");
+    let fence = fence.expect("it was there");
+    assert!(waiting < fence, "{fence:?} does not fence {waiting:?}");
+    let after = raw.hold(&last).await;
+    assert!(fence <= after, "{fence:?} would fence the next holder, who has {after:?}");
+}

@@ -1,0 +1,108 @@
+//! A storm of cancelled acquisitions: the work under way stays bounded, and nothing is left behind
+//! (G6).
+
+use super::kit::{Recipe, Terms, in_time};
+use super::{Chaos, Ctx, Op, group};
+use crate::clock;
+use holdline::Client;
+use holdline::Mutex;
+use holdline::testing::{MOST_UNDONE, RELEASES_AT_ONCE, undone};
+use holdline_kernel::Time;
+use std::time::Duration;
+
+group! { "storm":
+    acquisitions_that_give_up_leave_nothing,
+    dropped_acquisitions_leave_nothing,
+    a_storm_over_a_slow_store_is_bounded,
+}
+
+const TASKS: usize = 64;
+const NAMES: usize = 16;
+const WAIT_LEASE: Duration = Duration::from_millis(1);
+const TIME: Duration = Duration::from_secs(2);
+
+async fn acquisitions_that_give_up_leave_nothing(ctx: Ctx) {
+    storm(ctx, None, |lock| async move {
+        // A busy store may return an error.
+        let _ = lock.lock_within(WAIT_LEASE).await;
+    })
+    .await;
+}
+
+async fn dropped_acquisitions_leave_nothing(ctx: Ctx) {
+    storm(ctx, None, dropped).await;
+}
+
+/// So slow that releases accumulate.
+async fn a_storm_over_a_slow_store_is_bounded(ctx: Ctx) {
+    storm(ctx, Some(Duration::from_millis(100)), dropped).await;
+}
+
+async fn dropped(lock: Mutex) {
+    // A guard, if it was acquired, is dropped as well.
+    let _ = clock::within(clock::now().after(WAIT_LEASE), lock.lock()).await;
+}
+
+async fn storm<F: Future<Output = ()> + Send + 'static>(
+    ctx: Ctx,
+    slow: Option<Duration>,
+    acquire: impl Fn(Mutex) -> F + Copy + Send + 'static,
+) {
+    let (chaos, client) = ctx.chaos().await;
+    client.inspect(ctx.name("")).await.expect("the store is there");
+    // Half of the names are held, so that the cancelled acquisitions were waiters.
+    let other = ctx.client().await;
+    let mut held = Vec::new();
+    for number in 0..NAMES / 2 {
+        held.push(Recipe::Mutex.lock(&other, &ctx.name(&number.to_string())).await);
+    }
+    if let Some(slow) = slow {
+        chaos.always(Op::Leave, super::Fault::Delay(slow));
+    }
+    let until = clock::now().after(TIME);
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| tokio::spawn(rage(ctx.clone(), client.clone(), until, acquire)))
+        .collect();
+    for task in tasks {
+        in_time("the tasks", task).await.expect("no task fails");
+    }
+    bounded(&client, &chaos);
+    chaos.heal();
+    for held in held {
+        held.unlock().await.expect("it was held");
+    }
+    in_time("all that was given up", client.settle()).await;
+    let left = other.list(&ctx.name("")).await.expect("the store is there");
+    assert_eq!(left, [], "places are left after it was said that none are");
+    for number in 0..NAMES {
+        let name = ctx.name(&number.to_string());
+        let info = other.inspect(&name).await.expect("the store is there");
+        assert_eq!((info.holders, info.waiters), (vec![], vec![]), "places are left");
+        let held = Recipe::Mutex.lock(&other, &name).await;
+        held.unlock().await.expect("it was held");
+    }
+}
+
+async fn rage<F: Future<Output = ()>>(
+    ctx: Ctx,
+    client: Client,
+    until: Time,
+    acquire: impl Fn(Mutex) -> F,
+) {
+    let Terms { lease, margin } = Terms::of(ctx.lease);
+    while clock::now() < until {
+        let name = ctx.name(&fastrand::usize(..NAMES).to_string());
+        acquire(Mutex::new(&client, name).lease(lease).margin(margin)).await;
+    }
+}
+
+/// Checks the bounds of the library's own work under way.
+fn bounded(client: &Client, chaos: &Chaos) {
+    let leaves = chaos.most_at_once(Op::Leave);
+    assert!(leaves > 0, "nothing was given up: this was no storm");
+    assert!(leaves <= RELEASES_AT_ONCE, "{leaves} departures at once");
+    let enters = chaos.most_at_once(Op::Enter);
+    assert!(enters <= NAMES, "{enters} entries at once, by {NAMES} names");
+    let undone = undone(client);
+    assert!(undone <= MOST_UNDONE + TASKS, "{undone} places wait to be given up");
+}

@@ -1,0 +1,144 @@
+//! How slow the machine and a store are just now: what a failure may come from that is nobody's
+//! fault.
+//!
+//! Cases let leases run out, and assert that others do not. If the machine, or the server on it,
+//! stands still for a good part of a lease, such a case says nothing. It is done again then, with
+//! longer leases; without a standstill a failure is a failure.
+
+use holdline::Client;
+use holdline::store::Async;
+use holdline_conformance::Subject;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const BEAT: Duration = Duration::from_millis(20);
+/// How often a store is asked something.
+const ASK: Duration = Duration::from_millis(100);
+/// A standstill for such a part of the lease explains a failure,
+const PART: u32 = 8;
+/// and one for as long as the library waits for an answer that comes at the end of a time limit.
+const AT_THE_LIMIT: Duration = Duration::from_millis(50);
+/// A while in which nothing is slow.
+const CALM: Duration = Duration::from_secs(2);
+/// So much longer are the leases when a case is done again.
+const LONGER: u32 = 4;
+
+/// For an answer about a lock that is not waited for.
+const RESPONSE: Duration = Duration::from_secs(8);
+
+/// Something that was due, when, and when it came.
+type Span = (Instant, Option<Instant>);
+
+/// Watches the machine, and one store on it.
+pub(crate) struct Pace {
+    spans: Mutex<Vec<Span>>,
+    store: String,
+}
+
+impl Pace {
+    /// Watches for as long as anybody keeps the answer.
+    pub(crate) fn watch(subject: &Arc<dyn Subject>) -> Arc<Self> {
+        let pace = Arc::new(Pace { spans: Mutex::default(), store: subject.name() });
+        let machine = Arc::downgrade(&pace);
+        std::thread::spawn(move || {
+            loop {
+                let due = Instant::now() + BEAT;
+                std::thread::sleep(BEAT);
+                let Some(pace) = machine.upgrade() else { return };
+                pace.note((due, Some(Instant::now())));
+            }
+        });
+        let (store, subject) = (Arc::downgrade(&pace), Arc::clone(subject));
+        tokio::spawn(async move {
+            let client = loop {
+                if let Ok(client) = subject.client().await {
+                    break client;
+                }
+            };
+            loop {
+                let at = {
+                    let Some(pace) = store.upgrade() else { return };
+                    pace.note((Instant::now(), None))
+                };
+                // An error is an answer, too; one that comes late is what is looked for.
+                let _ = client.inspect("conformance, and how fast it is").await;
+                let Some(pace) = store.upgrade() else { return };
+                pace.spans.lock().unwrap_or_else(PoisonError::into_inner)[at].1 =
+                    Some(Instant::now());
+                drop(pace);
+                tokio::time::sleep(ASK).await;
+            }
+        });
+        pace
+    }
+
+    fn note(&self, token_count: Span) -> usize {
+        let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        spans.push(token_count);
+        spans.len() - 1
+    }
+
+    /// The longest that anything took to come since then.
+    pub(crate) fn slowest(&self, since: Instant) -> Duration {
+        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let took = |(due, came): &Span| {
+            let came = came.unwrap_or_else(Instant::now);
+            (came >= since).then(|| came.saturating_duration_since(*due))
+        };
+        spans.iter().filter_map(took).max().unwrap_or_default()
+    }
+
+    /// Waits until nothing has been slow for a while; not for ever, if it is always so.
+    pub(crate) async fn calm(&self, lease: Duration) {
+        let until = Instant::now() + CALM * 30;
+        let mut since = Instant::now();
+        while since.elapsed() < CALM && Instant::now() < until {
+            tokio::time::sleep(ASK).await;
+            if self.slowest(since) > explains(lease) {
+                since = Instant::now();
+            }
+        }
+    }
+
+    /// Whether that explains a failure, in words.
+    pub(crate) fn excuse(&self, since: Instant, lease: Duration) -> Option<String> {
+        let slowest = self.slowest(since);
+        let store = &self.store;
+        (slowest > explains(lease))
+            .then(|| format!("the machine, or {store}, stood still for {slowest:.1?} meanwhile"))
+    }
+}
+
+/// The shortest standstill that explains a failure.
+fn explains(lease: Duration) -> Duration {
+    (lease / PART).min(AT_THE_LIMIT)
+}
+
+/// The same subject, with longer leases.
+pub(crate) struct Unhurried(pub(crate) Arc<dyn Subject>);
+
+impl Subject for Unhurried {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn client(&self) -> Async<'_, Client> {
+        Box::pin(async { Ok(self.0.client().await?.response_timeout(RESPONSE)) })
+    }
+
+    fn url(&self) -> Option<String> {
+        self.0.url()
+    }
+
+    fn lease(&self) -> Duration {
+        self.0.lease() * LONGER
+    }
+
+    fn each_place(&self) -> Duration {
+        self.0.each_place() * LONGER
+    }
+
+    fn takes(&self, name: &str) -> bool {
+        self.0.takes(name)
+    }
+}

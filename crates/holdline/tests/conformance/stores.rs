@@ -1,0 +1,147 @@
+//! The table of the stores that go through the suite: a store, a layout or a topology is one row.
+
+use holdline_conformance::{At, Subject};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One row of the table.
+pub(crate) struct Row {
+    /// What its tests are called.
+    pub(crate) name: &'static str,
+    place: Place,
+    /// What is added to each URL of a server.
+    options: &'static str,
+    /// The names that a lock can have here.
+    takes: fn(&str) -> bool,
+    /// How much longer an operation may take for each place in the line.
+    each_place: Duration,
+    /// Whether the cases that measure run too. Three servers on a small machine measure the
+    /// machine.
+    pub(crate) measured: bool,
+}
+
+/// Where a store is.
+enum Place {
+    /// At this URL, in this process.
+    Here(&'static str),
+    /// At this URL, in which `{}` is a temporary folder.
+    #[cfg(feature = "sqlite")]
+    Folder(&'static str),
+    /// At the URL in this variable of the environment.
+    #[allow(dead_code, reason = "a build may have no store on a server")]
+    Server(&'static str),
+}
+
+/// Every store of this build.
+pub(crate) fn rows() -> Vec<Row> {
+    #[allow(unused_mut, reason = "a build may have no other")]
+    let mut rows = vec![
+        Row::at("memory", Place::Here("memory:conformance")),
+        Row::at(
+            "quorum-memory",
+            Place::Here("quorum:memory:conform-a,memory:conform-b,memory:conform-c"),
+        ),
+    ];
+    #[cfg(feature = "sqlite")]
+    rows.extend([
+        Row::at("sqlite", Place::Folder("sqlite:{}/locks")),
+        Row::at("quorum-sqlite", Place::Folder("quorum:sqlite:{}/a,sqlite:{}/b,sqlite:{}/c")),
+    ]);
+    #[cfg(feature = "redis")]
+    rows.extend(redis());
+    #[cfg(feature = "etcd")]
+    rows.extend([
+        Row::server("etcd", "HOLDLINE_TEST_ETCD", ""),
+        Row::server("etcd-three", "HOLDLINE_TEST_ETCD_THREE", "").unmeasured(),
+    ]);
+    #[cfg(feature = "zookeeper")]
+    rows.extend(zookeeper());
+    rows
+}
+
+#[cfg(feature = "redis")]
+fn redis() -> [Row; 11] {
+    const ONE: &str = "HOLDLINE_TEST_REDIS";
+    const FIVE: &str = "HOLDLINE_TEST_REDIS_FIVE";
+    const CLUSTER: &str = "HOLDLINE_TEST_REDIS_CLUSTER";
+    const STRING: &str = "?scheme=string&prefix=string:";
+    const REDISSON: &str = "?scheme=redisson&prefix=redisson:";
+    [
+        Row::server("redis", ONE, ""),
+        Row::server("redis-oldest", "HOLDLINE_TEST_REDIS_OLDEST", ""),
+        Row::server("valkey", "HOLDLINE_TEST_VALKEY", ""),
+        Row::server("redis-string", ONE, STRING),
+        Row::server("redis-string-events", "HOLDLINE_TEST_REDIS_EVENTS", STRING),
+        Row::server("redis-redisson", ONE, REDISSON),
+        Row::server("redis-quorum", FIVE, ""),
+        Row::server("redis-sentinel", "HOLDLINE_TEST_REDIS_SENTINEL", ""),
+        Row::server("redis-string-quorum", FIVE, STRING),
+        Row::server("redis-cluster", CLUSTER, ""),
+        Row::server("redis-redisson-cluster", CLUSTER, REDISSON).taking(in_one_slot),
+    ]
+}
+
+/// Whether Redisson's key and channel for a name are in one slot of a cluster: it wraps a name that
+/// has no `{` in braces, and leaves any other as it is.
+#[cfg(feature = "redis")]
+fn in_one_slot(name: &str) -> bool {
+    match name.split_once('{') {
+        None => !name.contains('}'),
+        Some((_, rest)) => rest.find('}').is_some_and(|end| end > 0),
+    }
+}
+
+#[cfg(feature = "zookeeper")]
+fn zookeeper() -> [Row; 3] {
+    const ONE: &str = "HOLDLINE_TEST_ZOOKEEPER";
+    // It lists; a request for each place would take ten times as long.
+    let listing = |row| Row { each_place: Duration::from_micros(10), ..row };
+    [
+        listing(Row::server("zookeeper", ONE, "/curator?session=25s")),
+        listing(Row::server("zookeeper-kazoo", ONE, "/kazoo?session=25s&dialect=kazoo")),
+        Row::server("zookeeper-three", "HOLDLINE_TEST_ZOOKEEPER_THREE", "?session=25s")
+            .unmeasured(),
+    ]
+}
+
+impl Row {
+    fn at(name: &'static str, place: Place) -> Self {
+        let (options, each_place) = ("", Duration::ZERO);
+        Row { name, place, options, takes: |_| true, each_place, measured: true }
+    }
+
+    #[allow(dead_code, reason = "a build may have no store on a server")]
+    fn server(name: &'static str, variable: &'static str, options: &'static str) -> Self {
+        Row { options, ..Row::at(name, Place::Server(variable)) }
+    }
+
+    #[allow(dead_code, reason = "a build may have no store in a cluster")]
+    fn taking(self, takes: fn(&str) -> bool) -> Self {
+        Row { takes, ..self }
+    }
+
+    #[allow(dead_code, reason = "a build may have no store on several servers")]
+    fn unmeasured(self) -> Self {
+        Row { measured: false, ..self }
+    }
+
+    /// The store, or what is missing.
+    #[allow(unused_variables, reason = "a build may have no store in a file")]
+    pub(crate) fn subject(&self, folder: &Path) -> Result<Arc<dyn Subject>, String> {
+        let at = match self.place {
+            Place::Here(url) => At::new(url),
+            #[cfg(feature = "sqlite")]
+            Place::Folder(url) => {
+                At::new(url.replace("{}", &folder.display().to_string())).shared()
+            }
+            Place::Server(variable) => {
+                let url = std::env::var(variable).map_err(|_| format!("{variable} is not set"))?;
+                // A quorum has several URLs, each with options of its own.
+                let url = url.replace(",redis:", &format!("{},redis:", self.options));
+                At::new(url + self.options).shared()
+            }
+        };
+        Ok(Arc::new(at.taking(self.takes).listing(self.each_place)))
+    }
+}

@@ -1,0 +1,220 @@
+//! A quorum of five Redis servers of which some are away, in each of the ways in which a server can
+//! be: point by point what its users do then, and how long it takes.
+
+use holdline::{Client, Error, ErrorKind, Mutex, open};
+use holdline_testkit::redis::{Server, private};
+use holdline_testkit::{Link, Way};
+use std::time::{Duration, Instant};
+
+/// The bound of whatever does not wait for a lock, with the opening.
+const BOUND: Duration = Duration::from_secs(2);
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// How a node is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    /// The server is dead: connections are refused.
+    Killed,
+    /// The server is stopped: connections are made, and nothing is answered.
+    Stopped,
+    /// Nothing gets through, and nobody is told.
+    Stalled,
+    /// Connections are closed as soon as they are made.
+    Cut,
+}
+
+const ABSENCES: [Absence; 4] = [Absence::Killed, Absence::Stopped, Absence::Stalled, Absence::Cut];
+
+/// Five servers, each behind a link.
+struct Five {
+    servers: Vec<Server>,
+    links: Vec<Link>,
+}
+
+impl Five {
+    fn start(test: &str) -> Option<Five> {
+        let servers: Option<Vec<_>> =
+            (0..5).map(|_| private(test, &["--appendonly", "yes"])).collect();
+        let servers = servers?;
+        let link = |server: &Server| Link::to(("127.0.0.1", server.port())).expect("a port");
+        let links = servers.iter().map(link).collect();
+        Some(Five { servers, links })
+    }
+
+    fn nodes(&self) -> Vec<String> {
+        self.links.iter().map(|link| format!("redis://{}", link.address())).collect()
+    }
+
+    fn url(&self) -> String {
+        format!("quorum:{}", self.nodes().join(","))
+    }
+
+    fn take_away(&mut self, at: usize, how: Absence) {
+        match how {
+            // A link would accept for it.
+            Absence::Killed => {
+                self.servers[at].kill();
+                self.links[at].cut();
+            }
+            Absence::Stopped => self.servers[at].pause(),
+            Absence::Stalled => self.links[at].stall(Way::Both),
+            Absence::Cut => self.links[at].cut(),
+        }
+    }
+
+    fn bring_back(&mut self, at: usize, how: Absence) {
+        match how {
+            Absence::Killed => self.servers[at].restart(),
+            Absence::Stopped => self.servers[at].resume(),
+            Absence::Stalled | Absence::Cut => {}
+        }
+        self.links[at].mend();
+    }
+
+    /// That the error names these nodes, and no others.
+    fn named(&self, error: &Error, away: &[usize]) {
+        let words = format!("{error:#}");
+        for (at, node) in self.nodes().iter().enumerate() {
+            assert_eq!(words.contains(node), away.contains(&at), "node {at} ({node}) in: {words}");
+        }
+    }
+}
+
+async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let start = Instant::now();
+    let done = tokio::time::timeout(LIMIT, work).await;
+    let done = done.unwrap_or_else(|_| panic!("{what} did not end"));
+    let took = start.elapsed();
+    assert!(took < BOUND, "{what} took {took:?}");
+    done
+}
+
+/// Each thing that can be done with a lock, by two clients.
+async fn everything(client: &Client, other: &Client) {
+    let lock = Mutex::new(client, "x");
+    let guard = bounded("lock", lock.lock()).await.expect("a majority is there");
+    let rival = Mutex::new(other, "x");
+    assert!(bounded("try_lock", rival.try_lock()).await.expect("a majority is there").is_none());
+    let short = Duration::from_millis(300);
+    let waited = bounded("lock_within", rival.lock_within(short)).await;
+    assert!(waited.expect("a majority is there").is_none());
+    let info = bounded("inspect", other.inspect("x")).await.expect("a majority is there");
+    let holders: Vec<_> = info.holders.iter().map(|party| party.id).collect();
+    assert_eq!(holders, [guard.ticket()]);
+    let names = bounded("list", other.list("")).await.expect("a majority is there");
+    assert!(names.iter().any(|name| name.as_str() == "x"), "{names:?}");
+    let broken = bounded("force_unlock", other.force_unlock("x", guard.ticket(), "a test")).await;
+    let number = broken.expect("a majority is there").expect("it was there");
+    assert!(number > guard.token());
+    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    drop(guard);
+    let guard = bounded("lock", rival.lock_within(BOUND)).await.expect("a majority is there");
+    let Some(guard) = guard else {
+        panic!("it is free: {:?} {:?}", client.inspect("x").await, other.inspect("x").await)
+    };
+    assert!(guard.token() > number);
+    bounded("unlock", guard.unlock()).await.expect("held");
+    // The one that was lost is given up in the background.
+    bounded("settle", client.settle()).await;
+    let guard = bounded("try_lock", lock.try_lock()).await.expect("a majority is there");
+    guard.expect("it is free").unlock().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_minority_that_was_never_there_matters_to_nothing() {
+    for how in ABSENCES {
+        let Some(mut five) = Five::start("quorum_away") else { return };
+        five.take_away(1, how);
+        five.take_away(3, how);
+        let client = bounded("open", open(&five.url())).await;
+        let client = client.unwrap_or_else(|error| panic!("{how:?}: {error:#}"));
+        let other = bounded("open", open(&five.url())).await.expect("a majority is there");
+        everything(&client, &other).await;
+        // Once they are back they count: two others may go.
+        five.bring_back(1, how);
+        five.bring_back(3, how);
+        five.take_away(0, Absence::Killed);
+        five.take_away(2, Absence::Stalled);
+        let lock = Mutex::new(&client, "y");
+        let guard = tokio::time::timeout(LIMIT, lock.lock()).await.expect("three are there");
+        guard.expect("three are there").unlock().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn a_minority_that_goes_matters_to_nothing() {
+    for how in ABSENCES {
+        let Some(mut five) = Five::start("quorum_away") else { return };
+        let client = open(&five.url()).await.expect("all are there");
+        let other = open(&five.url()).await.expect("all are there");
+        let held = Mutex::new(&client, "held").lease(Duration::from_secs(2));
+        let held = held.lock().await.expect("all are there");
+        held.unlock().await.expect("held"); // both talk to all of them
+        five.take_away(0, how);
+        five.take_away(4, how);
+        everything(&client, &other).await;
+    }
+}
+
+/// Of a majority that is away each node is named, soon; and it is waited for.
+#[tokio::test]
+async fn a_majority_that_is_away_is_named_and_waited_for() {
+    for how in ABSENCES {
+        let Some(mut five) = Five::start("quorum_away") else { return };
+        let client = open(&five.url()).await.expect("all are there");
+        let away = [0, 2, 3];
+        Mutex::new(&client, "y").lock().await.expect("all").unlock().await.expect("held");
+        for at in away {
+            five.take_away(at, how);
+        }
+        let error = bounded("open", open(&five.url())).await.expect_err("two of five");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{how:?}: {error:#}");
+        five.named(&error, &away);
+        for turn in 0..3 {
+            let error = bounded("try_lock", Mutex::new(&client, "x").try_lock()).await;
+            let Err(error) = error else { panic!("{how:?}, {turn}: two of five") };
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{how:?}, {turn}: {error:#}");
+            five.named(&error, &away);
+            let error = bounded("inspect", client.inspect("x")).await.expect_err("two of five");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{how:?}, {turn}: {error:#}");
+            five.named(&error, &away);
+        }
+        let error = bounded("list", client.list("")).await.expect_err("two of five");
+        five.named(&error, &away);
+        let lock = Mutex::new(&client, "x");
+        let waiter = tokio::spawn(async move { lock.lock().await });
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!waiter.is_finished(), "it waits");
+        five.bring_back(0, how);
+        let guard = tokio::time::timeout(LIMIT, waiter).await.expect("three are there");
+        let guard = guard.expect("no panic").expect("three are there");
+        guard.unlock().await.expect("held");
+    }
+}
+
+/// What is wrong with a node's URL is told at once, whoever else is away.
+#[tokio::test]
+async fn what_no_waiting_mends_is_told_by_opening() {
+    let Some(mut five) = Five::start("quorum_away") else { return };
+    five.take_away(1, Absence::Stopped);
+    let nodes = five.nodes();
+    let with = |at: usize, node: String| {
+        let mut nodes = nodes.clone();
+        nodes[at] = node;
+        format!("quorum:{}", nodes.join(","))
+    };
+    let secret = "redis://:canary@nobody.invalid?nonsense=1".to_owned();
+    let mixed = format!("{}?scheme=string", nodes[2]);
+    let password = nodes[2].replace("redis://", "redis://me:canary@");
+    for (at, node, kind) in [
+        (1, secret, ErrorKind::Invalid),
+        (2, mixed, ErrorKind::Unsupported),
+        (2, password, ErrorKind::Denied),
+        (1, "mongodb://x".to_owned(), ErrorKind::Invalid),
+    ] {
+        let error = bounded("open", open(&with(at, node.clone()))).await.expect_err(&node);
+        assert_eq!(error.kind(), kind, "{node}: {error:#}");
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+    }
+}

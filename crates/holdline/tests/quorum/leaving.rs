@@ -1,0 +1,205 @@
+//! What is given up on a quorum is given up on every node that answers, and not only on the
+//! majority whose answers come first: several tickets' remains, each on a few nodes, would keep
+//! others out together. G6.
+
+use futures_util::FutureExt;
+use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
+use holdline::stores::memory::Memory;
+use holdline::stores::quorum::Quorum;
+use holdline::{Client, Mutex, Name};
+use holdline_conformance::{Chaos, Fault, Op};
+use holdline_testkit::{soon, until};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Less than the time that a node has for a departure.
+const SLOW: Fault = Fault::Delay(Duration::from_millis(40));
+
+const NOWHERE: [usize; 0] = [];
+
+fn nodes() -> Vec<Arc<Chaos>> {
+    (0..5).map(|_| Arc::new(Chaos::new(Arc::new(Memory::new())))).collect()
+}
+
+fn quorum(nodes: &[Arc<Chaos>]) -> Quorum {
+    let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
+    Quorum::new(stores).expect("enough nodes")
+}
+
+fn name() -> Name {
+    Name::new("x").expect("fine")
+}
+
+fn ticket(id: u128) -> Ticket {
+    let (id, lease) = (TicketId(id), Duration::from_secs(60));
+    Ticket { id, weight: 1, capacity: 1, lease, wait_lease: lease, token_count: 1, min_token: 0 }
+}
+
+/// On which nodes somebody stands in the line.
+async fn taken(nodes: &[Arc<Chaos>]) -> Vec<usize> {
+    let mut taken = Vec::new();
+    for (at, node) in nodes.iter().enumerate() {
+        if !node.snapshot(&name()).await.expect("works").places.is_empty() {
+            taken.push(at);
+        }
+    }
+    taken
+}
+
+/// Dropped where the answers are on their way: the renewer gives the ticket up.
+#[tokio::test]
+async fn what_was_dropped_is_on_no_node_when_it_has_settled() {
+    for slow in [[0, 1], [1, 3], [3, 4]] {
+        let nodes = nodes();
+        let client = Client::new(Arc::new(quorum(&nodes)));
+        for at in slow {
+            nodes[at].always(Op::Leave, SLOW);
+        }
+        nodes[2].calls(Op::Enter, 0, 1, Fault::Stutter(1));
+        let (lock, listed) = (Mutex::new(&client, "x"), Client::new(Arc::new(quorum(&nodes))));
+        {
+            let mut acquisition = Box::pin(lock.lock());
+            assert!(futures_util::poll!(&mut acquisition).is_pending());
+            assert_ne!(taken(&nodes).await, NOWHERE, "it is on its way in");
+        }
+        soon("all that was given up", client.settle()).await;
+        assert_eq!(taken(&nodes).await, NOWHERE, "slow were {slow:?}");
+        drop(lock.lock().await.expect("nobody is there"));
+        soon("all that was given up", client.settle()).await;
+        assert_eq!(taken(&nodes).await, NOWHERE, "slow were {slow:?}");
+        assert_eq!(listed.list("").await.expect("works"), []);
+    }
+}
+
+/// "Not now" means that nothing is left and nothing can come; so nobody gives it up afterwards.
+#[tokio::test]
+async fn a_try_that_fails_is_on_no_node() {
+    for missing in [None, Some(Fault::FailBefore), Some(Fault::HangBefore)] {
+        let nodes = nodes();
+        // A rival has two of them, or a bare majority; one may be away.
+        for rivals in [2, 3] {
+            for node in &nodes[..rivals] {
+                node.enter(&name(), &ticket(1), &Arc::from(""), Enter::Try).await.expect("works");
+            }
+            if let Some(fault) = missing {
+                let ops = [Op::Enter, Op::Leave, Op::Snapshot];
+                for op in ops {
+                    nodes[0].always(op, fault);
+                }
+            }
+            if rivals == 2 {
+                // It is decided by those who say no, and by those who do not say anything.
+                nodes[2].always(Op::Enter, Fault::FailBefore);
+            }
+            nodes[3].always(Op::Leave, Fault::Stutter(3));
+            nodes[4].always(Op::Leave, Fault::Stutter(3));
+            let standing =
+                quorum(&nodes).enter(&name(), &ticket(2), &Arc::from(""), Enter::Try).await;
+            for node in &nodes {
+                node.heal();
+            }
+            let standing = standing.expect("a majority answers");
+            assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+            assert_eq!(taken(&nodes).await, (0..rivals).collect::<Vec<_>>(), "{missing:?}");
+        }
+    }
+}
+
+/// A try whose departure no majority confirms is in doubt, and its ticket gets nothing any more.
+#[tokio::test]
+async fn a_try_that_cannot_leave_is_in_doubt() {
+    let nodes = nodes();
+    for node in &nodes[..3] {
+        node.enter(&name(), &ticket(1), &Arc::from(""), Enter::Try).await.expect("works");
+        node.always(Op::Leave, Fault::FailBefore);
+    }
+    let quorum = quorum(&nodes);
+    let enter = async || quorum.enter(&name(), &ticket(2), &Arc::from(""), Enter::Try).await;
+    let error = enter().await.expect_err("it may be there");
+    assert!(error.retryable(), "{error}");
+    for node in &nodes {
+        node.heal();
+    }
+    for node in &nodes {
+        node.leave(&name(), TicketId(1)).await.expect("works");
+    }
+    let standing = enter().await.expect("works");
+    assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    quorum.leave(&name(), TicketId(2)).await.expect("works");
+}
+
+/// The two who stand in for a victim are gone with the answer, and when nobody waits for it.
+#[tokio::test]
+async fn a_force_unlock_leaves_nobody_behind() {
+    let nodes = nodes();
+    let quorum = quorum(&nodes);
+    let (name, note) = (name(), Arc::from(""));
+    quorum.enter(&name, &ticket(1), &note, Enter::Try).await.expect("works");
+    nodes[1].always(Op::Leave, SLOW);
+    nodes[4].always(Op::Leave, SLOW);
+    let number = quorum.evict(&name, TicketId(1), "a test").await.expect("works");
+    assert!(number.is_some());
+    assert_eq!(taken(&nodes).await, NOWHERE);
+
+    quorum.enter(&name, &ticket(2), &note, Enter::Try).await.expect("works");
+    nodes[0].always(Op::Evict, Fault::HangBefore);
+    assert!(quorum.evict(&name, TicketId(2), "a test").now_or_never().is_none(), "it hangs");
+    let behind = async |node: &Chaos| node.snapshot(&name).await.expect("works").places.len();
+    // Less than what they would lapse after.
+    let limit = tokio::time::Instant::now() + Duration::from_secs(2);
+    for node in &nodes {
+        node.heal();
+    }
+    while behind(&nodes[2]).await > 0 {
+        assert!(tokio::time::Instant::now() < limit, "those who stood in are still there");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// More departures than a node is asked for at once wait, and are not put off.
+#[tokio::test]
+async fn many_tries_that_fail_are_on_no_node() {
+    let nodes = nodes();
+    let quorum = Arc::new(quorum(&nodes));
+    let names: Vec<Name> = (0..300).map(|n| Name::new(format!("n {n}")).expect("fine")).collect();
+    for name in &names {
+        for node in &nodes[..3] {
+            node.enter(name, &ticket(1), &Arc::from(""), Enter::Try).await.expect("works");
+        }
+    }
+    nodes[4].always(Op::Leave, Fault::Stutter(3));
+    let tries = names.iter().map(|name| {
+        let quorum = Arc::clone(&quorum);
+        async move { quorum.enter(name, &ticket(2), &Arc::from(""), Enter::Try).await }
+    });
+    for standing in futures_util::future::join_all(tries).await {
+        assert!(matches!(standing, Ok(Standing::Waiting { seq: None, .. })), "{standing:?}");
+    }
+    assert_eq!(nodes[4].list("").await.expect("works"), []);
+}
+
+/// A renewal brings a node in again, and its question arrives after the lock was given up.
+#[tokio::test]
+async fn a_repair_that_is_late_is_taken_back() {
+    let nodes = nodes();
+    let quorum = quorum(&nodes);
+    let (name, note, mut ticket) = (name(), Arc::from(""), ticket(1));
+    ticket.lease = Duration::from_secs(5); // two tenths of it later it is brought in again
+    nodes[4].calls(Op::Enter, 0, 1, Fault::FailBefore);
+    let standing = quorum.enter(&name, &ticket, &note, Enter::Try).await.expect("works");
+    let Standing::Admitted(token) = standing else { panic!("four of five are enough") };
+    nodes[4].always(Op::Enter, Fault::Delay(Duration::from_millis(20)));
+    until("it is being brought in", async || {
+        let asked = nodes[4].count(Op::Enter);
+        let mut renewal = quorum.enter(&name, &ticket, &note, Enter::Keep(token));
+        assert!(futures_util::poll!(&mut renewal).is_ready() || nodes[4].count(Op::Enter) > asked);
+        if nodes[4].count(Op::Enter) == asked {
+            return false;
+        }
+        quorum.leave(&name, ticket.id).await.expect("works");
+        renewal.await.expect("works");
+        true
+    })
+    .await;
+    assert_eq!(taken(&nodes).await, NOWHERE);
+}

@@ -1,0 +1,152 @@
+//! Bounds (G25): what does not wait for a lock ends within two seconds, whatever the server does or
+//! is; and what is no Redis server is called by its name.
+
+use holdline::{Client, Error, ErrorKind, Mutex, open};
+use holdline_testkit::redis::{cluster, private};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// What an answer may take, on a machine that has other things to do as well.
+const BOUND: Duration = Duration::from_secs(2);
+
+async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let start = Instant::now();
+    let done = work.await;
+    assert!(start.elapsed() < BOUND, "{what} took {:?}", start.elapsed());
+    done
+}
+
+fn unavailable<T: std::fmt::Debug>(answer: Result<T, Error>) {
+    let error = answer.expect_err("nobody answers");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+}
+
+async fn nothing_hangs(client: &Client, name: &str) {
+    unavailable(bounded("try_lock", Mutex::new(client, name).try_lock()).await);
+    unavailable(bounded("inspect", client.inspect(name)).await);
+    unavailable(bounded("list", client.list("")).await);
+}
+
+#[tokio::test]
+async fn a_server_that_stands_still() {
+    for scheme in ["line", "string", "redisson"] {
+        let Some(server) = private("bounds_still", &[]) else { return };
+        let url = format!("{}?scheme={scheme}", server.url());
+        let client = open(&url).await.expect("opens");
+        let fresh = open(&url).await.expect("opens");
+        assert!(Mutex::new(&client, "x").try_lock().await.expect("works").is_some());
+        server.pause();
+        unavailable(bounded("open", open(&url)).await);
+        // Another name: whether that one has been given up yet is not known here either.
+        nothing_hangs(&client, "y").await;
+        nothing_hangs(&fresh, "y").await;
+        server.resume();
+    }
+}
+
+/// A server that accepts connections, and answers each with the same bytes, or with none.
+fn listener(answer: &'static [u8]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let port = listener.local_addr().expect("it has one").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut stream = stream;
+                let mut asked = [0; 1024];
+                while stream.read(&mut asked).is_ok_and(|size| size > 0) {
+                    if !answer.is_empty() && stream.write_all(answer).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_listener_that_never_answers() {
+    let port = listener(b"");
+    for scheme in ["line", "string", "redisson"] {
+        let url = format!("redis://127.0.0.1:{port}?scheme={scheme}");
+        unavailable(bounded("open", open(&url)).await);
+    }
+    unavailable(bounded("open", open(&format!("redis+cluster://127.0.0.1:{port}"))).await);
+    unavailable(bounded("open", open(&format!("redis+sentinel://127.0.0.1:{port}/main"))).await);
+    #[cfg(feature = "redis-tls")]
+    unavailable(bounded("open", open(&format!("rediss://127.0.0.1:{port}"))).await);
+}
+
+/// With more time than it takes: a busy machine is no reason not to find out.
+async fn is_named(url: &str, words: &str) {
+    let error = open(&format!("{url}?timeout=20s")).await.expect_err("it is something else");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[tokio::test]
+async fn other_servers_are_named() {
+    let http = listener(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    let ssh = listener(b"SSH-2.0-OpenSSH_9.2\r\n");
+    for scheme in ["redis", "redis+cluster"] {
+        is_named(&format!("{scheme}://127.0.0.1:{http}"), "is an HTTP server").await;
+        is_named(&format!("{scheme}://127.0.0.1:{ssh}"), "answers \"SSH-2.0-OpenSSH_9.2\"").await;
+    }
+    is_named(&format!("redis+sentinel://127.0.0.1:{http}/main"), "is an HTTP server").await;
+    #[cfg(feature = "redis-tls")]
+    is_named(&format!("rediss://127.0.0.1:{http}"), "is an HTTP server").await;
+}
+
+#[cfg(feature = "redis-tls")]
+#[tokio::test]
+async fn tls_to_a_server_without() {
+    let Some(server) = private("bounds_tls", &[]) else { return };
+    let url = format!("rediss://127.0.0.1:{}", server.port());
+    is_named(&url, "does not speak TLS").await;
+}
+
+/// A cluster of which a node stands still is open to all, and its other nodes serve.
+#[tokio::test]
+async fn a_node_of_a_cluster_that_stands_still() {
+    let Some(nodes) = cluster() else { return };
+    for node in &nodes {
+        let _: () = node.query(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let url = format!("redis+cluster://{}", hosts.join(","));
+    let old = open(&url).await.expect("opens");
+    for n in 0..12 {
+        let lock = Mutex::new(&old, format!("before {n}"));
+        assert!(lock.try_lock().await.expect("works").is_some());
+    }
+    let held = Mutex::new(&old, "name 0").lease(Duration::from_secs(10)).lock().await;
+    let held = held.expect("works");
+    let slot: u64 = nodes[0].query(&["CLUSTER", "KEYSLOT", "holdline:{name 0}"]);
+    let slot = slot.to_string();
+    let owner = nodes
+        .iter()
+        .position(|node| node.query::<i64>(&["CLUSTER", "COUNTKEYSINSLOT", &slot]) == 1)
+        .expect("somebody has it");
+    let still = &nodes[(owner + 1) % 3];
+    still.pause();
+    let new = bounded("open", open(&url)).await.expect("two of three nodes are there");
+    for client in [&old, &new] {
+        let (mut served, mut failed) = (0, 0);
+        for n in 0..24 {
+            let lock = Mutex::new(client, format!("after {n}"));
+            match bounded("try_lock", lock.try_lock()).await {
+                Ok(got) => served += usize::from(got.is_some()),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                    failed += 1;
+                }
+            }
+        }
+        assert!(served > 0 && failed > 0, "{served} served, {failed} not");
+        assert!(bounded("inspect", client.inspect("name 0")).await.is_ok());
+    }
+    assert!(held.is_valid(), "renewed all the time");
+    still.resume();
+    held.unlock().await.expect("held");
+}

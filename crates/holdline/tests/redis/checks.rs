@@ -1,0 +1,153 @@
+//! What is found out about a server when it is opened: whether it may drop locks to make room, and
+//! what its user may not ask.
+
+use holdline::{Client, Mutex, open};
+use holdline_testkit::redis::{cluster, private};
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex as Lock, PoisonError};
+use std::time::Duration;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// All warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Lock<Vec<String>>>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+        let _ = write!(self.0, "{value:?}");
+    }
+}
+
+/// Opens the store, and says what it warns of.
+async fn opened(url: &str) -> (Client, Vec<String>) {
+    let warnings = Warnings::default();
+    let heard = tracing::subscriber::set_default(warnings.clone());
+    let client = open(url).await.expect("opens");
+    drop(heard);
+    let warnings = warnings.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    (client, warnings)
+}
+
+async fn serves(client: &Client) {
+    Mutex::new(client, "x").lock().await.expect("works").unlock().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_server_that_may_drop_locks_is_warned_of() {
+    let Some(server) = private("evicts", &[]) else { return };
+    for scheme in ["line", "string", "redisson"] {
+        let url = format!("{}?scheme={scheme}", server.url());
+        // All keys of locks expire, so those that drop only such keys drop locks as well.
+        for policy in ["allkeys-lru", "volatile-ttl", "noeviction"] {
+            let _: () = server.query(&["CONFIG", "SET", "maxmemory-policy", policy]);
+            let (client, warnings) = opened(&url).await;
+            match (policy, &warnings[..]) {
+                ("noeviction", []) => {}
+                ("allkeys-lru" | "volatile-ttl", [warning]) => {
+                    assert!(warning.contains(&format!("maxmemory-policy {policy}:")), "{warning}");
+                    assert!(warning.contains("set it to noeviction"), "{warning}");
+                }
+                _ => panic!("{scheme}, {policy}: {warnings:?}"),
+            }
+            serves(&client).await;
+        }
+    }
+}
+
+/// Any node of a cluster may be the one.
+#[tokio::test]
+async fn a_node_that_may_drop_locks_is_warned_of() {
+    let Some(nodes) = cluster() else { return };
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port());
+    assert_eq!(opened(&url).await.1, [""; 0]);
+    for node in &nodes {
+        let _: () = node.query(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lfu"]);
+        let (client, warnings) = opened(&url).await;
+        assert!(matches!(&warnings[..], [one] if one.contains("allkeys-lfu")), "{warnings:?}");
+        serves(&client).await;
+        let _: () = node.query(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    }
+}
+
+/// `INFO` and `CONFIG` are for administrators, as Redis sorts its commands.
+#[tokio::test]
+async fn a_user_who_may_not_ask_is_served() {
+    let args = ["--maxmemory-policy", "allkeys-lru", "--notify-keyspace-events", "Kgx"];
+    let Some(server) = private("may_not_ask", &args) else { return };
+    let rights = ["+@all -config", "+@all -@admin -@dangerous"];
+    for (rights, asked) in rights.into_iter().zip([true, false]) {
+        let mut setuser = redis::cmd("ACL");
+        setuser.arg("SETUSER").arg("app").arg(&["reset", "on", ">apples", "~*", "&*"]);
+        setuser.arg(rights.split(' ').collect::<Vec<_>>());
+        let _: () = setuser.query(&mut server.conn()).expect("a good ACL");
+        for scheme in ["line", "string", "redisson"] {
+            let host = format!("127.0.0.1:{}", server.port());
+            let (client, warnings) =
+                opened(&format!("redis://app:apples@{host}?scheme={scheme}")).await;
+            assert_eq!(warnings.len(), usize::from(asked), "{rights}, {scheme}: {warnings:?}");
+            // It cannot be known whether the server tells of its keys: so it is not believed to.
+            assert_eq!(client.capabilities().notifications, scheme != "string", "{rights}");
+            serves(&client).await;
+        }
+    }
+}
+
+/// Some who run servers for others take these commands away.
+#[tokio::test]
+async fn a_server_without_these_commands_serves() {
+    let args = ["INFO", "CONFIG", "HELLO"].map(|command| ["--rename-command", command, ""]);
+    let Some(server) = private("renamed", &args.concat()) else { return };
+    for scheme in ["line", "string", "redisson"] {
+        let (client, warnings) = opened(&format!("{}?scheme={scheme}", server.url())).await;
+        assert_eq!(warnings, [""; 0]);
+        serves(&client).await;
+    }
+}
+
+/// What a node that is down keeps cannot be had. What the others keep can, also by who comes then.
+#[tokio::test]
+async fn a_node_that_is_down_keeps_nobody_out() {
+    let Some(mut nodes) = cluster() else { return };
+    for node in &nodes {
+        let _: () = node.query(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    nodes[2].kill();
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port());
+    let (client, _) = opened(&url).await;
+    let mut served = 0;
+    for n in 0..12 {
+        let lock = Mutex::new(&client, format!("name {n}"));
+        let got = lock.lock_within(Duration::from_millis(300)).await;
+        served += usize::from(matches!(got, Ok(Some(_))));
+    }
+    assert!((1..12).contains(&served), "{served} of 12");
+}

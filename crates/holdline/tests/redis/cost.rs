@@ -1,0 +1,196 @@
+//! What the line store costs its server, as the server counts it.
+
+use futures_util::StreamExt;
+use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
+use holdline::{Mutex, Name, open};
+use holdline_testkit::redis::{Server, private};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often a command was called, and for how many microseconds in all.
+fn stat(server: &Server, command: &str) -> (u64, u64) {
+    let text: String = server.query(&["INFO", "commandstats"]);
+    let start = format!("cmdstat_{command}:");
+    let Some(line) = text.lines().find_map(|line| line.strip_prefix(&start)) else {
+        return (0, 0);
+    };
+    let number = |key: &str| {
+        let word = line.split(',').find_map(|word| word.strip_prefix(key)).expect("it is there");
+        word.parse().expect("a number")
+    };
+    (number("calls="), number("usec="))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_costs_two_requests() {
+    let Some(server) = private("two_requests", &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
+    let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+    for _ in 0..100 {
+        Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
+    }
+    assert_eq!(stat(&server, "evalsha").0, 200);
+    // And so it does when 64 tasks of a process want it at the same time.
+    let tasks: Vec<_> = (0..64)
+        .map(|_| {
+            let lock = Mutex::new(&client, "x");
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    lock.lock().await.expect("works").unlock().await.expect("held");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    assert_eq!(stat(&server, "evalsha").0, 200 + 2 * 640);
+    for other in ["eval", "subscribe", "publish", "script|load", "select", "ping"] {
+        assert_eq!(stat(&server, other).0, 0, "{other}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handed_over_lock_costs_the_store_nearly_nothing() {
+    let Some(server) = private("handed_over", &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    let lock = Mutex::new(&client, "x").handoff(100, Duration::from_secs(60));
+    lock.lock().await.expect("works").unlock().await.expect("held");
+    let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+    let tasks: Vec<_> = (0..64)
+        .map(|_| {
+            let lock = Mutex::new(&client, "x").handoff(100, Duration::from_secs(60));
+            tokio::spawn(async move {
+                for _ in 0..50 {
+                    let guard = lock.lock().await.expect("works");
+                    tokio::task::yield_now().await;
+                    guard.unlock().await.expect("held");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    let calls = stat(&server, "evalsha").0;
+    assert!(calls <= 64 * 50 / 10, "{calls} requests for 3200 locks");
+}
+
+/// Who waits is told by one message, before the answer to who leaves is written: that is what the
+/// second message is for, to the leaver's own connection for commands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_told_first() {
+    let Some(server) = private("told_first", &[]) else { return };
+    let holder = open(server.url()).await.expect("opens");
+    let guard = Mutex::new(&holder, "x").lock().await.expect("works");
+    let mut cues: Vec<String> = Vec::new();
+    let limit = Instant::now() + Duration::from_secs(10);
+    while cues.is_empty() {
+        assert!(Instant::now() < limit, "it does not listen");
+        cues = server.query(&["PUBSUB", "CHANNELS", "*:order"]);
+    }
+    let waiter = open(server.url()).await.expect("opens");
+    let lock = Mutex::new(&waiter, "x");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    while holder.inspect("x").await.expect("works").waiters.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let mut own = server.conn();
+    let mut heard = own.as_pubsub();
+    heard.subscribe(&cues).expect("works");
+    heard.set_read_timeout(Some(Duration::from_secs(10))).expect("works");
+    let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+    guard.unlock().await.expect("held");
+    let guard = waiting.await.expect("no panic").expect("works");
+    assert_eq!(heard.get_message().expect("it was there").get_payload_bytes(), b"");
+    assert_eq!((stat(&server, "evalsha").0, stat(&server, "publish").0), (1, 2));
+    guard.unlock().await.expect("held");
+    assert_eq!((stat(&server, "evalsha").0, stat(&server, "publish").0), (2, 2));
+}
+
+fn ticket(weight: u32, capacity: u32) -> Ticket {
+    Ticket {
+        id: TicketId(fastrand::u128(..)),
+        weight,
+        capacity,
+        lease: Duration::from_secs(600),
+        wait_lease: Duration::from_secs(600),
+        token_count: 1,
+        min_token: 0,
+    }
+}
+
+/// Adds so many tickets of weight 1 to the line.
+async fn fill(store: &Arc<dyn Store>, line: &Name, capacity: u32, count: usize) {
+    let note = Arc::from("note");
+    let enter = async |ticket: Ticket| {
+        store.enter(line, &ticket, &note, Enter::Queue).await.expect("works");
+    };
+    let tickets: Vec<_> = (0..count).map(|_| ticket(1, capacity)).collect();
+    futures_util::stream::iter(tickets).map(enter).buffer_unordered(100).collect::<()>().await;
+}
+
+/// Microseconds that the server spends on one more ticket, from entering to leaving; the least of
+/// several rounds, because whatever disturbs only adds.
+async fn price(server: &Server, store: &Arc<dyn Store>, line: &Name, capacity: u32) -> f64 {
+    let note = Arc::from("note");
+    let mut least = f64::MAX;
+    for _ in 0..10 {
+        let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+        for _ in 0..20 {
+            let ticket = ticket(1, capacity);
+            let entered = store.enter(line, &ticket, &note, Enter::Queue).await.expect("works");
+            let (Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) = entered
+            else {
+                panic!("{entered:?}")
+            };
+            store.enter(line, &ticket, &note, Enter::Keep(seq)).await.expect("works");
+            assert!(store.leave(line, ticket.id).await.expect("works"));
+        }
+        let (calls, micros) = stat(server, "evalsha");
+        assert_eq!(calls, 60);
+        least = least.min(micros as f64 / 20.0);
+    }
+    least
+}
+
+/// From ten to ten thousand of them, and what one more costs.
+async fn grows(name: &str, capacity: u32) {
+    let Some(server) = private(name, &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    let mut prices = Vec::new();
+    let mut there = 0;
+    for count in [10, 100, 1000, 10_000] {
+        fill(store, &line, capacity, count - there).await;
+        there = count;
+        prices.push(price(&server, store, &line, capacity).await);
+    }
+    println!("{name}: enter, keep and leave at 10, 100, 1000, 10000: {prices:.1?} us");
+    assert!(prices[3] < prices[0] * 2.0, "{prices:?}");
+}
+
+#[tokio::test]
+async fn waiters_cost_one_another_nothing() {
+    grows("waiters", 1).await;
+}
+
+#[tokio::test]
+async fn readers_cost_one_another_nothing() {
+    grows("readers", 1 << 30).await;
+}
+
+#[tokio::test]
+async fn a_release_notifies_only_whom_it_admits() {
+    let Some(server) = private("notifies", &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    let first = ticket(1, 1);
+    store.enter(&line, &first, &Arc::from("note"), Enter::Queue).await.expect("works");
+    fill(store, &line, 1, 50).await;
+    let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+    assert!(store.leave(&line, first.id).await.expect("works"));
+    // And its own connection, see `who_waits_is_told_first`.
+    assert_eq!(stat(&server, "publish").0, 2);
+}

@@ -1,0 +1,139 @@
+//! The line store on a real Redis server: its keys, its connections, and requests that come late.
+//! What every store does is in the conformance suite.
+
+use holdline::store::{Enter, Standing, Ticket, TicketId};
+use holdline::{Client, Mutex, Name, open};
+use holdline_testkit::redis::{Server, private, start};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A store with keys of its own.
+async fn client(server: &Server) -> Client {
+    client_of(server, &format!("t{:016x}:", fastrand::u64(..))).await
+}
+
+async fn client_of(server: &Server, prefix: &str) -> Client {
+    open(&format!("{}?prefix={}:{prefix}", server.url(), std::process::id()))
+        .await
+        .expect("the server takes us")
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a good name")
+}
+
+fn ticket(id: u128) -> Ticket {
+    Ticket {
+        id: TicketId(id),
+        weight: 1,
+        capacity: 1,
+        lease: Duration::from_secs(10),
+        wait_lease: Duration::from_secs(3),
+        token_count: 1,
+        min_token: 0,
+    }
+}
+
+#[tokio::test]
+async fn names_are_kept_apart_and_listed() {
+    let Some(server) = start("names") else { return };
+    let client = client(&server).await;
+    let names = ["a", "a}b", "{a}", "%7D", "a*", "b:q", "with space", "ü"];
+    let mut guards = Vec::new();
+    for name in names {
+        guards.push(Mutex::new(&client, name).try_lock().await.expect("works").expect("free"));
+    }
+    let listed = |names: Vec<Name>| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut sorted = names.to_vec();
+    sorted.sort_unstable();
+    assert_eq!(listed(client.list("").await.expect("works")), sorted);
+    assert_eq!(listed(client.list("a").await.expect("works")), ["a", "a*", "a}b"]);
+    assert_eq!(listed(client.list("a*").await.expect("works")), ["a*"]);
+    for guard in guards {
+        guard.unlock().await.expect("held");
+    }
+    assert!(client.list("").await.expect("works").is_empty());
+}
+
+#[tokio::test]
+async fn keys_expire_by_themselves() {
+    let Some(server) = private("keys_expire", &[]) else { return };
+    let client = open(&format!("{}?idle=1s", server.url())).await.expect("opens");
+    let store = client.store();
+    let (line, note) = (name("x"), Arc::from("note"));
+    // A few places are in the line's own key; many have three more.
+    for (places, keys) in [(3, 1), (12, 4)] {
+        for id in 1..=places {
+            // A holder and its waiters, which all die.
+            let short = Ticket { lease: Duration::from_millis(500), ..ticket(id) };
+            store.enter(&line, &short, &note, Enter::Queue).await.expect("works");
+        }
+        assert_eq!(server.query::<i64>(&["DBSIZE"]), keys);
+        let until = Instant::now() + Duration::from_secs(10);
+        while server.query::<i64>(&["DBSIZE"]) > 0 {
+            assert!(Instant::now() < until, "{:?}", server.query::<Vec<String>>(&["KEYS", "*"]));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_abandoned_in_flight_cannot_enter_later() {
+    let Some(server) = private("abandoned", &[]) else { return };
+    let client = client_of(&server, "late:").await;
+    let store = client.store();
+    let (line, note) = (name("x"), Arc::from("note"));
+    let one = ticket(1);
+    store.enter(&line, &one, &note, Enter::Queue).await.expect("works"); // the connection is there
+    store.leave(&line, one.id).await.expect("works");
+    server.pause();
+    let two = ticket(2);
+    let enter = store.enter(&line, &two, &note, Enter::Queue);
+    assert!(tokio::time::timeout(Duration::from_millis(50), enter).await.is_err());
+    // The renewer gives it up over another connection, which the server happens to serve first or
+    // last. Either way nothing may be left behind.
+    let background = store.background_handle();
+    let leave = tokio::spawn({
+        let line = line.clone();
+        async move { background.leave(&line, TicketId(2)).await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    server.resume();
+    leave.await.expect("no panic").expect("works");
+    // A question over the first connection is answered after what was sent before it.
+    let three = store.enter(&line, &ticket(3), &note, Enter::Try).await.expect("works");
+    assert!(matches!(three, Standing::Admitted(_)), "{three:?}");
+    assert_eq!(store.snapshot(&line).await.expect("works").places.len(), 1);
+    // The same ticket again, over any connection, as a late message would.
+    let late = store.enter(&line, &two, &note, Enter::Queue).await.expect("works");
+    assert_eq!(late, Standing::Lost);
+}
+
+#[test]
+fn a_runtime_may_end_and_another_go_on() {
+    let Some(server) = start("runtimes") else { return };
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("it is given");
+    let first = runtime();
+    let (one, two) = first.block_on(async {
+        let (one, two) = (client_of(&server, "rt:").await, client_of(&server, "rt:").await);
+        let guard = Mutex::new(&one, "x").lock().await.expect("works");
+        let second = Mutex::new(&two, "x").lock_within(Duration::from_millis(50)).await;
+        assert!(second.expect("works").is_none());
+        guard.unlock().await.expect("held");
+        (one, two)
+    });
+    drop(first); // with all connections, for commands and for notices
+    runtime().block_on(async {
+        let guard = Mutex::new(&one, "x").lock().await.expect("works");
+        let lock = Mutex::new(&two, "x");
+        let waiting = tokio::spawn(async move { lock.lock().await.expect("works") });
+        while one.inspect("x").await.expect("works").waiters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let start = Instant::now();
+        guard.unlock().await.expect("held");
+        waiting.await.expect("no panic").unlock().await.expect("held");
+        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    });
+}

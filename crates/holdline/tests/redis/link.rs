@@ -1,0 +1,211 @@
+//! One lock on Redis, and a link to the server that is cut, stalled one way, slow, or loses the
+//! reply after the server has acted; and a fail-over to a replica that had not heard of the lock.
+
+use holdline::{Client, ErrorKind, Fence, Mutex, open};
+use holdline_testkit::redis::{Server, private, sentinels};
+use holdline_testkit::{Link, Way};
+use std::time::{Duration, Instant};
+
+const LEASE: Duration = Duration::from_millis(1200);
+
+/// A client through a link, and one that is beside it.
+async fn linked(server: &Server) -> (Link, Client, Client) {
+    let link = Link::to(("127.0.0.1", server.port())).expect("there is a port");
+    let through = open(&format!("redis://{}", link.address())).await.expect("opens");
+    (link, through, open(server.url()).await.expect("opens"))
+}
+
+fn lock(client: &Client) -> Mutex {
+    Mutex::new(client, "x").lease(LEASE)
+}
+
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(30);
+    while !so().await {
+        assert!(Instant::now() < limit, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Nobody stands in the line.
+async fn is_clean(client: &Client) {
+    let info = client.inspect("x").await.expect("works");
+    assert_eq!((info.holders, info.waiters), (vec![], vec![]));
+}
+
+/// G4: whatever becomes of the link, the holder knows before a rival is let in; and what arrives
+/// late takes nothing from the rival.
+async fn the_holder_knows_first(test: &str, trouble: impl Fn(&Link)) {
+    let Some(server) = private(test, &[]) else { return };
+    let (link, through, beside) = linked(&server).await;
+    let held = lock(&through).lock().await.expect("works");
+    trouble(&link);
+    let rival = lock(&beside).lock().await.expect("after the lease");
+    assert!(!held.is_valid(), "two hold");
+    assert!(rival.token() > held.token());
+    link.mend();
+    drop(held);
+    through.settle().await;
+    assert!(rival.is_valid(), "what was kept back has come too late to matter");
+    assert_eq!(beside.inspect("x").await.expect("works").holders.len(), 1);
+    rival.unlock().await.expect("held");
+    let again = lock(&through).lock().await.expect("the link is mended");
+    again.unlock().await.expect("held");
+    is_clean(&beside).await;
+}
+
+#[tokio::test]
+async fn a_link_that_is_cut() {
+    the_holder_knows_first("cut", Link::cut).await;
+}
+
+#[tokio::test]
+async fn a_link_that_is_deaf() {
+    the_holder_knows_first("deaf", |link| link.stall(Way::Replies)).await;
+}
+
+#[tokio::test]
+async fn a_link_that_is_mute() {
+    the_holder_knows_first("mute", |link| link.stall(Way::Requests)).await;
+}
+
+#[tokio::test]
+async fn a_link_that_is_cut_for_less_than_a_lease() {
+    let Some(server) = private("short_cut", &[]) else { return };
+    let (link, through, beside) = linked(&server).await;
+    let held = Mutex::new(&through, "x").lease(Duration::from_secs(4)).lock().await;
+    let held = held.expect("works");
+    let waits = lock(&beside);
+    let waiting = tokio::spawn(async move { waits.lock().await });
+    for _ in 0..3 {
+        link.cut();
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        link.mend();
+        tokio::time::sleep(Duration::from_millis(1200)).await; // more than a beat
+        assert!(held.is_valid(), "renewed by the next try");
+    }
+    assert!(!waiting.is_finished());
+    held.unlock().await.expect("held all the time");
+    waiting.await.expect("no panic").expect("admitted").unlock().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_slow_link() {
+    let Some(server) = private("slow", &[]) else { return };
+    let (link, through, beside) = linked(&server).await;
+    link.delay(Duration::from_millis(60)); // 120 ms there and back, a tenth of the lease
+    let held = lock(&through).lock().await.expect("works");
+    let waits = lock(&beside);
+    let waiting = tokio::spawn(async move { waits.lock().await });
+    tokio::time::sleep(LEASE * 3).await;
+    assert!(held.is_valid(), "three leases of renewals");
+    let token = held.token();
+    held.unlock().await.expect("held");
+    let next = waiting.await.expect("no panic").expect("admitted");
+    assert!(next.token() > token);
+    next.unlock().await.expect("held");
+    is_clean(&beside).await;
+}
+
+/// G7: the server has acted, and its reply is lost.
+#[tokio::test]
+async fn a_lost_reply_to_taking_a_lock() {
+    let Some(server) = private("lost_enter", &[]) else { return };
+    let (link, through, beside) = linked(&server).await;
+    lock(&through).lock().await.expect("works").unlock().await.expect("held");
+    for _ in 0..5 {
+        link.lose_next_reply();
+        let held = lock(&through).lock().await.expect("asked again");
+        assert_eq!(link.replies_to_lose(), 0, "the reply was lost");
+        let info = beside.inspect("x").await.expect("works");
+        assert_eq!((info.holders.len(), info.waiters.len()), (1, 0), "it was granted once");
+        held.unlock().await.expect("held");
+        is_clean(&beside).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_a_release() {
+    let Some(server) = private("lost_leave", &[]) else { return };
+    let (link, through, beside) = linked(&server).await;
+    for _ in 0..5 {
+        // Long enough that no renewal comes in between.
+        let held = Mutex::new(&through, "x").lock().await.expect("works");
+        let waits = lock(&beside);
+        let waiting = tokio::spawn(async move { waits.lock().await });
+        until("it waits", async || {
+            beside.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
+        })
+        .await;
+        link.lose_next_reply();
+        // Asked again, or the caller hears that nobody can know, and the renewer asks again.
+        if let Err(error) = held.unlock().await {
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        }
+        assert_eq!(link.replies_to_lose(), 0, "the reply was lost");
+        let next = waiting.await.expect("no panic").expect("admitted");
+        assert!(next.is_valid(), "the second release did not touch the next holder's lock (G8)");
+        next.unlock().await.expect("held");
+        is_clean(&beside).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_a_renewal() {
+    let Some(server) = private("lost_keep", &[]) else { return };
+    let (link, through, beside) = linked(&server).await;
+    let held = lock(&through).lock().await.expect("works");
+    let token = held.token();
+    for _ in 0..4 {
+        link.lose_next_reply();
+        until("a renewal lost its reply", async || link.replies_to_lose() == 0).await;
+        assert!(held.is_valid(), "the next one arrives in time");
+        assert!(lock(&beside).try_lock().await.expect("works").is_none());
+        // A beat: one reply is lost at a time, as one of three may be.
+        tokio::time::sleep(LEASE / 3).await;
+    }
+    assert!(held.is_valid());
+    assert_eq!(held.token(), token);
+    held.unlock().await.expect("held all the time");
+    is_clean(&beside).await;
+}
+
+/// What replication that runs behind cannot prevent: the new primary does not know the lock. The
+/// holder is told by his next renewal, and the token tells the resource who is newer (G3).
+#[tokio::test]
+async fn a_fail_over_to_a_replica_that_had_not_heard_of_the_lock() {
+    let Some(mut primary) = private("behind", &[]) else { return };
+    let link = Link::to(("127.0.0.1", primary.port())).expect("there is a port");
+    let of = ["--replicaof", "127.0.0.1", &link.address().port().to_string()];
+    let Some(replica) = private("behind_replica", &of) else { return };
+    until("the replica follows", async || {
+        replica.query::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+    })
+    .await;
+    let Some((_watchers, url)) = sentinels(primary.port()) else { return };
+    let (one, two) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+    link.stall(Way::Both); // the replica hears of nothing any more
+    let lease = Duration::from_secs(40); // no renewal before the fail-over
+    let first = Mutex::new(&one, "x").lease(lease).lock().await.expect("works");
+    assert_eq!(replica.query::<i64>(&["EXISTS", "holdline:{x}"]), 0);
+    primary.kill();
+    link.cut();
+    let rival = Mutex::new(&two, "x").lease(lease);
+    let mut second = None;
+    until("the rival gets in at the new primary", async || {
+        // The sentinels may still name the old one.
+        second = rival.try_lock().await.ok().flatten();
+        second.is_some()
+    })
+    .await;
+    let second = second.expect("it got in");
+    assert!(first.is_valid() && second.is_valid(), "two hold: this is what cannot be prevented");
+    let fence = Fence::default();
+    fence.check(first.token()).expect("the first");
+    fence.check(second.token()).expect("the newer");
+    fence.check(first.token()).expect_err("the older is refused");
+    tokio::time::timeout(lease / 2, first.lost()).await.expect("the first is told");
+    let error = first.unlock().await.expect_err("it is lost");
+    assert!(error.is_lost(), "{error:?}");
+    second.unlock().await.expect("held, and not freed by the one before");
+}

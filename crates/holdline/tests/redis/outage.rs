@@ -1,0 +1,308 @@
+//! Outages: a Redis server that restarts, stands still, or fails over, under holders, waiters,
+//! standbys and observers. All of those who wait ride it out, in order where the store kept the
+//! line, and nothing is granted twice.
+
+use holdline::{Client, Election, Guard, Mutex, open};
+use holdline_testkit::redis::{Server, behind_sentinels, cluster_with, private};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex as Lock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+const SAFE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+const WAITERS: usize = 6;
+/// Longer than anything here takes, so that a hang is told from slowness.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// What the waiters did.
+#[derive(Default)]
+struct Record {
+    inside: AtomicUsize,
+    /// Who was admitted, by its number, and with which token.
+    admitted: Lock<Vec<(usize, u64)>>,
+}
+
+impl Record {
+    fn admitted(&self) -> Vec<(usize, u64)> {
+        self.admitted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whoever is in: alone, as long as it is sure of its lock.
+    async fn enter(&self, number: usize, guard: Guard) {
+        assert!(guard.is_valid());
+        assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two are in");
+        self.admitted.lock().unwrap_or_else(PoisonError::into_inner).push((number, guard.token()));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        guard.unlock().await.expect("held");
+    }
+}
+
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let limit = Instant::now() + LIMIT;
+    while !so().await {
+        assert!(Instant::now() < limit, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn ends<T>(what: &str, task: JoinHandle<T>) -> T {
+    let done = tokio::time::timeout(LIMIT, task).await;
+    done.unwrap_or_else(|_| panic!("never: {what}")).expect("no panic")
+}
+
+fn lock(client: &Client, lease: Duration) -> Mutex {
+    Mutex::new(client, "x").lease(lease)
+}
+
+/// A holder, and waiters in their order, each with a client of its own.
+struct Scene {
+    holder: Guard,
+    record: Arc<Record>,
+    waiters: Vec<JoinHandle<()>>,
+    beside: Client,
+}
+
+async fn scene(url: &str, lease: Duration) -> Scene {
+    let holder = lock(&open(url).await.expect("opens"), lease).lock().await.expect("works");
+    let beside = open(url).await.expect("opens");
+    let record = Arc::new(Record::default());
+    let mut waiters = Vec::new();
+    for number in 0..WAITERS {
+        let client = open(url).await.expect("opens");
+        client.inspect("x").await.expect("works"); // so the store has been reached
+        let lock = lock(&client, lease);
+        let record = Arc::clone(&record);
+        waiters.push(tokio::spawn(async move {
+            let guard = lock.lock().await.expect("whoever waits rides it out");
+            record.enter(number, guard).await;
+        }));
+        if beside.capabilities().fair_queue {
+            until("it waits", async || places(&beside).await.len() == number + 1).await;
+        }
+    }
+    Scene { holder, record, waiters, beside }
+}
+
+/// Those who wait, in their order.
+async fn places(client: &Client) -> Vec<u128> {
+    let info = client.inspect("x").await;
+    info.map_or_else(|_| Vec::new(), |info| info.waiters.iter().map(|one| one.id.0).collect())
+}
+
+impl Scene {
+    /// All are admitted, one after the other, with rising tokens if there are any.
+    async fn all_get_it(self) -> Vec<usize> {
+        for waiter in self.waiters {
+            ends("all are admitted", waiter).await;
+        }
+        let admitted = self.record.admitted();
+        assert_eq!(admitted.len(), WAITERS);
+        if self.beside.capabilities().fencing_tokens {
+            assert!(admitted.is_sorted_by(|one, next| one.1 < next.1), "{admitted:?}");
+        }
+        admitted.into_iter().map(|(number, _)| number).collect()
+    }
+}
+
+fn kill(server: &mut Server, away: Duration) {
+    server.kill();
+    std::thread::sleep(away);
+    server.restart();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_within_a_few_seconds() {
+    for scheme in ["line", "string", "redisson"] {
+        let Some(mut server) = private("outage_restart", &SAFE) else { return };
+        let url = format!("{}?scheme={scheme}", server.url());
+        let scene = scene(&url, Duration::from_secs(20)).await;
+        let before = places(&scene.beside).await;
+        let away = Duration::from_secs(1);
+        server = tokio::task::spawn_blocking(move || {
+            kill(&mut server, away);
+            server
+        })
+        .await
+        .expect("no panic");
+        // Long enough for all to ask again.
+        until("the server is back", async || scene.beside.inspect("x").await.is_ok()).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(scene.holder.is_valid(), "{scheme}: renewed after the restart");
+        assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()), "{scheme}");
+        let after = places(&scene.beside).await;
+        scene.holder.unlock().await.expect("held through the restart");
+        let scene = Scene { holder: fresh(&url).await, ..scene };
+        let order = scene.all_get_it().await;
+        // Under load a place may have lapsed before its owner came back; then it has another.
+        if scheme == "line" && before == after {
+            assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
+        }
+        drop(server);
+    }
+}
+
+/// Some other lock, for where one is wanted.
+async fn fresh(url: &str) -> Guard {
+    let client = open(url).await.expect("opens");
+    Mutex::new(&client, "other").lock().await.expect("works")
+}
+
+/// The holder loses before anybody else is let in, and all the others get their turn.
+async fn stands_still(scheme: &str, time: Duration) {
+    let Some(server) = private("outage_freeze", &[]) else { return };
+    let url = format!("{}?scheme={scheme}", server.url());
+    let scene = scene(&url, Duration::from_secs(3)).await;
+    server.pause();
+    let frozen = Instant::now();
+    tokio::time::timeout(LIMIT, scene.holder.lost()).await.expect("it is told by its deadline");
+    assert!(!scene.holder.is_valid());
+    assert!(frozen.elapsed() < time, "told while the server stands still");
+    tokio::time::sleep(time.saturating_sub(frozen.elapsed())).await;
+    assert!(scene.record.admitted().is_empty(), "nobody else was let in meanwhile");
+    assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()));
+    server.resume();
+    scene.all_get_it().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_whose_server_stands_still_for_12_seconds() {
+    stands_still("line", Duration::from_secs(12)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_string_whose_server_stands_still_for_12_seconds() {
+    stands_still("string", Duration::from_secs(12)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hash_whose_server_stands_still_for_12_seconds() {
+    stands_still("redisson", Duration::from_secs(12)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_whose_server_stands_still_for_30_seconds() {
+    stands_still("line", Duration::from_secs(30)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standbys_and_observers() {
+    let Some(mut server) = private("outage_election", &SAFE) else { return };
+    let url = server.url().to_owned();
+    let lease = Duration::from_secs(3);
+    let election = async || {
+        let client = open(&url).await.expect("opens");
+        Election::new(&client, "boss").lease(lease)
+    };
+    let first = election().await.campaign("first").await.expect("works");
+    let mut standbys = Vec::new();
+    for n in 0..4 {
+        let election = election().await;
+        standbys.push(tokio::spawn(async move {
+            let leader = election.campaign(format!("standby {n}")).await.expect("rides it out");
+            leader.resign().await.expect("it leads");
+        }));
+    }
+    let seen: Arc<Lock<Vec<String>>> = Arc::default();
+    let mut observer = election().await.observe().every(Duration::from_millis(50));
+    let observing = tokio::spawn({
+        let seen = Arc::clone(&seen);
+        async move {
+            loop {
+                let leader = observer.next().await.expect("goes on for ever");
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.extend(leader.map(|leader| leader.value));
+            }
+        }
+    });
+    let sees = async |what: &str| {
+        seen.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|one| one == what)
+    };
+    until("the observer sees the first", async || sees("first").await).await;
+    let mut server = tokio::task::spawn_blocking(move || {
+        kill(&mut server, Duration::from_secs(1));
+        server
+    })
+    .await
+    .expect("no panic");
+    server.pause();
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    server.resume();
+    drop(first);
+    for standby in standbys {
+        ends("every standby leads", standby).await;
+    }
+    assert!(!observing.is_finished());
+    let last = election().await.campaign("last").await.expect("works");
+    until("the observer sees the last", async || sees("last").await).await;
+    assert!(!observing.is_finished());
+    observing.abort();
+    last.resign().await.expect("it leads");
+    server.kill();
+}
+
+/// The primary stands still until a replica has taken its place, and is then made to follow it: its
+/// word counts no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fail_over() {
+    for scheme in ["line", "string", "redisson"] {
+        let Some((primary, replica, watchers, url)) = behind_sentinels() else { return };
+        let scene = scene(&format!("{url}?scheme={scheme}"), Duration::from_secs(30)).await;
+        let key = if scheme == "line" { "holdline:{x}" } else { "x" };
+        until("the replica has it", async || replica.query::<i64>(&["EXISTS", key]) == 1).await;
+        primary.pause();
+        until("the replica is the primary", async || {
+            replica.query::<String>(&["INFO", "replication"]).contains("role:master")
+        })
+        .await;
+        until("it serves", async || scene.beside.inspect("x").await.is_ok()).await;
+        primary.resume();
+        until("the other follows", async || {
+            primary.query::<String>(&["INFO", "replication"]).contains("role:slave")
+        })
+        .await;
+        assert!(scene.holder.is_valid(), "{scheme}: renewed after the fail-over");
+        assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()));
+        scene.holder.unlock().await.expect("held through the fail-over");
+        let scene = Scene { holder: fresh(&url).await, ..scene };
+        scene.all_get_it().await;
+        drop(watchers);
+    }
+}
+
+/// The node that has the lock: killed and started again, then standing still.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_a_cluster() {
+    for scheme in ["line", "redisson"] {
+        let Some(mut nodes) = cluster_with(&SAFE) else { return };
+        let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        let url = format!("redis+cluster://{}?scheme={scheme}", hosts.join(","));
+        let scene = scene(&url, Duration::from_secs(20)).await;
+        let key = if scheme == "line" { "holdline:{x}" } else { "x" };
+        let slot: u64 = nodes[0].query(&["CLUSTER", "KEYSLOT", key]);
+        let slot = slot.to_string();
+        let owner = nodes
+            .iter()
+            .position(|node| node.query::<i64>(&["CLUSTER", "COUNTKEYSINSLOT", &slot]) > 0)
+            .expect("somebody has the key");
+        let mut nodes = tokio::task::spawn_blocking(move || {
+            kill(&mut nodes[owner], Duration::from_secs(1));
+            nodes
+        })
+        .await
+        .expect("no panic");
+        until("the node is back", async || scene.beside.inspect("x").await.is_ok()).await;
+        assert!(scene.holder.is_valid());
+        nodes[owner].pause();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        nodes[owner].resume();
+        until("the node is back", async || scene.beside.inspect("x").await.is_ok()).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(scene.holder.is_valid(), "{scheme}: renewed between the outages");
+        assert!(scene.waiters.iter().all(|waiter| !waiter.is_finished()));
+        scene.holder.unlock().await.expect("held through both");
+        let scene = Scene { holder: fresh(&url).await, ..scene };
+        scene.all_get_it().await;
+        nodes.clear();
+    }
+}

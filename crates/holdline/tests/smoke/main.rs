@@ -1,0 +1,8 @@
+//! What needs no server: first steps, the blocking API, cancellation at every await point, and the
+//! thread that renews.
+
+mod blocking;
+mod cancel;
+mod first_steps;
+mod renewer;
+mod traps;

@@ -1,0 +1,156 @@
+//! What breaks a store: something is done to its servers, or to the links that lead to them, and
+//! undone. Each store's module says what there is to be broken.
+
+use crate::inject::Breakage;
+use holdline_checker::FaultKind;
+use holdline_testkit::redis::Server;
+use holdline_testkit::{Link, Way};
+use std::any::Any;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What `does` does to a thing, `undoes` undoes.
+pub(crate) struct Deed<T> {
+    pub(crate) kind: FaultKind,
+    /// For how long, in leases.
+    pub(crate) token_count: (f64, f64),
+    pub(crate) thing: Arc<T>,
+    pub(crate) does: fn(&T),
+    pub(crate) undoes: fn(&T),
+}
+
+/// Undoes a deed when it is dropped.
+struct Undo<T> {
+    thing: Arc<T>,
+    undoes: fn(&T),
+}
+
+impl<T> Drop for Undo<T> {
+    fn drop(&mut self) {
+        (self.undoes)(&self.thing);
+    }
+}
+
+impl<T: Send + Sync + 'static> Breakage for Deed<T> {
+    fn kind(&self) -> FaultKind {
+        self.kind.clone()
+    }
+
+    fn span(&self) -> (f64, f64) {
+        self.token_count
+    }
+
+    fn start(&self) -> Box<dyn Any> {
+        // If it panics halfway, it is undone as well.
+        let undo = Undo { thing: Arc::clone(&self.thing), undoes: self.undoes };
+        (self.does)(&self.thing);
+        Box::new(undo)
+    }
+}
+
+/// The same breakage of several nodes: of each in turn, and every other time of two at once.
+pub(crate) struct Nodes {
+    each: Vec<Arc<dyn Breakage>>,
+    turn: AtomicUsize,
+}
+
+impl Nodes {
+    pub(crate) fn up_to_two(each: Vec<Arc<dyn Breakage>>) -> Arc<dyn Breakage> {
+        Arc::new(Nodes { each, turn: AtomicUsize::new(0) })
+    }
+}
+
+impl Breakage for Nodes {
+    fn kind(&self) -> FaultKind {
+        self.each[0].kind()
+    }
+
+    fn span(&self) -> (f64, f64) {
+        self.each[0].span()
+    }
+
+    fn start(&self) -> Box<dyn Any> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let nodes = self.each.iter().cycle().skip(turn % self.each.len()).take(1 + turn % 2);
+        Box::new(nodes.map(|node| node.start()).collect::<Vec<_>>())
+    }
+}
+
+/// A fault that the checker has no word for.
+pub(crate) fn kind(word: &str) -> FaultKind {
+    FaultKind::Other(word.to_owned())
+}
+
+/// Shorter than a lease, so that who holds can keep its lock.
+pub(crate) const SHORT: (f64, f64) = (0.1, 0.7);
+/// Longer than a lease, so that nobody can.
+pub(crate) const LONG: (f64, f64) = (1.2, 2.0);
+/// No longer than it takes to do it.
+pub(crate) const INSTANT: (f64, f64) = (0.0, 0.0);
+
+/// A server that several breakages may treat badly, one at a time.
+pub(crate) type Shared = Arc<Mutex<Server>>;
+
+pub(crate) fn lock(process: &Mutex<Server>) -> MutexGuard<'_, Server> {
+    process.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// It crashes, and comes back with its data.
+pub(crate) fn restarts(process: &Shared) -> Arc<dyn Breakage> {
+    Arc::new(Deed {
+        kind: FaultKind::StoreRestart,
+        token_count: (0.0, 0.5),
+        thing: Arc::clone(process),
+        does: |process| lock(process).kill(),
+        undoes: |process| lock(process).restart(),
+    })
+}
+
+/// It crashes, and comes back without its data after a while.
+pub(crate) fn forgets(process: &Shared, token_count: (f64, f64)) -> Arc<dyn Breakage> {
+    Arc::new(Deed {
+        kind: kind("restart_empty"),
+        token_count,
+        thing: Arc::clone(process),
+        does: |process| lock(process).kill(),
+        undoes: |process| {
+            let mut process = lock(process);
+            process.forget();
+            process.restart();
+        },
+    })
+}
+
+/// It is stopped for less than a lease, and for more than one.
+pub(crate) fn stops(process: &Shared) -> Vec<Arc<dyn Breakage>> {
+    let stops = |word: &str, token_count| -> Arc<dyn Breakage> {
+        Arc::new(Deed {
+            kind: kind(word),
+            token_count,
+            thing: Arc::clone(process),
+            does: |process| lock(process).pause(),
+            undoes: |process| lock(process).resume(),
+        })
+    };
+    vec![stops("server_stop_short", SHORT), stops("server_stop_long", LONG)]
+}
+
+/// All that can happen to a link: cut, stalled either way, slow, and replies that are lost after
+/// the server has acted.
+pub(crate) fn links(link: &Arc<Link>) -> Vec<Arc<dyn Breakage>> {
+    let deed = |kind, token_count, does| -> Arc<dyn Breakage> {
+        Arc::new(Deed { kind, token_count, thing: Arc::clone(link), does, undoes: Link::mend })
+    };
+    vec![
+        deed(FaultKind::Partition, (0.1, 1.5), Link::cut),
+        deed(kind("requests_stalled"), (0.1, 1.5), |link| link.stall(Way::Requests)),
+        deed(kind("replies_stalled"), (0.1, 1.5), |link| link.stall(Way::Replies)),
+        deed(FaultKind::Slow, (0.2, 1.0), |link| link.delay(Duration::from_millis(40))),
+        deed(kind("replies_lost"), (0.1, 0.2), |link| {
+            for _ in 0..4 {
+                link.lose_next_reply();
+            }
+        }),
+    ]
+}

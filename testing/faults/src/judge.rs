@@ -1,0 +1,285 @@
+//! From the history of a run to its verdict, and what is kept when the verdict is bad.
+//!
+//! The checker knows no force unlock, and should not: for it, a lock that was broken by force was
+//! released at that moment by the one who broke it. So the history is rewritten in that sense, and
+//! judged without any excuse; what the victim said afterwards is looked at here.
+
+use crate::inject::{FORCE, Fault};
+use crate::run::{Run, seconds};
+use crate::stall_detector;
+use crate::stats::Tally;
+use holdline_checker::{
+    Event, Expect, FaultKind, History, Op, Phase, Reason, Report, Rule, Verdict, check,
+};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// What came of a run.
+#[allow(dead_code, reason = "what only some stores' tests look at")]
+pub(crate) struct Outcome {
+    pub(crate) report: Report,
+    pub(crate) tally: Tally,
+    /// What was judged, for tests that judge it once more.
+    pub(crate) history: History,
+    pub(crate) expect: Expect,
+    /// A claim of a victim of force that should have known better.
+    late: Option<String>,
+    /// A fault that was planned and hardly ever happened.
+    rare: Option<FaultKind>,
+    title: &'static str,
+    seed: u64,
+    folder: Folder,
+}
+
+impl Outcome {
+    /// Fails the test unless all is well.
+    pub(crate) fn must_be_ok(self) {
+        if let Some(claim) = &self.late {
+            let what = format!("a victim of force was not told of it: {claim}");
+            return self.must(false, &what);
+        }
+        if let Some(error) = self.tally.odd.first() {
+            let what = format!("a client had the error {error}, which no fault explains");
+            return self.must(false, &what);
+        }
+        if let Some(kind) = &self.rare {
+            let what = format!("the fault {kind:?} was too rare to prove anything");
+            return self.must(false, &what);
+        }
+        let ok = self.report.ok();
+        self.must(ok, "a rule failed, or could not be judged");
+    }
+
+    /// Fails the test unless `ok`, and keeps what it takes to find out why.
+    pub(crate) fn must(self, ok: bool, what: &str) {
+        if ok {
+            return;
+        }
+        let Outcome { report, title, seed, folder, .. } = &self;
+        // The folder sees the panic, and stays.
+        panic!(
+            "{title}: {what}\n{report}\n\nThe history is kept in {folder}. Judge it again:\n  \
+             cargo run -p holdline-checker --bin holdline-check -- {folder}/judged.jsonl \
+             --expect {folder}/expect.json\nRun it again:\n  HOLDLINE_FAULT_SEED={seed} \
+             HOLDLINE_FAULT_SECONDS={asked} cargo test -p holdline-faults {title}",
+            asked = seconds(),
+            folder = folder.path().display()
+        );
+    }
+}
+
+/// The folder of a run. It is removed, unless the test fails or HOLDLINE_FAULT_KEEP is
+/// set.
+pub(crate) struct Folder(Option<TempDir>);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Folder(Some(tempfile::tempdir().unwrap()))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.as_ref().map(TempDir::path).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let keep = std::thread::panicking() || std::env::var_os("HOLDLINE_FAULT_KEEP").is_some();
+        if let (true, Some(folder)) = (keep, self.0.take()) {
+            println!("kept: {}", folder.keep().display());
+        }
+    }
+}
+
+/// Judges what a run has written into its folder.
+pub(crate) fn judge(run: &Run, folder: Folder, expect: &Expect) -> Outcome {
+    let raw = History::read(&folder.path().join("history.jsonl")).unwrap();
+    let tally = Tally::of(&raw.events);
+    let late = told_late(&raw.events, u64::try_from(run.lease.as_nanos()).unwrap() / 2);
+    let late = late.map(ToString::to_string);
+    let mut history = excuse_neighbours(settle_forced(raw));
+    stall_detector::settle(&mut history);
+    keep(&folder.path().join("judged.jsonl"), &history, expect);
+    let report = check(&history, expect);
+    let (title, seed, time) = (run.title, run.seed, run.time.as_secs());
+    println!("{title}, seed {seed}, {time} s: {} [{}]", tally, in_short(&report));
+    let expect = expect.clone();
+    let rare = run.faults.iter().find_map(|fault| rare(fault, run, &tally));
+    Outcome { report, tally, history, expect, late, rare, title, seed, folder }
+}
+
+/// A way of the fault that came up too rarely.
+fn rare(fault: &Fault, run: &Run, tally: &Tally) -> Option<FaultKind> {
+    let least = run.least(fault);
+    fault.kinds().into_iter().find(|kind| tally.count_of(kind) < least)
+}
+
+pub(crate) fn keep(path: &Path, history: &History, expect: &Expect) {
+    let mut text = String::new();
+    for event in &history.events {
+        text.push_str(&serde_json::to_string(event).unwrap());
+        text.push('\n');
+    }
+    fs::write(path, text).unwrap();
+    let beside: PathBuf = path.with_file_name("expect.json");
+    fs::write(beside, serde_json::to_string_pretty(expect).unwrap()).unwrap();
+}
+
+/// One word for each rule.
+pub(crate) fn in_short(report: &Report) -> String {
+    let word = |verdict: &Verdict| match verdict {
+        Verdict::Pass => "ok",
+        Verdict::Fail => "FAIL",
+        Verdict::Inconclusive(_) => "?",
+        Verdict::NotApplicable(_) => "-",
+    };
+    let notes = |rule| report.rule(rule).notes.join("; ");
+    let words: Vec<String> =
+        report.rules.iter().map(|r| format!("{} {}", r.rule.name(), word(&r.verdict))).collect();
+    let handoff = notes(Rule::R8);
+    let end = if handoff.is_empty() { handoff } else { format!("; hand-off {handoff}") };
+    format!("{}{end}", words.join(" "))
+}
+
+/// A lock that was broken: whose, and between what times.
+struct Broken {
+    key: (String, u32, u64),
+    from: u64,
+    to: u64,
+}
+
+fn key(event: &Event) -> (String, u32, u64) {
+    (event.process.clone(), event.pid, event.n)
+}
+
+fn broken(events: &[Event]) -> Vec<Broken> {
+    let force = FaultKind::Other(FORCE.to_owned());
+    let asked: HashMap<_, _> = events
+        .iter()
+        .filter(|e| e.op == Op::Fault && e.ph == Phase::Info)
+        .map(|e| (key(e), e.t))
+        .collect();
+    let grants: HashMap<&str, _> = events
+        .iter()
+        .filter(|e| e.op != Op::Fault)
+        .filter_map(|e| Some((e.owner.as_deref()?, key(e))))
+        .collect();
+    let done = events.iter().filter(|e| e.op == Op::Fault && e.fault.as_ref() == Some(&force));
+    done.filter_map(|e| {
+        let key_of_grant = grants.get(e.owner.as_deref()?)?.clone();
+        let from = *asked.get(&key(e))?;
+        let to = match e.ph {
+            Phase::Ok => e.t,
+            Phase::Fail => learned(events, &key_of_grant, from)?,
+            Phase::Invoke | Phase::Info => return None,
+        };
+        Some(Broken { key: key_of_grant, from, to })
+    })
+    .collect()
+}
+
+/// If nobody knows whether a lock was broken: when its holder learned that it was.
+fn learned(events: &[Event], victim: &(String, u32, u64), from: u64) -> Option<u64> {
+    let told = |e: &Event| e.op == Op::Lost || e.reason == Some(Reason::NotHeld);
+    let found = events.iter().find(|e| e.t > from && told(e) && key(e) == *victim);
+    found.map(|e| e.t)
+}
+
+/// Who asks is in the way of the other tasks of its own process until it is answered, even if it is
+/// refused in the end: they queue behind it there, and the store is not asked for them.
+fn excuse_neighbours(mut history: History) -> History {
+    let asks = |e: &Event| matches!(e.op, Op::Acquire | Op::TryAcquire);
+    let mut asked = HashMap::new();
+    let mut spans: HashMap<_, Vec<_>> = HashMap::new();
+    for event in history.events.iter().filter(|e| asks(e)) {
+        match (event.ph, asked.remove(&key(event))) {
+            (Phase::Invoke, _) => _ = asked.insert(key(event), event.t),
+            (_, Some(from)) => {
+                let near = (event.process.clone(), event.pid, event.lock.clone());
+                spans.entry(near).or_default().push((from, event.t, event.n));
+            }
+            (_, None) => {}
+        }
+    }
+    for event in &mut history.events {
+        if event.op != Op::TryAcquire || event.ph != Phase::Fail {
+            continue;
+        }
+        let near = (event.process.clone(), event.pid, event.lock.clone());
+        let Some(spans) = spans.get(&near) else { continue };
+        let Some(own) = spans.iter().find(|(.., n)| *n == event.n) else { continue };
+        let meets = |(from, to, n): &(u64, u64, u64)| *n != own.2 && *from < own.1 && own.0 < *to;
+        if spans.iter().any(meets) {
+            event.ph = Phase::Info;
+        }
+    }
+    history
+}
+
+/// How many holders were told so far that they had lost a lock which nobody broke by force.
+pub(crate) fn losses(history: &Path) -> usize {
+    let history = settle_forced(History::read(history).unwrap());
+    // A holder whose work is over when it goes on may find out by its release.
+    let lost = |e: &&Event| e.op == Op::Lost || (e.op == Op::Release && e.ph == Phase::Fail);
+    history.events.iter().filter(lost).map(key).collect::<HashSet<_>>().len()
+}
+
+/// Replaces the end that a victim believes in by a release at the moment of the force.
+fn settle_forced(mut history: History) -> History {
+    for Broken { key: victim, from, to } in broken(&history.events) {
+        let own = |e: &Event| key(e) == victim;
+        let later = |e: &Event| own(e) && e.t > from;
+        let ends = |e: &Event| matches!(e.op, Op::Renew | Op::Claim | Op::Lost | Op::Release);
+        excuse_tries(&mut history.events, &victim, to);
+        history.events.retain(|e| !(later(e) && ends(e)));
+        let grant = history.events.iter_mut().find(|e| own(e) && e.owner.is_some()).unwrap();
+        if grant.t > from {
+            // It did not know yet that it held, and so claimed nothing.
+            grant.ph = Phase::Info;
+        }
+        let release = |ph, t| Event {
+            run: grant.run.clone(),
+            pid: victim.1,
+            ..Event::new(Op::Release, ph, victim.2).at(t, &victim.0)
+        };
+        let both = [release(Phase::Invoke, from), release(Phase::Ok, to)];
+        history.events.extend(both);
+    }
+    history.events.sort_by_key(|e| e.t);
+    history
+}
+
+/// Until it lets go, a victim is still in the way of the other tasks of its own process, who queue
+/// behind it there and are refused without the store being asked.
+fn excuse_tries(events: &mut [Event], victim: &(String, u32, u64), from: u64) {
+    let own = |e: &&Event| key(e) == *victim;
+    let lock = events.iter().filter(own).find_map(|e| e.lock.clone());
+    let gone = |e: &&Event| e.op == Op::Release && e.ph != Phase::Invoke;
+    let until = events.iter().filter(own).find(gone).map_or(u64::MAX, |e| e.t);
+    let refused = |e: &&mut Event| {
+        let near = e.process == victim.0 && e.pid == victim.1 && e.lock == lock;
+        near && e.op == Op::TryAcquire && e.ph == Phase::Fail && (from..=until).contains(&e.t)
+    };
+    events.iter_mut().filter(refused).for_each(|e| e.ph = Phase::Info);
+}
+
+/// The first claim of a victim that comes later after the force than the time allowed. A process
+/// that was stopped not long before may not have had the time to hear of it.
+fn told_late(events: &[Event], allowed: u64) -> Option<&Event> {
+    let force = Some(FaultKind::Other(FORCE.to_owned()));
+    let hampered = |claim: &Event| {
+        let real = |e: &&Event| e.op == Op::Fault && e.fault.is_some() && e.fault != force;
+        let others = events.iter().filter(real);
+        let mut aimed =
+            others.filter(|e| e.target.as_deref().is_none_or(|t| t == claim.process.as_str()));
+        // The longest fault lasts three leases, and two of what is allowed are one.
+        aimed.any(|e| e.t <= claim.t && claim.t < e.t + 8 * allowed)
+    };
+    broken(events).into_iter().find_map(|Broken { key: victim, to, .. }| {
+        let claims = |e: &&Event| e.op == Op::Claim && e.ph == Phase::Ok && key(e) == victim;
+        let late = events.iter().filter(claims).find(|e| e.t > to + allowed)?;
+        (!hampered(late)).then_some(late)
+    })
+}

@@ -1,0 +1,119 @@
+//! Fault runs: processes use the library's locks while they are killed, stopped and robbed of their
+//! locks; they write down what they see, and the history checker judges it.
+//!
+//! The harness knows no store: [`run::Run`] takes a URL, faults, times, a seed and what to expect.
+//! `docs/faults/README.md` says how to run it for longer and how to read what it prints.
+
+#![allow(clippy::duplicate_mod, reason = "each kind of server takes its ports by the same file")]
+
+mod breakages;
+mod client;
+mod etcd;
+mod inject;
+mod judge;
+mod nodes;
+mod outages;
+mod recording_store;
+mod redis;
+mod redis_failover;
+mod redis_quorum;
+mod run;
+mod sqlite;
+mod stall_detector;
+mod stats;
+mod storms;
+mod workers;
+mod workload;
+mod zookeeper;
+
+use holdline_testkit::Choice;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// A fault run: its name, and what does it. It fails by a panic.
+pub(crate) type Case = (&'static str, fn());
+
+/// Functions as [`Case`]s, by their own names.
+macro_rules! cases {
+    ($($case:ident),+ $(,)?) => { &[$((stringify!($case), $case)),+] };
+}
+use cases;
+
+/// All fault runs: one row for each store, those of all stores first, which take longest.
+const CASES: &[&[Case]] = &[
+    outages::CASES,
+    storms::CASES,
+    sqlite::CASES,
+    redis::CASES,
+    redis_failover::CASES,
+    redis_quorum::CASES,
+    etcd::CASES,
+    zookeeper::CASES,
+];
+
+/// The role of a client process: the variable of the environment that gives it, and what plays it
+/// by that variable's value.
+type Role = (&'static str, fn(&str));
+
+const ROLES: &[Role] = &[
+    (client::ROLE, client::client),
+    (storms::PART, storms::storm),
+    (outages::PART, outages::party),
+];
+
+/// Does the fault runs that the arguments ask for, or all of them. The program that calls this is
+/// started again as each client process, so it must do nothing else.
+pub fn main() -> ExitCode {
+    for (variable, role) in ROLES {
+        if let Ok(text) = std::env::var(variable) {
+            role(&text);
+            return ExitCode::SUCCESS;
+        }
+    }
+    let choice = Choice::from_args();
+    let mut cases: Vec<Case> = CASES.concat();
+    cases.retain(|(name, _)| choice.chooses(name));
+    if choice.lists() {
+        for (name, _) in cases {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let (began, all) = (Instant::now(), cases.len());
+    let failed = play(cases);
+    let word = if failed.is_empty() { "ok" } else { "FAILED" };
+    println!(
+        "\ntest result: {word}. {} passed; {} failed; finished in {:.2?}",
+        all - failed.len(),
+        failed.len(),
+        began.elapsed()
+    );
+    for name in &failed {
+        println!("    {name}");
+    }
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Does them, and returns the names of those that failed. Each has servers and clients of its own,
+/// so as many are under way at once as half of the processors.
+fn play(cases: Vec<Case>) -> Vec<&'static str> {
+    let at_once = std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
+    let (queue, failed) = (Mutex::new(cases.into_iter()), Mutex::new(Vec::new()));
+    let next = || queue.lock().unwrap().next();
+    let worker = || {
+        while let Some((name, case)) = next() {
+            let began = Instant::now();
+            // What goes wrong is told with the name of the thread.
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(case);
+            let ok = thread.unwrap().join().is_ok();
+            let took = Duration::as_secs_f64(&began.elapsed());
+            println!("test {name} ... {} ({took:.1} s)", if ok { "ok" } else { "FAILED" });
+            if !ok {
+                failed.lock().unwrap().push(name);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(worker))));
+    failed.into_inner().unwrap()
+}

@@ -1,0 +1,118 @@
+//! What breaks a cluster of three nodes, one thing at a time, so that there is always a majority to
+//! be had; and what cuts clients off from it.
+
+use crate::breakages::{Deed, kind};
+use crate::inject::Breakage;
+use holdline_checker::FaultKind;
+use holdline_testkit::flaky_links::{Cut, FlakyLinks};
+use holdline_testkit::{Link, Private};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The nodes, and the one to which something is done.
+pub(crate) struct Nodes {
+    cluster: Private,
+    victim: usize,
+}
+
+impl Nodes {
+    pub(crate) fn new(cluster: Private) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Nodes { cluster, victim: 0 }))
+    }
+}
+
+/// One of the nodes is treated badly.
+#[derive(Clone, Copy)]
+pub(crate) enum Bad {
+    LeaderKilled,
+    NodeKilled,
+    /// For longer than an election takes.
+    LeaderStopped,
+    LeaderCutOff,
+    NodeCutOff,
+    /// As with slow disks: whatever is agreed on takes longer.
+    NodesSlow,
+}
+
+impl Bad {
+    /// Those that are done to processes.
+    pub(crate) const PROCESSES: [Bad; 3] = [Bad::LeaderKilled, Bad::NodeKilled, Bad::LeaderStopped];
+    /// Those that are done to what is between them.
+    pub(crate) const BETWEEN: [Bad; 3] = [Bad::LeaderCutOff, Bad::NodeCutOff, Bad::NodesSlow];
+
+    /// What it is called in the history, and for how many leases it is done.
+    fn what(self) -> (FaultKind, (f64, f64)) {
+        let (word, token_count) = match self {
+            Bad::LeaderKilled => ("leader_killed", (0.2, 1.5)),
+            Bad::NodeKilled => ("node_killed", (0.0, 1.0)),
+            Bad::LeaderStopped => ("leader_stopped", (0.7, 1.2)),
+            Bad::LeaderCutOff => ("leader_cut_off", (0.5, 1.5)),
+            Bad::NodeCutOff => ("node_cut_off", (0.2, 1.5)),
+            Bad::NodesSlow => ("nodes_slow", (0.5, 1.5)),
+        };
+        (kind(word), token_count)
+    }
+
+    fn begin(self, nodes: &mut Nodes) {
+        nodes.victim = match self {
+            Bad::NodeKilled | Bad::NodeCutOff => fastrand::usize(..3),
+            _ => nodes.cluster.leader(),
+        };
+        match self {
+            Bad::LeaderKilled | Bad::NodeKilled => nodes.cluster.kill(nodes.victim),
+            Bad::LeaderStopped => nodes.cluster.servers[nodes.victim].pause(),
+            Bad::LeaderCutOff | Bad::NodeCutOff => nodes.cluster.network().cut_off(nodes.victim),
+            Bad::NodesSlow => nodes.cluster.network().delay(Duration::from_millis(50)),
+        }
+    }
+
+    fn end(self, nodes: &mut Nodes) {
+        match self {
+            Bad::LeaderKilled | Bad::NodeKilled => nodes.cluster.restart(nodes.victim),
+            Bad::LeaderStopped => nodes.cluster.servers[nodes.victim].resume(),
+            Bad::LeaderCutOff | Bad::NodeCutOff | Bad::NodesSlow => nodes.cluster.network().mend(),
+        }
+    }
+}
+
+/// A node, treated badly.
+struct Badly {
+    nodes: Arc<Mutex<Nodes>>,
+    bad: Bad,
+}
+
+/// The nodes are treated badly, in each of these ways.
+pub(crate) fn badly(nodes: &Arc<Mutex<Nodes>>, ways: &[Bad]) -> Vec<Arc<dyn Breakage>> {
+    fn with(badly: &Badly, act: impl FnOnce(&mut Nodes)) {
+        act(&mut badly.nodes.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    let deed = |bad: &Bad| -> Arc<dyn Breakage> {
+        let (kind, token_count) = bad.what();
+        Arc::new(Deed {
+            kind,
+            token_count,
+            thing: Arc::new(Badly { nodes: Arc::clone(nodes), bad: *bad }),
+            does: |badly| with(badly, |nodes| badly.bad.begin(nodes)),
+            undoes: |badly| with(badly, |nodes| badly.bad.end(nodes)),
+        })
+    };
+    ways.iter().map(deed).collect()
+}
+
+/// Those who come through these routes are cut off, in every way.
+pub(crate) fn cut_off(routes: &Arc<FlakyLinks>) -> Vec<Arc<dyn Breakage>> {
+    let deed = |kind, does| -> Arc<dyn Breakage> {
+        let thing = Arc::clone(routes);
+        Arc::new(Deed { kind, token_count: (0.1, 2.0), thing, does, undoes: FlakyLinks::mend })
+    };
+    vec![
+        deed(FaultKind::Partition, |routes| routes.cut(Cut::Closed)),
+        deed(kind("silence"), |routes| routes.cut(Cut::Silence)),
+        deed(kind("requests_stalled"), |routes| routes.cut(Cut::Requests)),
+        deed(kind("replies_stalled"), |routes| routes.cut(Cut::Replies)),
+        deed(FaultKind::Slow, |routes| {
+            routes.links.iter().for_each(|link| link.delay(Duration::from_millis(40)));
+        }),
+        deed(kind("replies_lost"), |routes| routes.links.iter().for_each(Link::lose_next_reply)),
+    ]
+}

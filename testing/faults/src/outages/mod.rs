@@ -1,0 +1,239 @@
+//! Outage runs: 16 waiters, 8 standbys and 4 observers live through restarts and freezes of their
+//! store. All of them must be served after each, in order where the store kept their places, and
+//! nothing may be granted twice.
+
+mod crowd;
+mod order;
+mod party;
+pub(crate) mod stores;
+
+use crate::breakages::kind;
+use crate::judge::{Folder, in_short, keep};
+use crate::run::number;
+use crate::stall_detector;
+use crate::stats::Tally;
+use crate::{Case, cases};
+use crowd::Crowd;
+use holdline_checker::{
+    Event, Expect, FaultKind, Fences, History, Op, Phase, Rule, Unpromised, Writer, check,
+};
+pub(crate) use party::{PART, party};
+use std::time::{Duration, Instant};
+use stores::{Row, Subject, rows};
+
+pub(crate) const CASES: &[Case] = cases![outages];
+
+/// Shorter than the freezes.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// How often the store is restarted and frozen, and for how long.
+#[derive(Clone, Copy)]
+struct Plan {
+    rounds: (usize, usize),
+    frozen: Duration,
+}
+
+impl Plan {
+    fn read() -> Self {
+        let rounds = number("HOLDLINE_OUTAGE_ROUNDS").map(|rounds| rounds as usize);
+        let frozen =
+            number("HOLDLINE_OUTAGE_FREEZE").unwrap_or(if rounds.is_some() { 30 } else { 12 });
+        Plan {
+            rounds: rounds.map_or((2, 1), |all| (all, all)),
+            frozen: Duration::from_secs(frozen),
+        }
+    }
+}
+
+/// The stores chosen by `HOLDLINE_OUTAGE_STORES` (names, with commas), or all of them, each beside
+/// the others. G24.
+fn outages() {
+    let chosen = std::env::var("HOLDLINE_OUTAGE_STORES").ok();
+    let wanted = |row: &Row| {
+        chosen.as_deref().is_none_or(|names| names.split(',').any(|name| name == row.name))
+    };
+    let rows: Vec<Row> = rows().into_iter().filter(wanted).collect();
+    assert!(!rows.is_empty(), "no store is called {chosen:?}");
+    let plan = Plan::read();
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let runs: Vec<_> =
+            rows.iter().map(|row| (row, scope.spawn(move || one(row, plan)))).collect();
+        let failed = |(row, run): (&Row, std::thread::ScopedJoinHandle<'_, ()>)| {
+            run.join().is_err().then(|| row.name.to_owned())
+        };
+        runs.into_iter().filter_map(failed).collect()
+    });
+    assert!(failed.is_empty(), "outages of {} were not survived", failed.join(", "));
+}
+
+/// One outage.
+#[derive(Clone, Copy)]
+enum Outage {
+    /// The nodes are killed, and started again after this time.
+    Restart(Duration),
+    /// They are stopped for this time.
+    Freeze(Duration),
+}
+
+impl Outage {
+    fn kind(self) -> FaultKind {
+        match self {
+            Outage::Restart(_) => FaultKind::StoreRestart,
+            Outage::Freeze(_) => kind("freeze"),
+        }
+    }
+}
+
+fn one(row: &Row, plan: Plan) {
+    let Some(subject) = (row.open)() else { return };
+    let folder = Folder::new();
+    let name = format!("outages-{}-{}", row.name, std::process::id());
+    let pen = Writer::open(&folder.path().join("history.jsonl"), &name, "injector").unwrap();
+    let crowd = Crowd::gather(&folder, &name, &subject.url(), LEASE);
+    let pulse =
+        stall_detector::StallDetector::start(&folder.path().join("history.jsonl"), &name, None);
+    let mut scene = Scene { row, name, folder, pen, subject, crowd, took: Vec::new() };
+    scene.all_served("at the start");
+    for turn in 0..plan.rounds.0.max(plan.rounds.1) {
+        if turn < plan.rounds.0 {
+            // Now at once, now after some tries were made in vain.
+            let down = [300, 2000, 5000][turn % 3];
+            scene.suffer(turn, Outage::Restart(Duration::from_millis(down)));
+        }
+        if turn < plan.rounds.1 {
+            scene.suffer(turn + 1, Outage::Freeze(plan.frozen));
+        }
+    }
+    scene.crowd.end(&scene.name);
+    drop(pulse);
+    scene.look_after();
+    scene.judge();
+}
+
+/// A store, its clients, and what is written down about them.
+struct Scene<'a> {
+    row: &'a Row,
+    name: String,
+    folder: Folder,
+    pen: Writer,
+    subject: Box<dyn Subject>,
+    crowd: Crowd,
+    /// How long it took after each outage until all were served.
+    took: Vec<Duration>,
+}
+
+impl Scene<'_> {
+    fn all_served(&mut self, when: &str) {
+        let began = Instant::now();
+        let url = self.subject.url();
+        self.crowd.all_served(&format!("{}, {when}", self.name), &url);
+        self.took.push(began.elapsed());
+    }
+
+    /// One node and more than half of them in turn; the leader first, if there is one.
+    fn victims(&self, turn: usize) -> Vec<usize> {
+        let all = self.subject.nodes();
+        let first = if all > 1 { self.subject.leader() } else { 0 };
+        let count = match (all, turn % 2) {
+            (_, 0) => 1,
+            // Of a cluster of three all, of a quorum as many as it takes.
+            (3, _) => 3,
+            (all, _) => all / 2 + 1,
+        };
+        (0..count).map(|at| (first + at) % all).collect()
+    }
+
+    fn suffer(&mut self, turn: usize, outage: Outage) {
+        let (n, victims) = (self.pen.next_n(), self.victims(turn));
+        // One that holds for a while has just begun to.
+        self.crowd.served_now(["w0", "s0"][turn % 2]);
+        let event = |ph| Event::new(Op::Fault, ph, n).fault(outage.kind());
+        self.pen.write(event(Phase::Invoke)).unwrap();
+        self.pen.write(event(Phase::Ok)).unwrap();
+        match outage {
+            Outage::Restart(down) => {
+                self.subject.kill(&victims);
+                std::thread::sleep(down);
+                self.subject.start(&victims);
+            }
+            Outage::Freeze(time) => {
+                self.subject.stop(&victims);
+                std::thread::sleep(time);
+                self.subject.go_on(&victims);
+            }
+        }
+        self.pen.write(Event::new(Op::Heal, Phase::Ok, n)).unwrap();
+        self.all_served(&format!("after {:?} of nodes {victims:?}", outage.kind()));
+    }
+
+    /// A fresh client gets each lock; and when everything that anybody may have left has run out,
+    /// nothing is there.
+    fn look_after(&self) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let client = runtime.block_on(holdline::open(&self.subject.url())).unwrap();
+        let locks = [party::mutex(&self.name), party::election(&self.name)];
+        for lock in &locks {
+            let n = self.pen.next_n();
+            let event = |op, ph| Event::new(op, ph, n).lock(lock);
+            self.pen.write(event(Op::Probe, Phase::Invoke).weight(1)).unwrap();
+            let mutex = holdline::Mutex::new(&client, lock).lease(LEASE);
+            let guard = runtime.block_on(mutex.lock_within(Duration::from_secs(60))).unwrap();
+            let guard = guard.unwrap_or_else(|| panic!("{}: nobody gets {lock}", self.name));
+            let fences = client.capabilities().fencing_tokens;
+            let granted = event(Op::Probe, Phase::Ok);
+            let granted = if fences { granted.fence(guard.token()) } else { granted };
+            self.pen.write(granted).unwrap();
+            self.pen.write(event(Op::Release, Phase::Invoke)).unwrap();
+            runtime.block_on(guard.unlock()).unwrap();
+            self.pen.write(event(Op::Release, Phase::Ok)).unwrap();
+        }
+        std::thread::sleep(LEASE + self.row.late);
+        for lock in &locks {
+            let event = |ph| Event::new(Op::StoreDump, ph, 0).lock(lock);
+            self.pen.write(event(Phase::Invoke)).unwrap();
+            let info = runtime.block_on(client.inspect(lock)).unwrap();
+            let all = info.holders.iter().chain(&info.waiters);
+            let owners: Vec<String> = all.map(|party| party.id.0.to_string()).collect();
+            self.pen.write(event(Phase::Ok).owners(owners)).unwrap();
+        }
+    }
+
+    fn expect(&self, queues: bool, fences: bool) -> Expect {
+        let mut expect = Expect { fifo: queues, ..self.row.expect() };
+        if !fences {
+            expect.fences = Fences::None;
+        }
+        // Who gets no time writes down late that it was told.
+        let rules = vec![Rule::R5, Rule::R9, Rule::R12];
+        expect.unpromised.push(Unpromised { fault: stall_detector::kind(), rules });
+        expect.loss_slack_ns = u64::try_from(LEASE.as_nanos()).unwrap() / 2;
+        expect
+    }
+
+    fn judge(self) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let capabilities =
+            runtime.block_on(holdline::open(&self.subject.url())).unwrap().capabilities();
+        let expect = self.expect(capabilities.fair_queue, capabilities.fencing_tokens);
+        let path = self.folder.path().join("history.jsonl");
+        let mut history = History::read(&path).unwrap();
+        let tally = Tally::of(&history.events);
+        let order = capabilities.fair_queue.then(|| order::kept(&history.events));
+        stall_detector::settle(&mut history);
+        keep(&self.folder.path().join("judged.jsonl"), &history, &expect);
+        let report = check(&history, &expect);
+        let took: Vec<u128> = self.took.iter().map(Duration::as_millis).collect();
+        let kept = order.as_ref().map_or("no places".to_owned(), ToString::to_string);
+        println!(
+            "outages of {}: {tally}; {kept}; ms until all were served: {took:?} [{}]",
+            self.row.name,
+            in_short(&report)
+        );
+        let odd = self.crowd.odd();
+        assert!(odd.is_empty(), "{}: {} told of an outage: {odd:#?}", self.name, odd.len());
+        if let Some(order) = order {
+            assert!(order.broken.is_empty(), "{}: {:#?}", self.name, order.broken);
+        }
+        assert!(report.ok(), "{}:\n{report}", self.name);
+    }
+}

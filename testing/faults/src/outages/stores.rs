@@ -1,0 +1,184 @@
+//! The stores of the outage runs, and how each of them is ended, started again, stopped and let go
+//! on.
+
+use crate::redis::KEEPS;
+use holdline_checker::Expect;
+use holdline_testkit::{self as testkit, Private};
+use std::time::Duration;
+
+/// A store made of nodes, of which some may be treated badly.
+pub(crate) trait Subject: Send {
+    fn url(&self) -> String;
+    fn nodes(&self) -> usize;
+    /// The node that matters most.
+    fn leader(&self) -> usize {
+        0
+    }
+    /// SIGKILL, to all of these.
+    fn kill(&mut self, nodes: &[usize]);
+    /// Starts them again, on their data, and returns when they serve.
+    fn start(&mut self, nodes: &[usize]);
+    /// SIGSTOP, to all of these.
+    fn stop(&mut self, nodes: &[usize]);
+    /// SIGCONT, and returns when they serve.
+    fn go_on(&mut self, nodes: &[usize]);
+}
+
+/// One row of the table of stores.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    /// The store, on servers of its own; nothing (with a word about it) if they are not here.
+    pub(crate) open: fn() -> Option<Box<dyn Subject>>,
+    /// The most that the store keeps of a dead client, beyond its lease.
+    pub(crate) late: Duration,
+    /// How long a session lasts, if what a living client left behind goes with that at the latest.
+    pub(crate) session: Duration,
+}
+
+impl Row {
+    /// What the store promises in an outage: whatever happens, everything but that it answers.
+    pub(crate) fn expect(&self) -> Expect {
+        Expect {
+            min_share_percent: 0,
+            min_acquires: 100,
+            liveness_ns: Some(20_000_000_000),
+            late_ns: u64::try_from(self.late.as_nanos()).unwrap(),
+            settle_ns: u64::try_from(self.late.as_nanos()).unwrap(),
+            ..Expect::default()
+        }
+    }
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Every store of this build.
+pub(crate) fn rows() -> Vec<Row> {
+    vec![
+        Row { name: "sqlite", open: || Some(sqlite::open()), late: secs(1), session: secs(0) },
+        Row { name: "redis", open: || servers(redis(1)), late: secs(2), session: secs(0) },
+        Row { name: "quorum", open: || servers(redis(5)), late: secs(2), session: secs(0) },
+        Row { name: "etcd", open: || servers(etcd(1)), late: secs(5), session: secs(0) },
+        Row { name: "etcd-three", open: || servers(etcd(3)), late: secs(5), session: secs(0) },
+        Row {
+            name: "zookeeper",
+            open: || servers(zookeeper(1)),
+            late: secs(12),
+            session: secs(15),
+        },
+        Row {
+            name: "zookeeper-three",
+            open: || servers(zookeeper(3)),
+            late: secs(12),
+            session: secs(15),
+        },
+    ]
+}
+
+fn servers(servers: Option<Private>) -> Option<Box<dyn Subject>> {
+    Some(Box::new(servers?))
+}
+
+fn redis(count: usize) -> Option<Private> {
+    testkit::redis::several(count, &KEEPS)
+}
+
+fn etcd(count: usize) -> Option<Private> {
+    testkit::etcd::start(count).map(|servers| servers.0)
+}
+
+fn zookeeper(count: usize) -> Option<Private> {
+    testkit::zookeeper::start(count).map(|servers| servers.members)
+}
+
+mod sqlite {
+    use super::Subject;
+    use rusqlite::Connection;
+    use std::time::Duration;
+
+    /// A file. It has no server that could end: its outage is a process that is frozen while it
+    /// writes, so that nobody else can.
+    struct File {
+        folder: tempfile::TempDir,
+        frozen: Option<Connection>,
+    }
+
+    pub(super) fn open() -> Box<dyn Subject> {
+        let folder = tempfile::tempdir().unwrap();
+        Box::new(File { folder, frozen: None })
+    }
+
+    impl Subject for File {
+        fn url(&self) -> String {
+            format!("sqlite:{}", self.folder.path().join("locks.db").display())
+        }
+
+        fn nodes(&self) -> usize {
+            1
+        }
+
+        fn kill(&mut self, nodes: &[usize]) {
+            self.stop(nodes);
+        }
+
+        fn start(&mut self, nodes: &[usize]) {
+            self.go_on(nodes);
+        }
+
+        fn stop(&mut self, _nodes: &[usize]) {
+            let conn = Connection::open(self.folder.path().join("locks.db")).unwrap();
+            conn.busy_timeout(Duration::from_secs(60)).unwrap();
+            conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+            self.frozen = Some(conn);
+        }
+
+        fn go_on(&mut self, _nodes: &[usize]) {
+            self.frozen = None;
+        }
+    }
+}
+
+impl Subject for Private {
+    fn url(&self) -> String {
+        Private::url(self)
+    }
+
+    fn nodes(&self) -> usize {
+        self.servers.len()
+    }
+
+    fn leader(&self) -> usize {
+        Private::leader(self)
+    }
+
+    fn kill(&mut self, nodes: &[usize]) {
+        for at in nodes {
+            Private::kill(self, *at);
+        }
+    }
+
+    fn start(&mut self, nodes: &[usize]) {
+        for at in nodes {
+            self.begin(*at);
+        }
+        for at in nodes {
+            self.wait(*at);
+        }
+    }
+
+    fn stop(&mut self, nodes: &[usize]) {
+        for at in nodes {
+            self.servers[*at].pause();
+        }
+    }
+
+    fn go_on(&mut self, nodes: &[usize]) {
+        for at in nodes {
+            self.servers[*at].resume();
+        }
+        for at in nodes {
+            self.wait(*at);
+        }
+    }
+}

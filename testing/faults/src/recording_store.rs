@@ -1,0 +1,177 @@
+//! A store that writes down what only a store sees: places in the line, and renewals.
+//!
+//! The library renews and queues behind its API, so without this the order of the line could not be
+//! judged, and renewals would be missing from the history. It changes nothing on the way.
+
+use holdline::store::{
+    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
+    TicketId,
+};
+use holdline::{Name, Result, clock};
+use holdline_checker::{Event, Op, Phase, Reason, Writer};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+tokio::task_local! {
+    /// The attempt that the task is about, so that its ticket can be told.
+    pub(crate) static ATTEMPT: u64;
+}
+
+/// What is known of a ticket.
+#[derive(Clone, Copy)]
+struct Known {
+    attempt: u64,
+    place: Option<Seq>,
+    /// When the last request was sent that was answered, on the history's clock.
+    heard: u64,
+    holds: bool,
+}
+
+struct Notes {
+    pen: Arc<Writer>,
+    tickets: Mutex<HashMap<TicketId, Known>>,
+}
+
+#[derive(Clone)]
+pub(crate) struct RecordingStore {
+    store: Arc<dyn Store>,
+    notes: Arc<Notes>,
+    /// Says "admitted" to one of ten who have to wait: a bug, to see that it is found.
+    lies: bool,
+}
+
+impl RecordingStore {
+    pub(crate) fn new(store: Arc<dyn Store>, pen: Arc<Writer>, lies: bool) -> Self {
+        RecordingStore { store, notes: Arc::new(Notes { pen, tickets: Mutex::default() }), lies }
+    }
+
+    /// The answer as it is passed on.
+    fn told(&self, answer: Result<Standing>) -> Result<Standing> {
+        match answer {
+            Ok(Standing::Waiting { seq: Some(seq), .. }) if self.lies && seq.0 % 10 == 0 => {
+                Ok(Standing::Admitted(seq))
+            }
+            answer => answer,
+        }
+    }
+}
+
+impl Notes {
+    fn known(&self, id: TicketId) -> Option<Known> {
+        let mut tickets = self.tickets.lock().unwrap();
+        if let Some(known) = tickets.get(&id) {
+            return Some(*known);
+        }
+        let attempt = ATTEMPT.try_with(|n| *n).ok()?;
+        let known = Known { attempt, place: None, heard: 0, holds: false };
+        tickets.insert(id, known);
+        Some(known)
+    }
+
+    /// The answer to a ticket that did not hold before, and when it had been asked. A place is
+    /// written down when it is told first, or is another; then with the time since the request
+    /// that had confirmed the one before, for which the store may have heard nothing of it.
+    fn answered(&self, id: TicketId, known: Known, sent: u64, answer: &Result<Standing>) {
+        let place = match answer {
+            Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) => *seq,
+            _ => return,
+        };
+        let holds = matches!(answer, Ok(Standing::Admitted(_)));
+        let event = Event::new(Op::Enqueue, Phase::Ok, known.attempt).fence(place.0);
+        match known.place {
+            Some(old) if old != place => {
+                let silence = clock::now().0.saturating_sub(known.heard) / 1_000_000;
+                self.pen.write(event.ttl_ms(silence)).unwrap();
+            }
+            None if !holds => _ = self.pen.write(event).unwrap(),
+            _ => {}
+        }
+        let place = known.place.or((!holds).then_some(place)).map(|_| place);
+        let now = Known { place, heard: sent, holds, ..known };
+        self.tickets.lock().unwrap().insert(id, now);
+    }
+
+    /// The answer to a renewal.
+    fn renewed(&self, known: Known, k: u64, answer: &Result<Standing>) {
+        let event = |ph| Event::new(Op::Renew, ph, known.attempt).k(k);
+        let event = match answer {
+            Ok(Standing::Admitted(seq)) => event(Phase::Ok).fence(seq.0),
+            Ok(_) => event(Phase::Fail).reason(Reason::NotHeld),
+            Err(_) => event(Phase::Info),
+        };
+        self.pen.write(event).unwrap();
+    }
+}
+
+impl AsyncStore for RecordingStore {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> Result<Standing> {
+        let Some(known) = self.notes.known(ticket.id) else {
+            return self.store.enter(line, ticket, note, how).await;
+        };
+        if !known.holds {
+            let sent = clock::now().0;
+            let answer = self.told(self.store.enter(line, ticket, note, how).await);
+            let known = self.notes.known(ticket.id).unwrap_or(known);
+            self.notes.answered(ticket.id, known, sent, &answer);
+            return answer;
+        }
+        let k = self.notes.pen.next_n();
+        self.notes.pen.write(Event::new(Op::Renew, Phase::Invoke, known.attempt).k(k)).unwrap();
+        let answer = self.store.enter(line, ticket, note, how).await;
+        self.notes.renewed(known, k, &answer);
+        answer
+    }
+
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        self.store.leave(line, id).await
+    }
+
+    async fn watch(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        let told = self.store.watch(line, id).await?;
+        if let (Some(seq), Some(known)) = (told, self.notes.known(id)) {
+            self.notes.answered(id, known, known.heard, &Ok(Standing::Admitted(seq)));
+        }
+        Ok(told)
+    }
+
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        self.store.snapshot(line).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        self.store.list(prefix).await
+    }
+
+    async fn evict(&self, line: &Name, id: TicketId, why: &str) -> Result<Option<Seq>> {
+        self.store.evict(line, id, why).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn background_handle(&self) -> Self {
+        let notes = Arc::clone(&self.notes);
+        RecordingStore { store: self.store.background_handle(), notes, lies: self.lies }
+    }
+
+    /// `open` has given the store its alarm already, and it is the same one.
+    fn on_loss_hint(&self, _alarm: LossHint) {}
+
+    fn address(&self) -> String {
+        self.store.address()
+    }
+}
+
+impl fmt::Debug for RecordingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}

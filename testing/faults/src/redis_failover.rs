@@ -1,0 +1,160 @@
+//! A fault run behind sentinels: the primary dies while its replica lags behind, and the replica
+//! takes over without the newest places. Exclusion is not promised then; tokens are.
+
+use crate::breakages::INSTANT;
+use crate::inject::{Breakage, Fault};
+use crate::redis::{LEASE, forgetful, strict};
+use crate::run::Run;
+use crate::{Case, cases};
+use holdline_checker::{Expect, FaultKind};
+use holdline_testkit::redis::{Server, private, sentinels};
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) const CASES: &[Case] = cases![redis_failover, redis_failover_loses_a_lock_and_fences_it];
+
+/// Two servers behind three sentinels.
+struct Topology {
+    /// The first is the primary now.
+    pair: Mutex<[Server; 2]>,
+    watchers: Vec<Server>,
+    url: String,
+}
+
+impl Topology {
+    fn both(&self) -> MutexGuard<'_, [Server; 2]> {
+        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All sentinels have agreed on this primary.
+    fn agreed(&self, primary: &Server) -> bool {
+        let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"];
+        let named =
+            |one| ask::<(String, u16)>(one, &words).is_some_and(|at| at.1 == primary.port());
+        self.watchers.iter().all(named)
+    }
+}
+
+struct Failover(Arc<Topology>);
+
+/// Makes the one that died follow the other, which has taken over.
+struct Reunion(Arc<Topology>);
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !so() {
+        assert!(Instant::now() < limit, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Sentinels close the connections of a server whose part they change.
+fn ask<T: redis::FromRedisValue>(server: &Server, words: &[&str]) -> Option<T> {
+    let mut conn = server.client().get_connection().ok()?;
+    redis::cmd(words[0]).arg(&words[1..]).query(&mut conn).ok()
+}
+
+fn says(server: &Server, words: &str) -> bool {
+    ask(server, &["INFO", "replication"]).is_some_and(|text: String| text.contains(words))
+}
+
+fn follow(replica: &Server, primary: &Server) {
+    let port = primary.port().to_string();
+    until("it is told whom to follow", || {
+        ask::<()>(replica, &["REPLICAOF", "127.0.0.1", &port]).is_some()
+    });
+    until("the replica follows", || says(replica, "master_link_status:up"));
+}
+
+impl Breakage for Failover {
+    fn kind(&self) -> FaultKind {
+        FaultKind::Failover
+    }
+
+    fn span(&self) -> (f64, f64) {
+        INSTANT
+    }
+
+    fn start(&self) -> Box<dyn Any> {
+        let [primary, replica] = &mut *self.0.both();
+        // It asks in vain, and keeps what it has; what comes now is not replicated.
+        until("it lags", || ask::<()>(replica, &["REPLICAOF", "127.0.0.1", "1"]).is_some());
+        std::thread::sleep(LEASE / 3);
+        primary.kill();
+        Box::new(Reunion(Arc::clone(&self.0)))
+    }
+}
+
+impl Drop for Reunion {
+    fn drop(&mut self) {
+        let pair = &mut *self.0.both();
+        until("the replica takes over", || {
+            says(&pair[1], "role:master") && self.0.agreed(&pair[1])
+        });
+        pair.swap(0, 1);
+        pair[1].restart();
+        let port = pair[0].port().to_string();
+        let _: Option<()> = ask(&pair[1], &["REPLICAOF", "127.0.0.1", &port]);
+        // On a busy machine the sentinels may think better of it, and change the parts once more.
+        until("there is a primary, and a replica that follows", || {
+            if self.0.agreed(&pair[1]) {
+                pair.swap(0, 1);
+            }
+            self.0.agreed(&pair[0])
+                && says(&pair[0], "role:master")
+                && says(&pair[1], "master_link_status:up")
+        });
+    }
+}
+
+fn topology(test: &str) -> Option<Arc<Topology>> {
+    let (primary, replica) = (private(test, &[])?, private(test, &[])?);
+    follow(&replica, &primary);
+    let (watchers, url) = sentinels(primary.port())?;
+    Some(Arc::new(Topology { pair: Mutex::new([primary, replica]), watchers, url }))
+}
+
+/// Leases outlive the failover, so that two can hold.
+const LONG_LEASE: Duration = Duration::from_secs(5);
+
+fn redis_failover() {
+    let Some(topology) = topology("redis_failover") else { return };
+    let unpromised = vec![forgetful(FaultKind::Failover)];
+    // Long sections make few grants.
+    let vacuity = Expect { min_acquires: 30, min_share_percent: 0, ..strict() };
+    let run = Run::new("redis_failover", topology.url.clone(), Expect { unpromised, ..vacuity });
+    let faults = vec![Fault::Store(vec![Arc::new(Failover(topology))])];
+    let (time, work) = (run.time.mul_f64(1.5), Duration::from_secs(1));
+    Run { faults, time, work, lease: LONG_LEASE, pace: 0, ..run }.go().must_be_ok();
+}
+
+/// What no failover can promise (see GUARANTEES.md): a lock that the replica did not have yet is
+/// given to somebody else. G3: the token tells the resource who is newer; G4: the holder is told.
+fn redis_failover_loses_a_lock_and_fences_it() {
+    let Some(topology) = topology("redis_failover") else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = || runtime.block_on(holdline::open(&topology.url)).unwrap();
+    let (one, two) = (client(), client());
+    let mutex = |client| holdline::Mutex::new(client, "x").lease(Duration::from_secs(30));
+    let fence = holdline::Fence::default();
+    let (breakage, asked) = (Failover(Arc::clone(&topology)), mutex(&one));
+    let old = std::thread::scope(|scope| {
+        let acquired = scope.spawn(|| {
+            // Before the primary is killed, but after its replica has stopped to listen.
+            std::thread::sleep(LEASE / 6);
+            runtime.block_on(asked.lock()).unwrap()
+        });
+        drop(breakage.start());
+        acquired.join().unwrap()
+    });
+    fence.check(old.token()).unwrap();
+    let next = runtime.block_on(mutex(&two).lock_within(Duration::from_secs(20))).unwrap();
+    let next = next.expect("nobody has it on the new primary");
+    assert!(next.token() > old.token());
+    fence.check(next.token()).unwrap();
+    fence.check(old.token()).expect_err("the older is refused");
+    runtime.block_on(async { tokio::time::timeout(LONG_LEASE * 3, old.lost()).await }).unwrap();
+    drop(old);
+    runtime.block_on(next.unlock()).expect("held to the end");
+}

@@ -1,0 +1,295 @@
+//! One fault run, from its plan to the verdict. It knows no store: a URL says which.
+
+use crate::client::{Role, TASKS};
+use crate::inject::{Arena, Fault};
+use crate::judge::{Folder, Outcome, judge};
+use crate::stall_detector::{self, StallDetector};
+use crate::workers::{Member, soon};
+use crate::workload::{Temper, locks, longest};
+use holdline::store::Capabilities;
+use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
+use holdline_checker::resource::{Client as ResourceClient, Server};
+use holdline_checker::{Event, Expect, Fences, Handoff, Op, Phase, Rule, Unpromised, Writer};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The plan of a run.
+#[derive(Clone)]
+pub(crate) struct Run {
+    /// What the run is called in reports; also the name of the test, to replay it.
+    pub(crate) title: &'static str,
+    pub(crate) url: String,
+    /// Where the clients find the store, in turn, if some have a way of their own to it.
+    pub(crate) routes: Vec<String>,
+    pub(crate) lease: Duration,
+    pub(crate) clients: usize,
+    /// How long a section takes, on average.
+    pub(crate) work: Duration,
+    /// How the clients behave; if well, the last of them only ever tries.
+    pub(crate) temper: Temper,
+    /// Each is done again and again; one that is named twice is done twice at a time.
+    pub(crate) faults: Vec<Fault>,
+    /// The shortest and the longest time for which a client is stopped, in leases.
+    pub(crate) pause: (f64, f64),
+    /// The longest pause between two faults of one kind, in milliseconds.
+    pub(crate) gap_ms: u64,
+    /// The fewest grants in a second that make a run of well-behaved clients count.
+    pub(crate) pace: u64,
+    pub(crate) time: Duration,
+    pub(crate) seed: u64,
+    pub(crate) expect: Expect,
+}
+
+impl Run {
+    /// A run of eight clients without faults. The time and the seed may be set from outside.
+    pub(crate) fn new(title: &'static str, url: String, expect: Expect) -> Self {
+        Run {
+            title,
+            url,
+            routes: Vec::new(),
+            lease: Duration::from_secs(2),
+            clients: 8,
+            work: Duration::from_millis(10),
+            temper: Temper::Good,
+            faults: Vec::new(),
+            pause: (0.1, 3.0),
+            gap_ms: 400,
+            pace: 20,
+            time: Duration::from_secs(seconds()),
+            seed: number("HOLDLINE_FAULT_SEED").unwrap_or(1),
+            expect,
+        }
+    }
+
+    fn lease_ns(&self) -> u64 {
+        u64::try_from(self.lease.as_nanos()).unwrap()
+    }
+
+    /// How often each kind of the fault has to happen for the run to prove anything: every few
+    /// seconds, or its share of that.
+    pub(crate) fn least(&self, fault: &Fault) -> usize {
+        let seconds = self.time.as_secs() as usize;
+        match fault {
+            Fault::Store(ways) => (seconds / 16 / ways.len()).max(1),
+            _ => seconds / 4,
+        }
+    }
+
+    /// How many grants it takes for the run to prove anything.
+    pub(crate) fn fewest_grants(&self) -> usize {
+        let paced = if self.temper == Temper::Good { self.pace * self.time.as_secs() } else { 0 };
+        self.expect.min_acquires.max(paced as usize)
+    }
+
+    /// The end is for those who were started again: they have to show themselves too.
+    fn quiet(&self) -> Duration {
+        (self.time / 4).min(Duration::from_secs(10))
+    }
+
+    /// What follows for the checker from the lease and the faults; the rest is up to the store.
+    fn fitted(&self, run: &str, capabilities: &Capabilities) -> Expect {
+        let mut expect = self.expect.clone();
+        for (lock, capacity) in locks(run, capabilities.weighted) {
+            expect.capacities.insert(lock, capacity.into());
+        }
+        expect.calm = self.faults.is_empty();
+        expect.resource = true;
+        if !capabilities.fencing_tokens {
+            expect.fences = Fences::None;
+        }
+        expect.min_acquires = self.fewest_grants();
+        // Who gets no time, or no answer of the resource, writes down late that it was told.
+        expect.unpromised.push(Unpromised {
+            fault: stall_detector::kind(),
+            rules: vec![Rule::R5, Rule::R9, Rule::R12],
+        });
+        // A deadline is written down a little after each renewal, and clients share two cores.
+        expect.loss_slack_ns = self.lease_ns() / 2;
+        expect
+    }
+
+    /// Does it for as long as was asked for from outside, or for this many seconds. A long run is
+    /// made of rounds over the same servers, which are judged one by one.
+    pub(crate) fn rounds(self, short: u64) {
+        let time = number("HOLDLINE_FAULT_SECONDS").unwrap_or(short);
+        let rounds = time.div_ceil(ROUND).max(1);
+        let time = Duration::from_secs(time.div_ceil(rounds));
+        for seed in (self.seed..).take(rounds as usize) {
+            Run { time, seed, ..self.clone() }.go().must_be_ok();
+        }
+    }
+
+    /// Does it.
+    pub(crate) fn go(self) -> Outcome {
+        let folder = Folder::new();
+        let name = format!("{}-{}-{}", self.title, self.seed, std::process::id());
+        let history = folder.path().join("history.jsonl");
+        let socket = folder.path().join("resource");
+        let server = Server::bind(&socket).unwrap();
+        let writer = Writer::open(&history, &name, "resource").unwrap();
+        let serving = std::thread::spawn(move || server.run(&writer).unwrap());
+        let arena = self.prepare(name, &folder, &socket);
+        arena.play();
+        ResourceClient::connect(&socket).unwrap().stop().unwrap();
+        serving.join().unwrap();
+        let expect = arena.run.fitted(&arena.name, &arena.client.capabilities());
+        judge(&arena.run, folder, &expect)
+    }
+
+    fn prepare(self, name: String, folder: &Folder, socket: &Path) -> Arena {
+        let history = folder.path().join("history.jsonl");
+        let pen = Writer::open(&history, &name, "injector").unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let client = runtime.block_on(holdline::open(&self.url)).unwrap();
+        let temper = |at| match self.temper {
+            Temper::Good if at + 1 == self.clients => Temper::TryOnly,
+            temper => temper,
+        };
+        let role = |at: usize| Role {
+            url: self.routes.get(at % self.routes.len().max(1)).unwrap_or(&self.url).clone(),
+            run: name.clone(),
+            process: format!("c{at}"),
+            serial: at as u64,
+            seed: self.seed.wrapping_mul(1000).wrapping_add(at as u64),
+            temper: temper(at),
+            lease_ms: u64::try_from(self.lease.as_millis()).unwrap(),
+            work_ms: u64::try_from(self.work.as_millis()).unwrap(),
+            history: history.clone(),
+            resource: socket.to_owned(),
+        };
+        let workers = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
+        let serial = AtomicU64::new(self.clients as u64);
+        let over = Instant::now() + self.time.saturating_sub(self.quiet());
+        // On a busy machine everything takes longer, the faults too: it goes on until there was
+        // enough of everything.
+        let latest = over + ENOUGH;
+        Arena { run: self, name, pen, client, runtime, workers, serial, over, latest }
+    }
+}
+
+impl Arena {
+    /// Lets clients and faults loose, and looks after the last of them whether all is well.
+    fn play(&self) {
+        let pulse = StallDetector::start(&self.history(), &self.name, None);
+        let end = Instant::now() + self.run.time;
+        std::thread::scope(|scope| {
+            for (seed, fault) in (self.run.seed << 8..).zip(&self.run.faults) {
+                scope.spawn(move || self.lane(fault, seed));
+            }
+        });
+        let end = end.max(Instant::now() + self.run.quiet());
+        std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        while self.few_grants() && Instant::now() < self.latest {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        self.wind_up();
+        drop(pulse);
+        let probe = Writer::open(&self.history(), &self.name, "probe").unwrap();
+        self.runtime.block_on(self.probe(&probe));
+        self.dump();
+    }
+
+    /// Lets the clients finish. If one cannot, the lines show whom it waits for.
+    fn wind_up(&self) {
+        let members =
+            || self.workers.iter().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
+        members().for_each(|mut member| member.dismiss());
+        // At worst they have all just begun their longest sections, one behind the other.
+        let tasks = self.workers.len() as u32 * TASKS as u32;
+        let work = longest(self.run.work, self.run.lease) * tasks;
+        let stuck = members()
+            .find_map(|mut member| (!member.ended(work)).then(|| member.name().to_owned()));
+        if let Some(stuck) = stuck {
+            let names = locks(&self.name, self.client.capabilities().weighted);
+            let lines: Vec<_> = names.iter().map(|(lock, _)| self.look(lock)).collect();
+            panic!("{stuck} does not end: {lines:#?}");
+        }
+    }
+
+    pub(crate) fn history(&self) -> std::path::PathBuf {
+        let role = self.workers[0].lock().unwrap_or_else(PoisonError::into_inner);
+        role.history().to_owned()
+    }
+
+    /// A fresh client takes every lock.
+    async fn probe(&self, pen: &Writer) {
+        let client = holdline::open(&self.run.url).await.unwrap();
+        for (lock, capacity) in locks(&self.name, client.capabilities().weighted) {
+            let event = Event::new(Op::Probe, Phase::Invoke, pen.next_n()).lock(&lock);
+            let n = event.n;
+            pen.write(event.weight(capacity.into())).unwrap();
+            match self.whole(&client, &lock, capacity).await.unwrap() {
+                Some(guard) => {
+                    let granted = Event::new(Op::Probe, Phase::Ok, n).lock(&lock);
+                    let fenced = client.capabilities().fencing_tokens;
+                    let granted = if fenced { granted.fence(guard.token()) } else { granted };
+                    pen.write(granted).unwrap();
+                    pen.write(Event::new(Op::Release, Phase::Invoke, n).lock(&lock)).unwrap();
+                    guard.unlock().await.unwrap();
+                    pen.write(Event::new(Op::Release, Phase::Ok, n).lock(&lock)).unwrap();
+                }
+                None => _ = pen.write(Event::new(Op::Probe, Phase::Info, n)).unwrap(),
+            }
+        }
+    }
+
+    /// The whole of a lock, whichever recipe it belongs to.
+    async fn whole(
+        &self,
+        client: &holdline::Client,
+        lock: &str,
+        capacity: u32,
+    ) -> Result<Option<Guard>> {
+        // Some stores do not vouch for the usual lease.
+        let (lease, wait) = (self.run.lease.max(Duration::from_secs(1)), Duration::from_secs(20));
+        match capacity {
+            1 => HoldMutex::new(client, lock).lease(lease).lock_within(wait).await,
+            crate::workload::ALL => {
+                let Some(writer) =
+                    RwLock::new(client, lock).lease(lease).write_within(wait).await?
+                else {
+                    return Ok(None);
+                };
+                Ok(Some(writer.downgrade().await.map_err(|(_, error)| error)?))
+            }
+            all => Semaphore::new(client, lock, all).lease(lease).acquire_within(all, wait).await,
+        }
+    }
+
+    /// When everything that anybody may have left has run out, writes down what is still there.
+    fn dump(&self) {
+        let expect = &self.run.expect;
+        let late = Duration::from_nanos(expect.late_ns + expect.grace_ns + expect.lock_delay_ns);
+        std::thread::sleep(self.run.lease + late + Duration::from_millis(100));
+        for (lock, _) in locks(&self.name, self.client.capabilities().weighted) {
+            assert!(soon(|| self.look(&lock).is_some()), "the store is well again");
+        }
+    }
+}
+
+/// What tells waiters that are woken from such as only look by themselves, once a second: on a busy
+/// machine too. How fast they are is measured in `bench`.
+pub(crate) const WOKEN: Handoff = Handoff { bound_ns: 500_000_000, percent: 80 };
+
+/// Longer than it takes anywhere until a run has shown enough to be judged.
+const ENOUGH: Duration = Duration::from_secs(600);
+
+/// The longest round of a long run, in seconds.
+const ROUND: u64 = 60;
+
+/// How long runs last, unless they say otherwise.
+pub(crate) fn seconds() -> u64 {
+    number("HOLDLINE_FAULT_SECONDS").unwrap_or(8)
+}
+
+/// A number from the environment.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is \"{text}\", which is no number")))
+}

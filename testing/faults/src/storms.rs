@@ -1,0 +1,266 @@
+//! Storms: 64 tasks of one process ask for a lock each and give up after a millisecond, again and
+//! again. Afterwards every lock must be free for that process and for others within a lease
+//! (ZooKeeper: a session), nothing may be left in the store, and the memory must be given back.
+
+use crate::client::opened;
+use crate::outages::stores::{Row, rows};
+use crate::run::number;
+use crate::workers::process;
+use crate::{Case, cases};
+use holdline::{Client, Mutex};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
+
+pub(crate) const CASES: &[Case] = cases![storms];
+
+/// Where a process finds its part.
+pub(crate) const PART: &str = "HOLDLINE_STORM_PART";
+/// Each with a lock of its own, so that nobody waits within the process.
+const TASKS: usize = 64;
+const GIVE_UP: Duration = Duration::from_millis(1);
+const LEASE: Duration = Duration::from_secs(5);
+/// What the process may have more than before, in MB.
+const MORE: u64 = 64;
+/// Longer than anything takes that has an end.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// All that the process has to know.
+#[derive(Serialize, Deserialize)]
+struct Part {
+    url: String,
+    seconds: u64,
+    /// Within which all must be free again.
+    bound: Duration,
+    result: PathBuf,
+}
+
+/// What came of it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Outcome {
+    given_up: usize,
+    granted: usize,
+    failed: usize,
+    /// Until the last name was locked by the same process; none if that was in vain.
+    free_ms: Option<u64>,
+    /// Until the library said that everything is given up; none if it did not.
+    settled_ms: Option<u64>,
+    /// The memory in MB: before, right after the storm, and in the end.
+    memory: [u64; 3],
+    error: Option<String>,
+}
+
+fn name(at: usize) -> String {
+    format!("storm-{at}")
+}
+
+/// The stores chosen by `HOLDLINE_STORM_STORES`, or one of each kind, each beside the others.
+fn storms() {
+    let chosen = std::env::var("HOLDLINE_STORM_STORES").ok();
+    let wanted = |row: &Row| match &chosen {
+        Some(names) => names.split(',').any(|name| name == row.name),
+        None => !row.name.ends_with("-three"),
+    };
+    let rows: Vec<Row> = rows().into_iter().filter(wanted).collect();
+    assert!(!rows.is_empty(), "no store is called {chosen:?}");
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let runs: Vec<_> = rows.iter().map(|row| (row, scope.spawn(move || one(row)))).collect();
+        let wrong = |(row, run): (&Row, std::thread::ScopedJoinHandle<'_, Vec<String>>)| {
+            let wrong = run.join().unwrap_or_else(|_| vec!["it panicked".to_owned()]);
+            wrong.iter().map(|what| format!("{}: {what}", row.name)).collect::<Vec<_>>()
+        };
+        runs.into_iter().flat_map(wrong).collect()
+    });
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The storm on one store, and what was wrong after it.
+fn one(row: &Row) -> Vec<String> {
+    let Some(subject) = (row.open)() else { return Vec::new() };
+    let folder = tempfile::tempdir().unwrap();
+    let seconds = number("HOLDLINE_STORM_SECONDS").unwrap_or(3);
+    let (url, result) = (subject.url(), folder.path().join("result"));
+    let bound = row.session.max(LEASE) + row.late;
+    let part = Part { url: url.clone(), seconds, bound, result: result.clone() };
+    let mut child = process(PART, &serde_json::to_string(&part).unwrap());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    std::thread::sleep(Duration::from_secs(seconds) + Duration::from_millis(500));
+    let mut wrong = Vec::new();
+    // The process still runs, so that all that it has in the store is kept alive.
+    let began = Instant::now();
+    let free = runtime.block_on(async {
+        let client = opened(&url).await;
+        all_free(&client, bound + LIMIT).await?;
+        let free = began.elapsed();
+        until_empty(&client, bound).await.map(|()| free)
+    });
+    let others = free.as_ref().map(Duration::as_millis).ok();
+    match free {
+        Err(what) => wrong.push(what),
+        Ok(free) if free > bound => {
+            wrong.push(format!("another process got the last lock after {free:?}, not {bound:?}"));
+        }
+        Ok(_) => {}
+    }
+    let until = Instant::now() + LIMIT + bound;
+    while child.try_wait().unwrap().is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if child.try_wait().unwrap().is_none() {
+        wrong.push("the process does not end".to_owned());
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    let text = std::fs::read_to_string(&result).unwrap_or_default();
+    let outcome: Outcome = serde_json::from_str(&text).unwrap_or_default();
+    println!(
+        "storm of {seconds} s on {}: {} given up, {} granted, {} failed; free after {:?} ms for \
+         itself, {others:?} ms for others; settled after {:?} ms; memory before, after, in the \
+         end: {:?} MB",
+        row.name,
+        outcome.given_up,
+        outcome.granted,
+        outcome.failed,
+        outcome.free_ms,
+        outcome.settled_ms,
+        outcome.memory
+    );
+    wrong.extend(outcome.error);
+    if outcome.given_up < TASKS {
+        wrong.push("too few gave up to prove anything".to_owned());
+    }
+    match outcome.free_ms.map(Duration::from_millis) {
+        None => wrong.push("its own locks were never free again".to_owned()),
+        Some(free) if free > bound => {
+            wrong.push(format!("its own locks were free after {free:?}, not {bound:?}"));
+        }
+        Some(_) => {}
+    }
+    if outcome.settled_ms.is_none() {
+        wrong.push(format!("it has not settled within {bound:?}"));
+    }
+    if outcome.memory[2] > outcome.memory[0] + MORE {
+        wrong.push(format!("it keeps its memory: {:?} MB", outcome.memory));
+    }
+    wrong
+}
+
+/// Takes every lock once.
+async fn all_free(client: &Client, limit: Duration) -> Result<(), String> {
+    for at in 0..TASKS {
+        let mutex = Mutex::new(client, name(at)).lease(LEASE);
+        match timeout(limit, mutex.lock()).await {
+            Ok(Ok(guard)) => guard.unlock().await.map_err(|error| format!("{error:#}"))?,
+            Ok(Err(error)) => return Err(format!("{} fails: {error:#}", name(at))),
+            Err(_) => return Err(format!("{} is not free within {limit:?}", name(at))),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until nobody stands in any line.
+async fn until_empty(client: &Client, bound: Duration) -> Result<(), String> {
+    let until = Instant::now() + bound;
+    for at in 0..TASKS {
+        loop {
+            let left = match client.inspect(name(at)).await {
+                Ok(info) => info.holders.len() + info.waiters.len(),
+                Err(error) if Instant::now() < until => {
+                    assert!(error.retryable(), "{error:#}");
+                    1
+                }
+                Err(error) => return Err(format!("{error:#}")),
+            };
+            if left == 0 {
+                break;
+            }
+            if Instant::now() > until {
+                return Err(format!("{left} are left in the line of {} after {bound:?}", name(at)));
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+    Ok(())
+}
+
+/// The role of a client process.
+pub(crate) fn storm(part: &str) {
+    let part: Part = serde_json::from_str(part).unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let outcome = runtime.block_on(weather(&part));
+    std::fs::write(&part.result, serde_json::to_string(&outcome).unwrap()).unwrap();
+}
+
+async fn weather(part: &Part) -> Outcome {
+    let client = opened(&part.url).await;
+    let mut outcome = Outcome::default();
+    if let Err(error) = all_free(&client, LIMIT).await {
+        return Outcome { error: Some(error), ..outcome };
+    }
+    outcome.memory[0] = resident();
+    let over = Instant::now() + Duration::from_secs(part.seconds);
+    let mut tasks = tokio::task::JoinSet::new();
+    for at in 0..TASKS {
+        let client = client.clone();
+        tasks.spawn(async move { hurry(&client, at, over).await });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        let (given_up, granted, failed) = ended.unwrap();
+        outcome.given_up += given_up;
+        outcome.granted += granted;
+        outcome.failed += failed;
+    }
+    outcome.memory[1] = resident();
+    let began = Instant::now();
+    match all_free(&client, part.bound + LIMIT).await {
+        Ok(()) => outcome.free_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap()),
+        Err(error) => outcome.error = Some(format!("to itself, {error}")),
+    }
+    if timeout(part.bound, client.settle()).await.is_ok() {
+        outcome.settled_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap());
+        // What it says must be so; the other process's locks come and go.
+        if let Err(what) = until_empty(&client, LEASE / 5).await {
+            outcome.error = outcome.error.or(Some(format!("it said that all is given up: {what}")));
+        }
+    }
+    let until = began + part.bound;
+    while resident() > outcome.memory[0] + MORE && Instant::now() < until {
+        sleep(Duration::from_millis(100)).await;
+    }
+    outcome.memory[2] = resident();
+    outcome
+}
+
+/// Gives up by a limit and by dropping the future in turn.
+async fn hurry(client: &Client, at: usize, over: Instant) -> (usize, usize, usize) {
+    let (mut given_up, mut granted, mut failed) = (0, 0, 0);
+    let mutex = Mutex::new(client, name(at)).lease(LEASE);
+    while Instant::now() < over {
+        let got = if given_up % 2 == 0 {
+            mutex.lock_within(GIVE_UP).await
+        } else {
+            timeout(GIVE_UP, mutex.lock()).await.map_or(Ok(None), |got| got.map(Some))
+        };
+        match got {
+            Ok(None) => given_up += 1,
+            Ok(Some(guard)) => {
+                granted += 1;
+                drop(guard);
+            }
+            Err(_) => failed += 1,
+        }
+        // Where nothing has to be asked, it would never let anybody else run.
+        tokio::task::yield_now().await;
+    }
+    (given_up, granted, failed)
+}
+
+/// The memory that this process has, in MB; 0 where that cannot be told.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kb = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kb.unwrap_or(0) / 1024
+}

@@ -1,0 +1,116 @@
+//! The client processes: starting, stopping, killing, and ending them.
+
+use crate::client::{ROLE, Role};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, so that a hang is told from slowness.
+const LIMIT: Duration = Duration::from_secs(40);
+/// How often to look whether something has happened.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// One client process, killed when it is dropped.
+pub(crate) struct Member {
+    role: Role,
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Member {
+    pub(crate) fn start(role: Role) -> Self {
+        let mut child = process(ROLE, &serde_json::to_string(&role).unwrap());
+        let input = child.stdin.take();
+        Member { role, child, input }
+    }
+
+    /// Its name in the history.
+    pub(crate) fn name(&self) -> &str {
+        &self.role.process
+    }
+
+    /// Where it writes its history.
+    pub(crate) fn history(&self) -> &Path {
+        &self.role.history
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Stops it, and returns when it stands still.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let stands = || waitid(WaitId::Pid(pid), options).unwrap().is_some();
+        assert!(soon(stands), "{} does not stop", self.name());
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it, and returns when it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again, under a new name.
+    pub(crate) fn replace(&mut self, serial: u64) {
+        let first = self.name().split('.').next().unwrap();
+        let process = format!("{first}.{serial}");
+        let seed = self.role.seed.wrapping_add(serial << 20);
+        *self = Member::start(Role { process, serial, seed, ..self.role.clone() });
+    }
+
+    /// Asks it to end: it finishes what it does, and takes on nothing more.
+    pub(crate) fn dismiss(&mut self) {
+        self.input = None;
+    }
+
+    /// Waits until it has ended by itself. False if it does not, though everybody's sections
+    /// together take no longer than `work`.
+    pub(crate) fn ended(&mut self, work: Duration) -> bool {
+        let ended = within(LIMIT + work, || self.child.try_wait().unwrap().is_some());
+        assert!(!ended || self.child.wait().unwrap().success(), "{} failed", self.name());
+        ended
+    }
+}
+
+/// This program once more, in a role that this variable gives it, until its input ends.
+pub(crate) fn process(variable: &str, role: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .env(variable, role)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Whether it is so before anything here that has an end has ended.
+pub(crate) fn soon(done: impl FnMut() -> bool) -> bool {
+    within(LIMIT, done)
+}
+
+fn within(time: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let limit = Instant::now() + time;
+    while !done() {
+        if Instant::now() > limit {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

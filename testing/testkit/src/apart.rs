@@ -1,0 +1,70 @@
+//! Servers that only another release of Debian has: the package and all that it needs are taken
+//! from there by apt, in folders of its own, which checks their signatures; they are unpacked into
+//! the target folder and run with their own loader and libraries. Nothing of it is installed.
+
+use crate::program::in_path;
+use crate::{Outcome, target};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Fetches and unpacks.
+const APT_UNPACK: &str = include_str!("apt-unpack.sh");
+
+/// A program of a package of another release.
+#[derive(Debug)]
+pub struct Apart {
+    /// The release.
+    pub suite: &'static str,
+    /// The package.
+    pub package: &'static str,
+    /// The program's file in it.
+    pub binary: &'static str,
+    /// Its first arguments; `{files}` is where the package was unpacked.
+    pub args: &'static [&'static str],
+}
+
+impl Apart {
+    fn folder(&self) -> PathBuf {
+        target().join("debs").join(format!("{}-{}", self.package, self.suite))
+    }
+
+    /// The loader, and what to say to it, once the package has been unpacked.
+    pub fn find(&self) -> Option<(PathBuf, Vec<String>)> {
+        let files = self.folder().join("files");
+        let libraries = files.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+        let loader = std::fs::read_dir(&libraries)
+            .ok()?
+            .flatten()
+            .find(|entry| entry.file_name().to_string_lossy().starts_with("ld-linux"))?;
+        let binary = files.join(self.binary);
+        if !binary.is_file() {
+            return None;
+        }
+        let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+        let mut args = vec!["--library-path".to_owned(), text(&libraries), text(&binary)];
+        args.extend(self.args.iter().map(|arg| arg.replace("{files}", &text(&files))));
+        Some((loader.path(), args))
+    }
+
+    /// Fetches it, if there is an apt.
+    ///
+    /// # Errors
+    ///
+    /// A sentence.
+    pub fn fetch(&self) -> Outcome<()> {
+        if in_path("apt-get").is_none() {
+            return Err("there is no apt-get here.".to_owned());
+        }
+        let output = Command::new("sh")
+            .args(["-c", APT_UNPACK, "apt-unpack.sh", self.suite, self.package])
+            .arg(self.folder())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("sh could not be started: {e}."))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&output.stderr);
+        Err(format!("apt-get or dpkg-deb failed ({}): {}", output.status, words.trim()))
+    }
+}

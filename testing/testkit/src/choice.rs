@@ -1,0 +1,60 @@
+//! What the arguments of a test binary without the standard harness ask for.
+
+/// A choice of tests by their names, read as the standard harness reads it: words of which a name
+/// must contain one, `--exact`, `--skip WORD`, `--list`. Other flags are taken and mean nothing.
+#[derive(Debug, Default)]
+pub struct Choice {
+    words: Vec<String>,
+    skip: Vec<String>,
+    exact: bool,
+    list: bool,
+}
+
+impl Choice {
+    /// What this process was started with.
+    pub fn from_args() -> Self {
+        Self::of(std::env::args().skip(1))
+    }
+
+    fn of(mut arguments: impl Iterator<Item = String>) -> Self {
+        let mut choice = Choice::default();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--exact" => choice.exact = true,
+                "--list" => choice.list = true,
+                "--skip" => choice.skip.extend(arguments.next()),
+                "--test-threads" | "--format" | "--color" => drop(arguments.next()),
+                flag if flag.starts_with('-') => {}
+                _ => choice.words.push(argument),
+            }
+        }
+        choice
+    }
+
+    /// Whether the names are only to be printed.
+    pub fn lists(&self) -> bool {
+        self.list
+    }
+
+    /// Whether the test of this name is to be run.
+    pub fn chooses(&self, name: &str) -> bool {
+        let fits = |word: &String| if self.exact { name == word } else { name.contains(word) };
+        (self.words.is_empty() || self.words.iter().any(fits)) && !self.skip.iter().any(fits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Choice;
+
+    #[test]
+    fn names_are_chosen_as_the_standard_harness_does() {
+        let choice = |words: &str| Choice::of(words.split_whitespace().map(str::to_owned));
+        assert!(choice("").chooses("a::b"));
+        assert!(choice("x a:: --nocapture").chooses("a::b"));
+        assert!(!choice("a:: --skip b").chooses("a::b"));
+        assert!(!choice("--exact a::").chooses("a::b"));
+        assert!(choice("--exact a::b --test-threads 1").chooses("a::b"));
+        assert!(choice("--list").lists() && !choice("a").lists());
+    }
+}

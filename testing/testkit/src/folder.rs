@@ -1,0 +1,100 @@
+//! Folders for the data of servers.
+
+use crate::{Outcome, cannot};
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// etcd sets 64 MB aside for its log, three times, and then some.
+const ROOM: u64 = 1 << 30;
+
+/// A new folder, removed when this is dropped, but kept for a look if the test fails.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// A folder in memory if there is room (`/dev/shm`), unless `TMPDIR` says where: servers then
+    /// need not wait for a disk, which is not what is tested, and etcd 3.4 has no option to tell it
+    /// not to.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be created.
+    pub fn new(name: &str) -> Outcome<Self> {
+        match std::env::var_os("TMPDIR") {
+            None if has_room(Path::new(MEMORY)) => Self::below(Path::new(MEMORY), name),
+            _ => Self::on_disk(name),
+        }
+    }
+
+    /// A folder in the usual place for temporary files.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be created.
+    pub fn on_disk(name: &str) -> Outcome<Self> {
+        Self::below(&std::env::temp_dir(), name)
+    }
+
+    fn below(parent: &Path, name: &str) -> Outcome<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let unique = now.unwrap_or_default().as_micros() & 0xFFFF_FFFF;
+        let (id, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = parent.join(format!("holdline-{name}-{id}-{unique}-{count}"));
+        // Others see nothing of it, but a server that runs as another user finds its own part.
+        fs::DirBuilder::new().mode(0o711).create(&path).map_err(|e| cannot("create", &path, &e))?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Leaves the folder where it is, for ever.
+    pub fn keep(self) -> PathBuf {
+        let path = self.path.clone();
+        std::mem::forget(self);
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("what the servers wrote is kept in {}", self.path.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Linux keeps what is written there in memory.
+const MEMORY: &str = "/dev/shm";
+
+fn has_room(dir: &Path) -> bool {
+    let writable = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok();
+    writable && rustix::fs::statvfs(dir).is_ok_and(|fs| fs.f_bavail * fs.f_frsize >= ROOM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_ends_with_its_owner_unless_it_is_kept() {
+        let (one, two) = (Folder::new("one").unwrap(), Folder::new("one").unwrap());
+        assert_ne!(one.path(), two.path());
+        let path = one.path().to_owned();
+        fs::write(path.join("file"), "text").unwrap();
+        drop(one);
+        assert!(!path.exists());
+        let path = two.keep();
+        assert!(path.is_dir());
+        fs::remove_dir(path).unwrap();
+    }
+}

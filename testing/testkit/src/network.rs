@@ -1,0 +1,76 @@
+//! The network between the members of a cluster, so that a test can cut one of them off.
+
+use crate::link::{Link, Way, splice};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+/// The links between the members of a cluster.
+#[derive(Debug)]
+pub struct Network {
+    /// From (row) and to (column). A row after the members' is of callers that are not known.
+    pub(crate) links: Vec<Vec<Vec<Link>>>,
+}
+
+impl Network {
+    /// Cuts a member off from the others: nothing arrives, until [`mend`](Self::mend).
+    pub fn cut_off(&self, member: usize) {
+        for (from, row) in self.links.iter().enumerate() {
+            let cut = row.iter().enumerate().filter(|(to, _)| from == member || *to == member);
+            cut.flat_map(|(_, links)| links).for_each(|link| link.stall(Way::Both));
+        }
+    }
+
+    /// Everything that members say to each other takes so much longer, each way.
+    pub fn delay(&self, one_way: Duration) {
+        self.all().for_each(|link| link.delay(one_way));
+    }
+
+    /// Ends what was done to the network.
+    pub fn mend(&self) {
+        self.all().for_each(Link::mend);
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().flatten().flatten()
+    }
+}
+
+/// A link to a port of this machine.
+pub(crate) fn link(port: u16) -> Link {
+    Link::to(("127.0.0.1", port)).expect("a port is free")
+}
+
+/// A port at which callers are met, until the process ends.
+pub(crate) struct Front {
+    pub(crate) port: u16,
+    listener: TcpListener,
+}
+
+impl Front {
+    pub(crate) fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it has an address").port();
+        Front { port, listener }
+    }
+
+    /// Connects each caller, once `meet` has listened to it and said where that goes, and what is
+    /// sent there first.
+    pub(crate) fn serve<M>(self, meet: M)
+    where
+        M: Fn(&mut TcpStream) -> io::Result<(SocketAddr, Vec<u8>)> + Clone + Send + 'static,
+    {
+        thread::spawn(move || {
+            for mut caller in self.listener.incoming().flatten() {
+                let meet = meet.clone();
+                thread::spawn(move || {
+                    let (member, first) = meet(&mut caller)?;
+                    let mut member = TcpStream::connect(member)?;
+                    io::Write::write_all(&mut member, &first)?;
+                    splice(caller, member)
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,152 @@
+//! A node: the description of one server process, from which it is started, as often as needed.
+
+use crate::Probe;
+use crate::program::Program;
+use rustix::process::Signal;
+use std::path::Path;
+
+/// One server process, described. In arguments, variables and files, `{dir}` stands for the node's
+/// own folder.
+///
+/// ```
+/// use holdline_testkit::{Node, Probe, Program, free_port};
+///
+/// const NC: Program = Program::new("nc", "netcat-openbsd", "brew install netcat");
+/// let port = free_port();
+/// let node = Node::new("listener", &NC, port, Probe::Listens).args(["-l", "-k", &port.to_string()]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub(crate) name: String,
+    pub(crate) program: &'static Program,
+    pub(crate) args: Vec<String>,
+    pub(crate) variables: Vec<(String, String)>,
+    pub(crate) files: Vec<(String, String)>,
+    pub(crate) before: Vec<(&'static Program, Vec<String>)>,
+    pub(crate) ports: Vec<u16>,
+    pub(crate) up: (u16, Probe),
+    pub(crate) user: Option<&'static str>,
+    pub(crate) stop: Signal,
+}
+
+impl Node {
+    /// A process that runs this program. It listens on `port`, and `up` asks it there whether it is
+    /// up. Its folder has the node's name.
+    pub fn new(name: impl Into<String>, program: &'static Program, port: u16, up: Probe) -> Self {
+        Self {
+            name: name.into(),
+            program,
+            args: Vec::new(),
+            variables: Vec::new(),
+            files: Vec::new(),
+            before: Vec::new(),
+            ports: vec![port],
+            up: (port, up),
+            user: None,
+            stop: Signal::KILL,
+        }
+    }
+
+    /// Runs another program: another version of the server.
+    pub fn with_program(mut self, program: &'static Program) -> Self {
+        self.program = program;
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds an environment variable.
+    pub fn variable(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Adds a file, which is written into the node's folder anew before each start.
+    pub fn file(mut self, name: &str, text: impl Into<String>) -> Self {
+        self.files.push((name.to_owned(), text.into()));
+        self
+    }
+
+    /// Adds a program that is run to its end in the node's folder, as the node's user, before its
+    /// first start: `initdb`, for example.
+    pub fn before(
+        mut self,
+        program: &'static Program,
+        args: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.before.push((program, args.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// Adds ports that the process listens on besides the first: they must be free.
+    pub fn also_listens(mut self, ports: impl IntoIterator<Item = u16>) -> Self {
+        self.ports.extend(ports);
+        self
+    }
+
+    /// Asks another question, or on another port, to see whether the process is up.
+    pub fn up(mut self, port: u16, probe: Probe) -> Self {
+        self.up = (port, probe);
+        self
+    }
+
+    /// If we are root, runs the process as this user, or as `nobody` if there is no such user: for
+    /// servers that refuse to run as root. The node's folder belongs to that user.
+    pub fn user(mut self, name: &'static str) -> Self {
+        self.user = Some(name);
+        self
+    }
+
+    /// The signal that ends the process with all that it started, without waiting for clients; KILL
+    /// unless chosen. A server with processes of its own needs another, as PostgreSQL's QUIT.
+    pub fn stops_by(mut self, signal: Signal) -> Self {
+        self.stop = signal;
+        self
+    }
+
+    /// The text of a file that it has.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        let file = self.files.iter().find(|(file, _)| file == name);
+        file.map_or("", |(_, text)| text)
+    }
+
+    /// Changes the text of a file that it has, for the next start.
+    pub(crate) fn set_text(&mut self, name: &str, text: String) {
+        self.files.retain(|(file, _)| file != name);
+        self.files.push((name.to_owned(), text));
+    }
+
+    /// Its name, which is also that of its folder.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it runs.
+    pub fn program(&self) -> &'static Program {
+        self.program
+    }
+
+    /// All programs that it needs.
+    pub fn programs(&self) -> impl Iterator<Item = &'static Program> {
+        std::iter::once(self.program).chain(self.before.iter().map(|(program, _)| *program))
+    }
+
+    /// The port for clients.
+    pub fn port(&self) -> u16 {
+        self.ports[0]
+    }
+
+    /// All ports that it listens on.
+    pub fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+}
+
+/// `text` with the folder in place of `{dir}`.
+pub(crate) fn expand(text: &str, dir: &Path) -> String {
+    text.replace("{dir}", &dir.to_string_lossy())
+}

@@ -1,0 +1,46 @@
+//! Links between the members of an etcd cluster.
+//!
+//! All members reach a member at one address, so a link in front of it could not tell who calls.
+//! What members say to each other begins with the caller's own address, and a front reads that, and
+//! then uses the link between these two. Calls that do not name their caller (a follower that
+//! passes a lease's keep-alive message on to the leader, mostly) have a link of their own.
+
+use crate::network::{Front, Network, link};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// The network between members that listen at these ports, and where each says that it can be
+/// reached: its front.
+pub(super) fn between(members: &[u16]) -> (Network, Vec<u16>) {
+    let row = || members.iter().map(|port| vec![link(*port)]).collect();
+    let network = Network { links: (0..=members.len()).map(|_| row()).collect() };
+    let fronts: Vec<Front> = members.iter().map(|_| Front::new()).collect();
+    let ports: Vec<u16> = fronts.iter().map(|front| front.port).collect();
+    for (to, front) in fronts.into_iter().enumerate() {
+        let ways: Vec<SocketAddr> = network.links.iter().map(|row| row[to][0].address()).collect();
+        let ports = ports.clone();
+        front.serve(move |caller| {
+            let from = who_calls(caller, &ports)?;
+            Ok((ways[from.unwrap_or(ports.len())], Vec::new()))
+        });
+    }
+    (network, ports)
+}
+
+/// Looks into the head of the first request, and leaves it where it is.
+fn who_calls(caller: &TcpStream, ports: &[u16]) -> io::Result<Option<usize>> {
+    let mut head = [0; 4096];
+    loop {
+        let count = caller.peek(&mut head)?;
+        let text = String::from_utf8_lossy(&head[..count]).to_ascii_lowercase();
+        let name = |port: &u16| text.contains(&format!("x-peerurls: http://127.0.0.1:{port}\r"));
+        if let Some(at) = ports.iter().position(name) {
+            return Ok(Some(at));
+        }
+        if count == 0 || count == head.len() || text.contains("\r\n\r\n") {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(1)); // the rest of it is on its way
+    }
+}

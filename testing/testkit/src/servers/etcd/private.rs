@@ -1,0 +1,263 @@
+//! Members of etcd of a test's own, which it may treat as it likes.
+
+use super::{Settings, member};
+use crate::probe::http_get;
+use crate::{Deployment, Folder, Private, Probe, certs, free_port};
+use std::ops::{Deref, DerefMut};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// A cluster of etcd. What can be done to its members is what [`Private`] says. It is gone when this
+/// is dropped.
+#[derive(Debug)]
+pub struct Servers(pub Private);
+
+/// A cluster of so many members; `None` without etcd, which is noted by [`crate::missing()`].
+pub fn start(count: usize) -> Option<Servers> {
+    start_in(memory(), count, &quick())
+}
+
+/// A cluster whose members can be cut off from each other.
+#[cfg(feature = "links")]
+pub fn start_apart(count: usize) -> Option<Servers> {
+    let ports = free_ports(count);
+    let peers: Vec<u16> = ports.iter().map(|[_, peer]| *peer).collect();
+    let (network, fronts) = super::network::between(&peers);
+    let cluster = launch(memory(), &ports, &fronts, &quick())?;
+    Some(Servers(cluster.with_network(network)))
+}
+
+/// One member that speaks only TLS, with the certificate in [`Servers::certificate`].
+pub fn start_tls() -> Option<Servers> {
+    with_certificates(&[])
+}
+
+/// The same, for those alone who show a certificate of that authority.
+pub fn start_mutual() -> Option<Servers> {
+    with_certificates(&["--client-cert-auth", "--trusted-ca-file", "{dir}/../ca.pem"])
+}
+
+/// One member that forgets who has logged in after 2 s in which nothing was heard of them.
+pub fn start_forgetful() -> Option<Servers> {
+    start_in(memory(), 1, &quick().args(&["--auth-token-ttl", "1"]))
+}
+
+/// One member whose data is on a disk, so that it takes its time to write.
+pub fn start_on_disk() -> Option<Servers> {
+    let folder = Folder::on_disk("etcd").unwrap_or_else(|e| panic!("{e}"));
+    start_in(folder, 1, &quick())
+}
+
+fn memory() -> Folder {
+    Folder::new("etcd").unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Elections within a second.
+fn quick() -> Settings {
+    Settings::default().args(&["--heartbeat-interval", "50", "--election-timeout", "500"])
+}
+
+fn free_ports(count: usize) -> Vec<[u16; 2]> {
+    (0..count).map(|_| [free_port(), free_port()]).collect()
+}
+
+fn start_in(folder: Folder, count: usize, settings: &Settings) -> Option<Servers> {
+    let ports = free_ports(count);
+    let peers: Vec<u16> = ports.iter().map(|[_, peer]| *peer).collect();
+    launch(folder, &ports, &peers, settings).map(Servers)
+}
+
+fn with_certificates(more: &[&str]) -> Option<Servers> {
+    let folder = memory();
+    if !certs::certificates(folder.path()) {
+        return None;
+    }
+    let (ports, metrics) = ([free_port(), free_port()], free_port());
+    // Health is asked for where it is not encrypted.
+    let settings = Settings { scheme: "https", ..quick() }
+        .args(&["--cert-file", "{dir}/../cert.pem", "--key-file", "{dir}/../key.pem"])
+        .args(&["--listen-metrics-urls", &format!("http://127.0.0.1:{metrics}")])
+        .args(more);
+    let node = member(0, ports, &[ports[1]], &settings).up(metrics, Probe::Etcd);
+    let url = super::url(&[ports[0]]);
+    Private::start_in(folder, Deployment::new(url, vec![node])).map(Servers)
+}
+
+fn launch(
+    folder: Folder,
+    ports: &[[u16; 2]],
+    fronts: &[u16],
+    settings: &Settings,
+) -> Option<Private> {
+    Private::start_in(folder, super::members(ports, fronts, settings))
+}
+
+impl Servers {
+    /// A client of the library.
+    ///
+    /// # Panics
+    ///
+    /// If the library was built without etcd.
+    #[cfg(feature = "library")]
+    pub async fn client(&self) -> holdline::Client {
+        holdline::open(&self.url()).await.expect("a good URL")
+    }
+
+    /// The file of the authority to trust, if there is TLS.
+    pub fn authority(&self) -> String {
+        self.file("ca.pem")
+    }
+
+    /// The file of the certificate.
+    pub fn certificate(&self) -> String {
+        self.file("cert.pem")
+    }
+
+    /// The file of the certificate's key.
+    pub fn key(&self) -> String {
+        self.file("key.pem")
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn get(&self, at: usize, path: &str) -> String {
+        http_get(self.servers[at].node().up.0, path).unwrap_or_default()
+    }
+
+    /// The members' version: 3.4.23, say, as three numbers.
+    ///
+    /// # Panics
+    ///
+    /// If the first member does not tell.
+    pub fn version(&self) -> [u32; 3] {
+        let text = self.get(0, "/version");
+        let version =
+            text.split("\"etcdserver\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        let mut parts = version.expect("it tells").splitn(3, ['.', '-']);
+        let mut number = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
+        [number(), number(), number()]
+    }
+
+    /// How many calls of this method the first member has seen.
+    pub fn calls(&self, method: &str) -> u64 {
+        count(&self.get(0, "/metrics"), "started", method)
+    }
+
+    /// All calls so far about keys and leases, by method. Without the reads that go with keep-alive
+    /// messages, one with each.
+    pub fn all_calls(&self) -> Calls {
+        // A keep-alive message and its read are one only when both have arrived.
+        let mut last = None;
+        loop {
+            let metrics = self.get(0, "/metrics");
+            let one = |method| count(&metrics, "started", method);
+            let keep_alives = count(&metrics, "msg_received", "LeaseKeepAlive");
+            let calls = Calls {
+                txn: one("Txn"),
+                range: one("Range").wrapping_sub(keep_alives),
+                delete: one("DeleteRange"),
+                put: one("Put"),
+                grant: one("LeaseGrant"),
+            };
+            if last.replace((calls, keep_alives)) == Some((calls, keep_alives)) {
+                return calls;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// `etcdctl`, for all members.
+    pub fn ctl(&self) -> Command {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").arg("--endpoints").arg(self.hosts().join(","));
+        command
+    }
+
+    /// What `etcdctl` prints.
+    ///
+    /// # Panics
+    ///
+    /// If it fails.
+    pub fn say(&self, arguments: &[&str]) -> String {
+        let Output { stdout, stderr, status } =
+            self.ctl().args(arguments).output().expect("etcdctl runs");
+        assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).expect("text")
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> Vec<String> {
+        let text = self.say(&["get", "", "--prefix", "--keys-only"]);
+        text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// All leases.
+    pub fn leases(&self) -> Vec<String> {
+        self.say(&["lease", "list"]).lines().skip(1).map(str::to_owned).collect()
+    }
+
+    /// Starts a member that was killed, without its data.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart_empty(&mut self, at: usize) {
+        std::fs::remove_dir_all(self.servers[at].dir().join("data")).expect("it was there");
+        self.restart(at);
+    }
+}
+
+impl Deref for Servers {
+    type Target = Private;
+
+    fn deref(&self) -> &Private {
+        &self.0
+    }
+}
+
+impl DerefMut for Servers {
+    fn deref_mut(&mut self) -> &mut Private {
+        &mut self.0
+    }
+}
+
+fn count(metrics: &str, what: &str, method: &str) -> u64 {
+    let start = format!("grpc_server_{what}_total{{grpc_method=\"{method}\"");
+    let line = metrics.lines().find(|line| line.starts_with(&start)).unwrap_or_default();
+    line.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+/// Counts of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calls {
+    /// Transactions.
+    pub txn: u64,
+    /// Reads.
+    pub range: u64,
+    /// Deletions outside of transactions.
+    pub delete: u64,
+    /// Writes outside of transactions.
+    pub put: u64,
+    /// Leases granted.
+    pub grant: u64,
+}
+
+impl Calls {
+    /// What came on top of these.
+    pub fn since(self, before: Calls) -> Calls {
+        Calls {
+            txn: self.txn - before.txn,
+            range: self.range.wrapping_sub(before.range),
+            delete: self.delete - before.delete,
+            put: self.put - before.put,
+            grant: self.grant - before.grant,
+        }
+    }
+
+    /// All of them.
+    pub fn sum(self) -> u64 {
+        self.txn + self.range + self.delete + self.put + self.grant
+    }
+}

@@ -1,0 +1,105 @@
+//! One MariaDB server, and one MySQL server.
+//!
+//! Both take the user `holdline`, which may do anything, without a password, and have an empty
+//! database `holdline`.
+
+use crate::{Apart, Deployment, Node, Probe, Program, Topology};
+
+/// MariaDB's server.
+pub const MARIADBD: Program = Program::new(
+    "mariadbd",
+    "mariadb-server-core",
+    "brew install mariadb, or https://mariadb.org/download",
+);
+
+/// Makes an empty data folder.
+const MARIADB_INSTALL_DB: Program = Program { binary: "mariadb-install-db", ..MARIADBD };
+
+/// What that one calls; here so that it is looked for and installed.
+const MY_PRINT_DEFAULTS: Program =
+    Program { binary: "my_print_defaults", package: "mariadb-client-core", ..MARIADBD };
+
+/// MySQL's server. Debian's stable versions have none.
+pub const MYSQLD: Program = Program {
+    apart: Some(&Apart {
+        suite: "unstable",
+        package: "mysql-server-core",
+        binary: "usr/sbin/mysqld",
+        args: &[
+            "--no-defaults",
+            "--basedir={files}/usr",
+            "--lc-messages-dir={files}/usr/share/mysql",
+        ],
+    }),
+    ..Program::new("mysqld", "mysql-server-core", "https://dev.mysql.com/downloads/mysql")
+};
+
+/// Run at each start.
+const INIT: &str = "CREATE USER IF NOT EXISTS 'holdline'@'%';\n\
+                    GRANT ALL ON *.* TO 'holdline'@'%' WITH GRANT OPTION;\n\
+                    CREATE DATABASE IF NOT EXISTS holdline;\n";
+
+/// What both are told alike, after the arguments that each of them wants first.
+fn node(name: &str, program: &'static Program, port: u16, first: &str) -> Node {
+    Node::new(name, program, port, Probe::Mysql).file("init.sql", INIT).args([
+        first,
+        "--datadir={dir}/data",
+        &format!("--port={port}"),
+        "--bind-address=127.0.0.1",
+        "--socket={dir}/socket",
+        "--pid-file={dir}/pid",
+        "--init-file={dir}/init.sql",
+        "--max-connections=500",
+        "--innodb-buffer-pool-size=64M",
+    ])
+}
+
+/// A MariaDB server.
+pub fn mariadb(name: &str, port: u16) -> Node {
+    node(name, &MARIADBD, port, "--no-defaults")
+        .user("nobody")
+        .before(&MY_PRINT_DEFAULTS, ["--version"])
+        .before(
+            &MARIADB_INSTALL_DB,
+            [
+                "--no-defaults",
+                "--datadir={dir}/data",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+            ],
+        )
+        .args(["--innodb-log-file-size=32M"])
+}
+
+/// A MySQL server. It runs as root: unlike `nobody`, root can read a checkout wherever it is.
+pub fn mysql(name: &str, port: u16) -> Node {
+    node(name, &MYSQLD, port, "--user=root")
+        .before(&MYSQLD, ["--initialize-insecure", "--user=root", "--datadir={dir}/data", NO_FILES])
+        .args([NO_FILES, "--mysqlx=0", "--innodb-redo-log-capacity=32M"])
+}
+
+/// No statement reads or writes a file.
+const NO_FILES: &str = "--secure-file-priv=NULL";
+
+/// The URL of a server on this port.
+pub fn url(port: u16) -> String {
+    format!("mysql://holdline@127.0.0.1:{port}/holdline")
+}
+
+/// `mariadb`
+pub const MARIADB: Topology = Topology {
+    name: "mariadb",
+    about: "one MariaDB server",
+    env: "HOLDLINE_TEST_MARIADB",
+    ports: 54..55,
+    build: |ports| Deployment::new(url(ports[0]), vec![mariadb("mariadb", ports[0])]),
+};
+
+/// `mysql`
+pub const MYSQL: Topology = Topology {
+    name: "mysql",
+    about: "one MySQL server",
+    env: "HOLDLINE_TEST_MYSQL",
+    ports: 55..56,
+    build: |ports| Deployment::new(url(ports[0]), vec![mysql("mysql", ports[0])]),
+};

@@ -1,0 +1,107 @@
+//! One PostgreSQL server, and one behind a PgBouncer that pools by transaction.
+//!
+//! Both take any user without a password, but for `with_password` (a role that a test creates),
+//! which is asked for one.
+
+use crate::{Deployment, Node, Probe, Program, Topology};
+use rustix::process::Signal;
+
+/// The server. Debian keeps the programs of each version in a folder of their own.
+pub const POSTGRES: Program = Program {
+    folders: &["/usr/lib/postgresql/*/bin"],
+    ..Program::new(
+        "postgres",
+        "postgresql",
+        "brew install postgresql, or https://www.postgresql.org/download",
+    )
+};
+
+/// Makes an empty database cluster.
+const INITDB: Program = Program { binary: "initdb", ..POSTGRES };
+
+/// The pooler.
+pub const PGBOUNCER: Program = Program::new(
+    "pgbouncer",
+    "pgbouncer",
+    "brew install pgbouncer, or https://www.pgbouncer.org/install.html",
+);
+
+/// Asks nobody for a password, but for one role.
+const HBA: &str = "host all with_password 127.0.0.1/32 scram-sha-256\n\
+                   host all all 127.0.0.1/32 trust\n\
+                   host replication all 127.0.0.1/32 trust\n";
+
+/// A server without a Unix socket, whose shared memory goes with its folder. Its superuser is
+/// `postgres`.
+pub fn node(name: &str, port: u16) -> Node {
+    let empty = ["-D", "{dir}/data", "-U", "postgres", "--encoding=UTF8", "--locale=C"];
+    Node::new(name, &POSTGRES, port, Probe::Postgres)
+        .user("nobody")
+        // The postmaster ends its processes by itself, and at once.
+        .stops_by(Signal::QUIT)
+        .before(&INITDB, [&empty[..], &["--no-sync"]].concat())
+        .args(["-D", "{dir}/data", "-p", &port.to_string()])
+        .args([
+            "-c",
+            "hba_file={dir}/pg_hba.conf",
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            "unix_socket_directories=",
+            "-c",
+            "max_connections=300",
+            "-c",
+            "max_prepared_transactions=10",
+            "-c",
+            "dynamic_shared_memory_type=mmap",
+            "-c",
+            "max_wal_size=256MB",
+            "-c",
+            "wal_level=logical",
+        ])
+        .file("pg_hba.conf", HBA)
+}
+
+/// A pooler in front of the server on this port. It logs every client in as `postgres`, and gives it
+/// a server's connection for a transaction.
+pub fn pooler(port: u16, server: u16) -> Node {
+    Node::new("pgbouncer", &PGBOUNCER, port, Probe::Postgres)
+        .user("nobody")
+        .args(["{dir}/pgbouncer.ini"])
+        .file(
+            "pgbouncer.ini",
+            format!(
+                "[databases]\n* = host=127.0.0.1 port={server} user=postgres\n\
+                 [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+                 auth_type = any\npool_mode = transaction\nmax_client_conn = 1000\n\
+                 default_pool_size = 20\nignore_startup_parameters = extra_float_digits\n"
+            ),
+        )
+}
+
+/// The URL of a server, or a pooler, on this port.
+pub fn url(port: u16) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/postgres")
+}
+
+/// `postgres-single`
+pub const SINGLE: Topology = Topology {
+    name: "postgres-single",
+    about: "one PostgreSQL server",
+    env: "HOLDLINE_TEST_POSTGRES",
+    ports: 50..51,
+    build: |ports| Deployment::new(url(ports[0]), vec![node("postgres", ports[0])]),
+};
+
+/// `postgres-pooled`
+pub const POOLED: Topology = Topology {
+    name: "postgres-pooled",
+    about: "PgBouncer (pool_mode=transaction); its server listens one port above",
+    env: "HOLDLINE_TEST_POSTGRES_POOLED",
+    ports: 52..54,
+    build: |ports| {
+        let [front, server] = [ports[0], ports[1]];
+        Deployment::new(url(front), vec![node("postgres", server)])
+            .then(vec![pooler(front, server)])
+    },
+};

@@ -1,0 +1,205 @@
+//! Redis servers of a test's own, which it may treat as it likes.
+
+use super::sentinel::watchers_of;
+use super::{node, url};
+use crate::ports::{free_cluster_port, free_port};
+use crate::{Deployment, Folder, Node, Private, Probe, Program};
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A Redis server: one of the test's own, or one that is shared. Of its own, the test may do to it
+/// whatever a [`crate::Server`] allows; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    url: String,
+    own: Option<Own>,
+}
+
+#[derive(Debug)]
+struct Own {
+    server: crate::Server,
+    /// The last of a group of servers removes the data of all.
+    _folder: Arc<Folder>,
+}
+
+/// A server to share with others, that of `HOLDLINE_TEST_REDIS`, or else a private one; `None` if
+/// there is neither, which is noted by [`crate::missing()`].
+pub fn start(name: &str) -> Option<Server> {
+    match std::env::var(super::SINGLE.env) {
+        Ok(url) => Some(Server { url, own: None }),
+        Err(_) => private(name, &[]),
+    }
+}
+
+/// A private server with these arguments besides the usual ones. Its folder has this name.
+pub fn private(name: &str, args: &[&str]) -> Option<Server> {
+    one(name, of_test(free_port()).args(args.iter().copied()))
+}
+
+/// So many private servers that know nothing of each other, with these arguments; more than one are
+/// a quorum.
+pub fn several(count: usize, args: &[&str]) -> Option<Private> {
+    let ports = free_ports(count);
+    let named = (1..).zip(&ports).map(|(at, port)| node(format!("redis-{at}"), *port));
+    let nodes = named.map(|node| node.args(args.iter().copied())).collect();
+    Private::start("redis", Deployment::new(super::quorum(&ports), nodes))
+}
+
+/// A private server whose wall clock the test may move, by [`Server::shift`]. Needs a C compiler.
+pub fn shifted(name: &str) -> Option<Server> {
+    let compile = ["-shared", "-fPIC", "-O1", "-o", "{dir}/wallshift.so", "{dir}/wallshift.c"];
+    let no_shift = ["if=/dev/zero", "of={dir}/shift", "bs=8", "count=1"];
+    let node = of_test(free_port())
+        .file("wallshift.c", include_str!("wallshift.c"))
+        .before(&CC, compile)
+        .before(&DD, no_shift)
+        .variable("LD_PRELOAD", "{dir}/wallshift.so")
+        .variable("WALLSHIFT", "{dir}/shift");
+    one(name, node)
+}
+
+const CC: Program = Program::new("cc", "gcc", "install any C compiler");
+const DD: Program = Program::new("dd", "coreutils", "install coreutils");
+
+/// A primary, its replica, three sentinels that know of both, and the URL for all that.
+pub fn behind_sentinels() -> Option<(Server, Server, Vec<Server>, String)> {
+    let deployment = super::sentinel::deployment(&free_ports(5), QUICK);
+    let (servers, url) = group("sentinel", deployment)?;
+    let mut servers = servers.into_iter();
+    Some((servers.next()?, servers.next()?, servers.collect(), url))
+}
+
+/// Three sentinels that watch the primary on this port, and know its one replica; and the URL.
+pub fn sentinels(primary: u16) -> Option<(Vec<Server>, String)> {
+    group("sentinels", watchers_of(primary, &free_ports(3), QUICK))
+}
+
+/// How soon sentinels take a primary for down, and another's failover for failed, in milliseconds.
+const QUICK: [u32; 2] = [500, 3000];
+
+/// A cluster of three primaries, which serves.
+pub fn cluster() -> Option<Vec<Server>> {
+    cluster_with(&[])
+}
+
+/// The same, whose servers get these arguments too.
+pub fn cluster_with(args: &[&str]) -> Option<Vec<Server>> {
+    let ports: Vec<u16> = (0..3).map(|_| free_cluster_port()).collect();
+    group("cluster", super::cluster::three(&ports, args)).map(|(servers, _)| servers)
+}
+
+fn free_ports(count: usize) -> Vec<u16> {
+    (0..count).map(|_| free_port()).collect()
+}
+
+/// A server of a test: it has a socket too, and may want a password.
+fn of_test(port: u16) -> Node {
+    node("redis", port).args(["--unixsocket", "{dir}/socket"]).up(port, Probe::RedisLoaded)
+}
+
+fn one(name: &str, node: Node) -> Option<Server> {
+    group(name, Deployment::new("", vec![node]))?.0.pop()
+}
+
+fn group(name: &str, deployment: Deployment) -> Option<(Vec<Server>, String)> {
+    let Private { url: whole, servers, folder, .. } = Private::start(name, deployment)?;
+    let folder = Arc::new(folder);
+    let own = |server: crate::Server| {
+        let url = url(server.port());
+        Server { url, own: Some(Own { server, _folder: Arc::clone(&folder) }) }
+    };
+    Some((servers.into_iter().map(own).collect(), whole))
+}
+
+impl Server {
+    /// The URL, as the store opens it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The socket that it listens on too.
+    pub fn socket(&self) -> PathBuf {
+        self.dir().join("socket")
+    }
+
+    /// Removes what it has written, while it does not run.
+    pub fn forget(&self) {
+        let _ = std::fs::remove_dir_all(self.dir().join("appendonlydir"));
+        let _ = std::fs::remove_file(self.dir().join("dump.rdb"));
+    }
+
+    /// Starts it again, on what it has written.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart(&mut self) {
+        crate::Server::restart(self).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+/// What the client library of Redis is asked for.
+#[cfg(feature = "redis")]
+impl Server {
+    /// A client beside the store's.
+    ///
+    /// # Panics
+    ///
+    /// If `HOLDLINE_TEST_REDIS` is no URL of a Redis server.
+    pub fn client(&self) -> ::redis::Client {
+        ::redis::Client::open(self.url()).expect("a good URL")
+    }
+
+    /// A connection beside the store's.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be made.
+    pub fn conn(&self) -> ::redis::Connection {
+        self.client().get_connection().expect("it runs")
+    }
+
+    /// The reply to a command.
+    ///
+    /// # Panics
+    ///
+    /// If it is an error.
+    pub fn query<T: ::redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = ::redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query(&mut self.conn()).expect("the server takes it")
+    }
+
+    /// Puts its wall clock so many seconds ahead of the machine's, or behind. Only for [`shifted`].
+    ///
+    /// # Panics
+    ///
+    /// If the clock was not moved.
+    pub fn shift(&self, seconds: i64) {
+        use std::io::Write;
+        // Written in place: the server has mapped it.
+        let file = std::fs::OpenOptions::new().write(true).open(self.dir().join("shift"));
+        let micros = (seconds * 1_000_000).to_ne_bytes();
+        file.and_then(|mut file| file.write_all(&micros)).expect("there is room");
+        let shown: Vec<String> = self.query(&["TIME"]);
+        let shown: i64 = shown[0].parse().expect("seconds");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.expect("after 1970").as_secs().cast_signed();
+        assert!((shown - now - seconds).abs() <= 2, "the clock was moved: {shown} at {now}");
+    }
+}
+
+impl Deref for Server {
+    type Target = crate::Server;
+
+    fn deref(&self) -> &crate::Server {
+        &self.own.as_ref().expect("a private server").server
+    }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut crate::Server {
+        &mut self.own.as_mut().expect("a private server").server
+    }
+}

@@ -1,0 +1,139 @@
+//! ZooKeeper: one server, and an ensemble of three; and ensembles of a test's own.
+
+#[cfg(feature = "links")]
+mod network;
+mod private;
+
+#[cfg(feature = "zookeeper")]
+pub use private::raw;
+pub use private::{Servers, start, start_each, start_with};
+#[cfg(feature = "links")]
+pub use private::{start_apart, start_with_island};
+
+use super::hosts;
+use crate::probe::talk;
+use crate::{Deployment, JarFolder, Node, Probe, Program, Topology};
+
+/// Run by hand rather than by its script, so that the process we start is the server itself.
+pub const ZOOKEEPER: Program = Program {
+    jars: &[
+        JarFolder {
+            below: Some("ZOOKEEPER_HOME"),
+            folder: "lib",
+            must_start_with: "zookeeper-",
+            class_path: &["*"],
+        },
+        // Debian's jar finds all the others by its manifest, except the log's and three that TLS
+        // needs.
+        JarFolder {
+            below: None,
+            folder: "/usr/share/java",
+            must_start_with: "zookeeper.jar",
+            class_path: &[
+                "zookeeper.jar",
+                "slf4j-simple.jar",
+                "netty-codec.jar",
+                "netty-resolver.jar",
+                "netty-transport-native-unix-common.jar",
+            ],
+        },
+    ],
+    ..Program::new(
+        "java",
+        "zookeeper",
+        "install Java 11 or later and unpack https://zookeeper.apache.org/releases.html, then set \
+         ZOOKEEPER_HOME to its folder (the one that holds lib)",
+    )
+};
+
+/// `zookeeper-single`
+pub const SINGLE: Topology = Topology {
+    name: "zookeeper-single",
+    about: "one ZooKeeper server",
+    env: "HOLDLINE_TEST_ZOOKEEPER",
+    ports: 200..203,
+    build: |ports| deployment(ports, &Settings::default()),
+};
+
+/// `zookeeper-three`
+pub const THREE: Topology = Topology {
+    name: "zookeeper-three",
+    about: "a ZooKeeper ensemble of three servers",
+    env: "HOLDLINE_TEST_ZOOKEEPER_THREE",
+    ports: 210..219,
+    build: |ports| deployment(ports, &Settings::default()),
+};
+
+/// How a server is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Arguments of Java, before the program's name. A quarter of the machine's memory would be the
+    /// default.
+    pub java: Vec<String>,
+    /// Lines of configuration. Of two with the same name the later one counts.
+    pub lines: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let java = ["-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
+        Settings {
+            java: java.map(str::to_owned).to_vec(),
+            // Without the first line, sessions are held to two ticks at least, twenty at most.
+            lines: "minSessionTimeout=1000\nmaxSessionTimeout=60000\n\
+                    tickTime=500\ninitLimit=20\nsyncLimit=10\n"
+                .to_owned(),
+        }
+    }
+}
+
+/// As many servers as there are triples of ports: for clients, for the others' data, for elections.
+pub fn deployment(ports: &[u16], settings: &Settings) -> Deployment {
+    let (ports, _) = ports.as_chunks::<3>();
+    let nodes = (0..ports.len()).map(|at| member(at, ports[at], ports, settings)).collect();
+    of(ports, nodes)
+}
+
+fn of(ports: &[[u16; 3]], nodes: Vec<Node>) -> Deployment {
+    let leads = |port| talk(port, "srvr").is_ok_and(|text| text.contains("Mode: leader"));
+    Deployment::new(url(ports), nodes).leads(leads)
+}
+
+/// The store's URL.
+fn url(ports: &[[u16; 3]]) -> String {
+    let clients: Vec<u16> = ports.iter().map(|[client, _, _]| *client).collect();
+    format!("zookeeper://{}", hosts(&clients).join(","))
+}
+
+/// The file of a server's configuration.
+const CONFIGURATION: &str = "zoo.cfg";
+
+/// A server with its own ports. `seen` are the ports of all as this one reaches them, its own
+/// included: their own, or those of proxies.
+fn member(at: usize, ports: [u16; 3], seen: &[[u16; 3]], settings: &Settings) -> Node {
+    let client = ports[0];
+    let alone = seen.len() == 1;
+    let others = seen.iter().enumerate().filter(|_| !alone).map(|(at, [_, data, election])| {
+        format!("server.{}=127.0.0.1:{data}:{election}\n", at + 1)
+    });
+    let others: String = others.collect();
+    let lines = &settings.lines;
+    Node::new(format!("server-{}", at + 1), &ZOOKEEPER, client, Probe::ZooKeeper)
+        .also_listens(ports[1..].iter().copied().filter(|_| !alone))
+        .args(&settings.java)
+        // Else a member that missed the first votes may ask again only after many seconds.
+        .args(["-Dzookeeper.fastleader.maxNotificationInterval=500"])
+        .args([
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            &format!("{{dir}}/{CONFIGURATION}"),
+        ])
+        .file("myid", (at + 1).to_string())
+        .file(
+            CONFIGURATION,
+            format!(
+                "dataDir={{dir}}\nclientPort={client}\nclientPortAddress=127.0.0.1\n\
+                 admin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n\
+                 {lines}\n{others}"
+            ),
+        )
+}

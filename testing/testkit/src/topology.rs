@@ -1,0 +1,197 @@
+//! A topology: a set of servers with a name, which tests and benchmarks use together.
+
+use crate::Outcome;
+use crate::node::Node;
+use crate::ports::{Ports, free_port};
+use crate::private::Private;
+use crate::probe::Probe;
+use crate::program::Program;
+use crate::server::{Life, Server, check_ports, wait_for};
+use std::ops::Range;
+use std::path::Path;
+
+/// A set of servers with a name: a row of [`TOPOLOGIES`](crate::servers::TOPOLOGIES).
+#[derive(Debug)]
+pub struct Topology {
+    /// The name that the command line knows: `redis-single`, say.
+    pub name: &'static str,
+    /// One line for `--help`.
+    pub about: &'static str,
+    /// The environment variable that hands the URL to tests.
+    pub env: &'static str,
+    /// The offsets of its ports from the base. No two topologies share one.
+    pub ports: Range<u16>,
+    /// What is started, on these ports: as many as there are offsets, in their order.
+    pub build: fn(&[u16]) -> Deployment,
+}
+
+/// What is said to servers that listen on these ports.
+pub type Setup = fn(&[u16]) -> Outcome<()>;
+
+/// What is started: nodes with their ports, and the URL by which they are reached.
+#[derive(Debug)]
+pub struct Deployment {
+    /// The store's URL.
+    pub url: String,
+    /// Nodes of one stage start together; the next stage starts when all of them are up.
+    pub stages: Vec<Vec<Node>>,
+    /// What must be said to the nodes (their ports) before they serve, for instance that they form
+    /// a cluster.
+    pub setup: Option<Setup>,
+    /// What must answer, and how, before the whole is ready.
+    pub ready: Vec<(u16, Probe)>,
+    /// Of members that elect a leader: says whether the one on this port leads.
+    pub leads: Option<fn(u16) -> bool>,
+}
+
+impl Deployment {
+    /// Nodes that start together and are ready when all of them are up.
+    pub fn new(url: impl Into<String>, nodes: Vec<Node>) -> Self {
+        Self { url: url.into(), stages: vec![nodes], setup: None, ready: Vec::new(), leads: None }
+    }
+
+    /// Starts more nodes, when those so far are up.
+    pub fn then(mut self, nodes: Vec<Node>) -> Self {
+        self.stages.push(nodes);
+        self
+    }
+
+    /// Calls this with the nodes' ports for clients when all of them are up.
+    pub fn setup(mut self, setup: Setup) -> Self {
+        self.setup = Some(setup);
+        self
+    }
+
+    /// Asks this question on these ports too before the whole is ready.
+    pub fn ready(mut self, ports: &[u16], probe: Probe) -> Self {
+        self.ready.extend(ports.iter().map(|port| (*port, probe)));
+        self
+    }
+
+    /// Says by this whether the member on a port leads.
+    pub fn leads(mut self, leads: fn(u16) -> bool) -> Self {
+        self.leads = Some(leads);
+        self
+    }
+
+    /// Every node, in the order of starting.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.stages.iter().flatten()
+    }
+
+    /// Starts all of it, with the data in this folder, and returns when it serves. `started` is told
+    /// of each process, which outlives this program.
+    ///
+    /// # Errors
+    ///
+    /// A sentence; some of the processes may run then.
+    pub fn start_for_others(
+        self,
+        folder: &Path,
+        started: &mut dyn FnMut(&Server) -> Outcome<()>,
+    ) -> Outcome<Vec<Server>> {
+        self.start(folder, Life::OfItsOwn, started)
+    }
+
+    pub(crate) fn start(
+        self,
+        folder: &Path,
+        life: Life,
+        started: &mut dyn FnMut(&Server) -> Outcome<()>,
+    ) -> Outcome<Vec<Server>> {
+        for node in self.nodes() {
+            node.programs().try_for_each(|program| program.find().map(drop))?;
+            check_ports(node)?;
+        }
+        let mut servers = Vec::new();
+        for stage in self.stages {
+            let before = servers.len();
+            for node in stage {
+                servers.push(Server::spawn(node, folder, life)?);
+                started(&servers[servers.len() - 1])?;
+            }
+            let ups: Vec<_> = servers[before..].iter().map(|server| server.node().up).collect();
+            for (port, up) in ups {
+                wait_for(up, port, &mut servers)?;
+            }
+        }
+        if let Some(setup) = self.setup {
+            setup(&servers.iter().map(Server::port).collect::<Vec<_>>())?;
+        }
+        for (port, probe) in self.ready {
+            wait_for(probe, port, &mut servers)?;
+        }
+        Ok(servers)
+    }
+}
+
+impl Topology {
+    /// What is started, on ports above the base.
+    pub fn deployment(&self, ports: Ports) -> Deployment {
+        let ports: Vec<u16> = self.ports.clone().map(|offset| ports.at(offset)).collect();
+        (self.build)(&ports)
+    }
+
+    /// All programs that it needs.
+    pub fn programs(&self) -> Vec<&'static Program> {
+        let ports: Vec<u16> = self.ports.clone().collect();
+        (self.build)(&ports).nodes().flat_map(Node::programs).collect()
+    }
+
+    /// What is missing for it, if anything, and how to get it.
+    pub fn missing(&self) -> Option<String> {
+        self.programs().into_iter().find_map(|program| program.find().err())
+    }
+
+    /// Starts one for a test alone, on free ports; `None` if its program is missing, which is noted
+    /// by [`missing()`].
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn private(&self) -> Option<Private> {
+        let ports: Vec<u16> = self.ports.clone().map(|_| free_port()).collect();
+        Private::start(self.name, (self.build)(&ports))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::{CLUSTER_BUS, PORTS};
+    use crate::servers::TOPOLOGIES;
+    use std::collections::{BTreeSet, HashMap};
+
+    #[test]
+    fn no_two_topologies_share_a_port_a_name_or_a_variable() {
+        let mut owners = HashMap::new();
+        for topology in TOPOLOGIES {
+            for word in [topology.name.to_owned(), topology.env.to_owned()] {
+                assert!(owners.insert(word, topology.name).is_none(), "{}", topology.name);
+            }
+            for offset in topology.ports.clone() {
+                let other = owners.insert(offset.to_string(), topology.name);
+                assert_eq!(other, None, "{}: +{offset} is used twice", topology.name);
+                assert!(offset < PORTS, "{}: +{offset} is too high", topology.name);
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_use_only_the_ports_of_their_topology_each_once() {
+        let base = Ports::parse("21000").unwrap();
+        for topology in TOPOLOGIES {
+            let deployment = topology.deployment(base);
+            let ports = deployment.nodes().flat_map(Node::ports).copied();
+            let (bus, ports): (BTreeSet<u16>, BTreeSet<u16>) =
+                ports.partition(|port| *port > base.at(PORTS));
+            let given: BTreeSet<u16> = topology.ports.clone().map(|at| base.at(at)).collect();
+            assert!(ports.is_subset(&given), "{}: {ports:?}", topology.name);
+            assert!(bus.iter().all(|port| given.contains(&(port - CLUSTER_BUS))));
+            let count: usize = deployment.nodes().map(|node| node.ports().len()).sum();
+            assert_eq!(count, ports.len() + bus.len(), "{}", topology.name);
+            let names: BTreeSet<_> = deployment.nodes().map(Node::name).collect();
+            assert_eq!(names.len(), deployment.nodes().count(), "{}", topology.name);
+        }
+    }
+}
