@@ -224,7 +224,7 @@ impl Report {
             "stores": self.stores.iter().map(|(store, about)| {
                 json!({ "store": store, "about": about })
             }).collect::<Vec<_>>(),
-            "figures": FIGURES,
+            "figures": &FIGURES[..],
             "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
         })
     }
