@@ -47,8 +47,8 @@ fn fetch(program: &Program) {
     }
 }
 
-/// Installs these Debian packages, if this machine lets us. Never an error: the caller looks for what
-/// it needs afterwards.
+/// Installs these Debian packages, if this machine lets us. Never an error: the caller looks for
+/// what it needs afterwards.
 pub fn packages_from_apt(packages: &BTreeSet<&str>) {
     if packages.is_empty() || !may_install() {
         return;

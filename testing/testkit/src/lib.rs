@@ -3,12 +3,12 @@
 //!
 //! Each server is launched by one piece of code. [`servers`] has a file for each kind of server,
 //! which describes its processes as [`Node`]s; [`Server`] runs a node; a [`Topology`] is a set of
-//! nodes with a name, a row in [`servers::TOPOLOGIES`]. `cargo xtask servers` starts topologies that
-//! several programs share, on ports above `HOLDLINE_PORT_BASE`; a test starts servers of its own, on
-//! free ports, which end with it.
+//! nodes with a name, a row in [`servers::TOPOLOGIES`]. `cargo xtask servers` starts topologies
+//! that several programs share, on ports above `HOLDLINE_PORT_BASE`; a test starts servers of its
+//! own, on free ports, which end with it.
 //!
-//! With the feature `links` there are TCP proxies: a [`Link`] can be cut, stalled in one direction or
-//! both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
+//! With the feature `links` there are TCP proxies: a [`Link`] can be cut, stalled in one direction
+//! or both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
 //!
 //! With the feature `library` there is what a test of the library needs besides: clients over
 //! [`flaky_links`], members that are [`killed`] in turn, holders that are cut off at any moment

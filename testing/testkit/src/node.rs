@@ -13,7 +13,8 @@ use std::path::Path;
 ///
 /// const NC: Program = Program::new("nc", "netcat-openbsd", "brew install netcat");
 /// let port = free_port();
-/// let node = Node::new("listener", &NC, port, Probe::Listens).args(["-l", "-k", &port.to_string()]);
+/// let args = ["-l", "-k", &port.to_string()];
+/// let node = Node::new("listener", &NC, port, Probe::Listens).args(args);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Node {

@@ -14,8 +14,9 @@ pub struct Program {
     pub package: &'static str,
     /// How to get it elsewhere: what follows "or".
     pub elsewhere: &'static str,
-    /// Folders to look into before PATH. One `*` stands for any name; of several folders that match
-    /// the one with the highest number in its name is taken, as in `/usr/lib/postgresql/*/bin`.
+    /// Folders to look into before PATH. One `*` stands for any name; of several folders that
+    /// match the one with the highest number in its name is taken, as in
+    /// `/usr/lib/postgresql/*/bin`.
     pub folders: &'static [&'static str],
     /// For a Java program, where its jars may be; the first that is there is taken.
     pub jars: &'static [JarFolder],

@@ -79,8 +79,8 @@ impl Deployment {
         self.stages.iter().flatten()
     }
 
-    /// Starts all of it, with the data in this folder, and returns when it serves. `started` is told
-    /// of each process, which outlives this program.
+    /// Starts all of it, with the data in this folder, and returns when it serves. `started` is
+    /// told of each process, which outlives this program.
     ///
     /// # Errors
     ///

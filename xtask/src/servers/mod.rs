@@ -73,8 +73,8 @@ pub(crate) fn runs(name: &str) -> Outcome<bool> {
     Ok(Running::load(name)?.is_some_and(|running| running.is_whole()))
 }
 
-/// Installs what these topologies lack, if this machine lets us: [`Topology::missing`] tells what is
-/// still missing.
+/// Installs what these topologies lack, if this machine lets us: [`Topology::missing`] tells what
+/// is still missing.
 pub(crate) fn install(chosen: &[&Topology]) {
     install_missing(chosen.iter().flat_map(|topology| topology.programs()));
 }

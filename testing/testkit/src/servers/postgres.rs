@@ -62,8 +62,8 @@ pub fn node(name: &str, port: u16) -> Node {
         .file("pg_hba.conf", HBA)
 }
 
-/// A pooler in front of the server on this port. It logs every client in as `postgres`, and gives it
-/// a server's connection for a transaction.
+/// A pooler in front of the server on this port. It logs every client in as `postgres`, and gives
+/// it a server's connection for a transaction.
 pub fn pooler(port: u16, server: u16) -> Node {
     Node::new("pgbouncer", &PGBOUNCER, port, Probe::Postgres)
         .user("nobody")

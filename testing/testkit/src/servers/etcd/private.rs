@@ -7,8 +7,8 @@ use std::ops::{Deref, DerefMut};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// A cluster of etcd. What can be done to its members is what [`Private`] says. It is gone when this
-/// is dropped.
+/// A cluster of etcd. What can be done to its members is what [`Private`] says. It is gone when
+/// this is dropped.
 #[derive(Debug)]
 pub struct Servers(pub Private);
 

@@ -67,8 +67,8 @@ pub const THREE: Topology = Topology {
 /// How a server is run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Arguments of Java, before the program's name. A quarter of the machine's memory would be the
-    /// default.
+    /// Arguments of Java, before the program's name. A quarter of the machine's memory would be
+    /// the default.
     pub java: Vec<String>,
     /// Lines of configuration. Of two with the same name the later one counts.
     pub lines: String,

@@ -39,8 +39,8 @@ fn launch_each(count: usize, settings: &dyn Fn(usize) -> Settings) -> Option<Ser
     Some(launch(&ports, &|_| ports.clone(), settings)?.into())
 }
 
-/// Members that can be cut off from each other, and notice it after two ticks. One that takes itself
-/// for the leader, and finds that nobody follows, asks again after six.
+/// Members that can be cut off from each other, and notice it after two ticks. One that takes
+/// itself for the leader, and finds that nobody follows, asks again after six.
 #[cfg(feature = "links")]
 pub fn start_apart(count: usize) -> Option<Servers> {
     let ports = free_ports(count);
