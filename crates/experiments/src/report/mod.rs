@@ -110,17 +110,7 @@ impl Row {
     pub(crate) fn fairness(&self) -> Fairness {
         let (most, least) = (self.median("share_most"), self.median("share_least"));
         let (Some(most), Some(least)) = (most, least) else { return Fairness::Unknown };
-        let locks: u64 = self.shares().iter().sum();
-        let few = self.shares().len() < 2 || locks < 4 * self.shares().len() as u64;
-        if few {
-            Fairness::Unknown
-        } else if least < 1.0 || most > 10.0 * least {
-            Fairness::Starves
-        } else if most > 1.5 * least {
-            Fairness::Uneven
-        } else {
-            Fairness::Even
-        }
+        Fairness::of(most, least, self.shares())
     }
 
     /// For each slice of the round: locks a second, the mean of all rounds.
@@ -175,6 +165,29 @@ pub(crate) enum Fairness {
 }
 
 impl Fairness {
+    fn of(most: f64, least: f64, shares: &[u64]) -> Self {
+        let (locks, clients) = (shares.iter().sum::<u64>(), shares.len() as u64);
+        // With few locks somebody has none by chance; another one does not have ten by chance.
+        let few = locks < 4 * clients;
+        let starves = if few { most >= 10.0 * least.max(1.0) } else { most > 10.0 * least };
+        if clients < 2 {
+            Fairness::Unknown
+        } else if starves {
+            Fairness::Starves
+        } else if few {
+            Fairness::Unknown
+        } else if most > 1.5 * least {
+            Fairness::Uneven
+        } else {
+            Fairness::Even
+        }
+    }
+
+    /// Whether a report may recommend it.
+    pub(crate) fn is_fair(self) -> bool {
+        matches!(self, Fairness::Unknown | Fairness::Even)
+    }
+
     pub(crate) fn word(self) -> &'static str {
         match self {
             Fairness::Unknown => "",
@@ -268,5 +281,20 @@ impl Report {
     /// Whether others used the machine when the run began.
     fn is_busy(&self) -> bool {
         self.machine.load_before.is_some_and(|load| load > self.machine.cores as f64 / 4.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Fairness;
+
+    #[test]
+    fn a_verdict_needs_locks_to_judge_by() {
+        assert_eq!(Fairness::of(2.0, 0.0, &[2, 1, 1, 0]), Fairness::Unknown);
+        assert_eq!(Fairness::of(39.0, 0.0, &[39, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Fairness::Starves);
+        assert_eq!(Fairness::of(20.0, 0.0, &[20, 3, 2, 1, 0, 0, 0]), Fairness::Starves);
+        assert_eq!(Fairness::of(30.0, 20.0, &[30, 20]), Fairness::Even);
+        assert_eq!(Fairness::of(31.0, 20.0, &[31, 20]), Fairness::Uneven);
+        assert_eq!(Fairness::of(9.0, 9.0, &[9]), Fairness::Unknown);
     }
 }

@@ -87,7 +87,7 @@ fn found(html: &mut String, report: &Report) {
     for load in distinct(report, |row| row.cell.load()) {
         let rows = || report.rows.iter().filter(|row| row.cell.load() == load);
         let mut words = Vec::new();
-        let fit = || rows().filter(|row| row.fairness() != Fairness::Starves);
+        let fit = || rows().filter(|row| row.fairness().is_fair());
         let most = |key: &'static str, sign: f64| {
             let figure = move |row: &&Row| row.median(key);
             fit()
@@ -100,7 +100,7 @@ fn found(html: &mut String, report: &Report) {
         let others = fit().filter(|row| !row.rounds.is_empty()).count() > 1;
         if let Some((rate, row)) = most("locks_per_s", 1.0).filter(|_| others) {
             words.push(format!(
-                "most locks a second without starving anybody: {} ({})",
+                "most locks a second, fairly: {} ({})",
                 row.contestant(),
                 number(rate)
             ));
@@ -109,7 +109,10 @@ fn found(html: &mut String, report: &Report) {
             words.push(format!("shortest P99: {} ({})", row.contestant(), time(wait)));
         }
         let starving: Vec<String> =
-            rows().filter(|row| row.fairness() == Fairness::Starves).map(starving).collect();
+            rows().filter(|row| row.fairness() == Fairness::Starves).map(unfair).collect();
+        let uneven: Vec<String> =
+            rows().filter(|row| row.fairness() == Fairness::Uneven).map(unfair).collect();
+        words.extend((!uneven.is_empty()).then(|| format!("uneven: {}", uneven.join("; "))));
         let mut line = escape(&words.join("; "));
         if !starving.is_empty() {
             let starving = escape(&starving.join("; "));
@@ -139,10 +142,12 @@ fn found(html: &mut String, report: &Report) {
     );
 }
 
-fn starving(row: &Row) -> String {
+fn unfair(row: &Row) -> String {
     let (most, least) = (row.median("share_most"), row.median("share_least"));
     let (most, least) = (most.unwrap_or_default(), least.unwrap_or_default());
-    format!("{} (shares {} : {})", row.contestant(), number(most.round()), number(least.round()))
+    let rate = number(row.median("locks_per_s").unwrap_or_default());
+    let (most, least) = (number(most.round()), number(least.round()));
+    format!("{} ({rate} a second, shares {most} : {least})", row.contestant())
 }
 
 fn legend(html: &mut String, lines: &[Line<'_>]) {
@@ -151,11 +156,15 @@ fn legend(html: &mut String, lines: &[Line<'_>]) {
     for (number, row) in lines {
         if !seen.contains(number) {
             let name = escape(&row.contestant());
-            let starves = lines
-                .iter()
-                .any(|(other, row)| other == number && row.fairness() == Fairness::Starves);
-            let starves = if starves { " <span class=\"alarm\">starves</span>" } else { "" };
-            let _ = write!(html, "<li><i class=\"c{}\"></i>{name}{starves}</li>", number % 8);
+            let is = |verdict: Fairness| {
+                lines.iter().any(|(other, row)| other == number && row.fairness() == verdict)
+            };
+            let verdict = match (is(Fairness::Starves), is(Fairness::Uneven)) {
+                (true, _) => " <span class=\"alarm\">starves</span>",
+                (false, true) => " <span class=\"alarm\">uneven</span>",
+                (false, false) => "",
+            };
+            let _ = write!(html, "<li><i class=\"c{}\"></i>{name}{verdict}</li>", number % 8);
             seen.push(*number);
         }
     }
