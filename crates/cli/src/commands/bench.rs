@@ -86,7 +86,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", value_delimiter = ',')]
     clients: Vec<usize>,
 
-    /// How many processes they are in; 1 is this one
+    /// How many processes they are in
     /// [default: 1]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     processes: Vec<usize>,
