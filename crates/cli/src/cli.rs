@@ -1,5 +1,7 @@
 //! The command line.
 
+#[cfg(feature = "bench")]
+use crate::commands::bench;
 use crate::commands::{
     acquire, break_, completions, elect, man, release, run, schema, status, sweep, try_, watch,
 };
@@ -69,6 +71,8 @@ pub(crate) enum Verb {
     Elect(elect::Elect),
     Schema(schema::Schema),
     Sweep(sweep::Sweep),
+    #[cfg(feature = "bench")]
+    Bench(Box<bench::Bench>),
     Completions(completions::Completions),
     Man(man::Man),
 }

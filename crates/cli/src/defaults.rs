@@ -15,7 +15,8 @@ pub(crate) const CONFIG: &str = "HOLDLINE_CONFIG";
 /// The file for users that have none of their own.
 const SYSTEM: &str = "/etc/holdline.toml";
 /// The flags that have no default: each call must say what it means.
-const WITHOUT: &[&str] = &["help", "version", "also", "shell", "observe", "yes", "install"];
+const WITHOUT: &[&str] =
+    &["help", "version", "also", "shell", "observe", "yes", "install", "worker"];
 
 /// Sets the defaults.
 pub(crate) fn apply(mut command: Command) -> Result<Command, Failure> {

@@ -1,6 +1,8 @@
 //! The verbs: one file each.
 
 pub(crate) mod acquire;
+#[cfg(feature = "bench")]
+pub(crate) mod bench;
 pub(crate) mod break_;
 pub(crate) mod completions;
 pub(crate) mod elect;
@@ -30,6 +32,8 @@ pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
         Verb::Elect(elect) => block_on(elect.run(session))?,
         Verb::Schema(schema) => block_on(schema.run())?,
         Verb::Sweep(sweep) => block_on(sweep.run(session))?,
+        #[cfg(feature = "bench")]
+        Verb::Bench(bench) => bench.run(session),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
     }

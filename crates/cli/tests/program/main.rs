@@ -3,6 +3,8 @@
 //! Nothing here sleeps and hopes: commands under a lock say when they are there, and every wait for
 //! something has an end.
 
+#[cfg(feature = "bench")]
+mod bench;
 mod bounds;
 mod codes;
 mod common;

@@ -1,0 +1,316 @@
+//! `holdline bench`: experiments with stores and ways to wait.
+
+use crate::child;
+use crate::context::Session;
+use crate::duration;
+use crate::exit::{Exit, Failure};
+use crate::printer::{Level, Printer, redact};
+use clap::{Args, builder::PossibleValuesParser};
+use holdline_experiments::{Cell, Error, Host, Mode, PRESETS, Plan, Preset, Progress, Report};
+use holdline_experiments::{Scenario, run, work};
+use serde_json::json;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{stdin, stdout};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const ABOUT: &str = "\
+Every store is measured with every way to wait and every load, in turns, in several rounds.
+
+STORE is a URL (redis://HOST, etcd://HOST:PORT, sqlite:PATH, ...), or memory, or file (a new
+one), or servers that are started for the run, if they are installed, and stopped after it:
+redis, redis-five (a quorum), etcd, etcd-three, zookeeper, zookeeper-three. Without STORE it is
+the store of --store or HOLDLINE_STORE; without those, memory and file.
+
+Ways to wait (--mode):
+  listen         has a place in the line, and is told when its turn has come
+  listen-shared  the same; the clients of a process share one connection and one place
+  handoff        the same; a process hands the lock on to its own waiters, for at most 50 ms
+  listen-unfair  no place: all waiters are told, the fastest gets it (Redis, layout of Redisson)
+  poll           has a place in the line, and asks whether its turn has come
+  poll-unfair    no place: asks, and gets the lock if it is free at that moment
+  poll-string    the same with a bare key, SET NX PX (Redis): what `polling` mostly means
+  A way that polls has a schedule: poll:fixed=50ms, poll:shrinking=50ms (1 ms less each time,
+  down to 10), poll:jittered=5ms..100ms (doubles, spread by half). Default: fixed=50ms.
+
+What a store does not have is not run, and its row says why. Without a delay a load is between
+processes of one machine; --delay puts a proxy before every server.
+
+Read the shares beside the speed: a way to wait that gives all locks to a few lucky clients looks
+fast. The report calls that `starves`.";
+
+const EXAMPLES: &str = "\
+Examples:
+  holdline bench --quick                           no server, some seconds
+  holdline bench redis etcd --clients 10,100       starts both, compares listening and polling
+  holdline bench --preset founding --html a.html   polling or listening? 8 minutes, a report
+  holdline bench redis://cache:6379 --mode listen,poll-string --delay 0,5ms --csv a.csv
+  holdline bench redis etcd zookeeper --scenario crash --lease 5s
+";
+
+/// Measure stores and ways to wait beside each other, on this machine
+#[derive(Args, Debug)]
+#[command(long_about = format!("Measure stores and ways to wait beside each other\n\n{ABOUT}"))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n{}", presets()))]
+pub(crate) struct Bench {
+    /// Stores: URLs, memory, file, or servers to start: redis, etcd, zookeeper, etcd-three, ...
+    #[arg(value_name = "STORE")]
+    stores: Vec<String>,
+
+    /// A known experiment, with stores and loads of its own (see below)
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(names()),
+          conflicts_with_all = ["stores", "scenario", "mode", "clients", "processes", "names",
+                                "hold", "delay", "rate", "lease", "quick"])]
+    preset: Option<String>,
+
+    /// Two rounds of half a second: to look around, not to decide
+    #[arg(long, conflicts_with_all = ["rounds", "time"])]
+    quick: bool,
+
+    /// What the clients do: mutex, rwlock=10%, semaphore=4, burst, crash, leader
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "mutex")]
+    scenario: Vec<Scenario>,
+
+    /// Ways to wait
+    #[arg(
+        long,
+        value_name = "WAY",
+        value_delimiter = ',',
+        default_value = "listen,poll,poll-unfair"
+    )]
+    mode: Vec<Mode>,
+
+    /// How many clients compete; each has connections of its own
+    /// [default: 4,16]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    clients: Vec<usize>,
+
+    /// How many processes they are in
+    /// [default: 1]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    processes: Vec<usize>,
+
+    /// How many names they use: client n uses name n modulo this [default: 1]
+    #[arg(long, value_name = "N")]
+    names: Option<usize>,
+
+    /// How long each holds the lock [default: 1ms]
+    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = duration::parse)]
+    hold: Vec<Duration>,
+
+    /// How much longer a round trip to the servers takes
+    #[arg(long, value_name = "TIME", value_delimiter = ',', default_value = "0",
+          value_parser = duration::parse)]
+    delay: Vec<Duration>,
+
+    /// Ask for so many locks a second, all clients together, instead of again at once
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+
+    /// The lease of the locks
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
+    lease: Duration,
+
+    /// How often each combination is measured; figures are medians [default: 3]
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+
+    /// How long a round lasts [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    time: Option<Duration>,
+
+    /// Write the figures as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Write a page with charts, which needs no network to be read
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Is a process of another `holdline bench`
+    #[arg(long, hide = true)]
+    worker: bool,
+}
+
+fn names() -> Vec<&'static str> {
+    PRESETS.iter().map(|preset| preset.name).collect()
+}
+
+fn presets() -> String {
+    let lines = PRESETS.iter().map(|preset| format!("  {:<12} {}", preset.name, preset.about));
+    format!("Known experiments (--preset):\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+impl Bench {
+    pub(crate) fn run(self: Box<Self>, session: &Session) -> Result<Exit, Failure> {
+        if self.worker {
+            work(stdin().lock(), stdout().lock()).map_err(|error| failure(&error))?;
+            return Ok(Exit::DONE);
+        }
+        // Found out now, and not when all has been measured.
+        for file in self.csv.iter().chain(&self.html) {
+            let opened = File::options().create(true).append(true).open(file);
+            opened.map_err(|error| unwritten(file, &error))?;
+        }
+        let plan = self.plan(&session.store)?;
+        let printer = session.printer;
+        let told = run(&plan, &host()?, |progress| tell(printer, progress));
+        if printer.is_live() {
+            Printer::live("");
+        }
+        let report = told.map_err(|error| failure(&error))?;
+        self.write(&report, printer)?;
+        match report.failure() {
+            Some(error) => Err(failure(&error)),
+            None => Ok(Exit::DONE),
+        }
+    }
+
+    fn plan(&self, store: &str) -> Result<Plan, Failure> {
+        let mut plan = match self.preset.as_deref().and_then(Preset::named) {
+            Some(preset) => preset.plan(),
+            None => self.cross(store)?,
+        };
+        if self.quick {
+            (plan.rounds, plan.time) = (2, Duration::from_millis(500));
+        }
+        plan.rounds = self.rounds.unwrap_or(plan.rounds);
+        plan.time = self.time.unwrap_or(plan.time);
+        Ok(plan)
+    }
+
+    /// The values, or the default. Crashes have one holder and one waiter, and nothing to choose.
+    fn or<T: Copy>(&self, values: &[T], default: &[T], flag: &str) -> Result<Vec<T>, Failure> {
+        match (self.crashes(), values.is_empty()) {
+            (true, true) => Ok(default[..1].to_vec()),
+            (false, true) => Ok(default.to_vec()),
+            (false, false) => Ok(values.to_vec()),
+            (true, false) => Err(Failure::usage(format!(
+                "--{flag} means nothing to crash and leader, which have one holder and one waiter"
+            ))),
+        }
+    }
+
+    fn crashes(&self) -> bool {
+        self.scenario.iter().any(|scenario| matches!(scenario, Scenario::Crash | Scenario::Leader))
+    }
+
+    /// Everything with everything.
+    fn cross(&self, store: &str) -> Result<Plan, Failure> {
+        let (names, one) = (Vec::from_iter(self.names), Duration::from_millis(1));
+        let names = self.or(&names, &[1], "names")?[0];
+        let holds = self.or(&self.hold, &[one], "hold")?;
+        let processes = self.or(&self.processes, &[1], "processes")?;
+        let clients = self.or(&self.clients, &[4, 16], "clients")?;
+        self.or(&Vec::from_iter(self.rate), &[0.0], "rate")?;
+        self.or(&Vec::from_iter(self.time), &[one], "time")?;
+        let stores = match (self.stores.is_empty(), store) {
+            (true, "") => vec!["memory".to_owned(), "file".to_owned()],
+            (true, store) => vec![store.to_owned()],
+            (false, _) => self.stores.clone(),
+        };
+        let mut plan = Plan {
+            title: "Locks: stores and ways to wait".to_owned(),
+            cells: Vec::new(),
+            rounds: 3,
+            time: Duration::from_secs(2),
+        };
+        let cell = Cell {
+            scenario: Scenario::Mutex,
+            store: String::new(),
+            mode: self.mode[0],
+            clients: 0,
+            processes: 1,
+            names,
+            hold: Duration::ZERO,
+            delay: Duration::ZERO,
+            rate: self.rate,
+            lease: self.lease,
+        };
+        let mut cells = vec![cell];
+        cells = each(&cells, &self.scenario, |cell, scenario| cell.scenario = *scenario);
+        cells = each(&cells, &holds, |cell, hold| cell.hold = *hold);
+        cells = each(&cells, &self.delay, |cell, delay| cell.delay = *delay);
+        cells = each(&cells, &processes, |cell, processes| cell.processes = *processes);
+        cells = each(&cells, &clients, |cell, clients| cell.clients = *clients);
+        cells = each(&cells, &stores, |cell, store| cell.store.clone_from(store));
+        plan.cells = each(&cells, &self.mode, |cell, mode| cell.mode = *mode);
+        Ok(plan)
+    }
+
+    fn write(&self, report: &Report, printer: Printer) -> Result<(), Failure> {
+        for (file, text) in
+            [(&self.csv, Report::csv as fn(&Report) -> String), (&self.html, Report::html)]
+        {
+            if let Some(file) = file {
+                fs::write(file, text(report)).map_err(|error| unwritten(file, &error))?;
+            }
+        }
+        if printer.json {
+            Printer::answer(&report.json().to_string())?;
+        } else {
+            Printer::answer(report.table().trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Every cell with every one of these values.
+fn each<T>(cells: &[Cell], values: &[T], set: impl Fn(&mut Cell, &T)) -> Vec<Cell> {
+    let with = |cell: &Cell, value: &T| {
+        let mut cell = cell.clone();
+        set(&mut cell, value);
+        cell
+    };
+    cells.iter().flat_map(|cell| values.iter().map(|value| with(cell, value))).collect()
+}
+
+/// What the experiments need of this program.
+fn host() -> Result<Host, Failure> {
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new(Exit::INTERNAL, "internal", format!("this program is not found: {error}"))
+    })?;
+    let args = std::env::args_os().skip(1);
+    let words = args.map(|word| redact(&word.to_string_lossy()));
+    Ok(Host {
+        worker: ["bench", "--worker"].map(OsString::from).into_iter().fold(
+            vec![program.into_os_string()],
+            |mut words, word| {
+                words.push(word);
+                words
+            },
+        ),
+        wrap: |argv| child::command_that_ends_with_us(argv, false),
+        command: format!("holdline {}", words.collect::<Vec<_>>().join(" ")),
+    })
+}
+
+fn tell(printer: Printer, progress: &Progress) {
+    let Progress { done, all, left, what } = progress;
+    let line = match all {
+        0 => what.clone(),
+        _ => format!("{done}/{all}, {} left: {what}", duration::show(*left)),
+    };
+    if printer.is_live() {
+        Printer::live(&format!("holdline: {line}"));
+    } else {
+        let fields = json!({ "done": done, "all": all, "seconds_left": left.as_secs_f64() });
+        printer.say(Level::Verbosely, "progress", &line, fields);
+    }
+}
+
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::Usage(message) => Failure::usage(message),
+        Error::Failed(message) => Failure::new(Exit::STORE, "store", message),
+        Error::Stopped(signal) => {
+            Failure::new(Exit::signal(*signal), "interrupted", error.to_string()).expected()
+        }
+    }
+}
+
+fn unwritten(file: &Path, error: &std::io::Error) -> Failure {
+    let message = format!("{} cannot be written: {error}", file.display());
+    Failure::new(Exit::OUTPUT, "output", message)
+}

@@ -1,0 +1,181 @@
+//! One combination that is measured: what a [`Plan`](crate::Plan) is a list of.
+
+use crate::error::{Error, Result};
+use crate::mode::Mode;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What the clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scenario {
+    /// Each locks, holds, releases and begins again.
+    Mutex,
+    /// The same with a read-write lock, of which this percentage are writes.
+    ReadWrite(u8),
+    /// The same with a semaphore of so many permits, one for each.
+    Semaphore(u32),
+    /// All ask at once, once.
+    Burst,
+    /// The holder's process is killed while one waits: how long until that one holds.
+    Crash,
+    /// The leader of the store's cluster is killed: how long until the next lock is granted.
+    Leader,
+}
+
+/// One combination.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// What the clients do.
+    pub scenario: Scenario,
+    /// A URL, or the name of a server that is started for the run.
+    pub store: String,
+    /// How they wait.
+    pub mode: Mode,
+    /// How many clients there are, all processes together.
+    pub clients: usize,
+    /// How many processes they are in.
+    pub processes: usize,
+    /// How many names they use: client number i always uses name number i modulo this.
+    pub names: usize,
+    /// How long each holds the lock.
+    pub hold: Duration,
+    /// How much longer a round trip to the server takes.
+    pub delay: Duration,
+    /// Locks asked for in a second, by all clients together; `None`: each asks again at once.
+    pub rate: Option<f64>,
+    /// The lease of the locks.
+    pub lease: Duration,
+}
+
+impl Scenario {
+    /// Whether at most one is allowed in at a time.
+    pub(crate) fn is_exclusive(self) -> bool {
+        !matches!(self, Scenario::ReadWrite(_) | Scenario::Semaphore(_))
+    }
+
+    /// Whether it is a crash, which has one figure: the time until the next one goes on.
+    pub(crate) fn is_crash(self) -> bool {
+        matches!(self, Scenario::Crash | Scenario::Leader)
+    }
+
+    /// Whether it needs what only some stores have: weights other than 1.
+    pub(crate) fn is_weighted(self) -> bool {
+        !self.is_exclusive()
+    }
+
+    /// For people.
+    pub(crate) fn label(self) -> String {
+        match self {
+            Scenario::Mutex => "mutex".to_owned(),
+            Scenario::ReadWrite(writes) => format!("read-write lock, {writes}% writes"),
+            Scenario::Semaphore(permits) => format!("semaphore of {permits}"),
+            Scenario::Burst => "burst: all ask once, at once".to_owned(),
+            Scenario::Crash => "the holder's process is killed".to_owned(),
+            Scenario::Leader => "the cluster's leader is killed".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scenario::Mutex => f.write_str("mutex"),
+            Scenario::ReadWrite(writes) => write!(f, "rwlock={writes}%"),
+            Scenario::Semaphore(permits) => write!(f, "semaphore={permits}"),
+            Scenario::Burst => f.write_str("burst"),
+            Scenario::Crash => f.write_str("crash"),
+            Scenario::Leader => f.write_str("leader"),
+        }
+    }
+}
+
+impl FromStr for Scenario {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, value) = text.split_once('=').map_or((text, None), |(n, v)| (n, Some(v)));
+        let scenario = match (name, value) {
+            ("mutex", None) => Some(Scenario::Mutex),
+            ("burst", None) => Some(Scenario::Burst),
+            ("crash", None) => Some(Scenario::Crash),
+            ("leader", None) => Some(Scenario::Leader),
+            ("rwlock", None) => Some(Scenario::ReadWrite(10)),
+            ("rwlock", Some(writes)) => {
+                let writes = writes.strip_suffix('%').and_then(|writes| writes.parse().ok());
+                writes.filter(|writes| *writes <= 100).map(Scenario::ReadWrite)
+            }
+            ("semaphore", None) => Some(Scenario::Semaphore(4)),
+            ("semaphore", Some(permits)) => {
+                let permits = permits.parse().ok();
+                permits.filter(|permits| (1..=10_000).contains(permits)).map(Scenario::Semaphore)
+            }
+            _ => None,
+        };
+        scenario.ok_or_else(|| {
+            Error::usage(format!(
+                "{text:?} is no scenario; known are mutex, rwlock (rwlock=10% writes), semaphore \
+                 (semaphore=4 permits), burst, crash and leader"
+            ))
+        })
+    }
+}
+
+impl Cell {
+    /// What has the same load: contestants beside each other in a chart differ in the rest.
+    pub(crate) fn load(&self) -> String {
+        let mut words = vec![self.scenario.label()];
+        if self.scenario.is_crash() {
+            words.push(format!("lease {} ms", self.lease.as_millis()));
+        } else {
+            words.push(format!("{} clients", self.clients));
+            words.extend((self.processes > 1).then(|| format!("{} processes", self.processes)));
+            words.extend((self.names > 1).then(|| format!("{} names", self.names)));
+            words.push(format!("held {} ms", self.hold.as_secs_f64() * 1e3));
+        }
+        words.push(format!("delay {} ms", self.delay.as_secs_f64() * 1e3));
+        words.extend(self.rate.map(|rate| format!("{rate} asked a second")));
+        words.join(", ")
+    }
+
+    /// The same load with any number of clients: one chart against contenders.
+    pub(crate) fn load_but_clients(&self) -> String {
+        Cell { clients: 0, ..self.clone() }.load().replace("0 clients, ", "")
+    }
+
+    /// Why it makes no sense, whatever the store.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.clients == 0 || self.processes == 0 || self.names == 0 {
+            return Err(Error::usage("there is at least one client, one process and one name"));
+        }
+        if self.processes > self.clients {
+            return Err(Error::usage(format!(
+                "{} processes need at least as many clients, not {}",
+                self.processes, self.clients
+            )));
+        }
+        if self.rate.is_some_and(|rate| !(rate > 0.0 && rate <= 1e7)) {
+            return Err(Error::usage("a rate is more than 0 and at most 10,000,000 a second"));
+        }
+        if self.scenario.is_crash() && !self.delay.is_zero() {
+            return Err(Error::usage("crash and leader are measured without a delay"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_are_read_as_they_are_written() {
+        for text in ["mutex", "rwlock=25%", "semaphore=3", "burst", "crash", "leader"] {
+            assert_eq!(text.parse::<Scenario>().unwrap().to_string(), text);
+        }
+        for text in ["", "rwlock=200%", "rwlock=3", "semaphore=0", "burst=2"] {
+            assert!(text.parse::<Scenario>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The clients of one process, in one round: what a worker does.
+
+use crate::cell::Scenario;
+use crate::error::{Error, Result};
+use crate::mode::Mode;
+use crate::stats::{NEVER, Turn, histogram, pairs};
+use crate::{machine, timer};
+use hdrhistogram::Histogram;
+use holdline::{Client, Guard, Mutex, RwLock, Semaphore, WriteGuard};
+use serde::{Deserialize, Serialize};
+use std::pin::pin;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// What a worker is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) scenario: Scenario,
+    pub(crate) url: String,
+    pub(crate) mode: Mode,
+    /// The name's beginning.
+    pub(crate) name: String,
+    pub(crate) names: usize,
+    /// Of all clients, those from `first` are this worker's.
+    pub(crate) first: usize,
+    pub(crate) clients: usize,
+    pub(crate) all_clients: usize,
+    pub(crate) hold: Duration,
+    /// How long they compete before the round, so that the crowd at the start is not measured.
+    pub(crate) warm_up: Duration,
+    pub(crate) time: Duration,
+    pub(crate) lease: Duration,
+    /// The pause between two locks of a client as they are asked for, if a rate is given.
+    pub(crate) interval: Option<Duration>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Waits in nanoseconds, and how many: also those that were still going on at the end, with the
+    /// time that they had taken until then.
+    pub(crate) waits: Vec<(u64, u64)>,
+    /// The sum of the waits that ended with a lock, and their number.
+    pub(crate) waited: (u64, u64),
+    /// How many waits were going on at the end.
+    pub(crate) unfinished: u64,
+    /// How many locks each client had.
+    pub(crate) shares: Vec<u64>,
+    /// The first turns, up to [`MOST_TURNS`].
+    pub(crate) turns: Vec<Turn>,
+    /// For each slice of the round, locks granted and the sum of their waits.
+    pub(crate) slices: Vec<(u64, u64)>,
+    /// When the last lock was granted.
+    pub(crate) last: u64,
+    /// CPU time of the process without its delay proxy, in nanoseconds.
+    pub(crate) cpu: u64,
+    /// Resident memory, in bytes.
+    pub(crate) memory: u64,
+    /// Locks that were lost while they were held.
+    pub(crate) lost: u64,
+    /// Releases that the store did not confirm in time.
+    pub(crate) unconfirmed: u64,
+}
+
+/// The number of slices of a round.
+pub(crate) const SLICES: usize = 20;
+/// The number of turns of one process of which the order is looked at.
+const MOST_TURNS: usize = 200_000;
+/// The number of stores that are opened at once.
+const AT_ONCE: usize = 16;
+
+/// The lock of one client.
+enum Lock {
+    Mutex(Mutex),
+    ReadWrite(RwLock, u8),
+    Semaphore(Semaphore),
+}
+
+/// A lock that is held.
+enum Held {
+    Plain(Guard),
+    Write(WriteGuard),
+}
+
+impl Lock {
+    fn new(job: &Job, client: &Client, name: &str) -> Self {
+        let (mode, lease) = (job.mode, job.lease);
+        match job.scenario {
+            Scenario::ReadWrite(writes) => {
+                Lock::ReadWrite(mode.rwlock(RwLock::new(client, name).lease(lease)), writes)
+            }
+            Scenario::Semaphore(permits) => {
+                let lock = Semaphore::new(client, name, permits).lease(lease);
+                Lock::Semaphore(mode.semaphore(lock))
+            }
+            _ => Lock::Mutex(mode.mutex(Mutex::new(client, name).lease(lease))),
+        }
+    }
+
+    async fn take(&self) -> holdline::Result<Held> {
+        match self {
+            Lock::Mutex(lock) => lock.lock().await.map(Held::Plain),
+            Lock::Semaphore(lock) => lock.acquire(1).await.map(Held::Plain),
+            Lock::ReadWrite(lock, writes) if fastrand::u8(..100) < *writes => {
+                lock.write().await.map(Held::Write)
+            }
+            Lock::ReadWrite(lock, _) => lock.read().await.map(Held::Plain),
+        }
+    }
+}
+
+impl Held {
+    async fn release(self) -> holdline::Result<()> {
+        match self {
+            Held::Plain(guard) => guard.unlock().await,
+            Held::Write(guard) => guard.unlock().await,
+        }
+    }
+}
+
+/// The clients of this process, ready to begin.
+pub(crate) struct Ready {
+    job: Job,
+    locks: Vec<Lock>,
+    clients: Vec<Client>,
+}
+
+/// Opens what the clients need. Each takes a lock of its own first, so that all connections and
+/// sessions are there before the clock starts.
+pub(crate) async fn prepare(job: Job) -> Result<Ready> {
+    let count = if job.mode.way.shares() { 1 } else { job.clients };
+    let mut clients = Vec::new();
+    while clients.len() < count {
+        let mut opening = JoinSet::new();
+        for at in clients.len()..count.min(clients.len() + AT_ONCE) {
+            let (url, lease) = (job.url.clone(), job.lease);
+            let name = format!("{}-warm-{}", job.name, job.first + at);
+            opening.spawn(async move {
+                let client = holdline::open(&url).await?;
+                let client = client.response_timeout(Duration::from_secs(10));
+                let lock = Mutex::new(&client, &name).lease(lease);
+                if let Some(guard) = lock.try_lock().await? {
+                    guard.unlock().await?;
+                }
+                Ok::<_, Error>(client)
+            });
+        }
+        while let Some(opened) = opening.join_next().await {
+            clients.push(opened.map_err(|error| Error::failed(error.to_string()))??);
+        }
+    }
+    let lock = |at: usize| {
+        let name = format!("{}-{}", job.name, (job.first + at) % job.names);
+        Lock::new(&job, &clients[at % count], &name)
+    };
+    let locks = (0..job.clients).map(lock).collect();
+    Ok(Ready { job, locks, clients })
+}
+
+impl Ready {
+    /// Competes from `start`, and returns when the round is over and nothing is left in the store.
+    pub(crate) async fn compete(self, start: u64) -> Result<Outcome> {
+        let Ready { job, locks, clients } = self;
+        let end = start + nanos(job.time);
+        let mut tasks = JoinSet::new();
+        for (at, lock) in locks.into_iter().enumerate() {
+            let contender = Contender::new(&job, job.first + at, start, end);
+            tasks.spawn(contender.run(lock));
+        }
+        timer::until(start).await;
+        let cpu = machine::client_cpu();
+        let mut outcome = Outcome { slices: vec![(0, 0); SLICES], ..Outcome::default() };
+        let mut waits = histogram();
+        // The CPU time is that of the round, not of the cleaning up after it.
+        let is_burst = job.scenario == Scenario::Burst;
+        let mut done = Vec::new();
+        if !is_burst {
+            timer::until(end).await;
+            outcome.cpu = machine::client_cpu().saturating_sub(cpu);
+        }
+        while let Some(task) = tasks.join_next().await {
+            done.push(task.map_err(|error| Error::failed(error.to_string()))??);
+        }
+        if is_burst {
+            outcome.cpu = machine::client_cpu().saturating_sub(cpu);
+        }
+        outcome.memory = machine::resident(std::process::id()).unwrap_or(0);
+        for one in done {
+            one.add_to(&mut outcome, &mut waits);
+        }
+        outcome.waits = pairs(&waits);
+        for client in clients {
+            let _ = tokio::time::timeout(Duration::from_secs(5), client.settle()).await;
+        }
+        Ok(outcome)
+    }
+}
+
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// One client, and what it has seen.
+struct Contender {
+    name: u32,
+    begin: u64,
+    start: u64,
+    end: u64,
+    hold: u64,
+    interval: Option<u64>,
+    once: bool,
+    most_turns: usize,
+    waits: Histogram<u64>,
+    waited: (u64, u64),
+    share: u64,
+    unfinished: u64,
+    lost: u64,
+    unconfirmed: u64,
+    last: u64,
+    turns: Vec<Turn>,
+    slices: Vec<(u64, u64)>,
+}
+
+impl Contender {
+    fn new(job: &Job, number: usize, start: u64, end: u64) -> Self {
+        Contender {
+            name: u32::try_from(number % job.names).unwrap_or(0),
+            begin: start.saturating_sub(nanos(job.warm_up)),
+            start,
+            end,
+            hold: nanos(job.hold),
+            interval: job.interval.map(nanos),
+            once: job.scenario == Scenario::Burst,
+            most_turns: MOST_TURNS / job.clients.max(1) + 1,
+            waits: histogram(),
+            waited: (0, 0),
+            share: 0,
+            unfinished: 0,
+            lost: 0,
+            unconfirmed: 0,
+            last: 0,
+            turns: Vec::new(),
+            slices: vec![(0, 0); SLICES],
+        }
+    }
+
+    async fn run(mut self, lock: Lock) -> Result<Self> {
+        timer::until(self.begin).await;
+        // With a rate, a lock is wanted at its time, whether or not the one before has been had.
+        let mut wanted = self.begin;
+        if let Some(interval) = self.interval {
+            wanted += fastrand::u64(..interval.max(1));
+        }
+        let mut over = pin!(timer::until(self.end));
+        while timer::now().max(wanted) < self.end {
+            timer::until(wanted).await;
+            let asked = if self.interval.is_some() { wanted } else { timer::now() };
+            let held = tokio::select! {
+                biased;
+                held = lock.take() => held?,
+                () = &mut over => {
+                    self.not_granted(asked);
+                    return Ok(self);
+                }
+            };
+            let granted = timer::now();
+            if self.hold > 0 {
+                timer::until(granted + self.hold).await;
+            }
+            let released = timer::now();
+            let counts = granted >= self.start;
+            match held.release().await {
+                Ok(()) => {}
+                Err(error) if error.kind() == holdline::ErrorKind::Lost => self.lost += 1,
+                // It is retried in the background, or ends with its lease; the others go on.
+                Err(error) if error.retryable() => self.unconfirmed += 1,
+                Err(error) => return Err(error.into()),
+            }
+            if counts {
+                self.granted(Turn(self.name, asked, granted, released));
+            }
+            if self.once {
+                break;
+            }
+            match self.interval {
+                Some(interval) => wanted += interval,
+                None => wanted = 0,
+            }
+        }
+        Ok(self)
+    }
+
+    fn not_granted(&mut self, asked: u64) {
+        self.waits.saturating_record(self.end.saturating_sub(asked).max(1));
+        self.unfinished += 1;
+        self.note(Turn(self.name, asked, NEVER, NEVER));
+    }
+
+    fn granted(&mut self, turn: Turn) {
+        let Turn(_, asked, granted, _) = turn;
+        let wait = granted.saturating_sub(asked).max(1);
+        self.waits.saturating_record(wait);
+        self.waited = (self.waited.0 + wait, self.waited.1 + 1);
+        if granted < self.end {
+            self.share += 1;
+            let slice = (granted.saturating_sub(self.start)) as usize * SLICES;
+            let slice = slice / (self.end - self.start).max(1) as usize;
+            let slice = &mut self.slices[slice.min(SLICES - 1)];
+            *slice = (slice.0 + 1, slice.1 + wait);
+        }
+        self.last = self.last.max(granted);
+        self.note(turn);
+    }
+
+    fn note(&mut self, turn: Turn) {
+        if self.turns.len() < self.most_turns {
+            self.turns.push(turn);
+        }
+    }
+
+    fn add_to(self, outcome: &mut Outcome, waits: &mut Histogram<u64>) {
+        waits.add(&self.waits).expect("all have the same bounds");
+        outcome.waited.0 += self.waited.0;
+        outcome.waited.1 += self.waited.1;
+        outcome.unfinished += self.unfinished;
+        outcome.lost += self.lost;
+        outcome.unconfirmed += self.unconfirmed;
+        outcome.last = outcome.last.max(self.last);
+        outcome.shares.push(self.share);
+        outcome.turns.extend(self.turns);
+        for (sum, more) in outcome.slices.iter_mut().zip(self.slices) {
+            *sum = (sum.0 + more.0, sum.1 + more.1);
+        }
+    }
+}

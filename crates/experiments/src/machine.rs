@@ -1,0 +1,154 @@
+//! What the system says: the machine, CPU time and memory of processes, who listens on a port.
+
+use crate::{delay, timer};
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The machine and the versions on it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) cpu: String,
+    pub(crate) cores: usize,
+    pub(crate) memory: Option<u64>,
+    pub(crate) system: String,
+    pub(crate) load_before: Option<f64>,
+    pub(crate) load_after: Option<f64>,
+    pub(crate) holdline: String,
+    pub(crate) optimized: bool,
+}
+
+/// This machine.
+pub(crate) fn about() -> Machine {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cpu = info.lines().find(|line| line.starts_with("model name"));
+    let cpu = cpu.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned());
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory =
+        memory.lines().next().and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    let system = rustix::system::uname();
+    Machine {
+        cpu: cpu.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        memory: memory.map(|kib: u64| kib * 1024),
+        system: format!(
+            "{} {}",
+            system.sysname().to_string_lossy(),
+            system.release().to_string_lossy()
+        ),
+        load_before: load(),
+        load_after: None,
+        holdline: env!("CARGO_PKG_VERSION").to_owned(),
+        optimized: !cfg!(debug_assertions),
+    }
+}
+
+/// How many processes wanted to run in the last minute.
+pub(crate) fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// The CPU time of a process in nanoseconds: by the scheduler's own count for threads that live, or
+/// else by the clock's ticks. `None` if there is no such process, or no `/proc`.
+pub(crate) fn cpu(pid: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut total = 0;
+    for thread in threads.flatten() {
+        match on_cpu(&thread.path()) {
+            Some(time) => total += time,
+            None => return ticks(pid),
+        }
+    }
+    Some(total)
+}
+
+/// The CPU time of this process, without the threads that belong to the measurement: the delay
+/// proxy's and the timer's.
+pub(crate) fn client_cpu() -> u64 {
+    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let own = own.tv_sec.unsigned_abs() * 1_000_000_000 + own.tv_nsec.unsigned_abs();
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let ours = threads.map(|thread| thread.path()).filter(|path| {
+        let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+        [delay::THREAD, timer::THREAD].contains(&name.trim())
+    });
+    own.saturating_sub(ours.filter_map(|path| on_cpu(&path)).sum())
+}
+
+fn on_cpu(thread: &Path) -> Option<u64> {
+    fs::read_to_string(thread.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// Fields 14 and 15 of `/proc/PID/stat`, counted after the name, which may have spaces.
+fn ticks(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    let ticks = next()? + next()?;
+    Some(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+}
+
+/// How much memory of a process is resident, in bytes.
+pub(crate) fn resident(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// How many sockets a process has open.
+pub(crate) fn sockets(pid: u32) -> u64 {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let links = files.filter_map(|file| fs::read_link(file.path()).ok());
+    links.filter(|to| to.to_string_lossy().starts_with("socket:")).count() as u64
+}
+
+/// The process of this machine that listens on a TCP port, if it can be seen.
+pub(crate) fn listener(port: u16) -> Option<u32> {
+    let inode = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|table| {
+        let text = fs::read_to_string(table).ok()?;
+        text.lines().skip(1).find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let at = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;
+            (at == port && *fields.get(3)? == "0A")
+                .then(|| fields.get(9).map(|i| (*i).to_owned()))?
+        })
+    })?;
+    let wanted = format!("socket:[{inode}]");
+    fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+        let mut files = fs::read_dir(process.path().join("fd")).ok()?.flatten();
+        files
+            .any(|file| fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == &*wanted))
+            .then_some(pid)
+    })
+}
+
+/// The first line that a program prints.
+pub(crate) fn output(program: &Path, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok().filter(|o| o.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.lines().next().map(|line| line.trim().to_owned())
+}
+
+/// Lets this process, and those it starts, open as many files as it may: a thousand clients need
+/// some thousands.
+pub(crate) fn many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_listening_process_is_found() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(listener(socket.local_addr().unwrap().port()), Some(std::process::id()));
+        assert!(cpu(std::process::id()).unwrap() > 0);
+        assert!(resident(std::process::id()).unwrap() > 1024);
+    }
+}

@@ -1,0 +1,161 @@
+//! Histograms of waits, the spread of rounds, and what the order of grants says.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// One figure out of several rounds: the median, and between what the rounds lay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Spread {
+    /// Of these rounds' figures; `None` if there are none.
+    pub(crate) fn of(rounds: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut rounds: Vec<f64> = rounds.into_iter().collect();
+        rounds.sort_by(f64::total_cmp);
+        let (low, high) = (*rounds.first()?, *rounds.last()?);
+        let middle = rounds.len() / 2;
+        let median = if rounds.len() % 2 == 1 {
+            rounds[middle]
+        } else {
+            f64::midpoint(rounds[middle - 1], rounds[middle])
+        };
+        Some(Spread { median, low, high })
+    }
+}
+
+/// The longest wait that is told from longer ones: an hour, in nanoseconds.
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// An empty histogram of nanoseconds, exact to three digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds make sense")
+}
+
+/// What the histogram counts, as pairs of value and count.
+pub(crate) fn pairs(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    let recorded = histogram.iter_recorded();
+    recorded.map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+}
+
+/// Adds pairs of value and count.
+pub(crate) fn add(histogram: &mut Histogram<u64>, pairs: &[(u64, u64)]) {
+    for (value, count) in pairs {
+        histogram.saturating_record_n(*value, *count);
+    }
+}
+
+/// The same waits without coordinated omission. A client that waits asks for nothing else
+/// meanwhile, so the waits of those who wait long are counted too seldom: somebody who waited for
+/// as long as everybody else took a hundred turns counts once, and each of their turns as well.
+/// `turn` is the time between two turns of a client if all have equally many; for each wait that is
+/// longer, those that the client would have begun meanwhile are added.
+pub(crate) fn without_omission(waits: &Histogram<u64>, turn: u64) -> Histogram<u64> {
+    waits.clone_correct(turn.max(1))
+}
+
+/// One acquisition: when it was asked for, granted ([`NEVER`] if it was not) and given up, and of
+/// which name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, Serialize)]
+pub(crate) struct Turn(
+    /// The name's number.
+    pub(crate) u32,
+    /// Asked for.
+    pub(crate) u64,
+    /// Granted.
+    pub(crate) u64,
+    /// When its release began.
+    pub(crate) u64,
+);
+
+/// Not granted until the round ended.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// What the order of the grants says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Order {
+    /// Times from the beginning of a release until the next one held, while somebody waited.
+    pub(crate) gaps: Vec<f64>,
+    /// The share of the grants that went ahead of an earlier asker of the same name.
+    pub(crate) overtaking: Option<f64>,
+    /// Grants before the release before them had begun: must be 0 for a mutex.
+    pub(crate) overlaps: u64,
+}
+
+/// Looks at all turns of a round. `exclusive`: one at a time is allowed in.
+pub(crate) fn order(turns: &mut [Turn], exclusive: bool) -> Order {
+    turns.sort_unstable_by_key(|turn| (turn.0, turn.2));
+    let mut order = Order::default();
+    let (mut grants, mut overtaking) = (0_u64, 0_u64);
+    for of_name in turns.chunk_by(|a, b| a.0 == b.0) {
+        let mut earliest = NEVER;
+        for Turn(_, asked, granted, _) in of_name.iter().rev() {
+            if *granted != NEVER {
+                grants += 1;
+                overtaking += u64::from(earliest < *asked);
+            }
+            earliest = earliest.min(*asked);
+        }
+        if exclusive {
+            for pair in of_name.windows(2).filter(|pair| pair[1].2 != NEVER) {
+                order.overlaps += u64::from(pair[1].2 < pair[0].3);
+                if pair[1].1 <= pair[0].3 {
+                    order.gaps.push(pair[1].2.saturating_sub(pair[0].3) as f64 / 1e9);
+                }
+            }
+        }
+    }
+    order.overtaking = (grants > 0).then(|| overtaking as f64 / grants as f64);
+    order.gaps.sort_by(f64::total_cmp);
+    order
+}
+
+/// The smallest that at least this share of all do not exceed.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        let spread = Spread::of([3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((spread.low, spread.median, spread.high), (1.0, 2.0, 3.0));
+        assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).map(|s| s.median), Some(2.5));
+        assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn a_starved_client_weighs_as_much_as_its_wait() {
+        let mut waits = histogram();
+        waits.record_n(1_000, 999).unwrap();
+        waits.record(1_000_000_000).unwrap();
+        assert!(waits.value_at_quantile(0.99) < 2_000);
+        let corrected = without_omission(&waits, 1_000_000);
+        assert!(corrected.value_at_quantile(0.99) > 900_000_000);
+    }
+
+    #[test]
+    fn order_is_what_happened() {
+        // The second to ask is let in third; the last is never let in.
+        let mut turns =
+            [Turn(0, 1, 10, 20), Turn(0, 2, 35, 40), Turn(0, 3, 22, 30), Turn(0, 4, NEVER, 0)];
+        let order = order(&mut turns, true);
+        assert_eq!(order.overlaps, 0);
+        assert_eq!(order.gaps, [2e-9, 5e-9]);
+        assert_eq!(order.overtaking, Some(1.0 / 3.0));
+    }
+
+    #[test]
+    fn two_holders_at_once_are_seen() {
+        let mut turns = [Turn(0, 1, 10, 20), Turn(0, 2, 15, 30), Turn(1, 2, 16, 30)];
+        assert_eq!(order(&mut turns, true).overlaps, 1);
+        assert_eq!(order(&mut turns, false).overlaps, 0);
+    }
+}

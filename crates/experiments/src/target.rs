@@ -1,0 +1,227 @@
+//! The stores of a run: their URLs, the servers that were started for them, and what is put before
+//! those.
+
+use crate::cell::{Cell, Scenario};
+use crate::counters::{self, Counts};
+use crate::delay::{self, DelayProxy};
+use crate::error::{Error, Result};
+use crate::launch::{SERVICES, Servers, Service};
+use crate::machine;
+use crate::process::Command;
+use std::collections::HashMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+/// One store of a run.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// How it is called in the report: without secrets.
+    pub(crate) label: String,
+    pub(crate) url: String,
+    pub(crate) servers: Option<Servers>,
+    pub(crate) service: Option<Service>,
+    endpoints: Vec<Endpoint>,
+    /// The URL with a delay, and what makes it.
+    delayed: HashMap<Duration, (String, Vec<DelayProxy>)>,
+}
+
+/// One of its servers.
+#[derive(Clone, Debug)]
+struct Endpoint {
+    scheme: String,
+    address: String,
+    /// If it is a process of this machine.
+    pid: Option<u32>,
+}
+
+/// What one server's process has used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfProcess {
+    /// CPU time, in nanoseconds.
+    pub(crate) cpu: u64,
+    /// Resident memory, in bytes.
+    pub(crate) memory: u64,
+    pub(crate) sockets: u64,
+}
+
+/// What the servers have used until now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) counts: Counts,
+    /// Of each server whose process is known.
+    pub(crate) processes: Vec<OfProcess>,
+}
+
+impl Target {
+    /// Finds a store by what was written on the command line, and starts its servers if that is the
+    /// name of some.
+    pub(crate) fn new(store: &str, folder: &Path, wrap: Command) -> Result<Self> {
+        let (url, label) = match store {
+            "memory" | "memory:" => (format!("memory:bench-{}", std::process::id()), "memory"),
+            "file" => (format!("sqlite:{}", folder.join("locks.db").display()), "file"),
+            _ => match Service::named(store) {
+                Some(service) => return Self::start(service, wrap),
+                None if store.contains(':') => (store.to_owned(), ""),
+                None => return Err(unknown(store)),
+            },
+        };
+        let label = if label.is_empty() { shown(&url) } else { label.to_owned() };
+        let endpoints = endpoints(&url, &[]);
+        Ok(Target { label, url, servers: None, service: None, endpoints, delayed: HashMap::new() })
+    }
+
+    fn start(service: Service, wrap: Command) -> Result<Self> {
+        let servers = service.start(wrap)?;
+        let pids: Vec<u32> = servers.nodes.iter().map(|node| node.child.id()).collect();
+        let endpoints = endpoints(&servers.url, &pids);
+        Ok(Target {
+            label: service.name.to_owned(),
+            url: servers.url.clone(),
+            servers: Some(servers),
+            service: Some(service),
+            endpoints,
+            delayed: HashMap::new(),
+        })
+    }
+
+    /// The URL for a cell: with its delay, and its mode's layout.
+    pub(crate) fn url_for(&mut self, cell: &Cell) -> Result<String> {
+        if cell.delay.is_zero() {
+            return cell.mode.url(&self.url);
+        }
+        // Refused before anything is put anywhere.
+        cell.mode.url(&self.url)?;
+        if !self.delayed.contains_key(&cell.delay) {
+            self.delayed.insert(cell.delay, delay::put_before(&self.url, cell.delay)?);
+        }
+        cell.mode.url(&self.delayed[&cell.delay].0)
+    }
+
+    /// Whether the store can do what the cell asks; or why not.
+    pub(crate) async fn check(&mut self, cell: &Cell) -> Result<()> {
+        cell.check()?;
+        let is_memory = self.url.starts_with("memory:");
+        if is_memory && (cell.processes > 1 || cell.scenario == Scenario::Crash) {
+            return Err(Error::usage("memory is that of one process: others cannot see its locks"));
+        }
+        if cell.scenario == Scenario::Leader && !self.service.is_some_and(Service::has_leader) {
+            return Err(Error::usage(
+                "leader needs a cluster that is started for the run: etcd-three or zookeeper-three",
+            ));
+        }
+        let url = self.url_for(cell)?;
+        let opened = tokio::time::timeout(Duration::from_secs(15), holdline::open(&url)).await;
+        let client = opened.map_err(|_| Error::failed("the store does not answer"))??;
+        let capabilities = client.capabilities();
+        cell.mode.check(capabilities)?;
+        if cell.scenario.is_weighted() && !capabilities.weighted {
+            return Err(Error::usage("the store has no semaphores and no read-write locks"));
+        }
+        if !(capabilities.lease_min..=capabilities.lease_max).contains(&cell.lease) {
+            return Err(Error::usage(format!(
+                "the store has leases from {:?} to {:?}",
+                capabilities.lease_min, capabilities.lease_max
+            )));
+        }
+        Ok(())
+    }
+
+    /// What its servers have used until now.
+    pub(crate) fn usage(&self) -> Usage {
+        let counts = self.endpoints.iter().map(|at| counters::read(&at.scheme, &at.address));
+        let processes = self.endpoints.iter().filter_map(|endpoint| {
+            let pid = endpoint.pid?;
+            let (cpu, memory) = (machine::cpu(pid)?, machine::resident(pid)?);
+            Some(OfProcess { cpu, memory, sockets: machine::sockets(pid) })
+        });
+        Usage {
+            counts: counts.reduce(Counts::plus).unwrap_or_default(),
+            processes: processes.collect(),
+        }
+    }
+
+    /// What there is to say about where it runs.
+    pub(crate) fn about(&self) -> String {
+        let version = self.servers.as_ref().map(|servers| servers.version.clone());
+        let here = self.endpoints.iter().filter(|endpoint| endpoint.pid.is_some()).count();
+        match (version, self.endpoints.len()) {
+            (Some(version), 1) => format!("{version}; started for the run, on this machine"),
+            (Some(version), n) => format!("{n} × {version}; started for the run, on this machine"),
+            (None, 0) => "in this process or this machine's file system".to_owned(),
+            (None, n) => format!("{n} server(s), {here} of them on this machine"),
+        }
+    }
+
+    /// The addresses of its servers, with what they speak.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        self.endpoints.iter().position(|at| counters::leads(&at.scheme, &at.address))
+    }
+
+    pub(crate) fn scheme(&self) -> String {
+        self.endpoints.first().map_or(String::new(), |at| at.scheme.clone())
+    }
+
+    /// The processes are others after a restart.
+    pub(crate) fn refresh(&mut self) {
+        if let Some(servers) = &self.servers {
+            for (endpoint, node) in self.endpoints.iter_mut().zip(&servers.nodes) {
+                endpoint.pid = Some(node.child.id());
+            }
+        }
+    }
+}
+
+fn unknown(store: &str) -> Error {
+    let names: Vec<&str> = SERVICES.iter().map(|service| service.name).collect();
+    Error::usage(format!(
+        "{store:?} is no store: give a URL, or memory, file, or what is started for the run: {}",
+        names.join(", ")
+    ))
+}
+
+/// The servers of a URL, with the processes that are known or can be found on this machine.
+fn endpoints(url: &str, pids: &[u32]) -> Vec<Endpoint> {
+    let first = url.strip_prefix("quorum:").unwrap_or(url);
+    let scheme = first.split(':').next().unwrap_or("").to_owned();
+    let hosts = delay::hosts(url).into_iter().enumerate();
+    hosts
+        .map(|(at, address)| {
+            let pid = pids.get(at).copied().or_else(|| {
+                let mut addresses = address.to_socket_addrs().ok()?;
+                let local = addresses.find(|address: &SocketAddr| address.ip().is_loopback())?;
+                machine::listener(local.port())
+            });
+            Endpoint { scheme: scheme.clone(), address, pid }
+        })
+        .collect()
+}
+
+/// The URL without what may be secret in it.
+pub(crate) fn shown(url: &str) -> String {
+    let one = |url: &str| {
+        let url = url.split('?').next().unwrap_or("");
+        match (url.split_once("://"), url.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+            _ => url.to_owned(),
+        }
+    };
+    match url.strip_prefix("quorum:") {
+        Some(nodes) => {
+            format!("quorum:{}", nodes.split(',').map(one).collect::<Vec<_>>().join(","))
+        }
+        None => one(url),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_secret_is_shown() {
+        assert_eq!(shown("redis://al:secret@h:1/2?password=x"), "redis://h:1/2");
+        assert_eq!(shown("quorum:redis://:s@a,redis://:s@b"), "quorum:redis://a,redis://b");
+        assert_eq!(shown("sqlite:/a/b"), "sqlite:/a/b");
+    }
+}
