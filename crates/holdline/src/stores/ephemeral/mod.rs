@@ -17,6 +17,8 @@
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod backend;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod background;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
