@@ -47,7 +47,11 @@ mod program;
 mod pump;
 mod server;
 pub mod servers;
+#[cfg(feature = "library")]
+mod ticket;
 mod topology;
+#[cfg(feature = "library")]
+mod warnings;
 mod wheel;
 
 pub use apart::Apart;
@@ -74,7 +78,11 @@ pub use process::Process;
 pub use program::{Found, JarFolder, Program, in_path};
 pub use server::Server;
 pub use servers::{etcd, mysql, postgres, redis, zookeeper};
+#[cfg(feature = "library")]
+pub use ticket::ticket;
 pub use topology::{Deployment, Setup, Topology};
+#[cfg(feature = "library")]
+pub use warnings::Warnings;
 pub use wheel::Wheel;
 
 /// A result whose error is a sentence: what happened, to what, what to do.

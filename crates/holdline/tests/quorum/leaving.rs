@@ -2,8 +2,9 @@
 //! majority whose answers come first: several tickets' remains, each on a few nodes, would keep
 //! others out together. G6.
 
+use super::ticket;
 use futures_util::FutureExt;
-use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
+use holdline::store::{Enter, Standing, Store, TicketId};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, Mutex, Name};
@@ -28,11 +29,6 @@ fn quorum(nodes: &[Arc<Chaos>]) -> Quorum {
 
 fn name() -> Name {
     Name::new("x").expect("fine")
-}
-
-fn ticket(id: u128) -> Ticket {
-    let (id, lease) = (TicketId(id), Duration::from_secs(60));
-    Ticket { id, weight: 1, capacity: 1, lease, wait_lease: lease, token_count: 1, min_token: 0 }
 }
 
 /// On which nodes somebody stands in the line.

@@ -1,7 +1,8 @@
 //! A quorum with nodes that fail, forget and lag behind. (The conformance suite runs it healthy.)
 
+use super::ticket;
 use futures_util::FutureExt;
-use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
+use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, ErrorKind, Mutex, open};
@@ -19,11 +20,6 @@ fn nodes(n: usize) -> (Vec<Arc<Chaos>>, Client) {
 fn client(nodes: &[Arc<Chaos>]) -> Client {
     let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
     Client::new(Arc::new(Quorum::new(stores).expect("enough nodes")))
-}
-
-fn ticket(id: u128) -> Ticket {
-    let (id, lease) = (TicketId(id), Duration::from_secs(60));
-    Ticket { id, weight: 1, capacity: 1, lease, wait_lease: lease, token_count: 1, min_token: 0 }
 }
 
 fn break_down(node: &Chaos) {

@@ -1,8 +1,9 @@
 //! The line store on a Redis server that misbehaves: what a user sees then.
 
-use holdline::store::{Enter, Standing, Ticket, TicketId};
+use holdline::store::{Enter, Standing, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
 use holdline_testkit::redis::{Server, private};
+use holdline_testkit::ticket;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -316,15 +317,6 @@ async fn half_removed_lines_admit_nobody_twice() {
     let client = client(&server).await;
     let store = client.store();
     let (line, note) = (Name::new("x").expect("good"), Arc::from("note"));
-    let ticket = |id| Ticket {
-        id: TicketId(id),
-        weight: 1,
-        capacity: 1,
-        lease: Duration::from_secs(10),
-        wait_lease: Duration::from_secs(3),
-        token_count: 1,
-        min_token: 0,
-    };
     let mut seqs = Vec::new();
     // More than are kept in one string.
     for id in 1..13 {

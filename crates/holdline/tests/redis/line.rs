@@ -4,6 +4,7 @@
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, Mutex, Name, open};
 use holdline_testkit::redis::{Server, private, start};
+use holdline_testkit::ticket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,18 +21,6 @@ async fn client_of(server: &Server, prefix: &str) -> Client {
 
 fn name(text: &str) -> Name {
     Name::new(text).expect("a good name")
-}
-
-fn ticket(id: u128) -> Ticket {
-    Ticket {
-        id: TicketId(id),
-        weight: 1,
-        capacity: 1,
-        lease: Duration::from_secs(10),
-        wait_lease: Duration::from_secs(3),
-        token_count: 1,
-        min_token: 0,
-    }
 }
 
 #[tokio::test]

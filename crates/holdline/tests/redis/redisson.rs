@@ -1,8 +1,9 @@
 //! `?scheme=redisson` beside what Redisson's `RLock` does, as its commands.
 
-use holdline::store::{Enter, Standing, Ticket, TicketId};
+use holdline::store::{Enter, Standing, TicketId};
 use holdline::{Backoff, Client, ErrorKind, Mutex, Name, RwLock, Semaphore, open};
 use holdline_testkit::redis::{Server, private};
+use holdline_testkit::ticket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -128,15 +129,6 @@ async fn asked_for_twice_it_is_held_once() {
     let Some(server) = private("redisson_twice", &[]) else { return };
     let client = client(&server).await;
     let (store, line, note) = (client.store(), Name::new("x").expect("good"), Arc::from("note"));
-    let ticket = |id| Ticket {
-        id: TicketId(id),
-        weight: 1,
-        capacity: 1,
-        lease: Duration::from_secs(10),
-        wait_lease: Duration::from_secs(3),
-        token_count: 1,
-        min_token: 0,
-    };
     let enter = async |id, how| store.enter(&line, &ticket(id), &note, how).await.expect("works");
     for how in [Enter::Try, Enter::Try, Enter::Queue] {
         assert!(matches!(enter(1, how).await, Standing::Admitted(_)), "as after a lost reply");
