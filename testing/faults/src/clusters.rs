@@ -6,12 +6,11 @@
 
 use crate::Case;
 use crate::inject::{Breakage, Fault};
-use crate::nodes::{Bad, Nodes, badly, cut_off};
+use crate::nodes::{Place, cut_off};
 use crate::run::{Run, WOKEN};
 use holdline_checker::{Expect, Handoff, Rule, Unpromised};
-use holdline_testkit::flaky_links::FlakyLinks;
 use holdline_testkit::{Private, etcd, zookeeper};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The runs, which are named for their stores.
@@ -94,30 +93,9 @@ struct Row {
     longest_pause: f64,
 }
 
-/// Three nodes, and the links of half of the clients.
-struct Place {
-    nodes: Arc<Mutex<Nodes>>,
-    routes: Arc<FlakyLinks>,
-    urls: [String; 2],
-}
-
-impl Place {
-    fn run(&self, title: &'static str, expect: Expect) -> Run {
-        let routes = self.urls.to_vec();
-        Run { routes, lease: LEASE, pace: 5, ..Run::new(title, self.urls[0].clone(), expect) }
-    }
-
-    fn nodes(&self) -> Vec<Arc<dyn Breakage>> {
-        badly(&self.nodes, &[Bad::PROCESSES, Bad::BETWEEN].concat())
-    }
-}
-
 impl Row {
     fn place(&self) -> Option<Place> {
-        let servers = (self.start)()?;
-        let routes = Arc::new(FlakyLinks::to(self.scheme, &servers.hosts(), self.options));
-        let urls = [format!("{}{}", servers.url(), self.options), routes.url()];
-        Some(Place { nodes: Nodes::new(servers), routes, urls })
+        Some(Place::of((self.start)()?, self.scheme, self.options, LEASE))
     }
 
     /// What is promised while the nodes are well: everything.

@@ -19,7 +19,6 @@
 mod apart;
 pub mod certs;
 mod choice;
-#[cfg(feature = "links")]
 mod eventually;
 #[cfg(feature = "library")]
 pub mod flaky_links;
@@ -60,6 +59,7 @@ pub use choice::Choice;
 pub use eventually::persist;
 #[cfg(feature = "links")]
 pub use eventually::{soon, until};
+pub use eventually::{wait_for, wait_until};
 pub use folder::Folder;
 #[cfg(feature = "links")]
 pub use garble::Garble;

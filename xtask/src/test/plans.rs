@@ -63,6 +63,8 @@ pub(super) const WHOLE: Plan = Plan {
         "etcd-three",
         "zookeeper-single",
         "zookeeper-three",
+        "postgres-single",
+        "postgres-pooled",
     ],
     languages: true,
     steps: &[
@@ -153,6 +155,8 @@ const QUICK_TESTS: &[&str] = &[
     "--skip",
     "redis::model",
     "--skip",
+    "postgres::model",
+    "--skip",
     "semaphore_of_three",
     "--skip",
     "semaphore_of_four",
@@ -229,6 +233,18 @@ pub(super) const PARTS: &[Plan] = &[
         ),
     ),
     on(
+        &["postgres-single", "postgres-pooled"],
+        part(
+            "postgres",
+            "the store in PostgreSQL",
+            &[
+                step("postgres", Tests(&["--test", "postgres"])),
+                step("postgres: unit tests", Tests(&["--lib", "--", "stores::queue::postgres::"])),
+                step("conformance", Tests(&["--test", "conformance", "--", "postgres"])),
+            ],
+        ),
+    ),
+    on(
         &["zookeeper-single", "zookeeper-three"],
         part(
             "zookeeper",
@@ -272,7 +288,8 @@ pub(super) const PARTS: &[Plan] = &[
     part("deny", "licences, bans, and advisories where they can be reached", &[DENY]),
 ];
 
-const LIBRARY_TESTS: &[&str] = &["--lib", "--test", "smoke", "--", "--skip", "redis::model"];
+const LIBRARY_TESTS: &[&str] =
+    &["--lib", "--test", "smoke", "--", "--skip", "redis::model", "--skip", "postgres::model"];
 
 const CONFORMANCE_OF_REDIS: &[&str] =
     &["--test", "conformance", "--", "redis", "valkey", "--skip", "quorum"];

@@ -18,7 +18,15 @@ async fn a_ticket_that_has_lapsed_is_not_entered_again() {
     let client = flaky.client().await;
     let (store, line) = (client.store(), Name::new("x").expect("good"));
     let lease = Duration::from_secs(1);
-    let ticket = |id| Ticket { lease, wait_lease: lease, ..holdline_testkit::ticket(id) };
+    let ticket = |id| Ticket {
+        id: TicketId(id),
+        weight: 1,
+        capacity: 1,
+        lease,
+        wait_lease: lease,
+        token_count: 1,
+        min_token: 0,
+    };
     let note: Arc<str> = Arc::from("");
     let warm = soon("warm", store.enter(&line, &ticket(1), &note, Enter::Try)).await;
     assert!(matches!(warm, Ok(Standing::Admitted(_))));

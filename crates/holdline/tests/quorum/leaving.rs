@@ -2,9 +2,8 @@
 //! majority whose answers come first: several tickets' remains, each on a few nodes, would keep
 //! others out together. G6.
 
-use super::ticket;
 use futures_util::FutureExt;
-use holdline::store::{Enter, Standing, Store, TicketId};
+use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, Mutex, Name};
@@ -29,6 +28,10 @@ fn quorum(nodes: &[Arc<Chaos>]) -> Quorum {
 
 fn name() -> Name {
     Name::new("x").expect("fine")
+}
+
+fn ticket(id: u128) -> Ticket {
+    holdline_testkit::ticket(id, Duration::from_secs(60))
 }
 
 /// On which nodes somebody stands in the line.

@@ -8,12 +8,3 @@ mod nodes;
 mod silent;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod storm;
-
-use holdline::store::Ticket;
-use std::time::Duration;
-
-/// A ticket that outlasts every test.
-fn ticket(id: u128) -> Ticket {
-    let lease = Duration::from_secs(60);
-    Ticket { lease, wait_lease: lease, ..holdline_testkit::ticket(id) }
-}

@@ -1,6 +1,5 @@
 //! A quorum with nodes that fail, forget and lag behind. (The conformance suite runs it healthy.)
 
-use super::ticket;
 use futures_util::FutureExt;
 use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::memory::Memory;
@@ -20,6 +19,10 @@ fn nodes(n: usize) -> (Vec<Arc<Chaos>>, Client) {
 fn client(nodes: &[Arc<Chaos>]) -> Client {
     let stores = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Store>);
     Client::new(Arc::new(Quorum::new(stores).expect("enough nodes")))
+}
+
+fn ticket(id: u128) -> Ticket {
+    holdline_testkit::ticket(id, Duration::from_secs(60))
 }
 
 fn break_down(node: &Chaos) {

@@ -149,7 +149,7 @@ async fn a_place_on_a_node_that_was_away_is_given_up_later() {
 }
 
 fn ticket(id: u128, capacity: u32) -> Ticket {
-    Ticket { capacity, ..super::ticket(id) }
+    Ticket { capacity, ..holdline_testkit::ticket(id, Duration::from_secs(60)) }
 }
 
 /// What no retry helps is not waited for: as with one store.

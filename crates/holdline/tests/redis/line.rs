@@ -4,7 +4,6 @@
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, Mutex, Name, open};
 use holdline_testkit::redis::{Server, private, start};
-use holdline_testkit::ticket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,11 @@ async fn client_of(server: &Server, prefix: &str) -> Client {
 
 fn name(text: &str) -> Name {
     Name::new(text).expect("a good name")
+}
+
+fn ticket(id: u128) -> Ticket {
+    let lease = Duration::from_secs(10);
+    Ticket { wait_lease: Duration::from_secs(3), ..holdline_testkit::ticket(id, lease) }
 }
 
 #[tokio::test]

@@ -1,9 +1,8 @@
 //! `?scheme=string` beside the clients that it shares locks with, as their commands.
 
-use holdline::store::{Enter, Standing, TicketId};
+use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Backoff, Client, ErrorKind, Mutex, Name, Semaphore, open};
 use holdline_testkit::redis::{Server, private};
-use holdline_testkit::ticket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,6 +73,15 @@ async fn an_unknown_outcome_is_settled_by_asking_again() {
     let Some(server) = private("string_settled", &[]) else { return };
     let client = open(&url(&server)).await.expect("opens");
     let (store, line, note) = (client.store(), Name::new("x").expect("good"), Arc::from("note"));
+    let ticket = |id| Ticket {
+        id: TicketId(id),
+        weight: 1,
+        capacity: 1,
+        lease: Duration::from_secs(10),
+        wait_lease: Duration::from_secs(3),
+        token_count: 1,
+        min_token: 0,
+    };
     let enter = async |id| store.enter(&line, &ticket(id), &note, Enter::Try).await.expect("works");
     assert!(matches!(enter(1).await, Standing::Admitted(_)));
     assert!(matches!(enter(1).await, Standing::Admitted(_)), "it is ours");

@@ -15,7 +15,7 @@ fn calls(server: &Server) -> u64 {
 }
 
 fn ticket(n: u128) -> Ticket {
-    Ticket { lease: Duration::from_secs(30), ..holdline_testkit::ticket(n) }
+    holdline_testkit::ticket(n, Duration::from_secs(30))
 }
 
 fn line(n: u128) -> Name {
