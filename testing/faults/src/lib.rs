@@ -4,11 +4,9 @@
 //! The harness knows no store: [`run::Run`] takes a URL, faults, times, a seed and what to expect.
 //! `docs/faults/README.md` says how to run it for longer and how to read what it prints.
 
-#![allow(clippy::duplicate_mod, reason = "each kind of server takes its ports by the same file")]
-
 mod breakages;
 mod client;
-mod etcd;
+mod clusters;
 mod inject;
 mod judge;
 mod nodes;
@@ -24,7 +22,6 @@ mod stats;
 mod storms;
 mod workers;
 mod workload;
-mod zookeeper;
 
 use holdline_testkit::Choice;
 use std::process::ExitCode;
@@ -40,7 +37,7 @@ macro_rules! cases {
 }
 use cases;
 
-/// All fault runs: one row for each store, those of all stores first, which take longest.
+/// All fault runs: those over all stores first, which take longest.
 const CASES: &[&[Case]] = &[
     outages::CASES,
     storms::CASES,
@@ -48,8 +45,7 @@ const CASES: &[&[Case]] = &[
     redis::CASES,
     redis_failover::CASES,
     redis_quorum::CASES,
-    etcd::CASES,
-    zookeeper::CASES,
+    clusters::CASES,
 ];
 
 /// The role of a client process: the variable of the environment that gives it, and what plays it

@@ -1,25 +1,17 @@
 //! Each of three members is killed in turn, among them the leader and those that we talk to, while
 //! one client holds a lock and another waits for it.
 
+use crate::Private;
 use crate::eventually::{soon, until};
 use holdline::{Client, Mutex};
 use std::time::Duration;
 
-/// What happens to a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It is killed.
-    Killed,
-    /// It is started again, with its data.
-    Restarted,
-}
-
-/// Kills each of three members by `befall`, and says what must hold meanwhile.
+/// Kills and restarts each of three members, and says what must hold meanwhile.
 ///
 /// # Panics
 ///
 /// If it does not hold.
-pub async fn in_turn(one: &Client, two: &Client, mut befall: impl FnMut(usize, Fate)) {
+pub async fn in_turn(one: &Client, two: &Client, members: &mut Private) {
     let mut last = 0;
     for at in 0..3 {
         let guard = soon("the lock", Mutex::new(one, "x").lock()).await.expect("it is there");
@@ -30,7 +22,7 @@ pub async fn in_turn(one: &Client, two: &Client, mut befall: impl FnMut(usize, F
             one.inspect("x").await.is_ok_and(|info| info.waiters.len() == 1)
         })
         .await;
-        befall(at, Fate::Killed);
+        members.kill(at);
         tokio::time::sleep(Duration::from_secs(3)).await; // an election, and some renewals
         assert!(guard.is_valid(), "member {at} took the lock along");
         assert!(!waiter.is_finished());
@@ -45,6 +37,6 @@ pub async fn in_turn(one: &Client, two: &Client, mut befall: impl FnMut(usize, F
             guard.unlock().await.expect("held");
         }
         next.unlock().await.expect("held");
-        befall(at, Fate::Restarted);
+        members.restart(at);
     }
 }

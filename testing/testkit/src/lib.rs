@@ -49,6 +49,8 @@ pub mod servers;
 #[cfg(feature = "library")]
 mod ticket;
 mod topology;
+#[cfg(feature = "library")]
+mod warnings;
 mod wheel;
 
 pub use apart::Apart;
@@ -79,6 +81,8 @@ pub use servers::{etcd, mysql, postgres, redis, zookeeper};
 #[cfg(feature = "library")]
 pub use ticket::ticket;
 pub use topology::{Deployment, Setup, Topology};
+#[cfg(feature = "library")]
+pub use warnings::Warnings;
 pub use wheel::Wheel;
 
 /// A result whose error is a sentence: what happened, to what, what to do.

@@ -95,6 +95,7 @@ const LANES: &[&[Step]] = &[
     &[
         step("conformance", Tests(&["--test", "conformance"])),
         step("fault runs", Tests(&["--test", "faults"])),
+        step("postgres", Tests(&["--test", "postgres"])),
     ],
     &[
         step("zookeeper", Tests(&["--test", "zookeeper"])),

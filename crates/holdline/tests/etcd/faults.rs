@@ -2,7 +2,7 @@
 
 use holdline::Mutex;
 use holdline_testkit::etcd::start;
-use holdline_testkit::killed::{self, Fate};
+use holdline_testkit::killed;
 use holdline_testkit::soon;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
@@ -11,11 +11,7 @@ use std::time::{Duration, Instant};
 async fn a_member_is_killed_while_one_holds_and_one_waits() {
     let Some(mut servers) = start(3) else { return };
     let (one, two) = (servers.client().await, servers.client().await);
-    killed::in_turn(&one, &two, |at, fate| match fate {
-        Fate::Killed => servers.kill(at),
-        Fate::Restarted => servers.restart(at),
-    })
-    .await;
+    killed::in_turn(&one, &two, &mut servers.0).await;
 }
 
 /// The leader is frozen, and everybody who talks to it is cut off without a word. Whoever holds

@@ -2,50 +2,9 @@
 //! what its user may not ask.
 
 use holdline::{Client, Mutex, open};
+use holdline_testkit::Warnings;
 use holdline_testkit::redis::{cluster, private};
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
-
-/// All warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Lock<Vec<String>>>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-#[derive(Default)]
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
-        let _ = write!(self.0, "{value:?}");
-    }
-}
 
 /// Opens the store, and says what it warns of.
 async fn opened(url: &str) -> (Client, Vec<String>) {
@@ -53,8 +12,7 @@ async fn opened(url: &str) -> (Client, Vec<String>) {
     let heard = tracing::subscriber::set_default(warnings.clone());
     let client = open(url).await.expect("opens");
     drop(heard);
-    let warnings = warnings.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    (client, warnings)
+    (client, warnings.all())
 }
 
 async fn serves(client: &Client) {

@@ -76,17 +76,22 @@ fn share(file: &Path, mut one: impl FnMut() -> Puppet, mut two: impl FnMut() -> 
     assert!(seen("brief")[0].expires_in <= std::time::Duration::from_secs(60));
 }
 
+/// Processes inside and outside share a lock, whichever of them comes first.
+fn share_both_ways(folder: &Path, wrapper: &[String]) {
+    for swapped in [false, true] {
+        let file = folder.join(format!("{swapped}.db"));
+        let host = || Puppet::start(&file, |_| {});
+        let guest = || Puppet::inside(wrapper, &file);
+        if swapped { share(&file, guest, host) } else { share(&file, host, guest) }
+    }
+}
+
 #[test]
 fn another_boot_id_ends_no_place_of_the_living() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let Some(wrapper) = another_boot(folder.path()) else { return };
-    for swapped in [false, true] {
-        let file = folder.path().join(format!("{swapped}.db"));
-        let host = || Puppet::start(&file, |_| {});
-        let guest = || Puppet::inside(&wrapper, &file);
-        if swapped { share(&file, guest, host) } else { share(&file, host, guest) }
-    }
+    share_both_ways(folder.path(), &wrapper);
 }
 
 #[test]
@@ -110,12 +115,7 @@ fn another_clock_ends_no_place_early_or_late() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let Some(wrapper) = ahead(100_000) else { return };
-    for swapped in [false, true] {
-        let file = folder.path().join(format!("{swapped}.db"));
-        let host = || Puppet::start(&file, |_| {});
-        let guest = || Puppet::inside(&wrapper, &file);
-        if swapped { share(&file, guest, host) } else { share(&file, host, guest) }
-    }
+    share_both_ways(folder.path(), &wrapper);
 }
 
 #[test]

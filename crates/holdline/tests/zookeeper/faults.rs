@@ -1,7 +1,7 @@
 //! Members that die and freeze.
 
 use holdline::{Mutex, open};
-use holdline_testkit::killed::{self, Fate};
+use holdline_testkit::killed;
 use holdline_testkit::zookeeper::{start, start_apart, start_with_island};
 use holdline_testkit::{Way, persist, soon, until};
 use rustix::process::Signal;
@@ -11,11 +11,7 @@ use std::time::{Duration, Instant};
 async fn a_member_is_killed_while_one_holds_and_one_waits() {
     let Some(mut servers) = start(3) else { return };
     let (one, two) = (servers.client().await, servers.client().await);
-    killed::in_turn(&one, &two, |at, fate| match fate {
-        Fate::Killed => servers.kill(at),
-        Fate::Restarted => servers.restart(at),
-    })
-    .await;
+    killed::in_turn(&one, &two, &mut servers.members).await;
 }
 
 /// The member that the holder talks to is frozen, and with it the connection: the holder goes over

@@ -2,61 +2,22 @@
 
 use holdline::{Client, ErrorKind, Mutex};
 use holdline_testkit::zookeeper::{Servers, start};
-use holdline_testkit::{soon, until};
-use std::fmt::{Debug, Write};
-use std::sync::{Mutex as Locked, OnceLock, PoisonError};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use holdline_testkit::{Warnings, soon, until};
+use std::sync::OnceLock;
 use zookeeper_client as zk;
 
 /// What the whole program has warned of.
-fn warnings() -> &'static Locked<Vec<String>> {
-    static ALL: OnceLock<Locked<Vec<String>>> = OnceLock::new();
+fn warnings() -> &'static Warnings {
+    static ALL: OnceLock<Warnings> = OnceLock::new();
     ALL.get_or_init(|| {
-        tracing::subscriber::set_global_default(Warnings).expect("there is no other");
-        Locked::default()
+        let all = Warnings::default();
+        tracing::subscriber::set_global_default(all.clone()).expect("there is no other");
+        all
     })
 }
 
 fn warned_of(words: &str) -> bool {
-    let all = warnings().lock().unwrap_or_else(PoisonError::into_inner);
-    all.iter().any(|text| text.contains(words))
-}
-
-struct Warnings;
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        warnings().lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-#[derive(Default)]
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let _ = write!(self.0, "{field}={value:?} ");
-    }
+    warnings().all().iter().any(|text| text.contains(words))
 }
 
 const HEX: &str = "a7b3a4de05a84b0f8a056a1b2b7b0b57";
