@@ -57,6 +57,11 @@ pub(crate) fn rows() -> Vec<Row> {
     ]);
     #[cfg(feature = "zookeeper")]
     rows.extend(zookeeper());
+    #[cfg(feature = "postgres")]
+    rows.extend([
+        Row::server("postgres", "HOLDLINE_TEST_POSTGRES", "?install=yes"),
+        Row::server("postgres-pooled", "HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
+    ]);
     rows
 }
 

@@ -3,9 +3,9 @@
 
 use holdline::{Client, ErrorKind, Fence, Mutex, open};
 use holdline_testkit::redis::{Server, private, sentinels};
-use holdline_testkit::{Link, Way};
+use holdline_testkit::{Link, Way, until};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 const LEASE: Duration = Duration::from_millis(1200);
@@ -19,14 +19,6 @@ async fn linked(server: &Server) -> (Link, Client, Client) {
 
 fn lock(client: &Client) -> Mutex {
     Mutex::new(client, "x").lease(LEASE)
-}
-
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(30);
-    while !so().await {
-        assert!(Instant::now() < limit, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 /// Nobody stands in the line.

@@ -16,7 +16,11 @@
 //! 6. The store's rows in the tables of the tests: its topology, the conformance suite, the faults
 //!    (`CONTRIBUTING.md` says where).
 
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(in crate::stores) mod in_flight;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]

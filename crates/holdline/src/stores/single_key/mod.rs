@@ -21,12 +21,12 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq,
     Standing, Ticket, TicketId, refuse,
 };
+use crate::stores::queue::in_flight::InFlight;
 use crate::stores::redis::config::Config;
 use crate::stores::redis::connection::{Connection, Script};
 use crate::stores::redis::encode::{describe, text_of};
 use crate::stores::redis::errors::Fault;
 use crate::stores::redis::evictions::{self, SUFFIX_BESIDE};
-use crate::stores::redis::in_flight::InFlight;
 use crate::stores::redis::keys::beside;
 use crate::stores::redis::pubsub::PubSub;
 use crate::stores::redis::{encode::millis, keys, outcome_unknown, with_retry};

@@ -11,7 +11,6 @@
 //! connection.rs   the connection for commands, and the scripts
 //! batcher.rs      several operations in one call
 //! encode.rs       arguments of scripts; decode.rs: snapshots; errors.rs: faults and errors
-//! in_flight.rs    requests whose outcome is unknown
 //! keys.rs         names to keys
 //! pubsub.rs       notices; pubsub_conn.rs: their connection; channels.rs: the channels of locks
 //! evictions.rs    notes about evictions
@@ -29,7 +28,6 @@ mod decode;
 pub(in crate::stores) mod encode;
 pub(in crate::stores) mod errors;
 pub(in crate::stores) mod evictions;
-pub(in crate::stores) mod in_flight;
 pub(in crate::stores) mod keys;
 #[cfg(test)]
 mod model;
@@ -45,6 +43,7 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Store,
     Ticket, TicketId, refuse,
 };
+use crate::stores::queue::in_flight::InFlight;
 use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
 use batcher::{Batcher, Operation, Step};
 use config::{Config, Kind, Layout};
@@ -52,7 +51,6 @@ use connection::{BUSY, Connection, EVICT, LOOK, Script};
 use encode::{describe, digits, millis, standing, tail, wants};
 use errors::Fault;
 use futures_util::{StreamExt, TryStreamExt};
-use in_flight::InFlight;
 use pubsub::PubSub;
 use redis::{Cmd, Value};
 use std::fmt;
