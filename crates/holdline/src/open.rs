@@ -19,6 +19,7 @@ use std::sync::Arc;
 /// | `redis://HOST` and others | Redis or Valkey: see the guide for Redis |
 /// | `etcd://HOST:PORT,HOST:PORT/PREFIX` or `etcds:` | etcd, shared with `etcdctl lock` and Go |
 /// | `zookeeper://HOST:PORT,HOST:PORT/PATH`, `zk:`, `zks:` | ZooKeeper, as Curator or kazoo |
+/// | `mysql://HOST/DATABASE`, `mariadb:` | MySQL or MariaDB: see the guide for MySQL |
 /// | `postgres://HOST/DATABASE` or `postgresql:` | PostgreSQL: see the guide for PostgreSQL |
 /// | `quorum:URL,URL,URL` | a majority of three or more stores |
 ///
@@ -86,6 +87,10 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
         "zookeeper" | "zk" | "zks" => stores::zookeeper::open(scheme, rest),
         #[cfg(not(feature = "zookeeper"))]
         "zookeeper" | "zk" | "zks" => Err(absent("ZooKeeper", "zookeeper")),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => stores::mysql::open(rest).await,
+        #[cfg(not(feature = "mysql"))]
+        "mysql" | "mariadb" => Err(absent("the MySQL store", "mysql")),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => stores::postgres::open(rest).await,
         #[cfg(not(feature = "postgres"))]
@@ -113,7 +118,8 @@ fn absent(what: &str, feature: &str) -> Error {
 /// The error for an unknown scheme. It shows the scheme alone: the rest may contain a password.
 fn unknown(scheme: Option<&str>) -> Error {
     let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT, \
-                 zookeeper://HOST:PORT, postgres://HOST/DATABASE and quorum:URL,URL,URL";
+                 zookeeper://HOST:PORT, postgres://HOST/DATABASE, mysql://HOST/DATABASE and \
+                 quorum:URL,URL,URL";
     let message = match scheme {
         Some(scheme) => {
             let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();

@@ -2,12 +2,14 @@
 //! without being told to: have [`text`] run by an administrator, or call [`install`].
 
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "mysql")]
+use crate::stores::mysql;
 #[cfg(feature = "postgres")]
 use crate::stores::postgres;
 use std::time::Duration;
 
 /// The databases that have a schema.
-pub const KINDS: [&str; 1] = ["postgres"];
+pub const KINDS: [&str; 2] = ["postgres", "mysql"];
 
 /// The statements that create the tables and functions in a database of this kind, one of
 /// [`KINDS`]. They can be run more than once. `schema` is the name of the database schema; `None`
@@ -21,6 +23,14 @@ pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
     match kind {
         #[cfg(feature = "postgres")]
         "postgres" => postgres::schema(schema.unwrap_or("holdline")),
+        #[cfg(feature = "mysql")]
+        "mysql" if schema.is_none() => Ok(mysql::SCHEMA.to_owned()),
+        #[cfg(feature = "mysql")]
+        "mysql" => {
+            let message = "MySQL has no schemas inside a database; run the statements in the \
+                database that the URL names";
+            Err(Error::new(ErrorKind::Invalid, message))
+        }
         _ => {
             let _ = schema;
             Err(none(kind))
@@ -43,6 +53,8 @@ pub async fn install(url: &str) -> Result<()> {
     match kind_of(url) {
         #[cfg(feature = "postgres")]
         "postgres" => postgres::install(url).await,
+        #[cfg(feature = "mysql")]
+        "mysql" => mysql::install(url).await,
         kind => Err(none(kind)),
     }
 }
@@ -63,6 +75,8 @@ pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
     match kind_of(url) {
         #[cfg(feature = "postgres")]
         "postgres" => postgres::sweep(url, idle).await,
+        #[cfg(feature = "mysql")]
+        "mysql" => mysql::sweep(url, idle).await,
         kind => {
             let _ = idle;
             Err(none(kind))
@@ -74,6 +88,7 @@ pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
 fn kind_of(url: &str) -> &'static str {
     match url.split_once(':').map_or("", |(scheme, _)| scheme) {
         "postgres" | "postgresql" => "postgres",
+        "mysql" | "mariadb" => "mysql",
         _ => "",
     }
 }

@@ -5,20 +5,27 @@ mod ephemeral;
 pub(crate) mod net;
 mod queue;
 pub mod quorum;
-#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
 pub(crate) mod runtime;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) mod servers;
 #[cfg(feature = "redis")]
 mod single_key;
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "mysql",
+    feature = "postgres"
+))]
 pub(crate) mod tls;
-#[cfg(feature = "redis-tls")]
+#[cfg(any(feature = "redis-tls", feature = "mysql-tls"))]
 pub(crate) mod tls_provider;
 #[cfg(any(
     feature = "redis",
     feature = "etcd",
     feature = "zookeeper",
+    feature = "mysql",
     feature = "sqlite",
     feature = "postgres"
 ))]
@@ -31,6 +38,8 @@ pub use ephemeral::etcd;
 #[cfg(feature = "zookeeper")]
 pub use ephemeral::zookeeper;
 pub use queue::memory;
+#[cfg(feature = "mysql")]
+pub use queue::mysql;
 #[cfg(feature = "postgres")]
 pub use queue::postgres;
 #[cfg(feature = "redis")]

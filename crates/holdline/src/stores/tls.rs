@@ -5,6 +5,7 @@ use super::url::{self, Secret};
     feature = "redis-tls",
     feature = "etcd-tls",
     feature = "zookeeper-tls",
+    feature = "mysql-tls",
     feature = "postgres-tls"
 ))]
 use {
@@ -60,7 +61,7 @@ impl TlsOptions {
 }
 
 /// The value of the option `tls`.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "mysql"))]
 pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
     match value {
         "true" | "1" | "" => Ok(true),
@@ -73,6 +74,7 @@ pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
     feature = "redis-tls",
     feature = "etcd-tls",
     feature = "zookeeper-tls",
+    feature = "mysql-tls",
     feature = "postgres-tls"
 ))]
 impl Pem {
