@@ -460,7 +460,6 @@ impl AsyncStore for Sessions {
             notifications: false,
             weighted: false,
             token_ranges: false,
-            swaps: false,
             crash_release: true,
             survives_failover: false,
             survives_restart: false,

@@ -233,7 +233,6 @@ impl AsyncStore for Table {
             notifications: true, // by looking, at most some 100 ms later
             weighted: true,
             token_ranges: true,
-            swaps: false,
             crash_release: false,
             survives_failover: false, // replication is asynchronous
             survives_restart: true,   // with innodb_flush_log_at_trx_commit = 1, the default
