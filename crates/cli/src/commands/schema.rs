@@ -20,16 +20,14 @@ pub(crate) struct Schema {
     install: Option<String>,
 
     /// The name of the database schema, for printing; in a URL say ?schema=NAME
-    #[arg(long, value_name = "NAME", conflicts_with = "install")]
-    schema: Option<String>,
+    #[arg(long = "schema", value_name = "NAME", conflicts_with = "install")]
+    name: Option<String>,
 }
 
 impl Schema {
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
         let Some(url) = self.install else {
-            Printer::answer(
-                holdline::schema::text(&self.kind, self.schema.as_deref())?.trim_end(),
-            )?;
+            Printer::answer(holdline::schema::text(&self.kind, self.name.as_deref())?.trim_end())?;
             return Ok(Exit::DONE);
         };
         if url.split(':').next().is_none_or(|scheme| !scheme.starts_with(&self.kind)) {

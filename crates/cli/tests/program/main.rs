@@ -16,9 +16,8 @@ mod options;
 #[cfg(feature = "redis")]
 mod outage;
 mod printed;
+mod schema;
 mod sections;
-#[cfg(feature = "redis")]
-mod server;
 mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -50,6 +50,13 @@ pub(super) enum Scheme {
     Row,
 }
 
+/// The schemes, by their names in a URL.
+const SCHEMES: [(&str, Scheme); 3] = [
+    ("table", Scheme::Table),
+    ("row", Scheme::Row),
+    ("advisory", Scheme::Advisory(KeyScheme::Native)),
+];
+
 /// Where notices come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Listen {
@@ -108,7 +115,7 @@ impl Address {
                 keys = Some(KeyScheme::named(value).ok_or_else(|| invalid(why))?);
                 continue;
             }
-            address.set(key, decode(value)?)?;
+            address.set(key, &decode(value)?)?;
         }
         match (keys, &mut address.scheme) {
             (Some(keys), Scheme::Advisory(used)) => *used = keys,
@@ -119,36 +126,31 @@ impl Address {
         Ok(address)
     }
 
-    fn set(&mut self, key: &str, value: String) -> Result<()> {
-        if self.tls_options.set(key, &value).map_err(|why| invalid(&why))? {
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
             return Ok(());
         }
         match key {
             "scheme" => {
-                self.scheme = match &*value {
-                    "table" => Scheme::Table,
-                    "row" => Scheme::Row,
-                    "advisory" => Scheme::Advisory(KeyScheme::Native),
-                    _ => {
-                        let message = "a PostgreSQL store has the schemes \"table\", \"row\" and \
-                                       \"advisory\"; no other is supported";
-                        return Err(Error::new(ErrorKind::Unsupported, message));
-                    }
-                }
+                let found = SCHEMES.iter().find(|(name, _)| *name == value);
+                let message = "a PostgreSQL store has the schemes \"table\", \"row\" and \
+                               \"advisory\"; no other is supported";
+                let unknown = || Error::new(ErrorKind::Unsupported, message);
+                self.scheme = found.ok_or_else(unknown)?.1;
             }
             "connections" => {
                 let number = value.parse().ok().filter(|number| (1..=1000).contains(number));
                 let why = "has connections that are no number from 1 to 1000";
                 self.connections = Some(number.ok_or_else(|| invalid(why))?);
             }
-            "schema" => self.schema = schema_name(&value)?.to_owned(),
-            "install" => self.install = yes("install", &value)?,
-            "listen" => self.listen = listen(&value)?,
-            "timeout" => self.timeout = duration(&value)?,
-            "sslmode" => self.tls = ssl_mode(&value)?,
-            "password_file" => self.password = Some(url::secret_file(key, &value)?),
+            "schema" => schema_name(value)?.clone_into(&mut self.schema),
+            "install" => self.install = yes("install", value)?,
+            "listen" => self.listen = listen(value)?,
+            "timeout" => self.timeout = duration(value)?,
+            "sslmode" => self.tls = ssl_mode(value)?,
+            "password_file" => self.password = Some(url::secret_file(key, value)?),
             "password_env" => {
-                let password = url::secret_env(key, &value).map_err(|why| invalid(&why))?;
+                let password = url::secret_env(key, value).map_err(|why| invalid(&why))?;
                 self.password = Some(password);
             }
             _ => {

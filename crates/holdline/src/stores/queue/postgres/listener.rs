@@ -2,9 +2,9 @@
 //!
 //! The process listens on one channel of its own, whose name is stored with each of its places; so
 //! a release notifies only the processes whose tickets it admits, and names the tickets. The
-//! process listens before its first ticket that may wait. Notices are lost while the connection is
-//! down, so after a reconnect every waiter of this process is woken to ask again; and waiters ask
-//! again anyway, after a bounded time.
+//! process begins to listen with its first ticket that may wait, and does not wait for that: whatever
+//! waits already when the connection is made, for the first time or again, is woken to ask again.
+//! Waiters ask again anyway, after a bounded time.
 
 use super::address::Address;
 use super::errors::Fault;
@@ -16,7 +16,6 @@ use crate::sync::Mutex;
 use holdline_kernel::Backoff;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 pub(super) struct Listener {
@@ -29,20 +28,18 @@ struct Shared {
     channel: String,
     waiters: Waiters,
     loss_hint: OnceLock<LossHint>,
-    state: watch::Sender<State>,
+    state: Mutex<State>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// No task runs.
-    Off,
-    /// Connecting for the first time.
-    Starting,
-    /// Listening.
-    On,
-    /// Reconnecting.
-    Down,
+#[derive(Default)]
+struct State {
+    listening: bool,
+    /// Tickets that began to wait while it did not listen. To be woken when it does.
+    unheard: Vec<TicketId>,
 }
+
+/// The number of tickets to be woken at most; others ask again after a bounded time.
+const UNHEARD: usize = 4096;
 
 /// The interval of heartbeats.
 const PING: Duration = Duration::from_secs(5);
@@ -55,7 +52,7 @@ impl Listener {
             channel,
             waiters: Waiters::default(),
             loss_hint: OnceLock::new(),
-            state: watch::Sender::new(State::Off),
+            state: Mutex::default(),
         };
         Listener { shared: Arc::new(shared), task: Mutex::default() }
     }
@@ -74,31 +71,26 @@ impl Listener {
         self.shared.waiters.wait(id).await
     }
 
-    /// Waits until it listens, or has failed once, since waiters ask again anyway. The first call
-    /// starts it.
-    pub(super) async fn ready(&self) {
-        let state = *self.shared.state.borrow();
-        if state == State::On || state == State::Down {
-            return;
-        }
-        if self.start().is_err() {
-            return; // no thread now: the next call tries again
-        }
-        let mut state = self.shared.state.subscribe();
-        let done = state.wait_for(|state| matches!(state, State::On | State::Down));
-        let limit = clock::now().after(self.shared.address.timeout / 2);
-        // An error is a timeout: the sender lives as long as this.
-        let _ = within(limit, done).await;
-    }
-
-    fn start(&self) -> crate::error::Result<()> {
+    /// Whether notices arrive. The first call starts it.
+    pub(super) fn listens(&self) -> bool {
         let mut task = self.task.lock();
-        if *self.shared.state.borrow() == State::Off {
-            let runtime = session::runtime()?;
-            self.shared.state.send_replace(State::Starting);
+        // Without a thread now, the next call tries again.
+        if task.is_none()
+            && let Ok(runtime) = session::runtime()
+        {
             *task = Some(runtime.spawn(listen(Arc::clone(&self.shared))).abort_handle());
         }
-        Ok(())
+        self.shared.state.lock().listening
+    }
+
+    /// Wakes a ticket that began to wait when no notices arrived, as soon as they do.
+    pub(super) fn catch_up(&self, id: TicketId) {
+        let mut state = self.shared.state.lock();
+        if state.listening {
+            self.shared.waiters.wake(id);
+        } else if state.unheard.len() < UNHEARD {
+            state.unheard.push(id);
+        }
     }
 }
 
@@ -116,13 +108,12 @@ async fn listen(shared: Arc<Shared>) {
         let fault = match subscribe(&shared).await {
             Ok(session) => {
                 failures = 0;
-                shared.state.send_replace(State::On);
-                shared.waiters.wake_all();
+                shared.begin();
                 stay(&shared, &session).await
             }
             Err(fault) => fault,
         };
-        shared.state.send_replace(State::Down);
+        shared.state.lock().listening = false;
         let error = fault.explain(&shared.address, "notices");
         tracing::debug!(%error, "notices are interrupted");
         let backoff =
@@ -155,6 +146,16 @@ async fn stay(shared: &Arc<Shared>, session: &Session) -> Fault {
 }
 
 impl Shared {
+    /// Wakes all waiters, whose notices may have been lost until now.
+    fn begin(&self) {
+        let mut state = self.state.lock();
+        state.listening = true;
+        for id in std::mem::take(&mut state.unheard) {
+            self.waiters.wake(id);
+        }
+        self.waiters.wake_all();
+    }
+
     async fn run(&self, session: &Session, sql: &str) -> Result<(), Fault> {
         let limit = clock::now().after(self.address.timeout);
         let done = within(limit, session.client.batch_execute(sql)).await;

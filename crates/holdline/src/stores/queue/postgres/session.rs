@@ -9,18 +9,16 @@ use super::errors::Fault;
 use super::tls::{self, OnNotice};
 use crate::clock::{self, within};
 use crate::error::Result as Opened;
-use crate::stores::runtime;
+use crate::stores::runtime::Background;
 use std::future::Future;
-use std::sync::OnceLock;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::Client;
 
 /// The runtime of the connections of all PostgreSQL stores in this process.
-pub(super) fn runtime() -> Opened<&'static Handle> {
-    static RUNTIME: OnceLock<Handle> = OnceLock::new();
-    runtime::runtime(&RUNTIME, "postgres")
+pub(super) fn runtime() -> Opened<&'static Background> {
+    static BACKGROUND: Background = Background::new("postgres");
+    BACKGROUND.start().map(|()| &BACKGROUND)
 }
 
 /// An open connection.

@@ -350,18 +350,14 @@ impl Held {
     }
 }
 
-impl AsyncStore for SessionLocks {
-    async fn enter(
+impl SessionLocks {
+    async fn enter_at(
         &self,
-        line: &Name,
+        target: Target,
         ticket: &Ticket,
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        let target = self.target(line, self.is_shared(line, ticket)?)?;
-        if let (Some(listener), Enter::Queue) = (&self.0.listener, how) {
-            listener.ready().await;
-        }
         let record = match how {
             Enter::Keep(_) => match self.0.held.record(ticket.id) {
                 Some(record) if record.target.shared == target.shared => record,
@@ -390,6 +386,26 @@ impl AsyncStore for SessionLocks {
             }
             self.carry_out(locks.attempt(record.target, ticket, grant)).await
         }
+    }
+}
+
+impl AsyncStore for SessionLocks {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> Result<Standing> {
+        let target = self.target(line, self.is_shared(line, ticket)?)?;
+        let topic = target.topic;
+        let queues = how == Enter::Queue;
+        let deaf = self.0.listener.as_ref().filter(|listener| queues && !listener.listens());
+        let standing = self.enter_at(target, ticket, note, how).await?;
+        if let (Some(listener), Standing::Waiting { .. }) = (deaf, &standing) {
+            listener.catch_up(topic);
+        }
+        Ok(standing)
     }
 
     async fn leave(&self, _line: &Name, id: TicketId) -> Result<bool> {

@@ -157,9 +157,8 @@ impl AsyncStore for Table {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
             Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
         };
-        if let (Some(listener), Enter::Queue) = (listener, how) {
-            listener.ready().await;
-        }
+        // A ticket that tries does not wait.
+        let deaf = listener.as_ref().filter(|listener| how != Enter::Try && !listener.listens());
         let channel = listener.as_ref().map_or("", Listener::channel);
         let answer = self
             .call(
@@ -185,9 +184,12 @@ impl AsyncStore for Table {
                     request.answered();
                 }
                 let numbers: Vec<i64> = self.value(line, &answer.rows)?;
-                encode::standing(ticket, &numbers, listener.is_some())
-                    .ok_or_else(|| self.nonsense(line))?
-                    .or_else(refused)
+                let standing = encode::standing(ticket, &numbers, listener.is_some())
+                    .ok_or_else(|| self.nonsense(line))?;
+                if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
+                    listener.catch_up(ticket.id);
+                }
+                standing.or_else(refused)
             }
             Err(fault) => {
                 if let Some(request) = request.filter(|_| !fault.in_doubt()) {
