@@ -49,6 +49,14 @@ impl Tally {
         }
     }
 
+    /// These cases ask for what a store does not have, by its nature: never a pass.
+    fn unserved(&mut self, store: &str, cases: &[Case]) {
+        for case in cases {
+            println!("test {store}::{} ... ignored, not served by this scheme", case.name());
+        }
+        self.ignored += cases.len();
+    }
+
     fn print(self, start: Instant) -> ExitCode {
         let Tally { passed, ignored, failures } = self;
         if !failures.is_empty() {
@@ -80,7 +88,11 @@ async fn run(choice: &Choice, folder: &Path) -> ExitCode {
     let mut tally = Tally::default();
     let mut trials: Vec<Vec<Trial>> = Vec::new();
     for row in rows() {
-        let chosen = chosen(choice, &row);
+        let (chosen, unserved): (Vec<Case>, Vec<Case>) =
+            chosen(choice, &row).into_iter().partition(|case| row.serves(case.name()));
+        if !choice.lists() {
+            tally.unserved(row.name, &unserved);
+        }
         if choice.lists() {
             for case in chosen {
                 println!("{}::{}: test", row.name, case.name());

@@ -229,13 +229,13 @@ async fn a_pool_of_connections_has_a_bound() {
 /// `SELECT ... FOR UPDATE`, by this library and by hand; a crash frees it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_made_before_is_locked_for_update() {
+    const TAKE: &str = "SELECT * FROM holdline.lock_row WHERE name = 'lock_xxxx' FOR UPDATE";
     let Some(server) = private("session_row", &["fsync=off"]) else { return };
     let client = open(&url(&server, "row")).await.expect("opens");
     let mut sql = server.sql().await;
     let insert = "INSERT INTO holdline.lock_row VALUES ('lock_xxxx')";
     sql.batch_execute(insert).await.expect("works");
     let lock = Mutex::new(&client, "lock_xxxx");
-    const TAKE: &str = "SELECT * FROM holdline.lock_row WHERE name = 'lock_xxxx' FOR UPDATE";
     let by_hand = sql.transaction().await.expect("works");
     assert_eq!(by_hand.query(TAKE, &[]).await.expect("works").len(), 1);
     assert!(lock.try_lock().await.expect("works").is_none(), "two have it");

@@ -115,7 +115,8 @@ fn sqlx(name: &str) -> i64 {
 /// Up to nine ASCII characters are their bits; 16 hexadecimal digits are the number, 8 and 8 with
 /// a comma the pair; everything else is hashed.
 fn madelson(name: &str) -> Key {
-    let pair = |bits: u64| Key::Pair((bits >> 32) as u32 as i32, bits as u32 as i32);
+    let half = |bits: u64| (bits as u32).cast_signed();
+    let pair = |bits: u64| Key::Pair(half(bits >> 32), half(bits));
     if name.len() <= 9 && name.is_ascii() {
         let bits = name.bytes().fold(0, |bits, byte| bits << 7 | u64::from(byte));
         let rest = 64 - 7 * name.len();

@@ -55,18 +55,14 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
         Scheme::Advisory(_) => Some(Kind::Advisory),
         Scheme::Row => Some(Kind::Row),
     };
-    match kind {
-        Some(kind) => {
-            let store = SessionLocks::new(address, kind);
-            within(limit, Box::pin(store.open())).await.unwrap_or(Err(silent))?;
-            Ok(Arc::new(store))
-        }
-        None => {
-            let store = Table::new(address)?;
-            within(limit, Box::pin(store.open())).await.unwrap_or(Err(silent))?;
-            Ok(Arc::new(store))
-        }
+    if let Some(kind) = kind {
+        let store = SessionLocks::new(address, kind);
+        within(limit, Box::pin(store.open())).await.unwrap_or(Err(silent))?;
+        return Ok(Arc::new(store));
     }
+    let store = Table::new(address)?;
+    within(limit, Box::pin(store.open())).await.unwrap_or(Err(silent))?;
+    Ok(Arc::new(store))
 }
 
 /// The statements that create the tables and functions, in a schema of this name.

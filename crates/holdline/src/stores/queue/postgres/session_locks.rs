@@ -282,8 +282,7 @@ impl SessionLocks {
             return Err(refuse(line, ticket, Refusal::Weight));
         }
         match (self.0.kind, ticket.capacity, ticket.weight) {
-            (_, 1, _) => Ok(false),
-            (Kind::Advisory, READ_WRITE, READ_WRITE) => Ok(false),
+            (_, 1, _) | (Kind::Advisory, READ_WRITE, READ_WRITE) => Ok(false),
             (Kind::Advisory, READ_WRITE, 1) => Ok(true),
             _ => Err(self.no_such_lock()),
         }
@@ -346,7 +345,9 @@ impl Held {
             on_it.map(|(id, _)| *id).collect()
         };
         let Some(loss_hint) = self.loss_hint.get() else { return };
-        lost.into_iter().for_each(|id| loss_hint(id));
+        for id in lost {
+            loss_hint(id);
+        }
     }
 }
 

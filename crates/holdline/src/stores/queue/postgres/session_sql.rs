@@ -64,7 +64,8 @@ const ADVISORY_SETTINGS: &str = "\
 /// server's clock if that is later.
 const FORWARD: &str = "\
     BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_advisory_xact_lock(4822917106); \
-    SELECT setval('\"holdline\".lock_token', greatest(nextval('\"holdline\".lock_token') + 1048576, \
+    SELECT setval('\"holdline\".lock_token', \
+        greatest(nextval('\"holdline\".lock_token') + 1048576, \
         (extract(epoch from clock_timestamp()) * 1000000)::bigint)); COMMIT";
 
 /// The way to make a new connection ready.
@@ -288,7 +289,7 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    fn new(pid: i32, name: String) -> Self {
+    fn new(pid: i32, name: &str) -> Self {
         let told = name.strip_prefix("holdline ").and_then(|rest| rest.get(..32));
         let told = told.and_then(|hex| u128::from_str_radix(hex, 16).ok());
         let id = TicketId(told.unwrap_or(u128::from(pid.unsigned_abs())));
