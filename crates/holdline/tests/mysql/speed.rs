@@ -64,6 +64,7 @@ fn middle(mut rates: Vec<f64>) -> f64 {
     rates[rates.len() / 2]
 }
 
+#[allow(clippy::async_yields_async, reason = "what is made ready, and then timed")]
 async fn measure(database: &Database) {
     drop(open(&database.url("")).await.expect("installs"));
     let mut conn = database.conn().await;
