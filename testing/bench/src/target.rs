@@ -30,8 +30,8 @@ pub(crate) struct Target {
 
 impl Targets {
     /// The stores asked for; if none, memory, a new file, and a Redis server: that of
-    /// `HOLDLINE_TEST_REDIS`, or one of our own. With `longer`, a round trip to a Redis server takes
-    /// so much more.
+    /// `HOLDLINE_TEST_REDIS`, or one of our own. With `longer`, a round trip to a Redis server
+    /// takes so much more.
     pub(crate) fn new(urls: &[String], longer: Option<Duration>) -> Result<Self, Failure> {
         let folder = tempfile::Builder::new().prefix("holdline-bench-").tempdir()?;
         let (mut list, mut links, mut own) = (Vec::new(), Vec::new(), None);
