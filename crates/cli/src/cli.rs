@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::commands::{
-    acquire, break_, completions, elect, man, release, run, status, try_, watch,
+    acquire, break_, completions, elect, man, release, run, schema, status, sweep, try_, watch,
 };
 use crate::exit::Failure;
 use crate::{defaults, duration, env, exit};
@@ -67,6 +67,8 @@ pub(crate) enum Verb {
     Watch(watch::Watch),
     Break(break_::Break),
     Elect(elect::Elect),
+    Schema(schema::Schema),
+    Sweep(sweep::Sweep),
     Completions(completions::Completions),
     Man(man::Man),
 }

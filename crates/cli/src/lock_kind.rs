@@ -139,9 +139,9 @@ impl LockKind {
         };
         if let Some(value) = &options.value {
             let race = on!(Election::new(client, name), options);
-            let now = race.campaign_within(value, Duration::ZERO);
             let within = |time| race.campaign_within(value, time);
-            return Ok(take!(wait_limit, now, within, race.campaign(value))?.map(HeldLock::Leader));
+            let leader = take!(wait_limit, race.try_campaign(value), within, race.campaign(value))?;
+            return Ok(leader.map(HeldLock::Leader));
         }
         if let Some(Permits { take, of }) = self.permits {
             let lock = on!(Semaphore::new(client, name, of), options);

@@ -24,6 +24,9 @@ async fn the_leader_is_seen_with_its_value(ctx: Ctx) {
     let seen = there.leader().await.expect("the store is there").expect("there is one");
     assert_eq!((seen.value.as_str(), seen.token), (value, leader.token()));
     assert_eq!(seen.participant.note.pid, std::process::id());
+    let none = there.try_campaign("early").await;
+    assert!(none.expect("the store is there").is_none());
+    line(&two, &name, 1, 0).await; // a try takes no place
     let none = there.campaign_within("late", Duration::from_millis(200)).await;
     assert!(none.expect("the store is there").is_none());
     line(&two, &name, 1, 0).await; // the candidature is withdrawn in the background

@@ -271,9 +271,13 @@ impl Recipe {
             Recipe::Election => {
                 let election = Election::new(client, name).lease(lease).margin(margin);
                 let within = |t| election.campaign_within("me", t);
-                // There is no try, but there are short campaigns.
-                let once = election.campaign_within("me", Duration::from_secs(1));
-                acquire_by!(how, Held::Leader, once, within, election.campaign("me"))
+                acquire_by!(
+                    how,
+                    Held::Leader,
+                    election.try_campaign("me"),
+                    within,
+                    election.campaign("me")
+                )
             }
             Recipe::Reentrant => {
                 let lock = ReentrantMutex::new(client, name).lease(lease).margin(margin);

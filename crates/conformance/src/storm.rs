@@ -1,12 +1,12 @@
 //! A storm of cancelled acquisitions: the work under way stays bounded, and nothing is left behind
 //! (G6).
 
-use super::kit::{Recipe, Terms, in_time};
-use super::{Chaos, Ctx, Op, group};
+use super::kit::{Recipe, Terms, eventually, in_time};
+use super::{Chaos, Ctx, Fault, Op, group};
 use crate::clock;
-use holdline::Client;
-use holdline::Mutex;
+use futures_util::{StreamExt, TryStreamExt};
 use holdline::testing::{MOST_UNDONE, RELEASES_AT_ONCE, undone};
+use holdline::{Client, ErrorKind, Mutex};
 use holdline_kernel::Time;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ group! { "storm":
     acquisitions_that_give_up_leave_nothing,
     dropped_acquisitions_leave_nothing,
     a_storm_over_a_slow_store_is_bounded,
+    a_wait_for_room_ends_by_the_bound_of_outages,
 }
 
 const TASKS: usize = 64;
@@ -38,6 +39,29 @@ async fn a_storm_over_a_slow_store_is_bounded(ctx: Ctx) {
     storm(ctx, Some(Duration::from_millis(100)), dropped).await;
 }
 
+/// Too many places cannot be given up, because the store is away: an acquisition without a limit
+/// ends by the client's bound, and not when the leases are over.
+async fn a_wait_for_room_ends_by_the_bound_of_outages(ctx: Ctx) {
+    let (chaos, client) = ctx.chaos().await;
+    let client = client.outage(Duration::from_millis(500));
+    let name = |number: usize| ctx.name(&number.to_string());
+    // Longer than the case may take.
+    let lease = ctx.capabilities.lease_max.min(Duration::from_secs(120));
+    let locks = (0..MOST_UNDONE).map(|number| Mutex::new(&client, name(number)).lease(lease));
+    let taken = futures_util::stream::iter(locks.map(|lock| async move { lock.lock().await }));
+    let held: Vec<_> = taken.buffer_unordered(64).try_collect().await.expect("they are free");
+    chaos.always(Op::Leave, Fault::FailBefore);
+    chaos.always(Op::Enter, Fault::FailBefore);
+    drop(held);
+    eventually("they are to be given up", || async { undone(&client) >= MOST_UNDONE }).await;
+    let last = Mutex::new(&client, name(MOST_UNDONE));
+    let error = in_time("the error", last.lock()).await.expect_err("the store is away");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(undone(&client) >= MOST_UNDONE, "there was room");
+    chaos.heal();
+    in_time("all that was given up", client.settle()).await;
+}
+
 async fn dropped(lock: Mutex) {
     // A guard, if it was acquired, is dropped as well.
     let _ = clock::within(clock::now().after(WAIT_LEASE), lock.lock()).await;
@@ -57,7 +81,7 @@ async fn storm<F: Future<Output = ()> + Send + 'static>(
         held.push(Recipe::Mutex.lock(&other, &ctx.name(&number.to_string())).await);
     }
     if let Some(slow) = slow {
-        chaos.always(Op::Leave, super::Fault::Delay(slow));
+        chaos.always(Op::Leave, Fault::Delay(slow));
     }
     let until = clock::now().after(TIME);
     let tasks: Vec<_> = (0..TASKS)

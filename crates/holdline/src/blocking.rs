@@ -321,6 +321,11 @@ impl Election {
         wait(self.0.campaign(value)).map(BlockingLeader)
     }
 
+    /// Is elected at once, or not.
+    pub fn try_campaign(&self, value: impl Into<String>) -> Result<Option<BlockingLeader>> {
+        Ok(wait(self.0.try_campaign(value))?.map(BlockingLeader))
+    }
+
     /// The present leader, if there is one.
     pub fn leader(&self) -> Result<Option<Leadership>> {
         wait(self.0.leader())

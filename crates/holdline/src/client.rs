@@ -32,6 +32,9 @@ pub struct Client {
     bounds: Bounds,
 }
 
+/// The shortest interval of [`Client::inspect_until`] during an outage of the store.
+const OUTAGE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What one owner of re-entrant locks holds by one name.
 pub(crate) type Reentry = Arc<tokio::sync::Mutex<Weak<Guard>>>;
 
@@ -119,12 +122,17 @@ impl Client {
         self.inner.handles.availability.has_answered()
     }
 
+    /// Notes that the store has answered.
+    pub(crate) fn note_answered(&self) {
+        self.inner.handles.availability.note(|| self.address(), Some(&Ok(())));
+    }
+
     pub(crate) fn bounds(&self) -> Bounds {
         self.bounds
     }
 
     /// Whether what is waiting goes on in spite of a failed call.
-    pub(crate) fn outlasts(&self) -> bool {
+    fn outlasts(&self) -> bool {
         let availability = &self.inner.handles.availability;
         let away = availability.away_for().unwrap_or_default();
         availability.has_answered() && away < self.bounds.outage
@@ -183,6 +191,28 @@ impl Client {
             .map(|eviction| Evicted::read(eviction.id, &eviction.note))
             .collect();
         Ok(LockInfo { name, capacity, holders, waiters, evictions })
+    }
+
+    /// Inspects a lock at intervals, until `found` returns what the caller looks for. An outage of
+    /// the store is ridden out, for as long as the bound allows.
+    pub(crate) async fn inspect_until<T>(
+        &self,
+        name: &str,
+        every: Duration,
+        mut found: impl FnMut(LockInfo) -> Option<T>,
+    ) -> Result<T> {
+        loop {
+            let pause = match self.inspect(name).await {
+                Err(error) if error.retryable() && self.outlasts() => {
+                    every.max(OUTAGE_POLL_INTERVAL)
+                }
+                info => match found(info?) {
+                    Some(found) => return Ok(found),
+                    None => every,
+                },
+            };
+            clock::pause(pause).await;
+        }
     }
 
     /// The names, beginning with `prefix`, of locks that somebody holds or waits for.

@@ -17,6 +17,10 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The shortest interval at which an acquisition that waits for room looks whether the store is
+/// away.
+const ROOM_CHECK: Duration = Duration::from_millis(50);
+
 /// Acquires, or says that it was not to be had in the time given.
 ///
 /// # Cancel safety
@@ -26,8 +30,8 @@ pub(crate) async fn acquire(
     handles: &Arc<StoreHandles>,
     request: &AcquireRequest,
 ) -> Result<Option<Arc<HeldLock>>> {
-    if !handles.undone.room(request.limit).await {
-        return no_room(handles, request);
+    if !room(handles, request).await? {
+        return Ok(None);
     }
     let mut acquisition = new_acquisition(handles, request);
     let mut action = acquisition.restart();
@@ -92,13 +96,24 @@ pub(crate) async fn acquire(
     }
 }
 
-/// The end of an acquisition while too much is still to be given up: the store is away, or slower
-/// than its callers give up.
-fn no_room(handles: &StoreHandles, request: &AcquireRequest) -> Result<Option<Arc<HeldLock>>> {
-    if handles.availability.away_for().is_some() {
-        Err(silence(handles, request))
-    } else {
-        Ok(None)
+/// Waits for room among the places that are still to be given up, and returns whether there was
+/// some before the limit: none if the store is slower than its callers give up. An error if it is
+/// away, for as long as the acquisition would ride out.
+async fn room(handles: &StoreHandles, request: &AcquireRequest) -> Result<bool> {
+    let availability = &handles.availability;
+    loop {
+        let outage = if availability.has_answered() { request.outage } else { Duration::default() };
+        let rest = outage.saturating_sub(availability.away_for().unwrap_or_default());
+        let check = clock::now().after(rest.max(ROOM_CHECK)).min(request.limit);
+        if handles.undone.room(check).await {
+            return Ok(true);
+        }
+        let over = clock::now() >= request.limit;
+        match availability.away_for() {
+            Some(away) if over || away >= outage => return Err(silence(handles, request)),
+            None if over => return Ok(false),
+            _ => {}
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::loss::Loss;
 use crate::names::Name;
 use crate::options::OnLoss;
 use crate::renewer::{self, PendingRelease};
-use crate::store::{Seq, check_lease};
+use crate::store::{Capabilities, Seq, check_lease};
 use holdline_kernel::Lease;
 use std::future::Future;
 use std::future::poll_fn;
@@ -192,11 +192,14 @@ impl Guard {
             (held.ticket().lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(5));
         let limit = clock::now().after(limit);
         let mut call = held.handles.store.leave(&held.line, held.ticket().id);
-        let swaps = held.ticket().capacity == 1 && held.handles.store.capabilities().swaps;
+        // An entry that overtakes the departure then waits in the queue, and is notified.
+        let Capabilities { fair_queue, notifications, .. } = held.handles.store.capabilities();
+        let follows = held.ticket().capacity == 1 && fair_queue && notifications;
         let call = poll_fn(|cx| {
             let polled = call.as_mut().poll(cx);
-            if swaps {
-                // The release has begun: entries from now on go along with it, or behind it.
+            if follows {
+                // The release has begun: most often entries from now on go along with it, or
+                // behind it.
                 self.pass = None;
             }
             polled

@@ -91,6 +91,7 @@ mod owner_info;
 mod recipes;
 mod renewer;
 mod request;
+pub mod schema;
 pub mod store;
 pub mod stores;
 mod sync;

@@ -4,8 +4,8 @@
 //! queue in the store: a task passes when the weight of those before it, plus its own, fits the
 //! capacity. Only then is its ticket sent. So of 64 tasks that want a mutex one at a time talks to
 //! the store, and the others cost it nothing; 64 readers do not wait for one another. Where the
-//! store puts a departure and an entry together (`Capabilities::swaps`), the next of a mutex passes
-//! as soon as the one before it has begun to leave.
+//! store keeps a queue and notifies, the next of a mutex passes as soon as the one before it has
+//! begun to leave.
 //!
 //! When asked to, a holder hands the lock over to the next task here without the store seeing it.
 //! The ticket has reserved a token for each of them, so tokens rise then too. Count and time of

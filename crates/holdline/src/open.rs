@@ -19,6 +19,8 @@ use std::sync::Arc;
 /// | `redis://HOST` and others | Redis or Valkey: see the guide for Redis |
 /// | `etcd://HOST:PORT,HOST:PORT/PREFIX` or `etcds:` | etcd, shared with `etcdctl lock` and Go |
 /// | `zookeeper://HOST:PORT,HOST:PORT/PATH`, `zk:`, `zks:` | ZooKeeper, as Curator or kazoo |
+/// | `mysql://HOST/DATABASE`, `mariadb:` | MySQL or MariaDB: see the guide for MySQL |
+/// | `postgres://HOST/DATABASE` or `postgresql:` | PostgreSQL: see the guide for PostgreSQL |
 /// | `quorum:URL,URL,URL` | a majority of three or more stores |
 ///
 /// # Errors
@@ -35,7 +37,19 @@ use std::sync::Arc;
 ///
 /// Dropping the future closes what was opened.
 pub async fn open(url: &str) -> Result<Client> {
-    Ok(Client::new(store(url).await?))
+    let client = Client::new(store(url).await?);
+    if connects(url) {
+        client.note_answered();
+    }
+    Ok(client)
+}
+
+/// Whether the store at this URL has answered once it is open. The others connect when they are
+/// first used.
+fn connects(url: &str) -> bool {
+    let urls = url.strip_prefix("quorum:").map_or_else(|| vec![url.to_owned()], split);
+    let lazy = |url: &str| ["etcd", "zookeeper:", "zk"].iter().any(|kind| url.starts_with(kind));
+    !urls.iter().any(|url| lazy(url))
 }
 
 async fn store(url: &str) -> Result<Arc<dyn Store>> {
@@ -73,6 +87,14 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
         "zookeeper" | "zk" | "zks" => stores::zookeeper::open(scheme, rest),
         #[cfg(not(feature = "zookeeper"))]
         "zookeeper" | "zk" | "zks" => Err(absent("ZooKeeper", "zookeeper")),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => stores::mysql::open(rest).await,
+        #[cfg(not(feature = "mysql"))]
+        "mysql" | "mariadb" => Err(absent("the MySQL store", "mysql")),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => stores::postgres::open(rest).await,
+        #[cfg(not(feature = "postgres"))]
+        "postgres" | "postgresql" => Err(absent("PostgreSQL", "postgres")),
         other => Err(unknown(Some(other))),
     }
 }
@@ -96,7 +118,8 @@ fn absent(what: &str, feature: &str) -> Error {
 /// The error for an unknown scheme. It shows the scheme alone: the rest may contain a password.
 fn unknown(scheme: Option<&str>) -> Error {
     let known = "known are memory:, sqlite:PATH, redis://HOST, etcd://HOST:PORT, \
-                 zookeeper://HOST:PORT and quorum:URL,URL,URL";
+                 zookeeper://HOST:PORT, postgres://HOST/DATABASE, mysql://HOST/DATABASE and \
+                 quorum:URL,URL,URL";
     let message = match scheme {
         Some(scheme) => {
             let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();
@@ -130,7 +153,21 @@ fn split(rest: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::{connects, open, split};
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_store_that_is_open_has_been_reached_if_it_connects() {
+        assert!(open("memory:").await.expect("opens").has_answered());
+        let quorum = "quorum:memory:a,memory:b,memory:c";
+        assert!(open(quorum).await.expect("opens").has_answered());
+        for url in ["etcd://h", "etcds://h", "zk://h", "zks://h", "zookeeper://h"] {
+            assert!(!connects(url), "{url}");
+            assert!(!connects(&format!("quorum:redis://h,{url},redis://i")), "{url}");
+        }
+        for url in ["", "sqlite:/a", "redis://etcd", "rediss+cluster://a,zk"] {
+            assert!(connects(url), "{url}");
+        }
+    }
 
     #[test]
     fn a_comma_parts_nodes_only_before_a_scheme() {

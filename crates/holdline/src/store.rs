@@ -232,9 +232,6 @@ pub struct Capabilities {
     pub weighted: bool,
     /// A ticket may reserve several tokens, for local handoff.
     pub token_ranges: bool,
-    /// A departure and an entry of one process at the same time are one call: the next task may
-    /// enter while the one before it leaves.
-    pub swaps: bool,
     /// A holder's crash releases the lock at once, not only after its lease.
     pub crash_release: bool,
     /// Locks are kept when the store fails over to another node.
@@ -269,6 +266,8 @@ pub struct Eviction {
     pub note: Arc<str>,
 }
 
+/// The capacity of a read-write lock, and the weight of its writers.
+pub const READ_WRITE: u32 = 1 << 30;
 /// The highest number of evictions of one line that a store keeps.
 pub const EVICTIONS_KEPT: usize = 8;
 /// The time for which a store keeps an eviction, unless later ones replace it.

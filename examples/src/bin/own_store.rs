@@ -140,7 +140,6 @@ impl AsyncStore for SingleKey {
             notifications: false,
             weighted: false,
             token_ranges: false,
-            swaps: false,
             crash_release: false,
             survives_failover: false,
             survives_restart: false,

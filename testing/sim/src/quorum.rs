@@ -144,7 +144,6 @@ impl AsyncStore for Node {
             notifications: true,
             weighted: true,
             token_ranges: true,
-            swaps: false,
             crash_release: false,
             survives_failover: false,
             survives_restart: true,

@@ -7,7 +7,9 @@ pub(crate) mod elect;
 pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod status;
+pub(crate) mod sweep;
 pub(crate) mod try_;
 pub(crate) mod watch;
 
@@ -26,6 +28,8 @@ pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
         Verb::Watch(watch) => block_on(watch.run(session))?,
         Verb::Break(break_) => block_on(break_.run(session))?,
         Verb::Elect(elect) => block_on(elect.run(session))?,
+        Verb::Schema(schema) => block_on(schema.run())?,
+        Verb::Sweep(sweep) => block_on(sweep.run(session))?,
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
     }

@@ -16,6 +16,7 @@ mod options;
 #[cfg(feature = "redis")]
 mod outage;
 mod printed;
+mod schema;
 mod sections;
 mod signals;
 #[cfg(target_os = "linux")]

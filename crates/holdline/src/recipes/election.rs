@@ -1,13 +1,13 @@
 //! Leader election: a mutex whose holder publishes a value.
 
 use super::{acquire, expect_acquired};
-use crate::client::{Client, Participant};
-use crate::clock;
+use crate::client::{Client, LockInfo, Participant};
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::names::Name;
 use crate::options::{Options, Wait, kept, option_methods};
 use crate::owner_info::OwnerInfo;
+use std::mem;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -61,8 +61,6 @@ pub struct Observer {
     last: Option<(u64, String)>,
 }
 
-/// The shortest poll interval during an outage of the store.
-const OUTAGE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The default poll interval of an observer.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -84,6 +82,15 @@ impl Election {
         self.campaign_as(value.into(), Wait::Forever).await.map(expect_acquired)
     }
 
+    /// Campaigns without waiting, and without taking a place. `None` if others were before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the candidature, in the background.
+    pub async fn try_campaign(&self, value: impl Into<String>) -> Result<Option<Leader>> {
+        self.campaign_as(value.into(), Wait::Not).await
+    }
+
     /// Campaigns for up to `time`. `None` if not elected by then.
     ///
     /// # Cancel safety
@@ -103,12 +110,7 @@ impl Election {
     ///
     /// Dropping the future changes nothing.
     pub async fn leader(&self) -> Result<Option<Leadership>> {
-        let info = self.client.inspect(&self.name).await?;
-        Ok(info.holders.into_iter().next().map(|participant| Leadership {
-            value: participant.note.value.clone().unwrap_or_default(),
-            token: participant.token,
-            participant,
-        }))
+        Ok(Leadership::of(self.client.inspect(&self.name).await?))
     }
 
     /// An observer of the election. It polls every half second.
@@ -121,6 +123,16 @@ impl Election {
         let name = Name::new(&self.name)?;
         let guard = acquire(&self.client, &options, name, (1, 1), wait).await?;
         Ok(guard.map(|guard| Leader { guard, label: self.options.label.clone() }))
+    }
+}
+
+impl Leadership {
+    fn of(info: LockInfo) -> Option<Self> {
+        info.holders.into_iter().next().map(|participant| Leadership {
+            value: participant.note.value.clone().unwrap_or_default(),
+            token: participant.token,
+            participant,
+        })
     }
 }
 
@@ -178,21 +190,14 @@ impl Observer {
     ///
     /// Dropping the future loses no change.
     pub async fn next(&mut self) -> Result<Option<Leadership>> {
-        loop {
-            let leader = match self.election.leader().await {
-                Err(error) if error.retryable() && self.election.client.outlasts() => {
-                    clock::pause(self.every.max(OUTAGE_POLL_INTERVAL)).await;
-                    continue;
-                }
-                other => other?,
-            };
+        let Election { client, name, .. } = &self.election;
+        let changed = |info| {
+            let leader = Leadership::of(info);
             let seen = leader.as_ref().map(|leader| (leader.token, leader.value.clone()));
-            if !self.polled || self.last != seen {
-                self.polled = true;
-                self.last = seen;
-                return Ok(leader);
-            }
-            clock::pause(self.every).await;
-        }
+            let is_new = !mem::replace(&mut self.polled, true) || self.last != seen;
+            self.last = seen;
+            is_new.then_some(leader)
+        };
+        client.inspect_until(name, self.every, changed).await
     }
 }

@@ -1,17 +1,34 @@
 //! The stores, a folder for each kind, and what they share. Each store has a feature of its own.
 
 mod ephemeral;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) mod net;
 mod queue;
 pub mod quorum;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
 pub(crate) mod runtime;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) mod servers;
 #[cfg(feature = "redis")]
 mod single_key;
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "mysql",
+    feature = "postgres"
+))]
 pub(crate) mod tls;
-#[cfg(feature = "redis-tls")]
+#[cfg(any(feature = "redis-tls", feature = "mysql-tls"))]
 pub(crate) mod tls_provider;
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "sqlite"))]
+#[cfg(any(
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "mysql",
+    feature = "sqlite",
+    feature = "postgres"
+))]
 #[allow(dead_code, reason = "each store uses a part of it")]
 pub(crate) mod url;
 pub(crate) mod waiters;
@@ -21,6 +38,10 @@ pub use ephemeral::etcd;
 #[cfg(feature = "zookeeper")]
 pub use ephemeral::zookeeper;
 pub use queue::memory;
+#[cfg(feature = "mysql")]
+pub use queue::mysql;
+#[cfg(feature = "postgres")]
+pub use queue::postgres;
 #[cfg(feature = "redis")]
 pub use queue::redis;
 #[cfg(feature = "sqlite")]

@@ -1,10 +1,17 @@
 //! The TLS options of store URLs, and the rustls configuration that they make.
 
 use super::url::{self, Secret};
-#[cfg(any(feature = "redis-tls", feature = "etcd-tls", feature = "zookeeper-tls"))]
-use crate::error::{Error, ErrorKind, Result};
-#[cfg(any(feature = "redis-tls", feature = "etcd-tls", feature = "zookeeper-tls"))]
-use std::fmt::Display;
+#[cfg(any(
+    feature = "redis-tls",
+    feature = "etcd-tls",
+    feature = "zookeeper-tls",
+    feature = "mysql-tls",
+    feature = "postgres-tls"
+))]
+use {
+    crate::error::{Error, ErrorKind, Result},
+    std::fmt::Display,
+};
 
 /// Certificates or a key in PEM, or the file that contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +61,7 @@ impl TlsOptions {
 }
 
 /// The value of the option `tls`.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "mysql"))]
 pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
     match value {
         "true" | "1" | "" => Ok(true),
@@ -63,7 +70,13 @@ pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
     }
 }
 
-#[cfg(any(feature = "redis-tls", feature = "etcd-tls", feature = "zookeeper-tls"))]
+#[cfg(any(
+    feature = "redis-tls",
+    feature = "etcd-tls",
+    feature = "zookeeper-tls",
+    feature = "mysql-tls",
+    feature = "postgres-tls"
+))]
 impl Pem {
     /// The PEM text. `what` it is and the `store`'s name are for the error message.
     pub(crate) fn read(&self, what: &str, store: &impl Display) -> Result<Vec<u8>> {
@@ -78,7 +91,7 @@ impl Pem {
     }
 }
 
-#[cfg(any(feature = "etcd-tls", feature = "zookeeper-tls"))]
+#[cfg(any(feature = "etcd-tls", feature = "zookeeper-tls", feature = "postgres-tls"))]
 mod config {
     use super::TlsOptions;
     use crate::error::{Error, ErrorKind, Result};

@@ -38,7 +38,7 @@ impl Waiters {
     }
 
     /// As [`wake`](Self::wake), with the place at which the ticket was admitted.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "mysql", feature = "postgres"))]
     pub(crate) fn admit(&self, id: TicketId, seq: Seq) {
         self.notify(id, Some(seq));
     }
@@ -54,7 +54,7 @@ impl Waiters {
     }
 
     /// Wakes all present waiters: notices may have been lost.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn wake_all(&self) {
         for slot in self.slots().values_mut().filter(|slot| slot.waiting > 0) {
             slot.admitted = None;

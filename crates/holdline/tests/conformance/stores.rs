@@ -50,6 +50,13 @@ pub(crate) fn rows() -> Vec<Row> {
     ]);
     #[cfg(feature = "redis")]
     rows.extend(redis());
+    #[cfg(feature = "mysql")]
+    rows.extend(mysql());
+    #[cfg(feature = "postgres")]
+    rows.extend([
+        Row::server("postgres", "HOLDLINE_TEST_POSTGRES", "?install=yes"),
+        Row::server("postgres-pooled", "HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
+    ]);
     #[cfg(feature = "etcd")]
     rows.extend([
         Row::server("etcd", "HOLDLINE_TEST_ETCD", ""),
@@ -57,6 +64,13 @@ pub(crate) fn rows() -> Vec<Row> {
     ]);
     #[cfg(feature = "zookeeper")]
     rows.extend(zookeeper());
+    #[cfg(feature = "postgres")]
+    rows.extend([
+        Row::server("postgres", "HOLDLINE_TEST_POSTGRES", "?install=yes"),
+        Row::server("postgres-pooled", "HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
+        Row::server("postgres-advisory", "HOLDLINE_TEST_POSTGRES", "?scheme=advisory"),
+        Row::server("postgres-row", "HOLDLINE_TEST_POSTGRES", "?scheme=row&install=yes"),
+    ]);
     rows
 }
 
@@ -102,6 +116,23 @@ fn zookeeper() -> [Row; 3] {
         listing(Row::server("zookeeper-kazoo", ONE, "/kazoo?session=25s&dialect=kazoo")),
         Row::server("zookeeper-three", "HOLDLINE_TEST_ZOOKEEPER_THREE", "?session=25s")
             .unmeasured(),
+    ]
+}
+
+#[cfg(feature = "mysql")]
+fn mysql() -> [Row; 6] {
+    const MARIADB: &str = "HOLDLINE_TEST_MARIADB";
+    const MYSQL: &str = "HOLDLINE_TEST_MYSQL";
+    const ROW: &str = "?install=yes&scheme=row";
+    const NAMED: &str = "?install=yes&scheme=named";
+    [
+        Row::server("mariadb", MARIADB, "?install=yes"),
+        Row::server("mariadb-row", MARIADB, ROW),
+        Row::server("mariadb-named", MARIADB, NAMED),
+        // With the flag by which rows that were found count as changed.
+        Row::server("mysql", MYSQL, "?install=yes&found_rows=yes"),
+        Row::server("mysql-row", MYSQL, ROW),
+        Row::server("mysql-named", MYSQL, NAMED),
     ]
 }
 

@@ -4,7 +4,9 @@
 use holdline::{Client, ErrorKind, Fence, Mutex, open};
 use holdline_testkit::redis::{Server, private, sentinels};
 use holdline_testkit::{Link, Way, until};
+use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
 
 const LEASE: Duration = Duration::from_millis(1200);
 
@@ -79,6 +81,36 @@ async fn a_link_that_is_cut_for_less_than_a_lease() {
     assert!(!waiting.is_finished());
     held.unlock().await.expect("held all the time");
     waiting.await.expect("no panic").expect("admitted").unlock().await.expect("held");
+}
+
+/// An address that passes connections on to the server, each only after a pause.
+async fn slow_to_connect(server: &Server, pause: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+    let (address, port) = (listener.local_addr().expect("it is bound"), server.port());
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                tokio::time::sleep(pause).await;
+                let mut far = TcpStream::connect(("127.0.0.1", port)).await?;
+                tokio::io::copy_bidirectional(&mut near, &mut far).await
+            });
+        }
+    });
+    address
+}
+
+/// A renewal has a quarter of the lease. A connection that takes longer is not begun anew by each.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_takes_longer_than_a_renewal_may() {
+    let Some(server) = private("slow_connect", &[]) else { return };
+    for options in ["", "?scheme=string&prefix=s:"] {
+        let address = slow_to_connect(&server, LEASE / 3).await;
+        let client = open(&format!("redis://{address}{options}")).await.expect("opens");
+        let held = lock(&client).lock().await.expect("works");
+        tokio::time::sleep(LEASE * 2).await;
+        assert!(held.is_valid(), "{options}: no renewal got a connection");
+        held.unlock().await.expect("held");
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,6 @@
 //! run, and do not pass: see `holdline_testkit::missing`.
 #![cfg(feature = "redis")]
 
-mod ack;
 mod bounds;
 mod checks;
 mod clocks;

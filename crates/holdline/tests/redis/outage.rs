@@ -63,7 +63,6 @@ async fn scene(url: &str, lease: Duration) -> Scene {
     let mut waiters = Vec::new();
     for number in 0..WAITERS {
         let client = open(url).await.expect("opens");
-        client.inspect("x").await.expect("works"); // so the store has been reached
         let lock = lock(&client, lease);
         let record = Arc::clone(&record);
         waiters.push(tokio::spawn(async move {

@@ -211,7 +211,6 @@ impl AsyncStore for Memory {
             notifications: true,
             weighted: true,
             token_ranges: true,
-            swaps: false,
             crash_release: true, // a crash takes the store along
             survives_failover: false,
             survives_restart: false,

@@ -16,7 +16,15 @@
 //! 6. The store's rows in the tables of the tests: its topology, the conformance suite, the faults
 //!    (`CONTRIBUTING.md` says where).
 
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+pub(in crate::stores) mod in_flight;
 pub mod memory;
+#[cfg(all(test, feature = "mysql"))]
+mod model;
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]

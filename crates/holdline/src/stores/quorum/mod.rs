@@ -341,7 +341,6 @@ impl AsyncStore for Quorum {
             notifications: false,
             weighted: false,
             token_ranges: all(|capabilities| capabilities.token_ranges),
-            swaps: false,
             crash_release: all(|capabilities| capabilities.crash_release),
             survives_failover: true,
             survives_restart: all(|capabilities| capabilities.survives_restart),

@@ -21,15 +21,15 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq,
     Standing, Ticket, TicketId, refuse,
 };
+use crate::stores::queue::in_flight::InFlight;
 use crate::stores::redis::config::Config;
 use crate::stores::redis::connection::{Connection, Script};
 use crate::stores::redis::encode::{describe, text_of};
 use crate::stores::redis::errors::Fault;
 use crate::stores::redis::evictions::{self, SUFFIX_BESIDE};
-use crate::stores::redis::in_flight::InFlight;
 use crate::stores::redis::keys::beside;
 use crate::stores::redis::pubsub::PubSub;
-use crate::stores::redis::{encode::millis, keys, outcome_unknown};
+use crate::stores::redis::{encode::millis, keys, outcome_unknown, with_retry};
 use futures_util::{StreamExt, TryStreamExt};
 use redis::{Cmd, Value};
 pub(super) use redisson::Redisson;
@@ -151,13 +151,8 @@ impl SingleKey {
         let size = 2 * key.len() + 512;
         let explain =
             |fault: Fault| fault.explain(&self.shared.address, &format!("lock \"{key}\""));
-        match self.connection.run(script, size, &all).await {
-            Err(fault @ Fault::Broken(..)) => {
-                let value = self.connection.run(script, size, &all).await.map_err(explain)?;
-                Ok((value, fault.in_doubt()))
-            }
-            other => other.map(|value| (value, false)).map_err(explain),
-        }
+        let answer = with_retry(|| self.connection.run(script, size, &all)).await;
+        answer.map(|answer| (answer.value, answer.repeated)).map_err(explain)
     }
 
     async fn ask(&self, key: &str, ticket: &Ticket, note: &str, how: Enter) -> Result<Standing> {
@@ -393,7 +388,6 @@ impl AsyncStore for SingleKey {
             notifications: self.shared.notifications,
             weighted: false,
             token_ranges: false,
-            swaps: false,
             crash_release: false,
             survives_failover: false,
             survives_restart: false,

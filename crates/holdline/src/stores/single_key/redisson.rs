@@ -22,7 +22,7 @@ macro_rules! with_foreign {
     };
 }
 
-static ENTER: Script = Script::that_enters(with_foreign!("lua/redisson_enter.lua"));
+static ENTER: Script = Script::new(with_foreign!("lua/redisson_enter.lua"));
 static LEAVE: Script = Script::new(concat!(
     include_str!("../queue/redis/lua/evicted.lua"),
     "\n",

@@ -17,7 +17,7 @@ use crate::stores::redis::pubsub::id_of;
 use redis::{Cmd, Value};
 use std::time::Duration;
 
-static ENTER: Script = Script::that_enters(include_str!("lua/string_enter.lua"));
+static ENTER: Script = Script::new(include_str!("lua/string_enter.lua"));
 static LEAVE: Script = Script::new(concat!(
     include_str!("../queue/redis/lua/evicted.lua"),
     "\n",

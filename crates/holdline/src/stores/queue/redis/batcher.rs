@@ -9,17 +9,15 @@
 //!
 //! Each caller has its own reply: errors and timeouts of one operation do not affect the others. If
 //! the server refuses a batch as a whole, its operations are sent one by one. Nothing is batched in
-//! a cluster, where lines are on different servers, nor where replicas confirm locks, since each
-//! lock needs a confirmation of its own.
+//! a cluster, where lines are on different servers.
 
 use super::config::{Config, Kind};
 use super::connection::{BATCH, Connection, ENTER, LEAVE, Script};
-use super::errors::{Fault, says};
+use super::errors::{Fault, broken, says};
 use crate::clock::{self, within};
 use crate::sync::Mutex;
 use futures_util::future::join_all;
-use redis::{Cmd, RedisError, Value};
-use std::io::ErrorKind::ConnectionReset;
+use redis::{Cmd, Value};
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -123,7 +121,7 @@ impl Batcher {
     pub(super) fn new(config: Arc<Config>, reply_order_channel: String) -> Arc<Self> {
         Arc::new(Batcher {
             timeout: config.timeout,
-            batching: AtomicBool::new(config.kind != Kind::Cluster && config.ack.is_none()),
+            batching: AtomicBool::new(config.kind != Kind::Cluster),
             under_way: AtomicUsize::new(0),
             queue: Mutex::default(),
             permits: Arc::new(Semaphore::new(MAX_BATCHES)),
@@ -148,9 +146,7 @@ impl Batcher {
         match within(limit, answer).await {
             Some(Ok(answer)) => answer,
             // The task that was to send it is gone, with its runtime.
-            Some(Err(_)) => {
-                Err(Fault::Broken(RedisError::from(std::io::Error::from(ConnectionReset)), false))
-            }
+            Some(Err(_)) => Err(broken(false)),
             None => Err(Fault::Silence),
         }
     }

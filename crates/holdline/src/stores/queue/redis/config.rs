@@ -33,10 +33,6 @@ pub(in crate::stores) struct Config {
     /// The least time for which the token counter of an idle line is kept.
     pub(in crate::stores) idle: Duration,
     pub(in crate::stores) layout: Layout,
-    /// The number of replicas that must confirm a lock.
-    pub(in crate::stores) ack: Option<Ack>,
-    /// The time limit for their confirmation.
-    pub(in crate::stores) ack_timeout: Duration,
     /// Whether notices use sharded channels. Detected, not set by the URL.
     pub(in crate::stores) sharded: bool,
 }
@@ -62,27 +58,7 @@ pub(in crate::stores) enum Layout {
     Redisson,
 }
 
-/// The number of replicas that must have a lock before it counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stores) enum Ack {
-    Count(u32),
-    /// As many as are, with the primary, more than half of the servers.
-    Majority,
-    All,
-}
-
-impl Ack {
-    /// The number for a primary with so many replicas. At least 1: something must be confirmed.
-    pub(in crate::stores) fn of(self, replicas: u32) -> u32 {
-        match self {
-            Ack::Count(count) => count,
-            Ack::Majority => replicas.div_ceil(2).max(1),
-            Ack::All => replicas.max(1),
-        }
-    }
-}
-
-const KNOWN: &str = "prefix, timeout, idle, scheme, ack, ack_timeout, password_file, password_env, \
+const KNOWN: &str = "prefix, timeout, idle, scheme, password_file, password_env, \
     ca_file, ca_env, cert_file, cert_env, key_file, key_env, sentinel_user, \
     sentinel_password_file, sentinel_password_env";
 
@@ -112,8 +88,6 @@ impl Config {
             timeout: Duration::from_millis(1500),
             idle: Duration::from_secs(600),
             layout: Layout::Line,
-            ack: None,
-            ack_timeout: Duration::from_millis(500),
             sharded: false,
         };
         let port = if kind == "sentinel" { 26379 } else { 6379 };
@@ -144,12 +118,6 @@ impl Config {
             return Err(invalid("has certificates but no TLS; let it begin with rediss"));
         }
         self.tls_options.check(self.tls).map_err(invalid)?;
-        if self.kind == Kind::Cluster && matches!(self.ack, Some(Ack::Majority | Ack::All)) {
-            return Err(invalid(
-                "has ack=majority or ack=all, but each primary of a cluster may have another \
-                 number of replicas; use a number, as in ack=1",
-            ));
-        }
         Ok(())
     }
 
@@ -208,8 +176,6 @@ impl Config {
             }
             "password_file" => self.password = Some(url::secret_file(key, value)?),
             "password_env" => self.password = Some(secret_env(key, value)?),
-            "ack" => self.ack = Some(ack(value)?),
-            "ack_timeout" => self.ack_timeout = duration(value)?,
             "db" => self.db = value.parse().map_err(|_| invalid("has a db that is no number"))?,
             "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
             "sentinel_password_file" => {
@@ -250,17 +216,6 @@ fn host(text: &str, default_port: u16) -> Result<(String, u16)> {
 
 fn decode(text: &str) -> Result<String> {
     url::decode(text).map_err(invalid)
-}
-
-fn ack(text: &str) -> Result<Ack> {
-    match text {
-        "majority" => Ok(Ack::Majority),
-        "all" => Ok(Ack::All),
-        number => match number.parse() {
-            Ok(count @ 1..=1000) => Ok(Ack::Count(count)),
-            _ => Err(invalid("has an ack that is neither a number from 1 nor majority nor all")),
-        },
-    }
 }
 
 fn duration(text: &str) -> Result<Duration> {
@@ -304,16 +259,6 @@ mod tests {
     }
 
     #[test]
-    fn how_many_are_to_confirm() {
-        assert_eq!(read("redis://h?ack=2").expect("good").ack, Some(Ack::Count(2)));
-        let of = |ack: Ack| [0, 1, 2, 3, 4].map(|replicas| ack.of(replicas));
-        assert_eq!(of(Ack::Count(2)), [2; 5]);
-        assert_eq!(of(Ack::All), [1, 1, 2, 3, 4]);
-        // Of 2, 3, 4, 5 servers, with the primary: 2, 2, 3, 3.
-        assert_eq!(of(Ack::Majority), [1, 1, 1, 2, 2]);
-    }
-
-    #[test]
     fn urls_that_do_not() {
         for url in [
             "redis:localhost",
@@ -334,9 +279,7 @@ mod tests {
             "redis+proxy://h",
             "redis://h?password_env=HOLDLINE_NOT_SET",
             "redis://h?password_file=/nonexistent",
-            "redis://h?ack=0",
-            "redis://h?ack=most",
-            "redis+cluster://h?ack=all",
+            "redis://h?ack=1",
             "redis://h?ca_file=ca.pem",
             "rediss://h?cert_file=cert.pem",
             "rediss://h?key_file=key.pem",

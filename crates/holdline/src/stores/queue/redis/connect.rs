@@ -13,7 +13,6 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
     RedisConnectionInfo, RedisError, Value,
 };
-use std::time::Duration;
 
 /// A connection for commands, shared by all calls.
 #[derive(Clone)]
@@ -33,35 +32,6 @@ impl Conn {
             error @ Value::ServerError(_) => error.extract_error(),
             answer => Ok(answer),
         }
-    }
-
-    /// Sends a command and `WAIT` with so many replicas and milliseconds, in one round trip.
-    /// Returns the reply and the number of replicas that confirmed. In a cluster both go to the
-    /// command's key.
-    pub(super) async fn ask_acked(
-        &mut self,
-        command: &Cmd,
-        (acks, millis): (u32, u64),
-    ) -> Result<(Value, u32), RedisError> {
-        let mut both = redis::pipe();
-        both.add_command(command.clone()).cmd("WAIT").arg(acks).arg(millis);
-        let mut answers = match self {
-            Conn::One(conn) => conn.req_packed_commands(&both, 0, 2).await,
-            Conn::Cluster(conn) => conn.req_packed_commands(&both, 0, 2).await,
-        }?
-        .into_iter();
-        let answer = answers.next().unwrap_or(Value::Nil).extract_error()?;
-        let count = answers.next().unwrap_or(Value::Nil).extract_error()?;
-        Ok((answer, redis::from_redis_value(count)?))
-    }
-
-    /// The number of replicas that are connected to the primary now.
-    pub(super) async fn replicas(&mut self) -> Result<u32, Fault> {
-        let mut info = redis::cmd("INFO");
-        let text: String = redis::from_redis_value(self.ask(info.arg("replication")).await?)
-            .map_err(RedisError::from)?;
-        let line = text.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
-        Ok(line.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
 
     /// All keys that match a pattern. In a cluster, a command without a key goes to any node, so
@@ -240,10 +210,8 @@ fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
         // The client waits for all nodes, twice: those that the URL names, then those that they
         // name. So a node that hangs must not use up the time, nor delay other calls.
         .connection_timeout(config.timeout / 4)
-        .response_timeout(
-            config.timeout / 2 + config.ack.map_or(Duration::ZERO, |_| config.ack_timeout),
-        )
-        .overall_response_timeout(Some(config.timeout + config.ack_timeout))
+        .response_timeout(config.timeout / 2)
+        .overall_response_timeout(Some(config.timeout))
         .tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(user) = &config.user {
         builder = builder.username(user);

@@ -7,9 +7,9 @@
 //!
 //! [background handle]: crate::store::Store::background_handle
 
-use super::config::{Ack, Config};
+use super::config::Config;
 use super::connect::{self, Conn};
-use super::errors::{Fault, no_script};
+use super::errors::{Fault, broken, no_script};
 use crate::clock::{self, within};
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -18,6 +18,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
@@ -40,12 +41,21 @@ pub(in crate::stores) struct Connection {
 /// The state of connecting.
 #[derive(Default)]
 struct Connecting {
+    attempt: Option<Attempt>,
     /// The number of failures in a row.
     failures: u32,
     /// The last failure.
     fault: Option<Fault>,
     /// The time of the next attempt at the earliest.
     not_before: Time,
+}
+
+/// An attempt to connect: a task, so that it outlives a call whose time is over. Otherwise
+/// renewals, which have little time each, might never get a connection.
+struct Attempt {
+    task: JoinHandle<Result<Conn, Fault>>,
+    /// When it ends, unless its runtime stands still.
+    until: Time,
 }
 
 #[derive(Default)]
@@ -55,25 +65,18 @@ struct Slot {
     number: u64,
     /// Since when calls have gone without a reply.
     silent: Option<Time>,
-    /// The number of replicas that must confirm a lock.
-    acks: u32,
 }
 
-/// A connection, its number, and the number of replicas that must confirm a lock.
+/// A connection and its number.
 struct Found {
     conn: Conn,
     number: u64,
-    acks: u32,
 }
-
-const NONE: Duration = Duration::ZERO;
 
 /// A script: its text, and the hash by which the server knows it.
 pub(in crate::stores) struct Script {
     text: &'static str,
     hash: OnceLock<String>,
-    /// Whether it takes or renews a lock; if it did, its reply is a text, or a number but 0.
-    enters: bool,
 }
 
 macro_rules! lua {
@@ -81,7 +84,7 @@ macro_rules! lua {
 }
 
 pub(in crate::stores) static ENTER: Script =
-    Script::that_enters(lua!("enter_head.lua", "enter_one.lua", "queue.lua", "enter.lua"));
+    Script::new(lua!("enter_head.lua", "enter_one.lua", "queue.lua", "enter.lua"));
 pub(in crate::stores) static LEAVE: Script =
     Script::new(lua!("leave_head.lua", "leave_one.lua", "queue.lua", "leave.lua"));
 pub(in crate::stores) static EVICT: Script =
@@ -99,14 +102,8 @@ pub(in crate::stores) static BUSY: Script = Script::new(lua!("busy.lua"));
 pub(in crate::stores) static LOOK: Script = Script::new(lua!("look.lua"));
 
 impl Script {
-    /// A script that does not take or renew a lock.
     pub(in crate::stores) const fn new(text: &'static str) -> Self {
-        Script { text, hash: OnceLock::new(), enters: false }
-    }
-
-    /// A script that takes or renews a lock.
-    pub(in crate::stores) const fn that_enters(text: &'static str) -> Self {
-        Script { text, hash: OnceLock::new(), enters: true }
+        Script { text, hash: OnceLock::new() }
     }
 
     fn hash(&self) -> &str {
@@ -158,10 +155,9 @@ impl Connection {
         size: usize,
         fill: &(dyn Fn(&mut Cmd) + Sync),
     ) -> Result<Value, Fault> {
-        let acked = script.enters && self.config.ack.is_some();
-        match self.ask_for(&script.call(true, size, fill), acked).await {
+        match self.ask(&script.call(true, size, fill)).await {
             Err(Fault::Refused(error)) if no_script(&error) => {
-                self.ask_for(&script.call(false, size + script.text.len(), fill), acked).await
+                self.ask(&script.call(false, size + script.text.len(), fill)).await
             }
             other => other,
         }
@@ -169,27 +165,15 @@ impl Connection {
 
     /// Sends a command, within the time limit.
     pub(in crate::stores) async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
-        self.ask_for(command, false).await
-    }
-
-    /// Sends a command. If `acked` and the reply is a lock, enough replicas must confirm it.
-    async fn ask_for(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
-        let time = self.config.timeout + if acked { self.config.ack_timeout } else { NONE };
-        let limit = clock::now().after(time);
-        let talk = pin!(self.converse(command, acked));
+        let limit = clock::now().after(self.config.timeout);
+        let talk = pin!(self.converse(command));
         within(limit, talk).await.unwrap_or(Err(Fault::Silence))
     }
 
-    async fn converse(&self, command: &Cmd, acked: bool) -> Result<Value, Fault> {
-        let Found { mut conn, number, acks } = self.conn().await?;
+    async fn converse(&self, command: &Cmd) -> Result<Value, Fault> {
+        let Found { mut conn, number } = self.conn().await?;
         let mut call = CallInFlight { connection: self, number, answered: false };
-        let reply = if acked {
-            let millis = u64::try_from(self.config.ack_timeout.as_millis()).unwrap_or(u64::MAX);
-            conn.ask_acked(command, (acks, millis)).await
-        } else {
-            conn.ask(command).await.map(|value| (value, acks))
-        };
-        let reply = reply.map_err(Fault::from);
+        let reply = conn.ask(command).await.map_err(Fault::from);
         call.answered = !matches!(reply, Err(Fault::Broken(..)));
         drop(call);
         if let Err(fault) = &reply
@@ -197,13 +181,7 @@ impl Connection {
         {
             self.discard(number);
         }
-        match reply? {
-            // A lock, in any of the layouts.
-            (Value::Int(1..) | Value::BulkString(_), got) if got < acks => {
-                Err(Fault::Unconfirmed(got, acks))
-            }
-            (value, _) => Ok(value),
-        }
+        reply
     }
 
     /// The present connection, unless it is silent; or a new one.
@@ -228,19 +206,22 @@ impl Connection {
         {
             return Err(fault.copy());
         }
-        clock::sleep_until(connecting.not_before).await;
-        let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
-        let pause = backoff.pause(connecting.failures, fastrand::u64(..));
-        // Also if this future is dropped before it is done.
-        connecting.not_before = clock::now().after(pause);
-        match self.connect_once().await {
-            Ok(found) => {
+        let outcome = self.attempt(&mut connecting).await;
+        connecting.attempt = None;
+        match outcome {
+            Ok(conn) => {
                 *connecting = Connecting::default();
-                Ok(found)
+                let mut slot = self.slot();
+                slot.number += 1;
+                slot.silent = None;
+                slot.conn = Some(conn.clone());
+                Ok(Found { conn, number: slot.number })
             }
             Err(fault) => {
-                connecting.failures = connecting.failures.saturating_add(1);
+                let backoff = Backoff::exponential(FIRST_PAUSE, LONGEST_PAUSE).jitter(50);
+                let pause = backoff.pause(connecting.failures, fastrand::u64(..));
                 connecting.not_before = clock::now().after(pause);
+                connecting.failures = connecting.failures.saturating_add(1);
                 connecting.fault = Some(fault.copy());
                 self.attempts.fetch_add(1, Ordering::Relaxed);
                 Err(fault)
@@ -248,31 +229,41 @@ impl Connection {
         }
     }
 
-    async fn connect_once(&self) -> Result<Found, Fault> {
-        let mut conn = connect::commands(&self.config, &self.reply_order_channel).await?;
-        let acks = match self.config.ack {
-            None => 0,
-            Some(ack @ Ack::Count(_)) => ack.of(0),
-            Some(ack) => ack.of(conn.replicas().await?),
-        };
-        let mut slot = self.slot();
-        slot.number += 1;
-        slot.silent = None;
-        slot.acks = acks;
-        slot.conn = Some(conn.clone());
-        Ok(Found { conn, number: slot.number, acks })
+    /// Waits for the attempt under way, or for a new one, which begins when its time has come.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the attempt under way.
+    async fn attempt(&self, connecting: &mut Connecting) -> Result<Conn, Fault> {
+        let stands_still =
+            |attempt: &Attempt| !attempt.task.is_finished() && attempt.until < clock::now();
+        let under_way = connecting.attempt.take().filter(|attempt| !stands_still(attempt));
+        if under_way.is_none() {
+            clock::sleep_until(connecting.not_before).await;
+        }
+        let attempt = connecting.attempt.insert(under_way.unwrap_or_else(|| self.begin()));
+        // It is gone if its runtime is.
+        (&mut attempt.task).await.unwrap_or_else(|_| Err(broken(true)))
+    }
+
+    fn begin(&self) -> Attempt {
+        let (config, channel) = (Arc::clone(&self.config), self.reply_order_channel.clone());
+        let until = clock::now().after(config.timeout);
+        let task = tokio::spawn(async move {
+            let made = within(until, pin!(connect::commands(&config, &channel))).await;
+            made.unwrap_or(Err(Fault::Silence))
+        });
+        Attempt { task, until }
     }
 
     fn usable(&self) -> Option<Found> {
-        // A server that waits for its replicas is silent for a while.
-        let silence = MAX_SILENCE + self.config.ack.map_or(NONE, |_| self.config.ack_timeout);
         let mut slot = self.slot();
-        if slot.silent.is_some_and(|since| since.until(clock::now()) > silence) {
+        if slot.silent.is_some_and(|since| since.until(clock::now()) > MAX_SILENCE) {
             slot.conn = None;
             slot.silent = None;
         }
-        let (number, acks) = (slot.number, slot.acks);
-        slot.conn.clone().map(|conn| Found { conn, number, acks })
+        let number = slot.number;
+        slot.conn.clone().map(|conn| Found { conn, number })
     }
 
     /// Closes the present connection, whose replies cannot be trusted.

@@ -3,6 +3,7 @@
 use crate::error::{Error, ErrorKind};
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
 use std::fmt::Write;
+use std::io::ErrorKind::ConnectionReset;
 
 /// A call that failed.
 #[derive(Debug)]
@@ -11,8 +12,6 @@ pub(in crate::stores) enum Fault {
     Silence,
     /// No connection, or it broke. With `true`, nothing had been sent.
     Broken(RedisError, bool),
-    /// It was done, but fewer replicas confirmed it (first) than were asked for (second).
-    Unconfirmed(u32, u32),
     /// The server's answer is an error.
     Refused(RedisError),
     /// An error of the client's own.
@@ -26,7 +25,7 @@ impl Fault {
             Fault::Broken(..) => true,
             // A primary that has become a replica: find the new one.
             Fault::Refused(error) => ["READONLY", "MASTERDOWN"].iter().any(|it| says(error, it)),
-            Fault::Silence | Fault::Unconfirmed(..) | Fault::Ours(_) => false,
+            Fault::Silence | Fault::Ours(_) => false,
         }
     }
 
@@ -41,7 +40,6 @@ impl Fault {
             Fault::Silence => Fault::Silence,
             Fault::Broken(error, unsent) => Fault::Broken(error.clone(), *unsent),
             Fault::Refused(error) => Fault::Refused(error.clone()),
-            Fault::Unconfirmed(got, asked) => Fault::Unconfirmed(*got, *asked),
             Fault::Ours(error) => Fault::Ours(Error::new(error.kind(), error.to_string())),
         }
     }
@@ -63,17 +61,15 @@ impl Fault {
                     clean(&error)
                 ),
             ),
-            Fault::Unconfirmed(got, asked) => Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "{address}: {got} replicas confirmed {what} in time, but {asked} are asked \
-                     for; check that they run and follow, or ask for fewer by ack="
-                ),
-            ),
             Fault::Refused(error) => refused(&error, address, what),
             Fault::Ours(error) => error,
         }
     }
+}
+
+/// A connection that is gone with its runtime. `unsent` if nothing had been sent.
+pub(in crate::stores) fn broken(unsent: bool) -> Fault {
+    Fault::Broken(RedisError::from(std::io::Error::from(ConnectionReset)), unsent)
 }
 
 impl From<RedisError> for Fault {

@@ -11,7 +11,6 @@
 //! connection.rs   the connection for commands, and the scripts
 //! batcher.rs      several operations in one call
 //! encode.rs       arguments of scripts; decode.rs: snapshots; errors.rs: faults and errors
-//! in_flight.rs    requests whose outcome is unknown
 //! keys.rs         names to keys
 //! pubsub.rs       notices; pubsub_conn.rs: their connection; channels.rs: the channels of locks
 //! evictions.rs    notes about evictions
@@ -29,7 +28,6 @@ mod decode;
 pub(in crate::stores) mod encode;
 pub(in crate::stores) mod errors;
 pub(in crate::stores) mod evictions;
-pub(in crate::stores) mod in_flight;
 pub(in crate::stores) mod keys;
 #[cfg(test)]
 mod model;
@@ -45,6 +43,7 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Store,
     Ticket, TicketId, refuse,
 };
+use crate::stores::queue::in_flight::InFlight;
 use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
 use batcher::{Batcher, Operation, Step};
 use config::{Config, Kind, Layout};
@@ -52,7 +51,6 @@ use connection::{BUSY, Connection, EVICT, LOOK, Script};
 use encode::{describe, digits, millis, standing, tail, wants};
 use errors::Fault;
 use futures_util::{StreamExt, TryStreamExt};
-use in_flight::InFlight;
 use pubsub::PubSub;
 use redis::{Cmd, Value};
 use std::fmt;
@@ -160,14 +158,14 @@ pub(in crate::stores) fn outcome_unknown(address: &str, line: &Name) -> Error {
 }
 
 /// The reply of a script, and whether an earlier attempt may have run it too.
-struct Answer {
-    value: Value,
-    repeated: bool,
+pub(in crate::stores) struct Answer {
+    pub(in crate::stores) value: Value,
+    pub(in crate::stores) repeated: bool,
 }
 
 /// Sends a request, and retries once if the connection breaks: every operation is idempotent. Most
 /// often the server has closed an idle connection.
-async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
+pub(in crate::stores) async fn with_retry<F>(ask: impl Fn() -> F) -> Result<Answer, Fault>
 where
     F: Future<Output = Result<Value, Fault>>,
 {
@@ -247,9 +245,7 @@ impl AsyncStore for Redis {
 
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         self.shared.pubsub.open();
-        let seq = self.shared.pubsub.waiters().wait(id).await;
-        // With `ack`, replicas have not confirmed it yet.
-        Ok(seq.filter(|_| self.shared.config.ack.is_none()))
+        Ok(self.shared.pubsub.waiters().wait(id).await)
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
@@ -302,7 +298,6 @@ impl AsyncStore for Redis {
             notifications: true,
             weighted: true,
             token_ranges: true,
-            swaps: false,
             crash_release: false,
             survives_failover: false, // replication is asynchronous
             survives_restart: false,  // unless the server syncs every write: not the default

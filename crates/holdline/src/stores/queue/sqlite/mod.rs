@@ -323,7 +323,6 @@ impl AsyncStore for File {
             notifications: true,
             weighted: true,
             token_ranges: true,
-            swaps: false,
             crash_release: true,
             survives_failover: false,
             survives_restart: true,

@@ -1,0 +1,104 @@
+//! The tables and functions that stores in databases need. Opening a store never creates them
+//! without being told to: have [`text`] run by an administrator, or call [`install`].
+
+use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "mysql")]
+use crate::stores::mysql;
+#[cfg(feature = "postgres")]
+use crate::stores::postgres;
+use std::time::Duration;
+
+/// The databases that have a schema.
+pub const KINDS: [&str; 2] = ["postgres", "mysql"];
+
+/// The statements that create the tables and functions in a database of this kind, one of
+/// [`KINDS`]. They can be run more than once. `schema` is the name of the database schema; `None`
+/// is the default, `holdline`.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] if there is no such kind or can be no such schema,
+/// [`ErrorKind::Unsupported`] if this build lacks the store.
+pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
+    match kind {
+        #[cfg(feature = "postgres")]
+        "postgres" => postgres::schema(schema.unwrap_or("holdline")),
+        #[cfg(feature = "mysql")]
+        "mysql" if schema.is_none() => Ok(mysql::SCHEMA.to_owned()),
+        #[cfg(feature = "mysql")]
+        "mysql" => {
+            let message = "MySQL has no schemas inside a database; run the statements in the \
+                database that the URL names";
+            Err(Error::new(ErrorKind::Invalid, message))
+        }
+        _ => {
+            let _ = schema;
+            Err(none(kind))
+        }
+    }
+}
+
+/// Installs the tables and functions in the database at this URL, in the schema that it names: all
+/// or nothing. It does no harm if they are there, or if others do the same at the same time.
+///
+/// # Errors
+///
+/// As for [`open`](crate::open); [`ErrorKind::Invalid`] if the store has no schema.
+///
+/// # Cancel safety
+///
+/// If the future is dropped, all or nothing was done.
+#[allow(clippy::unused_async, reason = "a build may have no such store")]
+pub async fn install(url: &str) -> Result<()> {
+    match kind_of(url) {
+        #[cfg(feature = "postgres")]
+        "postgres" => postgres::install(url).await,
+        #[cfg(feature = "mysql")]
+        "mysql" => mysql::install(url).await,
+        kind => Err(none(kind)),
+    }
+}
+
+/// Removes what no lock needs from the database at this URL: expired places, and what is kept of
+/// locks that nobody has used for `idle`. No store needs it; it saves room. Returns the number of
+/// locks that were forgotten.
+///
+/// # Errors
+///
+/// As for [`install`].
+///
+/// # Cancel safety
+///
+/// If the future is dropped, all or nothing was done.
+#[allow(clippy::unused_async, reason = "a build may have no such store")]
+pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
+    match kind_of(url) {
+        #[cfg(feature = "postgres")]
+        "postgres" => postgres::sweep(url, idle).await,
+        #[cfg(feature = "mysql")]
+        "mysql" => mysql::sweep(url, idle).await,
+        kind => {
+            let _ = idle;
+            Err(none(kind))
+        }
+    }
+}
+
+/// The kind of the database at a URL; not one of [`KINDS`] for other stores.
+fn kind_of(url: &str) -> &'static str {
+    match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+        "postgres" | "postgresql" => "postgres",
+        "mysql" | "mariadb" => "mysql",
+        _ => "",
+    }
+}
+
+fn none(kind: &str) -> Error {
+    if KINDS.contains(&kind) {
+        let message = format!("{kind} is not in this build; build with the feature \"{kind}\"");
+        return Error::new(ErrorKind::Unsupported, message);
+    }
+    let known = KINDS.join(", ");
+    let message = format!("only databases have a schema: {known}");
+    Error::new(ErrorKind::Invalid, message)
+}

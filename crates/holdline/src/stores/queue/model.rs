@@ -1,0 +1,163 @@
+//! A model test of a server's rule against the kernel's line: random operations, step by step, with
+//! a clock that the test sets. Answers, wake-ups and tokens must agree.
+
+use crate::store::{
+    EVICTIONS_KEPT, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId,
+};
+use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The tickets that an operation woke, with their places.
+pub(super) type Woken = BTreeSet<(TicketId, Seq)>;
+
+/// One line in a server. Each operation is done at `now`, in microseconds by the server's clock.
+pub(super) trait Subject {
+    fn enter(
+        &mut self,
+        now: u64,
+        ticket: &Ticket,
+        how: Enter,
+    ) -> (Result<Standing, Refusal>, Woken);
+    fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken);
+    fn evict(&mut self, now: u64, id: TicketId, note: &str) -> (Option<Seq>, Woken);
+    fn look(&mut self, now: u64) -> QueueSnapshot;
+}
+
+type Wake<'a> = &'a mut dyn FnMut(&Place<()>);
+
+#[derive(Default)]
+struct Model {
+    head: Head,
+    deck: MemoryPlaces<()>,
+    /// Tickets and notes, oldest first.
+    evicted: Vec<(TicketId, String)>,
+}
+
+impl Model {
+    fn on<T>(
+        &mut self,
+        now: u64,
+        work: impl FnOnce(&mut Line<'_, MemoryPlaces<()>, Wake<'_>>) -> T,
+    ) -> (T, Woken) {
+        let mut woken = Woken::new();
+        let mut wake = |place: &Place<()>| {
+            woken.insert((place.id, place.seq));
+        };
+        let mut line = Line {
+            head: &mut self.head,
+            places: &mut self.deck,
+            now: Time(now * 1000),
+            stamp: now,
+            wake: &mut wake as Wake<'_>,
+        };
+        (work(&mut line), woken)
+    }
+}
+
+struct Chance(fastrand::Rng, u64);
+
+impl Chance {
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.0.usize(..choices.len())]
+    }
+
+    fn ticket(&mut self, ids: &[TicketId], capacity: u32) -> Ticket {
+        let id = self.of(ids);
+        // A ticket has one weight, most of the time.
+        let weight = match self.0.u8(..10) {
+            0 => 1 + self.0.u32(..capacity),
+            _ => 1 + (id.0 as u32) % capacity,
+        };
+        Ticket {
+            id,
+            weight,
+            capacity: if self.0.u8(..50) == 0 { capacity + 1 } else { capacity },
+            lease: Duration::from_micros(self.0.u64(1000..3_000_000)),
+            wait_lease: Duration::from_micros(self.0.u64(1000..1_000_000)),
+            token_count: self.of(&[1, 1, 1, 0, 7]),
+            min_token: self.of(&[0, 0, 0, 0, self.1]),
+        }
+    }
+}
+
+/// A snapshot changes nothing in the server, so it may change nothing in the model.
+#[allow(clippy::redundant_closure_for_method_calls, reason = "a path is not general enough")]
+fn same_view(subject: &mut dyn Subject, model: &Model, now: u64) {
+    let kept = &model.evicted;
+    let mut model = Model { head: model.head, deck: model.deck.clone(), ..Model::default() };
+    let (Ok(()), _) = model.on(now, |line| line.expire());
+    let seen = subject.look(now);
+    let front = model.head.front;
+    let left = |expires| Time(now * 1000).until(expires);
+    let place = |p: &Place<()>| (p.id, p.seq, p.weight, p.seq < front, left(p.expires));
+    let expected: Vec<_> = model.deck.iter().map(place).collect();
+    let places = seen.places.iter();
+    let places: Vec<_> =
+        places.map(|p| (p.id, p.seq, p.weight, p.admitted, p.expires_in)).collect();
+    assert_eq!(places, expected);
+    let evicted: Vec<_> = seen.evictions.iter().map(|one| (one.id, one.note.to_string())).collect();
+    // Those that are too old to be kept are none of the last that the model has.
+    let last = &kept[kept.len().saturating_sub(EVICTIONS_KEPT)..];
+    assert!(last.ends_with(&evicted), "{evicted:?} {last:?}");
+}
+
+/// Holds a line of the server, which is empty at first, against the kernel's. Another seed is
+/// another run.
+pub(super) fn run(subject: &mut dyn Subject, seed: u64, steps: u32) {
+    let mut model = Model::default();
+    let mut chance = Chance(fastrand::Rng::with_seed(seed), 0);
+    let ids: Vec<_> = (0..12).map(|n| TicketId(u128::MAX / 13 * n + n)).collect();
+    let (mut now, mut capacity) = (1_700_000_000_000_000, 1);
+    let mut seqs: Vec<(TicketId, Seq)> = Vec::new();
+    for step in 0..steps {
+        now += match chance.0.u8(..20) {
+            0 => chance.0.u64(..4_000_000),
+            1..5 => 0,
+            _ => chance.0.u64(..50_000),
+        };
+        chance.1 = now - 1_000_000 + chance.0.u64(..2_000_000);
+        if model.head.count == 0 && chance.0.u8(..4) == 0 {
+            capacity = chance.of(&[1, 2, 5, 1 << 30]);
+        }
+        match chance.0.u8(..12) {
+            0..7 => {
+                let ticket = chance.ticket(&ids, capacity);
+                let known = seqs.iter().rev().find(|(id, _)| *id == ticket.id);
+                let how = match (chance.0.u8(..5), known) {
+                    (0, _) => Enter::Try,
+                    (1 | 2, Some((_, seq))) => Enter::Keep(*seq),
+                    (3, Some((_, seq))) if step % 7 == 0 => Enter::Keep(Seq(seq.0 + 1)),
+                    _ => Enter::Queue,
+                };
+                let (Ok(expected), woken) = model.on(now, |line| line.enter(&ticket, how, ()));
+                let answer = subject.enter(now, &ticket, how);
+                assert_eq!(
+                    answer,
+                    (expected, woken),
+                    "seed {seed} step {step}: {how:?} {ticket:?}"
+                );
+                if let Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) =
+                    answer.0
+                {
+                    seqs.push((ticket.id, seq));
+                }
+            }
+            7..10 => {
+                let id = chance.of(&ids);
+                let (Ok(expected), woken) = model.on(now, |line| line.leave(id));
+                assert_eq!(subject.leave(now, id), (expected, woken), "seed {seed} step {step}");
+            }
+            10 if chance.0.bool() => {
+                let id = chance.of(&ids);
+                let (Ok(expected), woken) = model.on(now, |line| line.evict(id));
+                let note = format!("evicted in step {step}, with a \0");
+                let answer = subject.evict(now, id, &note);
+                assert_eq!(answer, (expected, woken), "seed {seed} step {step}");
+                model.evicted.extend(expected.map(|_| (id, note)));
+            }
+            _ => same_view(subject, &model, now),
+        }
+    }
+    assert!(seqs.len() > steps as usize / 10, "the run did something");
+}

@@ -1,0 +1,196 @@
+//! The configuration of a MySQL store, as its URL gives it:
+//! `mysql://[user[:password]@]host[:port]/database`, or `mariadb:`, which is the same.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::stores::tls::{self, TlsOptions};
+use crate::stores::url::{self, Secret, join, some};
+use std::time::Duration;
+
+/// The server of a store, and the options for using it.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) database: String,
+    pub(super) user: String,
+    pub(super) password: Option<Secret>,
+    pub(super) tls: bool,
+    pub(super) tls_options: TlsOptions,
+    pub(super) scheme: Scheme,
+    /// Whether to install the tables and procedures when the store is opened.
+    pub(super) install: bool,
+    /// The time limit of one call, connecting included.
+    pub(super) timeout: Duration,
+    /// The number of connections for calls. The renewer's thread has one more.
+    pub(super) connections: usize,
+    /// Whether the server is to count the rows that were found, and not those that were changed.
+    /// It makes no difference; other clients on a shared proxy may need it.
+    pub(super) found_rows: bool,
+}
+
+/// How a lock is kept in the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    /// A line of leases in tables.
+    Table,
+    /// A row that a transaction has locked.
+    Row,
+    /// One of the server's named locks.
+    Named,
+}
+
+const KNOWN: &str = "scheme, install, timeout, connections, found_rows, password_file, \
+    password_env, tls, ca_file, ca_env, cert_file, cert_env, key_file, key_env";
+
+impl Config {
+    /// Reads what follows the first colon of a URL.
+    pub(super) fn read(rest: &str) -> Result<Config> {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if rest.contains('#') || query.contains('#') {
+            return Err(invalid("has a part after #; write # in a password as %23"));
+        }
+        let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let (host, port) = url::host_and_port(host).map_err(invalid)?;
+        if host.contains(',') {
+            return Err(invalid("has several hosts; give that of the primary"));
+        }
+        let database = decode(path)?;
+        if database.is_empty() || database.contains(['/', '`', '\0']) {
+            return Err(invalid("names no database, as in mysql://USER@HOST/DATABASE"));
+        }
+        let mut config = Config {
+            host: if host.is_empty() { "127.0.0.1".to_owned() } else { decode(host)? },
+            port: port.unwrap_or(3306),
+            database,
+            user: some(decode(user)?).unwrap_or_else(|| "root".to_owned()),
+            password: some(decode(password)?).map(Secret),
+            tls: false,
+            tls_options: TlsOptions::default(),
+            scheme: Scheme::Table,
+            install: false,
+            timeout: Duration::from_millis(1500),
+            connections: 1,
+            found_rows: false,
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            config.set(key, &decode(value)?)?;
+        }
+        config.tls_options.check(config.tls).map_err(invalid)?;
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
+            return Ok(());
+        }
+        match key {
+            "scheme" => {
+                self.scheme = match value {
+                    "table" => Scheme::Table,
+                    "row" => Scheme::Row,
+                    "named" => Scheme::Named,
+                    _ => {
+                        let message = "a MySQL store has the schemes \"table\", \"row\" and \
+                            \"named\"; no other is supported";
+                        return Err(Error::new(ErrorKind::Unsupported, message));
+                    }
+                }
+            }
+            "install" => self.install = yes(value)?,
+            "found_rows" => self.found_rows = yes(value)?,
+            "timeout" => {
+                let allowed = Duration::from_millis(50)..=Duration::from_secs(60);
+                self.timeout = url::duration(value)
+                    .filter(|time| allowed.contains(time))
+                    .ok_or_else(|| invalid("has a timeout that is not from 50ms to 60s"))?;
+            }
+            "connections" => match value.parse() {
+                Ok(number @ 1..=64) => self.connections = number,
+                _ => return Err(invalid("has a number of connections that is not from 1 to 64")),
+            },
+            "tls" => self.tls = tls::wanted(value).map_err(invalid)?,
+            "password_file" => self.password = Some(url::secret_file(key, value)?),
+            "password_env" => {
+                let secret = url::secret_env(key, value).map_err(|why| invalid(&why))?;
+                self.password = Some(secret);
+            }
+            _ => return Err(invalid(&url::unknown_option(KNOWN))),
+        }
+        Ok(())
+    }
+
+    /// The URL for messages: without the user, and without options.
+    pub(super) fn address(&self) -> String {
+        format!("mysql://{}/{}", join(&self.host, self.port), self.database)
+    }
+}
+
+/// The URL itself is not shown: it may have a password in an unexpected place.
+fn invalid(problem: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("the MySQL store's URL {problem}"))
+}
+
+fn decode(text: &str) -> Result<String> {
+    url::decode(text).map_err(invalid)
+}
+
+fn yes(value: &str) -> Result<bool> {
+    match value {
+        "yes" | "true" | "1" => Ok(true),
+        "no" | "false" | "0" => Ok(false),
+        _ => Err(invalid("has an option that is neither yes nor no")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_that_make_sense() {
+        let plain = Config::read("//localhost/app").expect("good");
+        assert_eq!(
+            (plain.host.as_str(), plain.port, plain.user.as_str()),
+            ("localhost", 3306, "root")
+        );
+        assert_eq!(plain.scheme, Scheme::Table);
+        let full = "//al:p%40ss@[::1]:7/app?scheme=named&install=yes&timeout=500ms&connections=4";
+        let full = Config::read(full).expect("good");
+        assert_eq!((full.port, full.scheme, full.install), (7, Scheme::Named, true));
+        assert_eq!((full.timeout, full.connections), (Duration::from_millis(500), 4));
+        assert_eq!(full.password, Some(Secret("p@ss".to_owned())));
+        assert_eq!(full.address(), "mysql://[::1]:7/app");
+        assert!(!format!("{full:?}").contains("p@ss"));
+    }
+
+    #[test]
+    fn urls_that_do_not() {
+        for rest in [
+            "localhost/app",
+            "//h",
+            "//h/",
+            "//h/a/b",
+            "//h:0/app",
+            "//a,b/app",
+            "//u:canary%zz@h/app",
+            "//u:canary@h/app#x",
+            "//u:canary@h/app?x=1",
+            "//h/app?timeout=5",
+            "//h/app?connections=0",
+            "//h/app?install=maybe",
+            "//h/app?ca_file=ca.pem",
+            "//h/app?tls=true&cert_file=cert.pem",
+            "//h/app?password_env=HOLDLINE_NOT_SET",
+        ] {
+            let error = Config::read(rest).expect_err(rest);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{rest}");
+            assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        }
+        let error = Config::read("//h/app?scheme=other").expect_err("no such scheme");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+}

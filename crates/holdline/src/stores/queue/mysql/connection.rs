@@ -1,0 +1,222 @@
+//! The connections for calls: few, made when they are first needed, and again when they break.
+//!
+//! A call takes a connection out of the list, and puts it back when it has read the whole answer.
+//! If its future is dropped before that, or its time is over, the connection goes with it and is
+//! closed: what comes on it later can be no other call's answer.
+
+use super::config::Config;
+use super::errors::Fault;
+use super::opts;
+use crate::clock::{self, within};
+use crate::error::{Error, ErrorKind};
+use crate::sync::Mutex;
+use holdline_kernel::{Backoff, Time};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts, Row};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// The version of the tables and procedures that this version of holdline needs.
+const SCHEMA: i64 = 1;
+/// How often a call that met a conflict with another client is made again.
+const CONFLICTS: u32 = 8;
+/// The pauses after failed attempts to connect, during which calls fail at once.
+const PAUSES: Backoff =
+    Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
+
+/// The connections of a store, or of its background handle.
+pub(super) struct Connections {
+    config: Arc<Config>,
+    opts: Opts,
+    permits: Semaphore,
+    idle: Mutex<Vec<Conn>>,
+    failures: Mutex<(u32, Time)>,
+}
+
+impl Connections {
+    pub(super) fn new(config: &Arc<Config>, most: usize) -> Result<Self, Error> {
+        Ok(Connections {
+            config: Arc::clone(config),
+            opts: opts::of(config)?,
+            permits: Semaphore::new(most),
+            idle: Mutex::new(Vec::new()),
+            failures: Mutex::new((0, Time(0))),
+        })
+    }
+
+    /// Runs a statement that may be repeated, and returns its answer. Repeats it after a conflict,
+    /// and once if the connection breaks: most often the server has closed an idle one.
+    pub(super) async fn call(&self, sql: &str) -> Result<Answer, Fault> {
+        let limit = clock::now().after(self.config.timeout);
+        let (mut conflicts, mut doubt, mut broken) = (0, false, false);
+        loop {
+            let fault = match within(limit, self.once(sql)).await {
+                Some(Ok(answer)) => return Ok(Answer { repeated: doubt, ..answer }),
+                Some(Err(fault)) => fault,
+                None => return Err(Fault::Silence),
+            };
+            if fault.conflict() && conflicts < CONFLICTS {
+                conflicts += 1;
+                clock::pause(PAUSES.pause(0, fastrand::u64(..))).await;
+            } else if matches!(fault, Fault::Broken(..)) && !broken {
+                broken = true;
+                doubt |= fault.in_doubt();
+                self.idle.lock().clear(); // they are as old
+            } else {
+                return Err(fault);
+            }
+        }
+    }
+
+    async fn once(&self, sql: &str) -> Result<Answer, Fault> {
+        // The semaphore is never closed.
+        let _permit = self.permits.acquire().await.ok();
+        let idle = self.idle.lock().pop();
+        let mut conn = match idle {
+            Some(conn) => Owned(Some(conn)),
+            None => Owned(Some(self.connect().await?)),
+        };
+        let answer = conn.ask(sql).await;
+        // After an error a transaction may be open: closing the connection ends it. A conflict has
+        // ended it already.
+        if answer.as_ref().err().is_none_or(Fault::conflict) {
+            self.idle.lock().extend(conn.0.take());
+        }
+        answer
+    }
+
+    async fn connect(&self) -> Result<Conn, Fault> {
+        let (failures, until) = *self.failures.lock();
+        if failures > 0 {
+            clock::sleep_until(until).await;
+        }
+        let connected = connect(&self.opts, &self.config).await;
+        let mut state = self.failures.lock();
+        *state = match connected {
+            Err(Fault::Broken(..)) => {
+                let pause = PAUSES.pause(state.0, fastrand::u64(..));
+                (state.0.saturating_add(1), clock::now().after(pause))
+            }
+            _ => (0, Time(0)),
+        };
+        drop(state);
+        connected
+    }
+}
+
+/// A connection that is closed when this is dropped. The client would first wait for the answer
+/// that is under way, for as long as it takes, in a task on the runtime; on a thread without one it
+/// does not.
+pub(super) struct Owned(pub(super) Option<Conn>);
+
+impl Owned {
+    /// The server's number of it.
+    pub(super) fn id(&self) -> u32 {
+        self.0.as_ref().map_or(0, Conn::id)
+    }
+
+    /// See [`ask`].
+    pub(super) async fn ask(&mut self, sql: &str) -> Result<Answer, Fault> {
+        match &mut self.0 {
+            Some(conn) => ask(conn, sql).await,
+            None => Err(Fault::Silence),
+        }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Some(conn) = self.0.take() {
+            let close = std::thread::Builder::new().name("holdline-mysql".to_owned());
+            let _ = close.spawn(move || drop(conn)); // if it fails, it is dropped here
+        }
+    }
+}
+
+/// The answer to a statement.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// The rows of the first result.
+    pub(super) rows: Vec<Row>,
+    /// The number of rows that the statement changed.
+    pub(super) changed: u64,
+    /// The id of the row inserted last, which a statement may set to any number.
+    pub(super) insert_id: u64,
+    /// Whether an earlier attempt may have been carried out, too.
+    pub(super) repeated: bool,
+}
+
+/// Runs a statement. The results behind the first, which a procedure's call has, are read too.
+pub(super) async fn ask(conn: &mut Conn, sql: &str) -> Result<Answer, Fault> {
+    let mut result = conn.query_iter(sql).await?;
+    let (changed, insert_id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
+    let rows = result.collect().await?;
+    result.drop_result().await?;
+    Ok(Answer { rows, changed, insert_id, repeated: false })
+}
+
+/// The settings of a session. The lock wait timeout is in seconds, so that a call that was given up
+/// does not wait on in the server for long.
+fn session(config: &Config) -> String {
+    let wait = config.timeout.as_secs().max(1);
+    format!(
+        "SET SESSION time_zone = '+00:00', autocommit = 1, sql_mode = '', \
+         innodb_lock_wait_timeout = {wait}; \
+         SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE"
+    )
+}
+
+/// The look at the schema and at the clock, in the round trip of the settings.
+const LOOK: &str = "; SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), version \
+    FROM holdline_schema WHERE one = 1";
+
+/// A connection with its session set, without a look at the schema.
+pub(super) async fn bare(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
+    let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
+    ask(&mut conn, &session(config)).await.map_err(unsent_fault)?;
+    Ok(conn)
+}
+
+/// A connection whose session is set and whose server is as it must be.
+pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
+    let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
+    let sql = session(config) + LOOK;
+    let mut answer = conn.query_iter(sql).await.map_err(unsent)?;
+    answer.collect::<Row>().await.map_err(unsent)?;
+    answer.collect::<Row>().await.map_err(unsent)?;
+    let found: Vec<(Option<i64>, i64)> = answer.collect().await.map_err(unsent)?;
+    answer.drop_result().await.map_err(unsent)?;
+    let address = config.address();
+    let refuse = |why: String| {
+        Err(Fault::Ours(Error::new(ErrorKind::Unsupported, format!("{address} {why}"))))
+    };
+    match found[..] {
+        [(Some(0), _)] => refuse(
+            "runs with --sysdate-is-now, so that its clock stands still while a statement waits; \
+             start it without that option"
+                .to_owned(),
+        ),
+        [(_, SCHEMA)] => Ok(conn),
+        [(_, version)] => refuse(format!(
+            "has version {version} of holdline's tables, and this program needs version {SCHEMA}; \
+             `holdline schema mysql --install URL` installs it"
+        )),
+        _ => refuse(
+            "has an empty table holdline_schema; `holdline schema mysql --install URL` mends it"
+                .to_owned(),
+        ),
+    }
+}
+
+/// A fault before anything was asked of the server.
+fn unsent(error: mysql_async::Error) -> Fault {
+    unsent_fault(Fault::from(error))
+}
+
+fn unsent_fault(fault: Fault) -> Fault {
+    match fault {
+        Fault::Broken(error, _) => Fault::Broken(error, true),
+        fault => fault,
+    }
+}

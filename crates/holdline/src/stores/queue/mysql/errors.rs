@@ -1,0 +1,117 @@
+//! Faults of calls, and the errors that they become.
+
+use crate::error::{Error, ErrorKind};
+use mysql_async::{DriverError, Error as ClientError, ServerError};
+
+/// A call that failed.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// No answer in time.
+    Silence,
+    /// No connection, or it broke. With `true`, nothing had been sent.
+    Broken(ClientError, bool),
+    /// The server's answer is an error; it undid what it had done.
+    Refused(ServerError),
+    /// An error of the client's own.
+    Ours(Error),
+}
+
+/// Deadlock; a row that changed since it was read; the deadlock of named locks.
+const CONFLICTS: [u16; 3] = [1213, 1020, 3058];
+
+/// Errors that pass by themselves: too many connections, the lock wait timeout, a server that shuts
+/// down, a killed or interrupted statement, a read-only server (which was the primary, or will be),
+/// a node that is not in its cluster's majority, no room, a statement that took too long.
+const PASSING: [u16; 19] = [
+    1040, 1203, 1205, 1053, 1077, 1079, 1317, 1927, 1290, 1792, 1836, 1047, 3100, 3101, 1021, 1114,
+    1969, 3024, 1226,
+];
+
+impl Fault {
+    /// Whether the server has undone everything because of a conflict with another client.
+    pub(super) fn conflict(&self) -> bool {
+        matches!(self, Fault::Refused(error) if CONFLICTS.contains(&error.code))
+    }
+
+    /// Whether another transaction has locked the row.
+    pub(super) fn locked(&self) -> bool {
+        matches!(self, Fault::Refused(error) if [1205, 3572].contains(&error.code))
+    }
+
+    /// Whether the server may have carried out the call, or may yet do so.
+    pub(super) fn in_doubt(&self) -> bool {
+        matches!(self, Fault::Silence | Fault::Broken(_, false))
+    }
+
+    /// The error for the user.
+    pub(super) fn explain(self, address: &str) -> Error {
+        match self {
+            Fault::Silence => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "{address} did not answer in time; check that it runs and can be reached, and \
+                     that no transaction has locked holdline's rows"
+                ),
+            ),
+            Fault::Broken(error, _) => {
+                let message = format!(
+                    "the connection to {address} failed; check that it runs and can be reached"
+                );
+                Error::because(ErrorKind::Unavailable, message, error)
+            }
+            Fault::Refused(error) => refused(&error, address),
+            Fault::Ours(error) => error,
+        }
+    }
+}
+
+impl From<ClientError> for Fault {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Server(error) => Fault::Refused(error),
+            // The connection said so before anything else could be sent on it.
+            error @ ClientError::Driver(DriverError::ConnectionClosed) => {
+                Fault::Broken(error, true)
+            }
+            error => Fault::Broken(error, false),
+        }
+    }
+}
+
+fn refused(error: &ServerError, address: &str) -> Error {
+    let (kind, advice) = match error.code {
+        1146 | 1305 | 1370 | 1142 if error.message.contains("holdline") => (
+            ErrorKind::Denied,
+            "lacks holdline's tables and procedures, or the user may not use them; \
+             `holdline schema mysql` prints them, `holdline schema mysql --install URL` or \
+             ?install=yes installs them, and the guide for MySQL lists the grants",
+        ),
+        1044 | 1045 | 1698 | 1130 | 1251 | 1862 | 1820 => {
+            (ErrorKind::Denied, "refuses the user, the password or the host; check them")
+        }
+        1142 | 1143 | 1227 | 1370 | 1419 | 1449 => {
+            (ErrorKind::Denied, "denies a permission; the guide for MySQL lists the grants")
+        }
+        1049 => (ErrorKind::Invalid, "has no such database; create it first"),
+        1644 if error.message.starts_with("HOLDLINE") => (
+            ErrorKind::Unsupported,
+            "has another time zone than holdline set: a proxy in between mixes sessions; use a \
+             direct connection, or a proxy that keeps a session's settings",
+        ),
+        code if PASSING.contains(&code) || CONFLICTS.contains(&code) => {
+            (ErrorKind::Unavailable, "cannot serve at the moment")
+        }
+        // A transaction that was rolled back: by a failover, for instance.
+        _ if error.state.starts_with("40") || error.state.starts_with("08") => {
+            (ErrorKind::Unavailable, "cannot serve at the moment")
+        }
+        _ => (ErrorKind::Corrupt, "gave an answer that makes no sense here"),
+    };
+    let detail: String = error.message.chars().map(printable).take(300).collect();
+    let message = format!("{address} {advice}: {detail} (error {})", error.code);
+    Error::new(kind, message)
+}
+
+fn printable(c: char) -> char {
+    if c.is_control() { ' ' } else { c }
+}

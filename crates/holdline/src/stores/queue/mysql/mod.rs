@@ -1,0 +1,45 @@
+//! The stores `mysql:` and `mariadb:`: locks kept in MySQL (8.0.29 or later) or MariaDB (10.6 or
+//! later).
+//!
+//! ```text
+//! config.rs      the URL and its options; opts.rs: what the client is told
+//! schema.rs      the tables and procedures: installation and sweep; their text is in sql/
+//! table.rs       the lease table: a line with places
+//! text.rs        its statements, and what their answers mean
+//! session.rs     locks that a connection holds: a locked row, a named lock
+//! watches.rs     the waiters of this process
+//! connection.rs  the connections for calls
+//! errors.rs      what the server's errors mean
+//! ```
+
+mod config;
+mod connection;
+mod errors;
+#[cfg(test)]
+mod model;
+mod opts;
+mod schema;
+mod session;
+mod table;
+mod text;
+mod watches;
+
+use crate::error::Result;
+use crate::store::Store;
+use config::{Config, Scheme};
+pub(crate) use schema::{SCHEMA, install, sweep};
+use session::Sessions;
+use std::sync::Arc;
+use table::Table;
+
+/// Opens the store at a URL, of which `rest` follows the colon, and checks that it can be used.
+pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
+    let config = Config::read(rest)?;
+    if config.install {
+        schema::install_at(&config).await?;
+    }
+    match config.scheme {
+        Scheme::Table => Ok(Arc::new(Table::open(config).await?)),
+        Scheme::Row | Scheme::Named => Ok(Arc::new(Sessions::open(config).await?)),
+    }
+}

@@ -1,0 +1,127 @@
+//! The procedures against the kernel's line, on the servers of the environment.
+
+use super::config::Config;
+use super::connection::{Answer, ask, bare};
+use super::text::{self, NOW};
+use super::{opts, schema};
+use crate::names::Name;
+use crate::store::{EVICTION_TIME, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
+use crate::stores::queue::model::{Subject, Woken, run};
+use mysql_async::{Conn, Row};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+struct Server {
+    runtime: Runtime,
+    conn: Conn,
+    line: Name,
+}
+
+impl Server {
+    /// A database of its own on a server, whose procedures take the time from a variable.
+    fn start(url: &str, database: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("the system gives a runtime");
+        let (_, rest) = url.split_once(':').expect("a URL");
+        let config = Config::read(rest).expect("a good URL");
+        let conn = runtime.block_on(async {
+            let options = opts::of(&config).expect("good options");
+            let mut conn = bare(&options, &config).await.expect("the server runs");
+            let fresh = format!(
+                "DROP DATABASE IF EXISTS {database}; CREATE DATABASE {database}; USE {database}"
+            );
+            ask(&mut conn, &fresh).await.expect("a database");
+            for statement in schema::statements(schema::SCHEMA) {
+                let statement = clocked(&statement);
+                ask(&mut conn, &statement).await.unwrap_or_else(|error| panic!("{error:?}"));
+            }
+            conn
+        });
+        Server { runtime, conn, line: Name::new("model").expect("a good name") }
+    }
+
+    fn ask(&mut self, now: u64, sql: &str) -> Answer {
+        self.runtime.block_on(async {
+            ask(&mut self.conn, &format!("SET @now = {now}")).await.expect("it is set");
+            ask(&mut self.conn, &clocked(sql)).await.expect("an answer")
+        })
+    }
+
+    fn run(&mut self, now: u64, sql: &str) -> Vec<Row> {
+        self.ask(now, sql).rows
+    }
+}
+
+fn clocked(sql: &str) -> String {
+    let sql = sql.replace(NOW, "@now");
+    assert!(!sql.contains("SYSDATE"), "{sql}");
+    sql
+}
+
+impl Subject for Server {
+    fn enter(
+        &mut self,
+        now: u64,
+        ticket: &Ticket,
+        how: Enter,
+    ) -> (Result<Standing, Refusal>, Woken) {
+        // The quick statements, every other time.
+        let quick = match how {
+            Enter::Queue => text::quick_enter(&self.line, ticket, "quick"),
+            Enter::Keep(seq) => text::quick_renew(&self.line, ticket, "quick", seq),
+            Enter::Try => None,
+        };
+        if let Some(quick) = quick.filter(|_| now % 2 == 0) {
+            let answer = self.ask(now, &quick);
+            if answer.changed == 1 {
+                let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
+                let seq = kept.unwrap_or(Seq(answer.insert_id));
+                return (Ok(Standing::Admitted(seq)), Woken::new());
+            }
+        }
+        let sql = text::enter(&self.line, ticket, "a note, with\nlines\0, ' and all", how);
+        let rows = self.run(now, &sql);
+        let (standing, woken) =
+            text::standing(ticket, how, &rows).unwrap_or_else(|| panic!("{rows:?}"));
+        (standing, woken.into_iter().collect())
+    }
+
+    fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
+        if now % 2 == 0 && self.ask(now, &text::quick_leave(&self.line, id)).changed == 1 {
+            return (true, Woken::new());
+        }
+        let rows = self.run(now, &text::leave(&self.line, id, Duration::ZERO));
+        let (left, woken) = text::left(&rows).expect("an answer that makes sense");
+        (left == 1, woken.into_iter().collect())
+    }
+
+    fn evict(&mut self, now: u64, id: TicketId, note: &str) -> (Option<Seq>, Woken) {
+        let rows = self.run(now, &text::evict(&self.line, id, note, EVICTION_TIME));
+        let (token, woken) = text::left(&rows).expect("an answer that makes sense");
+        (Some(Seq(token)).filter(|token| token.0 > 0), woken.into_iter().collect())
+    }
+
+    fn look(&mut self, now: u64) -> QueueSnapshot {
+        let rows = self.run(now, &text::look(&self.line));
+        text::snapshot(rows).expect("an answer that makes sense")
+    }
+}
+
+fn agree(variable: &str, database: &str) {
+    let Ok(url) = std::env::var(variable) else {
+        return holdline_testkit::missing(&format!("{variable} is not set"));
+    };
+    for seed in 1..=4 {
+        run(&mut Server::start(&url, database), seed, 1500);
+    }
+}
+
+#[test]
+fn the_procedures_are_the_kernels_line_on_mariadb() {
+    agree("HOLDLINE_TEST_MARIADB", "holdline_model");
+}
+
+#[test]
+fn the_procedures_are_the_kernels_line_on_mysql() {
+    agree("HOLDLINE_TEST_MYSQL", "holdline_model");
+}

@@ -1,0 +1,67 @@
+//! The client's options for a configuration, TLS included.
+
+use super::config::Config;
+use crate::error::Error;
+use mysql_async::{Opts, OptsBuilder};
+use std::time::Duration;
+
+/// The client's options.
+pub(super) fn of(config: &Config) -> Result<Opts, Error> {
+    let builder = OptsBuilder::default()
+        .ip_or_hostname(config.host.clone())
+        .tcp_port(config.port)
+        .user(Some(config.user.clone()))
+        .pass(config.password.as_ref().map(|password| password.0.clone()))
+        .db_name(Some(config.database.clone()))
+        .client_found_rows(config.found_rows)
+        .tcp_keepalive(Some(Duration::from_secs(10)))
+        .tcp_nodelay(true)
+        // Otherwise the client would ask for these when it connects, and for a socket's path.
+        .prefer_socket(false)
+        .max_allowed_packet(Some(16 * 1024 * 1024))
+        .wait_timeout(Some(28_800))
+        .stmt_cache_size(0);
+    if config.tls { tls::on(config, builder) } else { Ok(builder.into()) }
+}
+
+#[cfg(feature = "mysql-tls")]
+mod tls {
+    use super::{Config, Error, Opts, OptsBuilder};
+    use mysql_async::{ClientIdentity, SslOpts};
+
+    /// The options with TLS: the authorities of the URL, or else the system's.
+    pub(super) fn on(config: &Config, builder: OptsBuilder) -> Result<Opts, Error> {
+        crate::stores::tls_provider::choose();
+        let address = config.address();
+        let options = &config.tls_options;
+        let roots = if let Some(pem) = &options.ca {
+            vec![pem.read("CA certificate", &address)?.into()]
+        } else {
+            let system = rustls_native_certs::load_native_certs().certs;
+            system.into_iter().map(|cert| cert.as_ref().to_vec().into()).collect()
+        };
+        let identity = match (&options.cert, &options.key) {
+            (Some(cert), Some(key)) => Some(ClientIdentity::new(
+                cert.read("certificate", &address)?.into(),
+                key.read("key", &address)?.into(),
+            )),
+            _ => None,
+        };
+        let ssl = SslOpts::default()
+            .with_root_certs(roots)
+            .with_disable_built_in_roots(true)
+            .with_client_identity(identity);
+        Ok(builder.ssl_opts(Some(ssl)).into())
+    }
+}
+
+#[cfg(not(feature = "mysql-tls"))]
+mod tls {
+    use super::{Config, Error, Opts, OptsBuilder};
+    use crate::error::ErrorKind;
+
+    pub(super) fn on(_: &Config, _: OptsBuilder) -> Result<Opts, Error> {
+        let message = "TLS to MySQL is not in this build; build with the feature \"mysql-tls\"";
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+}

@@ -1,0 +1,83 @@
+//! The tables and procedures: their text, and their installation.
+
+use super::config::Config;
+use super::connection::{Answer, ask, bare, connect};
+use super::errors::Fault;
+use super::{opts, text};
+use crate::clock;
+use crate::error::Result;
+use std::time::Duration;
+
+/// The tables and procedures of the lease table, as text for the `mysql` or `mariadb` program.
+/// Installing them again changes nothing.
+pub(crate) const SCHEMA: &str = concat!(
+    include_str!("sql/tables.sql"),
+    "\n",
+    include_str!("sql/queue.sql"),
+    "\n",
+    include_str!("sql/enter.sql"),
+    "\n",
+    include_str!("sql/leave.sql"),
+    "\n",
+    include_str!("sql/sweep.sql"),
+    "\n",
+    include_str!("sql/session.sql"),
+);
+
+/// The time limit of an installation.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// See [`install`](crate::schema::install).
+pub(crate) async fn install(url: &str) -> Result<()> {
+    let (_, rest) = url.split_once(':').unwrap_or_default();
+    install_at(&Config::read(rest)?).await
+}
+
+pub(super) async fn install_at(config: &Config) -> Result<()> {
+    let address = config.address();
+    let options = opts::of(config)?;
+    let work = async {
+        let mut conn = bare(&options, config).await?;
+        for statement in statements(SCHEMA) {
+            match ask(&mut conn, &statement).await {
+                // Another client has just created it.
+                Err(Fault::Refused(error)) if [1050, 1304].contains(&error.code) => {}
+                outcome => drop(outcome?),
+            }
+        }
+        Ok(())
+    };
+    let done = clock::within(clock::now().after(LIMIT), work).await;
+    done.unwrap_or(Err(Fault::Silence)).map_err(|fault| fault.explain(&address))
+}
+
+/// See [`sweep`](crate::schema::sweep).
+pub(crate) async fn sweep(url: &str, idle: Duration) -> Result<u64> {
+    let (_, rest) = url.split_once(':').unwrap_or_default();
+    let config = Config::read(rest)?;
+    let address = config.address();
+    let options = opts::of(&config)?;
+    let work = async {
+        let mut conn = connect(&options, &config).await?;
+        let Answer { rows, .. } = ask(&mut conn, &text::sweep(idle)).await?;
+        Ok(rows.first().and_then(|row| row.get(0)).unwrap_or(0))
+    };
+    let done = clock::within(clock::now().after(LIMIT), work).await;
+    done.unwrap_or(Err(Fault::Silence)).map_err(|fault| fault.explain(&address))
+}
+
+/// The statements of a text with `DELIMITER` lines, which are the client program's own.
+pub(super) fn statements(text: &str) -> Vec<String> {
+    let (mut statements, mut statement, mut end) = (Vec::new(), String::new(), ";");
+    for line in text.lines().filter(|line| !line.starts_with("--") && !line.is_empty()) {
+        if let Some(delimiter) = line.strip_prefix("DELIMITER ") {
+            end = delimiter;
+        } else if let Some(last) = line.strip_suffix(end) {
+            statements.push(std::mem::take(&mut statement) + last);
+        } else {
+            statement.push_str(line);
+            statement.push('\n');
+        }
+    }
+    statements
+}

@@ -1,0 +1,490 @@
+//! The schemes `row` and `named`: locks that a connection holds, so that they end with it.
+//!
+//! `row`: a row that an open transaction has locked. `named`: one of the server's named locks
+//! (`GET_LOCK`). Each lock has a connection of its own. Nobody waits in the server: waiters ask
+//! again. The server has no leases; but a record beside the lock says who holds it by which
+//! connection and until when, and whoever finds that its lease is over ends that connection.
+//!
+//! The token is counted by a statement of another connection once the lock is held, so that no
+//! rollback takes it back.
+//!
+//! Operations run in tasks of the store's own thread, one at a time for each lock. Dropping a call
+//! therefore never leaves a connection in the middle of one: a later call about the same lock waits
+//! for its end.
+
+use super::config::{Config, Scheme};
+use super::connection::{Answer, Connections, Owned, ask, connect};
+use super::errors::Fault;
+use super::{opts, text};
+use crate::clock::{self, within};
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{
+    AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Refusal, Seq,
+    Standing, Ticket, TicketId, refuse,
+};
+use crate::stores::runtime::{Background, LossHandler};
+use crate::sync::Mutex;
+use holdline_kernel::Time;
+use mysql_async::Opts;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+
+/// How often the connections of held locks are asked whether they are there.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long to wait before asking again for a lock that is held.
+const AGAIN: Duration = Duration::from_millis(500);
+/// The most locks of one process: each is a connection.
+const MOST: usize = 64;
+
+/// The runtime of the connections of all these stores in this process.
+static RUNTIME: Background = Background::new("mysql");
+
+/// A store of locks that connections hold.
+#[derive(Clone)]
+pub(super) struct Sessions {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: Config,
+    opts: Opts,
+    address: String,
+    /// For records of holders, and tokens.
+    records: Connections,
+    /// The locks that this process holds, or is just asking for.
+    lines: Mutex<HashMap<Name, Line>>,
+    /// Connections that hold nothing.
+    idle: Mutex<Vec<Owned>>,
+    loss: LossHandler,
+}
+
+type Line = Arc<Turn<Option<Hold>>>;
+type Held = OwnedMutexGuard<Option<Hold>>;
+
+/// A lock that is held.
+struct Hold {
+    id: TicketId,
+    seq: Seq,
+    until: Time,
+    /// The connection that holds it.
+    conn: Owned,
+}
+
+impl Sessions {
+    pub(super) async fn open(config: Config) -> Result<Self> {
+        RUNTIME.start()?;
+        let shared = Arc::new(Shared {
+            opts: opts::of(&config)?,
+            address: config.address(),
+            // A renewal counts, also if it changes nothing.
+            records: Connections::new(
+                &Arc::new(Config { found_rows: true, ..config.clone() }),
+                config.connections,
+            )?,
+            config,
+            lines: Mutex::default(),
+            idle: Mutex::default(),
+            loss: LossHandler::default(),
+        });
+        let sessions = Sessions { shared: Arc::clone(&shared) };
+        sessions.on_thread(async move { shared.suits().await }).await?;
+        let weak = Arc::downgrade(&sessions.shared);
+        RUNTIME.spawn(async move {
+            while let Some(shared) = weak.upgrade() {
+                shared.look_after().await;
+                drop(shared);
+                clock::pause(LOOK).await;
+            }
+        });
+        Ok(sessions)
+    }
+
+    /// Runs work to its end on the store's thread, also if this future is dropped.
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Result<T> {
+        let ended = RUNTIME.spawn(work).await;
+        let ended = ended.unwrap_or_else(|_| Err(Fault::Silence)); // it panicked
+        ended.map_err(|fault| fault.explain(&self.shared.address))
+    }
+
+    /// Waits for the turn of this lock, and keeps it until the answer is dropped.
+    async fn turn(&self, line: &Name) -> Held {
+        let turn = Arc::clone(self.shared.lines.lock().entry(line.clone()).or_default());
+        turn.lock_owned().await
+    }
+
+    async fn record(&self, sql: String) -> Result<Answer> {
+        let shared = Arc::clone(&self.shared);
+        self.on_thread(async move { shared.records.call(&sql).await }).await
+    }
+}
+
+impl Shared {
+    /// Refuses servers and proxies on which a connection's locks are not what they seem.
+    async fn suits(&self) -> Result<(), Fault> {
+        self.records.call("SELECT 1").await?; // the version of the tables
+        let mut conn = connect(&self.opts, &self.config).await?;
+        let mine = format!("SELECT @@pseudo_thread_id = {}", conn.id());
+        let direct: Option<u8> = ask(&mut conn, &mine).await?.rows.first().and_then(|r| r.get(0));
+        let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+                   ('wsrep_on', 'group_replication_group_name') AND Value NOT IN ('', 'OFF')";
+        let spread = !ask(&mut conn, sql).await?.rows.is_empty();
+        let why = if spread {
+            "is part of a cluster (Galera or group replication), whose nodes do not know of one \
+             another's connection locks"
+        } else if direct == Some(0) {
+            "is reached through a proxy that shares connections, so that a connection's locks are \
+             not its own; use the server's own address"
+        } else {
+            return Ok(());
+        };
+        let message = format!("{} {why}; or use the scheme \"table\"", self.address);
+        Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
+    }
+
+    async fn enter(
+        &self,
+        line: &Name,
+        held: &mut Held,
+        ticket: &Ticket,
+        note: &str,
+        how: Enter,
+    ) -> Result<Standing, Fault> {
+        let busy = Ok(Standing::Waiting { seq: None, again: AGAIN });
+        let sent = clock::now();
+        if held.as_ref().is_some_and(|hold| hold.until <= sent) {
+            Self::free(held);
+        }
+        if let Some(hold) = held.as_mut() {
+            match how {
+                Enter::Keep(seq) if hold.id != ticket.id || hold.seq != seq => {
+                    return Ok(Standing::Lost);
+                }
+                _ if hold.id != ticket.id => return busy,
+                _ => {}
+            }
+            let (seq, until) = (hold.seq, hold.until.max(sent.after(ticket.lease)));
+            if self.holds(line, hold).await {
+                let sql = text::renew_session(line, ticket, note, seq);
+                if self.records.call(&sql).await?.changed > 0 {
+                    hold.until = until;
+                    return Ok(Standing::Admitted(seq));
+                }
+            }
+            Self::free(held); // taken away: by force, or with its connection
+            return Ok(Standing::Lost);
+        }
+        if matches!(how, Enter::Keep(_)) {
+            return Ok(Standing::Lost);
+        }
+        let Some(conn) = self.take(line).await? else {
+            self.end_lapsed(line).await?;
+            return busy;
+        };
+        let (until, connection) = (sent.after(ticket.lease), conn.id());
+        **held = Some(Hold { id: ticket.id, seq: Seq(0), until, conn });
+        let own = self.records.call(&text::own(line, ticket, connection, note)).await;
+        let seq = own.and_then(|answer| {
+            let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0));
+            token.map(Seq).ok_or(Fault::Silence)
+        });
+        match (seq, held.as_mut()) {
+            (Ok(seq), Some(hold)) => {
+                hold.seq = seq;
+                Ok(Standing::Admitted(seq))
+            }
+            (seq, _) => {
+                Self::free(held);
+                seq.and(Err(Fault::Silence))
+            }
+        }
+    }
+
+    /// Asks the server for the lock; none if another connection has it.
+    async fn take(&self, line: &Name) -> Result<Option<Owned>, Fault> {
+        if self.lines.lock().len() > MOST {
+            let message = format!(
+                "this process holds or asks for {MOST} locks at {}, and each needs a connection; \
+                 use the scheme \"table\"",
+                self.address
+            );
+            return Err(Fault::Ours(Error::new(ErrorKind::Unavailable, message)));
+        }
+        let limit = clock::now().after(self.config.timeout);
+        let idle = self.idle.lock().pop();
+        let fresh = idle.is_none();
+        let asked = within(limit, self.ask_for(line, idle)).await.unwrap_or(Err(Fault::Silence));
+        match asked {
+            // The server has closed an idle connection.
+            Err(Fault::Broken(..)) if !fresh => {
+                self.idle.lock().clear();
+                within(limit, self.ask_for(line, None)).await.unwrap_or(Err(Fault::Silence))
+            }
+            asked => asked,
+        }
+    }
+
+    async fn ask_for(&self, line: &Name, idle: Option<Owned>) -> Result<Option<Owned>, Fault> {
+        let mut conn = if let Some(conn) = idle {
+            conn
+        } else {
+            let mut conn = Owned(Some(connect(&self.opts, &self.config).await?));
+            // Each statement begins a transaction. It waits only to make a row.
+            conn.ask("SET SESSION autocommit = 0, innodb_lock_wait_timeout = 1").await?;
+            conn
+        };
+        if self.config.scheme == Scheme::Named {
+            let answer = conn.ask(&text::get_lock(line)).await?;
+            return match answer.rows.first().and_then(|row| row.get::<Option<u8>, _>(0)) {
+                Some(Some(1)) => Ok(Some(conn)),
+                Some(Some(0)) => {
+                    self.spare(conn);
+                    Ok(None)
+                }
+                _ => Err(Fault::Silence), // NULL: it was interrupted, and nothing is held
+            };
+        }
+        loop {
+            let found = match conn.ask(&text::lock_row(line)).await {
+                Ok(answer) if !answer.rows.is_empty() => return Ok(Some(conn)),
+                Ok(_) => {
+                    conn.ask("ROLLBACK").await?;
+                    conn.ask(&text::make_row(line)).await.map(drop)
+                }
+                Err(fault) => Err(fault),
+            };
+            match found {
+                Ok(()) => drop(conn.ask("COMMIT").await?),
+                Err(fault) if fault.locked() => {
+                    conn.ask("ROLLBACK").await?;
+                    self.spare(conn);
+                    return Ok(None);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    /// Keeps a connection for the next lock, unless there are enough.
+    fn spare(&self, conn: Owned) {
+        let mut idle = self.idle.lock();
+        if idle.len() < self.config.connections {
+            idle.push(conn);
+        }
+    }
+
+    /// Whether the connection still holds the lock. It is given as long as the lease lasts.
+    async fn holds(&self, line: &Name, hold: &mut Hold) -> bool {
+        let sql = match self.config.scheme {
+            Scheme::Named => text::is_mine(line),
+            _ => "SELECT 1".to_owned(), // its transaction is open for as long as it answers
+        };
+        let answer = within(hold.until, hold.conn.ask(&sql)).await;
+        let yes = |answer: Answer| answer.rows.first().and_then(|row| row.get(0)) == Some(1_u8);
+        answer.is_some_and(|answer| answer.is_ok_and(yes))
+    }
+
+    /// Gives a lock up, if it is held, by closing its connection. A connection that is still on
+    /// record must hold nothing else: others may end it.
+    fn free(held: &mut Held) {
+        drop(held.take());
+    }
+
+    /// Gives a lock up whose record is gone, and keeps its connection.
+    async fn release(&self, line: &Name, held: &mut Held) {
+        let Some(Hold { mut conn, .. }) = held.take() else { return };
+        let limit = clock::now().after(self.config.timeout);
+        let sql = match self.config.scheme {
+            Scheme::Named => text::release_lock(line),
+            _ => "ROLLBACK".to_owned(),
+        };
+        if let Some(Ok(_)) = within(limit, conn.ask(&sql)).await {
+            self.spare(conn);
+        }
+    }
+
+    /// Ends the connection that holds a lock for longer than its lease: that of a process which was
+    /// stopped, or of a machine that is gone.
+    async fn end_lapsed(&self, line: &Name) -> Result<(), Fault> {
+        let answer = self.records.call(&text::lapsed_session(line)).await?;
+        self.end(&answer).await
+    }
+
+    /// Ends the connection of this answer, if there is one in it.
+    async fn end(&self, answer: &Answer) -> Result<(), Fault> {
+        let connection = answer.rows.first().and_then(|row| row.get::<u64, _>(0)).unwrap_or(0);
+        if connection == 0 {
+            return Ok(());
+        }
+        match self.records.call(&format!("KILL CONNECTION {connection}")).await {
+            Err(Fault::Refused(error)) if error.code == 1094 => Ok(()), // it has ended
+            ended => ended.map(drop),
+        }
+    }
+
+    /// Takes a lock away from whoever has it by this ticket, perhaps another process.
+    async fn take_away(&self, line: &Name, id: TicketId) -> Result<bool, Fault> {
+        let found = self.records.call(&text::connection(line, id)).await?;
+        let there = self.records.call(&text::forget(line, id)).await?.changed > 0;
+        if there {
+            self.end(&found).await?;
+        }
+        Ok(there)
+    }
+
+    async fn leave(&self, line: &Name, held: &mut Held, id: TicketId) -> Result<bool, Fault> {
+        if held.as_ref().is_none_or(|hold| hold.id != id) {
+            return self.take_away(line, id).await;
+        }
+        let there = held.as_ref().is_some_and(|hold| clock::now() < hold.until);
+        // The lock is freed whether or not its record can be.
+        let record = self.records.call(&text::forget(line, id)).await;
+        let forgotten = record.is_ok_and(|answer| answer.changed > 0);
+        if forgotten {
+            self.release(line, held).await;
+        } else {
+            Self::free(held);
+        }
+        Ok(forgotten && there)
+    }
+
+    /// Gives up what has lapsed, and asks the connections of what is held.
+    async fn look_after(&self) {
+        let lines: Vec<(Name, Line)> =
+            self.lines.lock().iter().map(|(name, line)| (name.clone(), Arc::clone(line))).collect();
+        for (name, line) in lines {
+            // Whoever has the turn looks for itself.
+            let Ok(mut held) = line.try_lock_owned() else { continue };
+            if let Some(hold) = held.as_mut() {
+                let id = hold.id;
+                let lapsed = hold.until <= clock::now();
+                if lapsed || !self.holds(&name, hold).await {
+                    Self::free(&mut held);
+                    self.loss.hint(id);
+                }
+            }
+            self.forget_line(&name, held);
+        }
+    }
+
+    /// Ends a turn. What nobody holds or asks for is not kept.
+    fn forget_line(&self, name: &Name, held: Held) {
+        let mut lines = self.lines.lock();
+        let free = held.is_none();
+        drop(held);
+        // One in the table: nobody has another, since they are made under this lock.
+        if free && lines.get(name).is_some_and(|line| Arc::strong_count(line) == 1) {
+            lines.remove(name);
+        }
+    }
+}
+
+impl AsyncStore for Sessions {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> Result<Standing> {
+        if ticket.weight == 0 || ticket.weight > ticket.capacity {
+            return Err(refuse(line, ticket, Refusal::Weight));
+        }
+        let mut held = self.turn(line).await;
+        let (shared, line) = (Arc::clone(&self.shared), line.clone());
+        let (ticket, note) = (*ticket, Arc::clone(note));
+        self.on_thread(async move {
+            let standing = shared.enter(&line, &mut held, &ticket, &note, how).await;
+            shared.forget_line(&line, held);
+            standing
+        })
+        .await
+    }
+
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        let mut held = self.turn(line).await;
+        let (shared, line) = (Arc::clone(&self.shared), line.clone());
+        self.on_thread(async move {
+            let left = shared.leave(&line, &mut held, id).await;
+            shared.forget_line(&line, held);
+            left
+        })
+        .await
+    }
+
+    async fn watch(&self, _line: &Name, _id: TicketId) -> Result<Option<Seq>> {
+        pending().await
+    }
+
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let answer = self.record(text::look_session(line)).await?;
+        text::snapshot(answer.rows).ok_or_else(|| {
+            let message = format!("{} gave an answer that makes no sense", self.shared.address);
+            Error::new(ErrorKind::Corrupt, message)
+        })
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        let answer = self.record(text::list_sessions(prefix)).await?;
+        Ok(answer.rows.into_iter().filter_map(text::name).collect())
+    }
+
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        let (sql, shared) = (text::disown(line, id, note, EVICTION_TIME), Arc::clone(&self.shared));
+        let found = text::connection(line, id);
+        let work = async move {
+            let found = shared.records.call(&found).await?;
+            let answer = shared.records.call(&sql).await?;
+            shared.end(&found).await?;
+            Ok(answer)
+        };
+        let answer = self.on_thread(work).await?;
+        let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0)).unwrap_or(0);
+        if token > 0 {
+            self.shared.loss.hint(id);
+        }
+        Ok(Some(Seq(token)).filter(|token| token.0 > 0))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: false,
+            fencing_tokens: true,
+            notifications: false,
+            weighted: false,
+            token_ranges: false,
+            swaps: false,
+            crash_release: true,
+            survives_failover: false,
+            survives_restart: false,
+            lease_min: Duration::from_millis(100),
+            lease_max: Duration::from_secs(24 * 3600),
+        }
+    }
+
+    /// The same: its work is done on a thread of its own.
+    fn background_handle(&self) -> Self {
+        self.clone()
+    }
+
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.shared.loss.0.set(loss_hint);
+    }
+
+    fn address(&self) -> String {
+        self.shared.address.clone()
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shared.address)
+    }
+}

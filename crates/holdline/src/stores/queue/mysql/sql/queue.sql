@@ -1,0 +1,95 @@
+-- The steps common to all operations, on the rows of one line whose row is locked. The names, and
+-- every step, are those of the kernel's line.rs.
+DELIMITER //
+
+-- Removes a place that is there. The second place, if there is one, becomes the row's.
+CREATE PROCEDURE IF NOT EXISTS holdline_1_remove(p_line VARBINARY(512), p_seq BIGINT)
+MODIFIES SQL DATA SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_first, v_places, v_weight, v_front, v_next, v_next_weight, v_expires BIGINT;
+  DECLARE v_id BINARY(16);
+  DECLARE v_note VARBINARY(4096);
+  SELECT seq, places, weight, front INTO v_first, v_places, v_weight, v_front
+    FROM holdline_line WHERE name = p_line;
+  IF p_seq <> v_first THEN
+    SELECT weight INTO v_weight FROM holdline_place WHERE line = p_line AND seq = p_seq;
+    DELETE FROM holdline_place WHERE line = p_line AND seq = p_seq;
+    UPDATE holdline_line SET places = places - 1, held = held - IF(p_seq < v_front, v_weight, 0)
+      WHERE name = p_line;
+  ELSEIF v_places > 1 THEN
+    SELECT seq, id, weight, expires, note INTO v_next, v_id, v_next_weight, v_expires, v_note
+      FROM holdline_place WHERE line = p_line ORDER BY seq LIMIT 1;
+    DELETE FROM holdline_place WHERE line = p_line AND seq = v_next;
+    UPDATE holdline_line SET places = places - 1, held = held - IF(p_seq < v_front, v_weight, 0),
+      seq = v_next, id = v_id, weight = v_next_weight, expires = v_expires, note = v_note
+      WHERE name = p_line;
+  ELSE
+    UPDATE holdline_line SET places = 0, held = 0, due = 9223372036854775807, seq = 0, id = '',
+      weight = 0, expires = 0, note = '' WHERE name = p_line;
+  END IF;
+END //
+
+-- Moves the front past all places that fit now, and adds them, but not the asker's, to those that
+-- are to be woken: id and seq, 24 bytes each, 200 at most.
+CREATE PROCEDURE IF NOT EXISTS holdline_1_advance(
+  p_line VARBINARY(512), p_asker VARBINARY(16), INOUT p_woken VARBINARY(4800))
+MODIFIES SQL DATA SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_capacity, v_places, v_held, v_front, v_first, v_first_weight, v_seq, v_weight BIGINT;
+  DECLARE v_first_id, v_id BINARY(16);
+  SELECT capacity, places, held, front, seq, weight, id
+    INTO v_capacity, v_places, v_held, v_front, v_first, v_first_weight, v_first_id
+    FROM holdline_line WHERE name = p_line;
+  IF v_front < 9223372036854775807 THEN
+    walk: LOOP
+      SET v_seq = NULL;
+      IF v_places > 0 AND v_front <= v_first THEN
+        SET v_seq = v_first, v_weight = v_first_weight, v_id = v_first_id;
+      ELSEIF v_places > 1 THEN
+        SELECT seq, weight, id INTO v_seq, v_weight, v_id FROM holdline_place
+          WHERE line = p_line AND seq >= v_front ORDER BY seq LIMIT 1;
+      END IF;
+      IF v_seq IS NULL THEN
+        SET v_front = 9223372036854775807;
+        LEAVE walk;
+      END IF;
+      IF v_held + v_weight > v_capacity THEN
+        SET v_front = v_seq;
+        LEAVE walk;
+      END IF;
+      SET v_held = v_held + v_weight, v_front = v_seq + 1;
+      IF v_id <> p_asker AND LENGTH(p_woken) < 4800 THEN
+        SET p_woken = CONCAT(p_woken, v_id, UNHEX(LPAD(HEX(v_seq), 16, '0')));
+      END IF;
+    END LOOP;
+    UPDATE holdline_line SET held = v_held, front = v_front WHERE name = p_line;
+  END IF;
+END //
+
+-- Removes all lapsed places before it admits others, so that no lapsed place is woken.
+CREATE PROCEDURE IF NOT EXISTS holdline_1_lapse(
+  p_line VARBINARY(512), p_now BIGINT, p_asker VARBINARY(16), INOUT p_woken VARBINARY(4800))
+MODIFIES SQL DATA SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_seq, v_first BIGINT;
+  walk: LOOP
+    SET v_seq = NULL;
+    SELECT seq INTO v_seq FROM holdline_line
+      WHERE name = p_line AND places > 0 AND expires <= p_now;
+    IF v_seq IS NULL THEN
+      SELECT seq INTO v_seq FROM holdline_place
+        WHERE line = p_line AND expires <= p_now ORDER BY expires LIMIT 1;
+    END IF;
+    IF v_seq IS NULL THEN
+      LEAVE walk;
+    END IF;
+    CALL holdline_1_remove(p_line, v_seq);
+  END LOOP;
+  CALL holdline_1_advance(p_line, p_asker, p_woken);
+  SELECT MIN(expires) INTO v_first FROM holdline_place WHERE line = p_line;
+  UPDATE holdline_line
+    SET due = IF(places = 0, 9223372036854775807, LEAST(expires, IFNULL(v_first, expires)))
+    WHERE name = p_line;
+END //
+
+DELIMITER ;

@@ -1,0 +1,54 @@
+-- The locks of the schemes row and named, which a connection holds: what is known of their holders.
+-- The lock itself is the row in holdline_row, locked by an open transaction, or the server's named
+-- lock. `last` goes on rising whatever a transaction undoes, since it is written by another.
+CREATE TABLE IF NOT EXISTS holdline_row (
+  name VARBINARY(512) NOT NULL PRIMARY KEY
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+CREATE TABLE IF NOT EXISTS holdline_session (
+  name       VARBINARY(512)  NOT NULL PRIMARY KEY,
+  last       BIGINT          NOT NULL,            -- the holder's token
+  id         BINARY(16)      NOT NULL DEFAULT '', -- the holder's ticket
+  connection BIGINT          NOT NULL DEFAULT 0,  -- the holder's
+  expires    BIGINT          NOT NULL DEFAULT 0,  -- unless it is renewed; 0 if nobody holds
+  note       VARBINARY(4096) NOT NULL DEFAULT ''
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+DELIMITER //
+
+-- Records the holder of a lock, which it has by now, and returns its token.
+CREATE PROCEDURE IF NOT EXISTS holdline_1_own(
+  p_name VARBINARY(512), p_id BINARY(16), p_lease BIGINT, p_connection BIGINT,
+  p_note VARBINARY(4096))
+MODIFIES SQL DATA SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
+  INSERT INTO holdline_session (name, last, id, connection, expires, note)
+    VALUES (p_name, LAST_INSERT_ID(v_now), p_id, p_connection, v_now + p_lease, p_note)
+    ON DUPLICATE KEY UPDATE last = LAST_INSERT_ID(GREATEST(last + 1, v_now)), id = p_id,
+      connection = p_connection, expires = v_now + p_lease, note = p_note;
+  SELECT LAST_INSERT_ID();
+END //
+
+-- Forgets a holder by force, and returns a token that is higher than its own, or 0 if it is not the
+-- holder.
+CREATE PROCEDURE IF NOT EXISTS holdline_1_disown(
+  p_name VARBINARY(512), p_id BINARY(16), p_note VARBINARY(4096), p_kept BIGINT)
+MODIFIES SQL DATA SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
+  DECLARE v_token, v_old BIGINT DEFAULT 0;
+  UPDATE holdline_session SET last = LAST_INSERT_ID(GREATEST(last + 1, v_now)), id = '',
+    expires = 0, note = '' WHERE name = p_name AND id = p_id AND expires > v_now;
+  IF ROW_COUNT() = 1 THEN
+    SET v_token = LAST_INSERT_ID();
+    INSERT INTO holdline_evicted (line, id, note, until)
+      VALUES (p_name, p_id, p_note, v_now + p_kept);
+    SELECT n INTO v_old FROM holdline_evicted WHERE line = p_name ORDER BY n DESC LIMIT 1 OFFSET 8;
+    DELETE FROM holdline_evicted
+      WHERE line = p_name AND (n <= IFNULL(v_old, 0) OR until <= v_now);
+  END IF;
+  SELECT v_token;
+END //
+
+DELIMITER ;

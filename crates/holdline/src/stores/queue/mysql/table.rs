@@ -1,0 +1,290 @@
+//! The lease table: the scheme `table`, the default.
+//!
+//! A line of leases stands in tables; procedures of the server apply the rule, by the server's
+//! clock, in one round trip (`sql/`). A failed try only reads. Whoever passes removes what has
+//! lapsed. The server cannot notify, so the waiters of a process look together, by one small read
+//! with a back-off; a departure wakes the waiters of its own process directly.
+//!
+//! A lock that is free, the renewal of one and the release of one for which nobody waits are one
+//! statement by primary key, without a procedure. It changes nothing unless that is so; then the
+//! procedure is called.
+
+use super::config::Config;
+use super::connection::{Answer, Connections};
+use super::errors::Fault;
+use super::text;
+use super::watches::Watches;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{
+    AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Refusal, Seq,
+    Standing, Ticket, TicketId, refuse,
+};
+use crate::stores::queue::in_flight::InFlight;
+use crate::sync::Mutex;
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// For how long a ticket that has left is barred, if a request of its is on its way.
+const BAR_TIME: Duration = Duration::from_secs(120);
+
+/// A store of a line of leases for each lock.
+#[derive(Clone)]
+pub(super) struct Table {
+    shared: Arc<Shared>,
+    connections: Arc<Connections>,
+}
+
+/// What all handles of a store share.
+struct Shared {
+    config: Arc<Config>,
+    address: String,
+    in_flight: InFlight,
+    watches: Watches,
+    busy: Busy,
+    loss_hint: OnceLock<LossHint>,
+}
+
+impl Table {
+    pub(super) async fn open(config: Config) -> Result<Self> {
+        let config = Arc::new(config);
+        let connections = Arc::new(Connections::new(&config, config.connections)?);
+        let shared = Arc::new(Shared {
+            address: config.address(),
+            config,
+            in_flight: InFlight::default(),
+            watches: Watches::default(),
+            busy: Busy::default(),
+            loss_hint: OnceLock::new(),
+        });
+        let table = Table { shared, connections };
+        table.call("SELECT 1").await?;
+        Ok(table)
+    }
+
+    async fn call(&self, sql: &str) -> Result<Answer> {
+        self.connections.call(sql).await.map_err(|fault| fault.explain(&self.shared.address))
+    }
+
+    /// Runs the quick statement, if there is one, and the procedure if that changed nothing. Says
+    /// whether the quick one was enough.
+    async fn step(&self, quick: Option<&str>, full: &str) -> Result<(Answer, bool), Fault> {
+        let mut repeated = false;
+        if let Some(quick) = quick {
+            let answer = self.connections.call(quick).await?;
+            if answer.changed == 1 {
+                return Ok((answer, true));
+            }
+            repeated = answer.repeated;
+        }
+        let answer = self.connections.call(full).await?;
+        Ok((Answer { repeated: repeated || answer.repeated, ..answer }, false))
+    }
+
+    fn invalid_reply(&self, line: &Name) -> Error {
+        let message = format!(
+            "{} gave an answer about lock \"{line}\" that makes no sense; were holdline's \
+             procedures or tables changed?",
+            self.shared.address
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    }
+
+    fn outcome_unknown(&self, line: &Name) -> Error {
+        let message = format!(
+            "the connection to {} broke while a place in lock \"{line}\" was given up; it is not \
+             there any more, but it is not known whether it was there until then",
+            self.shared.address
+        );
+        Error::new(ErrorKind::Unknown, message)
+    }
+}
+
+impl AsyncStore for Table {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> Result<Standing> {
+        if ticket.weight == 0 || ticket.weight > ticket.capacity {
+            return Err(refuse(line, ticket, Refusal::Weight));
+        }
+        let Shared { in_flight, watches, busy, .. } = &*self.shared;
+        let request = match how {
+            Enter::Keep(_) => None, // never takes a place, however late it is carried out
+            Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
+        };
+        let quick = match how {
+            Enter::Try => None, // it is to lock nothing if it fails
+            Enter::Queue => text::quick_enter(line, ticket, note).filter(|_| !busy.has(line)),
+            Enter::Keep(seq) => {
+                text::quick_renew(line, ticket, note, seq).filter(|_| !watches.waits(ticket.id))
+            }
+        };
+        let full = text::enter(line, ticket, note, how);
+        let answer = self.step(quick.as_deref(), &full).await;
+        if let Some(request) = request
+            && answer.as_ref().is_ok_and(|(answer, _)| !answer.repeated)
+        {
+            request.answered();
+        }
+        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
+        if enough {
+            let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
+            return Ok(Standing::Admitted(kept.unwrap_or(Seq(answer.insert_id))));
+        }
+        let (standing, woken) =
+            text::standing(ticket, how, &answer.rows).ok_or_else(|| self.invalid_reply(line))?;
+        if how == Enter::Queue && matches!(standing, Ok(Standing::Waiting { .. })) {
+            busy.add(line);
+        }
+        watches.admit(&woken);
+        let standing = standing.map_err(|refusal| refuse(line, ticket, refusal))?;
+        watches.note(line, ticket.id, how, standing);
+        Ok(standing)
+    }
+
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        let Shared { in_flight, watches, busy, .. } = &*self.shared;
+        watches.forget(id);
+        let barred = in_flight.in_doubt(id);
+        let bar = if barred { BAR_TIME } else { Duration::ZERO };
+        let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
+        let answer = self.step(quick.as_deref(), &text::leave(line, id, bar)).await;
+        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
+        if enough {
+            return Ok(true);
+        }
+        let (left, woken) = text::left(&answer.rows).ok_or_else(|| self.invalid_reply(line))?;
+        // Somebody waits, or nobody does any more.
+        if woken.is_empty() {
+            busy.remove(line);
+        } else {
+            busy.add(line);
+        }
+        watches.admit(&woken);
+        if barred {
+            in_flight.forget(id);
+        }
+        match left {
+            0 if answer.repeated => Err(self.outcome_unknown(line)),
+            left => Ok(left > 0),
+        }
+    }
+
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        let sql = text::evict(line, id, note, EVICTION_TIME);
+        let Answer { rows, repeated, .. } = self.call(&sql).await?;
+        let (token, woken) = text::left(&rows).ok_or_else(|| self.invalid_reply(line))?;
+        let watches = &self.shared.watches;
+        watches.admit(&woken);
+        if token == 0 {
+            return if repeated { Err(self.outcome_unknown(line)) } else { Ok(None) };
+        }
+        watches.wake(id);
+        if let Some(hint) = self.shared.loss_hint.get() {
+            hint(id);
+        }
+        Ok(Some(Seq(token)))
+    }
+
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let Answer { rows, .. } = self.call(&text::look(line)).await?;
+        text::snapshot(rows).ok_or_else(|| self.invalid_reply(line))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        let Answer { rows, .. } = self.call(&text::list(prefix)).await?;
+        Ok(rows.into_iter().filter_map(text::name).collect())
+    }
+
+    /// Waits for a wake-up. Meanwhile the waiters of this process look at the server together.
+    async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        let watches = &self.shared.watches;
+        let _watched = watches.watched(id);
+        loop {
+            tokio::select! {
+                biased;
+                seq = watches.waiters().wait(id) => return Ok(seq),
+                () = watches.pause() => {}
+            }
+            if let Some(look) = watches.begin_look() {
+                let (connections, shared) =
+                    (Arc::clone(&self.connections), Arc::clone(&self.shared));
+                // In a task of its own: a look that is abandoned would close its connection. There
+                // is one at a time, and it ends with the time limit of a call.
+                tokio::spawn(async move {
+                    let answer = connections.call(&text::fronts(&look)).await;
+                    let fronts = answer.map(|answer| text::front_rows(answer.rows));
+                    shared.watches.end_look(&fronts.unwrap_or_default());
+                });
+            }
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: true, // by looking, at most some 100 ms later
+            weighted: true,
+            token_ranges: true,
+            swaps: false,
+            crash_release: false,
+            survives_failover: false, // replication is asynchronous
+            survives_restart: true,   // with innodb_flush_log_at_trx_commit = 1, the default
+            lease_min: Duration::from_millis(100),
+            lease_max: Duration::from_secs(24 * 3600),
+        }
+    }
+
+    fn background_handle(&self) -> Self {
+        let connections = Connections::new(&self.shared.config, 1);
+        let connections = connections.map_or_else(|_| Arc::clone(&self.connections), Arc::new);
+        Table { shared: Arc::clone(&self.shared), connections }
+    }
+
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.shared.loss_hint.set(loss_hint);
+    }
+
+    fn address(&self) -> String {
+        self.shared.address.clone()
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shared.address)
+    }
+}
+
+/// The lines for which somebody waited when this process last heard of them: the quick statements
+/// would be in vain. Only a guess; a wrong one costs a round trip.
+#[derive(Default)]
+struct Busy(Mutex<HashSet<Name>>);
+
+impl Busy {
+    /// The number of lines at which all are forgotten.
+    const KEPT: usize = 1024;
+
+    fn has(&self, line: &Name) -> bool {
+        self.0.lock().contains(line)
+    }
+
+    fn add(&self, line: &Name) {
+        let mut lines = self.0.lock();
+        if lines.len() >= Self::KEPT {
+            lines.clear();
+        }
+        lines.insert(line.clone());
+    }
+
+    fn remove(&self, line: &Name) {
+        self.0.lock().remove(line);
+    }
+}

@@ -1,0 +1,326 @@
+//! The statements of a line in tables, and what their answers mean.
+//!
+//! Texts are written as hexadecimal digits, so that nothing in them can be taken for SQL.
+
+use crate::names::Name;
+use crate::store::{
+    EVICTIONS_KEPT, Enter, Eviction, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket,
+    TicketId,
+};
+use holdline_kernel::rule::admitted_prefix;
+use mysql_async::Row;
+use mysql_async::prelude::FromRow;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The server's live clock in microseconds since 1970; its session is in UTC.
+pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2 + 3);
+    text.push_str("x'");
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\'');
+    text
+}
+
+/// Rounded up: a lease is never shorter than it was asked for.
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter) -> String {
+    let how = match how {
+        Enter::Try => -1,
+        Enter::Queue => -2,
+        Enter::Keep(seq) => i64::try_from(seq.0).unwrap_or(i64::MAX),
+    };
+    let (least, tokens) = match i64::try_from(ticket.min_token) {
+        Ok(least) => (least, ticket.token_count),
+        Err(_) => (i64::MAX, 2), // more than there are
+    };
+    format!(
+        "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {tokens}, {least}, {how}, {})",
+        hex(line.as_str().as_bytes()),
+        hex(&ticket.id.0.to_be_bytes()),
+        ticket.weight,
+        ticket.capacity,
+        micros(ticket.lease),
+        micros(ticket.wait_lease),
+        hex(note.as_bytes()),
+    )
+}
+
+/// The session's settings on which the quick statements depend. A procedure refuses others.
+const SET: &str = "@@autocommit = 1 AND @@time_zone = '+00:00'";
+const NEVER: i64 = i64::MAX;
+/// The highest token with which the quick statements are used, so that they need not count up to
+/// the last.
+const MOST: i64 = i64::MAX / 2;
+
+/// Takes the first place of an empty line. Its assignments are made from left to right; the id of
+/// the row inserted last, which it sets, is the place number.
+pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<String> {
+    let least = i64::try_from(ticket.min_token).ok().filter(|least| *least < MOST)?;
+    let reserved = ticket.token_count.max(1) - 1;
+    let (name, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
+    let (weight, capacity, lease) = (ticket.weight, ticket.capacity, micros(ticket.lease));
+    let note = hex(note.as_bytes());
+    Some(format!(
+        "UPDATE holdline_line SET seq = LAST_INSERT_ID(GREATEST(last + 1, {NOW}, {least})), \
+         last = seq + {reserved}, capacity = {capacity}, places = 1, held = {weight}, id = {id}, \
+         weight = {weight}, note = {note}, expires = {NOW} + {lease}, due = expires \
+         WHERE name = {name} AND places = 0 AND bar = 0 AND last < {MOST} AND {SET}"
+    ))
+}
+
+/// Renews the first place of a line, if it holds and nothing else is to be done.
+pub(super) fn quick_renew(line: &Name, ticket: &Ticket, note: &str, seq: Seq) -> Option<String> {
+    let seq = i64::try_from(seq.0).ok().filter(|_| ticket.min_token == 0)?;
+    let (name, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
+    let (weight, capacity, lease) = (ticket.weight, ticket.capacity, micros(ticket.lease));
+    let note = hex(note.as_bytes());
+    Some(format!(
+        "UPDATE holdline_line SET note = {note}, expires = GREATEST(expires, {NOW} + {lease}) \
+         WHERE name = {name} AND id = {id} AND seq = {seq} AND front > {seq} \
+         AND weight = {weight} AND capacity = {capacity} AND places > 0 AND due > {NOW} AND {SET}"
+    ))
+}
+
+/// Gives up the only place of a line.
+pub(super) fn quick_leave(line: &Name, id: TicketId) -> String {
+    let (name, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    format!(
+        "UPDATE holdline_line SET places = 0, held = 0, front = {NEVER}, due = {NEVER}, seq = 0, \
+         id = '', weight = 0, expires = 0, note = '' \
+         WHERE name = {name} AND places = 1 AND id = {id} AND due > {NOW} AND {SET}"
+    )
+}
+
+pub(super) fn leave(line: &Name, id: TicketId, bar: Duration) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    format!("CALL holdline_1_leave({line}, {id}, {})", micros(bar))
+}
+
+pub(super) fn evict(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    let (note, kept) = (hex(note.as_bytes()), micros(kept));
+    format!("CALL holdline_1_evict({line}, {id}, {note}, {kept})")
+}
+
+pub(super) fn sweep(idle: Duration) -> String {
+    format!("CALL holdline_1_sweep({})", micros(idle))
+}
+
+/// One statement, so that it sees one state.
+pub(super) fn look(line: &Name) -> String {
+    let line = hex(line.as_str().as_bytes());
+    format!(
+        "SELECT 0, capacity, seq, id, weight, expires - {NOW}, note FROM holdline_line \
+         WHERE name = {line} AND places > 0 \
+         UNION ALL SELECT 1, 0, seq, id, weight, expires - {NOW}, note FROM holdline_place \
+         WHERE line = {line} \
+         UNION ALL (SELECT 2, 0, n, id, 0, until - {NOW}, note FROM holdline_evicted \
+         WHERE line = {line} ORDER BY n DESC LIMIT {EVICTIONS_KEPT})"
+    )
+}
+
+/// The names of the lines that have a place which has not lapsed.
+pub(super) fn list(prefix: &str) -> String {
+    let (prefix, length) = (hex(prefix.as_bytes()), prefix.len());
+    format!(
+        "SELECT name FROM holdline_line WHERE name >= {prefix} AND LEFT(name, {length}) = {prefix} \
+         AND places > 0 AND (due > {NOW} OR expires > {NOW} OR EXISTS (SELECT 1 \
+         FROM holdline_place WHERE line = name AND holdline_place.expires > {NOW})) ORDER BY name"
+    )
+}
+
+/// The name of a named lock, which has 64 characters: all of a server's databases share them.
+fn key(line: &Name) -> String {
+    let digits = hex(line.as_str().as_bytes());
+    let digits = digits.trim_matches(['x', '\'']);
+    format!("CONCAT('holdline:', LEFT(SHA2(CONCAT(DATABASE(), ' {digits}'), 256), 55))")
+}
+
+pub(super) fn get_lock(line: &Name) -> String {
+    format!("SELECT GET_LOCK({}, 0)", key(line))
+}
+
+pub(super) fn is_mine(line: &Name) -> String {
+    format!("SELECT IS_USED_LOCK({}) = CONNECTION_ID()", key(line))
+}
+
+pub(super) fn release_lock(line: &Name) -> String {
+    format!("SELECT RELEASE_LOCK({})", key(line))
+}
+
+pub(super) fn lock_row(line: &Name) -> String {
+    let line = hex(line.as_str().as_bytes());
+    format!("SELECT 1 FROM holdline_row WHERE name = {line} FOR UPDATE NOWAIT")
+}
+
+pub(super) fn make_row(line: &Name) -> String {
+    format!("INSERT IGNORE INTO holdline_row (name) VALUES ({})", hex(line.as_str().as_bytes()))
+}
+
+pub(super) fn own(line: &Name, ticket: &Ticket, connection: u32, note: &str) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
+    let (lease, note) = (micros(ticket.lease), hex(note.as_bytes()));
+    format!("CALL holdline_1_own({line}, {id}, {lease}, {connection}, {note})")
+}
+
+pub(super) fn disown(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    let (note, kept) = (hex(note.as_bytes()), micros(kept));
+    format!("CALL holdline_1_disown({line}, {id}, {note}, {kept})")
+}
+
+pub(super) fn renew_session(line: &Name, ticket: &Ticket, note: &str, seq: Seq) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
+    let (lease, note, seq) = (micros(ticket.lease), hex(note.as_bytes()), seq.0);
+    format!(
+        "UPDATE holdline_session SET expires = GREATEST(expires, {NOW} + {lease}), note = {note} \
+         WHERE name = {line} AND id = {id} AND last = {seq}"
+    )
+}
+
+/// The connection that holds a lock by this ticket.
+pub(super) fn connection(line: &Name, id: TicketId) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    format!("SELECT connection FROM holdline_session WHERE name = {line} AND id = {id}")
+}
+
+/// The connection whose lease is over.
+pub(super) fn lapsed_session(line: &Name) -> String {
+    let line = hex(line.as_str().as_bytes());
+    format!(
+        "SELECT connection FROM holdline_session \
+         WHERE name = {line} AND expires BETWEEN 1 AND {NOW}"
+    )
+}
+
+pub(super) fn forget(line: &Name, id: TicketId) -> String {
+    let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
+    format!(
+        "UPDATE holdline_session SET id = '', expires = 0, note = '' \
+         WHERE name = {line} AND id = {id} AND expires > {NOW}"
+    )
+}
+
+pub(super) fn look_session(line: &Name) -> String {
+    let line = hex(line.as_str().as_bytes());
+    format!(
+        "SELECT 0, 1, last, id, 1, expires - {NOW}, note FROM holdline_session \
+         WHERE name = {line} AND expires > 0 \
+         UNION ALL (SELECT 2, 0, n, id, 0, until - {NOW}, note FROM holdline_evicted \
+         WHERE line = {line} ORDER BY n DESC LIMIT {EVICTIONS_KEPT})"
+    )
+}
+
+pub(super) fn list_sessions(prefix: &str) -> String {
+    let (prefix, length) = (hex(prefix.as_bytes()), prefix.len());
+    format!(
+        "SELECT name FROM holdline_session WHERE name >= {prefix} \
+         AND LEFT(name, {length}) = {prefix} AND expires > {NOW} ORDER BY name"
+    )
+}
+
+/// How far admission has come in these lines.
+pub(super) fn fronts(lines: &[Name]) -> String {
+    let names: Vec<String> = lines.iter().map(|line| hex(line.as_str().as_bytes())).collect();
+    format!("SELECT name, front FROM holdline_line WHERE name IN ({})", names.join(", "))
+}
+
+pub(super) fn front_rows(rows: Vec<Row>) -> HashMap<Vec<u8>, Seq> {
+    let row = |row| <(Vec<u8>, u64)>::from_row_opt(row).ok();
+    rows.into_iter().filter_map(row).map(|(name, front)| (name, Seq(front))).collect()
+}
+
+/// Those that were admitted: their tickets and places.
+pub(super) type Woken = Vec<(TicketId, Seq)>;
+
+fn woken(bytes: &[u8]) -> Option<Woken> {
+    let place = |place: &[u8]| {
+        let (id, seq) = place.split_at_checked(16)?;
+        let id = u128::from_be_bytes(id.try_into().ok()?);
+        Some((TicketId(id), Seq(u64::from_be_bytes(seq.try_into().ok()?))))
+    };
+    bytes.chunks(24).map(place).collect()
+}
+
+/// Decodes the answer to an entry; none if it makes no sense. A place that is kept must have the
+/// number that it had.
+pub(super) fn standing(
+    ticket: &Ticket,
+    how: Enter,
+    rows: &[Row],
+) -> Option<(Result<Standing, Refusal>, Woken)> {
+    let row = rows.first()?.clone();
+    let (answer, seq, wait, bytes) = <(u8, Option<u64>, i64, Vec<u8>)>::from_row_opt(row).ok()?;
+    let standing = match (answer, seq) {
+        (0, Some(seq)) if seq > 0 && !matches!(how, Enter::Keep(kept) if kept.0 != seq) => {
+            Ok(Standing::Admitted(Seq(seq)))
+        }
+        (1, seq) => {
+            let keep = ticket.wait_lease / 3;
+            let wait =
+                u64::try_from(wait).map_or(keep, |wait| keep.min(Duration::from_micros(wait)));
+            let seq = seq.filter(|seq| *seq > 0).map(Seq);
+            Ok(Standing::Waiting { seq, again: wait.max(Duration::from_millis(2)) })
+        }
+        (2, _) => Ok(Standing::Lost),
+        (3, Some(line)) => Err(Refusal::Capacity { line: u32::try_from(line).ok()? }),
+        (4, _) => Err(Refusal::Weight),
+        (5, _) => Err(Refusal::Exhausted),
+        _ => return None,
+    };
+    Some((standing, woken(&bytes)?))
+}
+
+/// Decodes the answer to a departure or an eviction: a number, and those that were admitted.
+pub(super) fn left(rows: &[Row]) -> Option<(u64, Woken)> {
+    let (number, bytes) = <(u64, Vec<u8>)>::from_row_opt(rows.first()?.clone()).ok()?;
+    Some((number, woken(&bytes)?))
+}
+
+pub(super) fn name(row: Row) -> Option<Name> {
+    let (name,) = <(Vec<u8>,)>::from_row_opt(row).ok()?;
+    Name::new(String::from_utf8(name).ok()?).ok()
+}
+
+/// Decodes the answer to [`look`]. Lapsed places are left out; the rule says which are admitted.
+pub(super) fn snapshot(rows: Vec<Row>) -> Option<QueueSnapshot> {
+    type Columns = (u8, u32, u64, Vec<u8>, u32, i64, Vec<u8>);
+    let mut snapshot = QueueSnapshot::default();
+    let mut evictions = Vec::new();
+    for row in rows {
+        let (kind, capacity, seq, id, weight, left, note) = Columns::from_row_opt(row).ok()?;
+        let id = TicketId(u128::from_be_bytes(id.try_into().ok()?));
+        let note = String::from_utf8_lossy(&note).into();
+        snapshot.capacity = snapshot.capacity.max(capacity);
+        let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) else { continue };
+        if kind == 2 {
+            evictions.push((seq, Eviction { id, note }));
+            continue;
+        }
+        let expires_in = Duration::from_micros(left);
+        let seq = Seq(seq);
+        let entry = QueueEntry { id, seq, weight, admitted: false, expires_in, note };
+        snapshot.places.push(entry);
+    }
+    evictions.sort_by_key(|(n, _)| *n);
+    snapshot.evictions = evictions.into_iter().map(|(_, eviction)| eviction).collect();
+    snapshot.places.sort_by_key(|place| place.seq);
+    let weights: Vec<u32> = snapshot.places.iter().map(|place| place.weight).collect();
+    let admitted = admitted_prefix(snapshot.capacity, weights);
+    for (place, admitted) in snapshot.places.iter_mut().zip(admitted) {
+        place.admitted = admitted;
+    }
+    if snapshot.places.is_empty() {
+        snapshot.capacity = 0;
+    }
+    Some(snapshot)
+}

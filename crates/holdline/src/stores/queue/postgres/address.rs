@@ -1,0 +1,344 @@
+//! What a `postgres:` URL says.
+//!
+//! ```text
+//! postgres://[user[:password]@]host[:port][,host[:port]...][/database][?option=value&...]
+//! ```
+//!
+//! A host may be the folder of a Unix socket, written with `%2F` for each `/`. The password is kept
+//! in a type that does not show it.
+
+use super::keys::KeyScheme;
+use crate::error::{Error, ErrorKind, Result};
+use crate::stores::tls::TlsOptions;
+use crate::stores::url::{self, Secret, some};
+use std::collections::HashSet;
+use std::fmt;
+use std::time::Duration;
+use tokio_postgres::config::{ChannelBinding, SslMode, TargetSessionAttrs};
+
+/// A database, how to connect to it, and how it keeps locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    /// Hosts and ports, in the order in which they are tried. One that begins with `/` is the
+    /// folder of a Unix socket.
+    pub(super) hosts: Vec<(String, u16)>,
+    pub(super) database: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<Secret>,
+    pub(super) tls: bool,
+    pub(super) tls_options: TlsOptions,
+    pub(super) scheme: Scheme,
+    /// The database schema that has the tables and functions.
+    pub(super) schema: String,
+    /// Whether opening installs the schema if it is not there.
+    pub(super) install: bool,
+    pub(super) listen: Listen,
+    /// The most connections that hold locks, if sessions or transactions hold them.
+    pub(super) connections: Option<usize>,
+    /// The time limit of one call, connecting included.
+    pub(super) timeout: Duration,
+}
+
+/// The way in which locks are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    /// A table of leases, with a queue: see `sql/`.
+    Table,
+    /// Advisory locks of sessions, with keys of this kind.
+    Advisory(KeyScheme),
+    /// A row for each lock, locked by an open transaction.
+    Row,
+}
+
+/// The schemes, by their names in a URL.
+const SCHEMES: [(&str, Scheme); 3] = [
+    ("table", Scheme::Table),
+    ("row", Scheme::Row),
+    ("advisory", Scheme::Advisory(KeyScheme::Native)),
+];
+
+/// Where notices come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Listen {
+    /// The same server.
+    Here,
+    /// This address of the same database, because the other is a proxy that pools transactions.
+    At(Box<Address>),
+    /// Nowhere: waiters poll.
+    Off,
+}
+
+const KNOWN: &str = "scheme, keys, connections, schema, install, listen, timeout, sslmode, \
+    password_file, \
+    password_env, ca_file, ca_env, cert_file, cert_env, key_file and key_env";
+
+impl Address {
+    /// Reads what follows the colon of the URL.
+    pub(super) fn read(rest: &str) -> Result<Address> {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if rest.contains('#') || query.contains('#') {
+            return Err(invalid("has a part after #; write # in a password as %23"));
+        }
+        // A name of an option may then be repeated in a message: it is no part of a password.
+        if query.contains('@') {
+            return Err(invalid("has an @ behind a ?; write ? as %3F, and @ in an option as %40"));
+        }
+        let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
+        let (login, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
+        if login.contains('/') {
+            return Err(invalid("has a / before the @; write / in a password as %2F"));
+        }
+        let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let mut address = Address {
+            hosts: hosts.split(',').map(host).collect::<Result<_>>()?,
+            database: some(decode(database)?),
+            user: some(decode(user)?),
+            password: some(decode(password)?).map(Secret),
+            tls: false,
+            tls_options: TlsOptions::default(),
+            scheme: Scheme::Table,
+            schema: "holdline".to_owned(),
+            install: false,
+            listen: Listen::Here,
+            connections: None,
+            timeout: Duration::from_millis(1500),
+        };
+        let (mut seen, mut keys) = (HashSet::new(), None);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if !seen.insert(key) {
+                return Err(invalid(&format!("has the option {} twice", shown(key))));
+            }
+            if key == "keys" {
+                let why = "has keys that are not known; see the guide for PostgreSQL";
+                keys = Some(KeyScheme::named(value).ok_or_else(|| invalid(why))?);
+                continue;
+            }
+            address.set(key, &decode(value)?)?;
+        }
+        match (keys, &mut address.scheme) {
+            (Some(keys), Scheme::Advisory(used)) => *used = keys,
+            (Some(_), _) => return Err(invalid("has keys, which only scheme=advisory has")),
+            (None, _) => {}
+        }
+        address.check()?;
+        Ok(address)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
+            return Ok(());
+        }
+        match key {
+            "scheme" => {
+                let found = SCHEMES.iter().find(|(name, _)| *name == value);
+                let message = "a PostgreSQL store has the schemes \"table\", \"row\" and \
+                               \"advisory\"; no other is supported";
+                let unknown = || Error::new(ErrorKind::Unsupported, message);
+                self.scheme = found.ok_or_else(unknown)?.1;
+            }
+            "connections" => {
+                let number = value.parse().ok().filter(|number| (1..=1000).contains(number));
+                let why = "has connections that are no number from 1 to 1000";
+                self.connections = Some(number.ok_or_else(|| invalid(why))?);
+            }
+            "schema" => schema_name(value)?.clone_into(&mut self.schema),
+            "install" => self.install = yes("install", value)?,
+            "listen" => self.listen = listen(value)?,
+            "timeout" => self.timeout = duration(value)?,
+            "sslmode" => self.tls = ssl_mode(value)?,
+            "password_file" => self.password = Some(url::secret_file(key, value)?),
+            "password_env" => {
+                let password = url::secret_env(key, value).map_err(|why| invalid(&why))?;
+                self.password = Some(password);
+            }
+            _ => {
+                let why = format!("has no option {}; known are {KNOWN}", shown(key));
+                return Err(invalid(&why));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.user.is_none() && self.password.is_some() {
+            return Err(invalid("has a password, but no user"));
+        }
+        if !self.tls && self.tls_options != TlsOptions::default() {
+            return Err(invalid("has certificates, but no TLS; say sslmode=verify-full"));
+        }
+        self.tls_options.check(self.tls).map_err(invalid)
+    }
+
+    /// The client's configuration. Its own time limits are those of one host of several.
+    pub(super) fn config(&self) -> tokio_postgres::Config {
+        let mut config = tokio_postgres::Config::new();
+        for (host, port) in &self.hosts {
+            config.host(host).port(*port);
+        }
+        if let Some(user) = &self.user {
+            config.user(user);
+        }
+        if let Some(password) = &self.password {
+            config.password(&password.0);
+        }
+        if let Some(database) = &self.database {
+            config.dbname(database);
+        }
+        if self.hosts.len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        let ssl_mode = if self.tls { SslMode::Require } else { SslMode::Disable };
+        config
+            .ssl_mode(ssl_mode)
+            .channel_binding(ChannelBinding::Prefer)
+            .application_name("holdline")
+            .connect_timeout(self.timeout / self.hosts.len() as u32)
+            .keepalives_idle(Duration::from_secs(15))
+            .keepalives_interval(Duration::from_secs(5))
+            .keepalives_retries(3);
+        config
+    }
+}
+
+/// The URL without its password and options, for messages.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("postgres://")?;
+        let hosts = self.hosts.iter().map(|(host, port)| url::join(host, *port));
+        f.write_str(&hosts.collect::<Vec<_>>().join(","))?;
+        if let Some(database) = &self.database {
+            write!(f, "/{database}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a database schema, if it can be one.
+pub(super) fn schema_name(name: &str) -> Result<&str> {
+    if name.is_empty() || name.len() > 63 || name.chars().any(char::is_control) {
+        return Err(invalid("has a schema that is empty, longer than 63 bytes, or not printable"));
+    }
+    Ok(name)
+}
+
+fn host(text: &str) -> Result<(String, u16)> {
+    let (host, port) = url::host_and_port(text).map_err(invalid)?;
+    let host = decode(if host.is_empty() { "127.0.0.1" } else { host })?;
+    if host.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(invalid("has a host that is no host"));
+    }
+    Ok((host, port.unwrap_or(5432)))
+}
+
+fn listen(value: &str) -> Result<Listen> {
+    match value {
+        "off" => return Ok(Listen::Off),
+        "on" => return Ok(Listen::Here),
+        _ => {}
+    }
+    let rest = value.strip_prefix("postgres:").or_else(|| value.strip_prefix("postgresql:"));
+    let rest = rest.ok_or_else(|| invalid("has a listen that is neither on nor off nor a URL"))?;
+    // Its own message would show an option inside an option.
+    let address = Address::read(rest).map_err(|_| invalid("has a listen whose URL is invalid"))?;
+    Ok(Listen::At(Box::new(address)))
+}
+
+/// Every kind of TLS verifies the server's certificate and name, as with every other store.
+fn ssl_mode(value: &str) -> Result<bool> {
+    match value {
+        "disable" => Ok(false),
+        "require" | "verify-full" => Ok(true),
+        _ => Err(invalid(
+            "has an sslmode other than disable, require and verify-full (the last two are the \
+             same here: certificate and name are verified)",
+        )),
+    }
+}
+
+fn yes(option: &str, value: &str) -> Result<bool> {
+    match value {
+        "yes" | "true" | "1" => Ok(true),
+        "no" | "false" | "0" => Ok(false),
+        _ => Err(invalid(&format!("has the option {option}, which is neither yes nor no"))),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration> {
+    let allowed = Duration::from_millis(100)..=Duration::from_secs(60);
+    url::duration(text)
+        .filter(|time| allowed.contains(time))
+        .ok_or_else(|| invalid("has a timeout that is not like 500ms or 2s, from 100ms to 60s"))
+}
+
+/// The name of an option, for a message.
+fn shown(key: &str) -> String {
+    key.chars().take(30).flat_map(char::escape_default).collect()
+}
+
+fn decode(text: &str) -> Result<String> {
+    url::decode(text).map_err(invalid)
+}
+
+/// The URL is not shown: it may hold a password.
+fn invalid(why: &str) -> Error {
+    let form = "write postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE";
+    Error::new(ErrorKind::Invalid, format!("the PostgreSQL URL {why}; {form}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_where_and_who() {
+        let full = "//me:p%40ss@a,[::1]:7/team?schema=locks&timeout=500ms&listen=off&install=yes";
+        let address = Address::read(full).expect("it is good");
+        assert_eq!(address.hosts, [("a".to_owned(), 5432), ("::1".to_owned(), 7)]);
+        assert_eq!(address.password, Some(Secret("p@ss".to_owned())));
+        assert_eq!((&*address.schema, address.install), ("locks", true));
+        assert_eq!(address.listen, Listen::Off);
+        assert_eq!(address.to_string(), "postgres://a:5432,[::1]:7/team");
+        assert!(!format!("{address:?}").contains("p@ss"));
+        let socket = Address::read("//%2Frun%2Fpostgresql/x").expect("it is good");
+        assert_eq!(socket.hosts[0].0, "/run/postgresql");
+        let listen = "//a:6432/x?listen=postgres%3A%2F%2Fme%3Apw%40a%3A5432%2Fx";
+        let Listen::At(direct) = Address::read(listen).expect("it is good").listen else {
+            panic!("another address");
+        };
+        assert_eq!(direct.to_string(), "postgres://a:5432/x");
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_not_repeated() {
+        for bad in [
+            "secret",
+            "//a:0",
+            "//a:x",
+            "//:secret@a",
+            "//me:secret@a?x=y",
+            "//me:sec?ret@a/x",
+            "//me:secret%@a",
+            "//me:secret@a#b",
+            "//me:secret@a?ca_file=b",
+            "//me:secret@a?sslmode=prefer",
+            "//me:secret@a?schema=",
+            "//me:secret@a?timeout=5",
+            "//me:secret@a?install=maybe",
+            "//me:secret@a?listen=postgres%3A%2F%2Fme%3Asecret%40a%3Ax",
+            "//a?password_file=/nowhere/at/all",
+        ] {
+            let error = Address::read(bad).expect_err(bad);
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let text = format!("{error:#}");
+            assert!(!text.contains("secret") && !text.contains("ret@"), "{bad}: {text}");
+        }
+        let twice = Address::read("//a?timeout=1s&timeout=2s").expect_err("twice");
+        assert!(twice.to_string().contains("the option timeout twice"), "{twice}");
+        let unknown = Address::read("//a?tiemout=1s").expect_err("unknown");
+        assert!(unknown.to_string().contains("no option tiemout"), "{unknown}");
+        let scheme = Address::read("//a?scheme=other").expect_err("unknown");
+        assert_eq!(scheme.kind(), ErrorKind::Unsupported);
+    }
+}

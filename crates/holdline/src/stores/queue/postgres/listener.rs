@@ -1,0 +1,190 @@
+//! The listener for notices: one connection for a store and its background handle.
+//!
+//! The process listens on one channel of its own, whose name is stored with each of its places; so
+//! a release notifies only the processes whose tickets it admits, and names the tickets. The
+//! process begins to listen with its first ticket that may wait, and does not wait for that: whatever
+//! waits already when the connection is made, for the first time or again, is woken to ask again.
+//! Waiters ask again anyway, after a bounded time.
+
+use super::address::Address;
+use super::errors::Fault;
+use super::session::{self, Session};
+use crate::clock::{self, within};
+use crate::store::{LossHint, Seq, TicketId};
+use crate::stores::waiters::Waiters;
+use crate::sync::Mutex;
+use holdline_kernel::Backoff;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::task::AbortHandle;
+
+pub(super) struct Listener {
+    shared: Arc<Shared>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+struct Shared {
+    address: Arc<Address>,
+    channel: String,
+    waiters: Waiters,
+    loss_hint: OnceLock<LossHint>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    listening: bool,
+    /// Tickets that began to wait while it did not listen. To be woken when it does.
+    unheard: Vec<TicketId>,
+}
+
+/// The number of tickets to be woken at most; others ask again after a bounded time.
+const UNHEARD: usize = 4096;
+
+/// The interval of heartbeats.
+const PING: Duration = Duration::from_secs(5);
+
+impl Listener {
+    /// A listener on a channel of this name, at this address of the database.
+    pub(super) fn new(address: Arc<Address>, channel: String) -> Self {
+        let shared = Shared {
+            address,
+            channel,
+            waiters: Waiters::default(),
+            loss_hint: OnceLock::new(),
+            state: Mutex::default(),
+        };
+        Listener { shared: Arc::new(shared), task: Mutex::default() }
+    }
+
+    pub(super) fn channel(&self) -> &str {
+        &self.shared.channel
+    }
+
+    pub(super) fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.shared.loss_hint.set(loss_hint);
+    }
+
+    /// Waits for a notice to this ticket. Returns the place at which it was admitted, if the notice
+    /// says so.
+    pub(super) async fn wait(&self, id: TicketId) -> Option<Seq> {
+        self.shared.waiters.wait(id).await
+    }
+
+    /// Whether notices arrive. The first call starts it.
+    pub(super) fn listens(&self) -> bool {
+        let mut task = self.task.lock();
+        // Without a thread now, the next call tries again.
+        if task.is_none()
+            && let Ok(runtime) = session::runtime()
+        {
+            *task = Some(runtime.spawn(listen(Arc::clone(&self.shared))).abort_handle());
+        }
+        self.shared.state.lock().listening
+    }
+
+    /// Wakes a ticket that began to wait when no notices arrived, as soon as they do.
+    pub(super) fn catch_up(&self, id: TicketId) {
+        let mut state = self.shared.state.lock();
+        if state.listening {
+            self.shared.waiters.wake(id);
+        } else if state.unheard.len() < UNHEARD {
+            state.unheard.push(id);
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.lock().take() {
+            task.abort();
+        }
+    }
+}
+
+async fn listen(shared: Arc<Shared>) {
+    let mut failures = 0;
+    loop {
+        let fault = match subscribe(&shared).await {
+            Ok(session) => {
+                failures = 0;
+                shared.begin();
+                stay(&shared, &session).await
+            }
+            Err(fault) => fault,
+        };
+        shared.state.lock().listening = false;
+        let error = fault.explain(&shared.address, "notices");
+        tracing::debug!(%error, "notices are interrupted");
+        let backoff =
+            Backoff::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
+        clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
+        failures += 1;
+    }
+}
+
+async fn subscribe(shared: &Arc<Shared>) -> Result<Session, Fault> {
+    let on_notice = {
+        let shared = Arc::clone(shared);
+        Box::new(move |payload: &str| shared.notice(payload))
+    };
+    let session = Session::open(&shared.address, on_notice).await?;
+    shared.run(&session, &format!("LISTEN \"{}\"", shared.channel)).await?;
+    Ok(session)
+}
+
+/// Waits until the connection breaks, or does not answer a heartbeat. Returns the fault.
+async fn stay(shared: &Arc<Shared>, session: &Session) -> Fault {
+    loop {
+        if let Some(fault) = within(clock::now().after(PING), session.ended()).await {
+            return fault;
+        }
+        if let Err(fault) = shared.run(session, "").await {
+            return fault;
+        }
+    }
+}
+
+impl Shared {
+    /// Wakes all waiters, whose notices may have been lost until now.
+    fn begin(&self) {
+        let mut state = self.state.lock();
+        state.listening = true;
+        for id in std::mem::take(&mut state.unheard) {
+            self.waiters.wake(id);
+        }
+        self.waiters.wake_all();
+    }
+
+    async fn run(&self, session: &Session, sql: &str) -> Result<(), Fault> {
+        let limit = clock::now().after(self.address.timeout);
+        let done = within(limit, session.client.batch_execute(sql)).await;
+        Ok(done.ok_or(Fault::Silence)??)
+    }
+
+    /// Handles a notice: `w`, a ticket and its place that was admitted; or `a` and a ticket that
+    /// was evicted.
+    fn notice(&self, payload: &str) {
+        let Some((kind, rest)) = payload.split_at_checked(1) else { return };
+        let Some((id, seq)) = rest.split_at_checked(UUID) else { return };
+        let Some(id) = id_of(id) else { return };
+        match (kind, seq.parse()) {
+            ("w", Ok(seq)) => self.waiters.admit(id, Seq(seq)),
+            ("a", _) => {
+                self.waiters.wake(id);
+                if let Some(loss_hint) = self.loss_hint.get() {
+                    loss_hint(id);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The length of a uuid as text.
+const UUID: usize = 36;
+
+pub(super) fn id_of(uuid: &str) -> Option<TicketId> {
+    let digits: String = uuid.chars().filter(|c| *c != '-').collect();
+    (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok().map(TicketId))?
+}

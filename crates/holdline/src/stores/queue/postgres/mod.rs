@@ -1,0 +1,89 @@
+//! The store `postgres:`: locks kept in PostgreSQL (13 or later).
+//!
+//! ```text
+//! address.rs      the URL and its options
+//! schema.rs       the tables and functions: installation and check; their text is in sql/
+//! table.rs        the lease table: a line with places
+//! encode.rs       parameters and results of its functions
+//! listener.rs     notices
+//! session.rs      one connection, and the task that drives it; tls.rs: connecting
+//! connection.rs   the connection for commands, which reconnects
+//! session_locks.rs  the schemes advisory and row; session_sql.rs: what is said to the server
+//! pool.rs         the connections that hold their locks; keys.rs: the keys of advisory locks
+//! errors.rs       faults of calls, and the errors that they become
+//! ```
+
+mod address;
+mod connection;
+mod encode;
+mod errors;
+mod keys;
+mod listener;
+#[cfg(test)]
+mod model;
+mod pool;
+mod schema;
+mod session;
+mod session_locks;
+mod session_sql;
+mod table;
+mod tls;
+
+use crate::clock::{self, within};
+use crate::error::Result;
+use crate::store::Store;
+use address::{Address, Scheme};
+use errors::Fault;
+use session_locks::SessionLocks;
+use session_sql::Kind;
+use std::sync::Arc;
+use std::time::Duration;
+use table::Table;
+
+/// Opens the store at a URL, of which `rest` follows the colon, and checks that it can be used,
+/// within the time limit of one call (unless it installs the schema).
+pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
+    let address = Address::read(rest)?;
+    let limit = clock::now().after(if address.install {
+        address.timeout + schema::LONGEST
+    } else {
+        address.timeout
+    });
+    let silent = Fault::Silence.explain(&address, "");
+    let kind = match address.scheme {
+        Scheme::Table => None,
+        Scheme::Advisory(_) => Some(Kind::Advisory),
+        Scheme::Row => Some(Kind::Row),
+    };
+    match kind {
+        Some(kind) => {
+            let store = SessionLocks::new(address, kind);
+            within(limit, Box::pin(store.open())).await.unwrap_or(Err(silent))?;
+            Ok(Arc::new(store))
+        }
+        None => {
+            let store = Table::new(address)?;
+            within(limit, Box::pin(store.open())).await.unwrap_or(Err(silent))?;
+            Ok(Arc::new(store))
+        }
+    }
+}
+
+/// The statements that create the tables and functions, in a schema of this name.
+pub(crate) fn schema(name: &str) -> Result<String> {
+    schema::text(name)
+}
+
+/// See [`install`](crate::schema::install).
+pub(crate) async fn install(url: &str) -> Result<()> {
+    schema::install(&address_of(url)?).await
+}
+
+/// See [`sweep`](crate::schema::sweep).
+pub(crate) async fn sweep(url: &str, idle: Duration) -> Result<u64> {
+    schema::sweep(&address_of(url)?, idle).await
+}
+
+fn address_of(url: &str) -> Result<Address> {
+    Address::read(url.split_once(':').map_or(url, |(_, rest)| rest))
+}

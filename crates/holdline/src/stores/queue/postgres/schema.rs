@@ -1,0 +1,134 @@
+//! The tables and functions in the database: their text, their installation, and the check of what
+//! is there.
+
+use super::address::{self, Address};
+use super::connection::Param;
+use super::encode::micros;
+use super::errors::Fault;
+use super::session::Session;
+use crate::clock::{self, within};
+use crate::error::{Error, ErrorKind, Result};
+use std::time::Duration;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+/// The version of the tables and functions that this library uses.
+const VERSION: i32 = 1;
+/// The oldest server, as `server_version_num` has it.
+const OLDEST: i32 = 130_000;
+
+const PARTS: [&str; 2] = [include_str!("sql/tables.sql"), include_str!("sql/line.sql")];
+
+/// The name in the text, to be replaced by that of the schema.
+const PLACEHOLDER: &str = "\"holdline\"";
+
+/// How long an installation or a sweep may take: it may wait for another one.
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
+
+/// A name as SQL writes it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A statement of ours, with the name of the schema.
+pub(super) fn statement(schema: &str, sql: &str) -> String {
+    sql.replace(PLACEHOLDER, &quoted(schema))
+}
+
+/// The statements that create the tables and functions in this schema.
+pub(super) fn text(schema: &str) -> Result<String> {
+    let schema = address::schema_name(schema)?;
+    // In the text the name also stands in string constants.
+    if schema.contains(['\'', '\\', '$']) {
+        let message = "a schema with ' or \\ or $ in its name cannot be used for locks";
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(statement(schema, &PARTS.join("\n")))
+}
+
+/// Installs the tables and functions, all or nothing, also if they are there.
+pub(super) async fn install(address: &Address) -> Result<()> {
+    let explain = |fault: Fault| fault.explain(address, "the schema");
+    let session = Session::open(address, Box::new(|_| {})).await.map_err(explain)?;
+    create(&session.client, address).await.map_err(explain)
+}
+
+async fn create(client: &Client, address: &Address) -> Result<(), Fault> {
+    let text = text(&address.schema).map_err(Fault::Ours)?;
+    // Several statements in one message are one transaction.
+    let limit = clock::now().after(LONGEST);
+    let done = within(limit, client.batch_execute(&text)).await;
+    Ok(done.ok_or(Fault::Silence)??)
+}
+
+/// See [`sweep`](crate::schema::sweep).
+pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
+    let explain = |fault: Fault| fault.explain(address, "the schema");
+    let session = Session::open(address, Box::new(|_| {})).await.map_err(explain)?;
+    let sql = statement(&address.schema, "SELECT \"holdline\".sweep($1)");
+    let (limit, idle) = (clock::now().after(LONGEST), micros(idle));
+    let params: [Param<'_>; 1] = [(&idle, Type::INT8)];
+    let sweeping = session.client.query_typed_one(&sql, &params);
+    let row = within(limit, sweeping).await.ok_or(Fault::Silence).map_err(explain)?;
+    let count =
+        row.and_then(|row| row.try_get::<_, i64>(0)).map_err(Fault::from).map_err(explain)?;
+    Ok(count.unsigned_abs())
+}
+
+/// Checks a new connection: that it leads to a primary, and that the tables and functions are those
+/// of this library. Installs them if the address says so.
+pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
+    let sql = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
+               current_setting('default_transaction_isolation')";
+    let row = client.query_typed_one(sql, &[]).await?;
+    let (server, standby): (i32, bool) = (row.try_get(0)?, row.try_get(1)?);
+    if server < OLDEST {
+        let message = format!("{address} is older than PostgreSQL 13, which is needed");
+        return Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)));
+    }
+    if standby {
+        let message = format!("{address} is a standby; name the primary, or all hosts");
+        return Err(Fault::Ours(Error::new(ErrorKind::Unavailable, message)));
+    }
+    if row.try_get::<_, &str>(2)? != "read committed" {
+        tracing::warn!(
+            "{address} has another default_transaction_isolation than \"read committed\": \
+             transactions that meet on one lock must be repeated"
+        );
+    }
+    let version = match version(client, address).await {
+        Err(fault) if address.install && absent(&fault) => {
+            create(client, address).await?;
+            version(client, address).await?
+        }
+        other => other?,
+    };
+    if version == VERSION {
+        return Ok(());
+    }
+    let advice = if version > VERSION {
+        "update this program".to_owned()
+    } else {
+        "upgrade it with \"holdline schema postgres --install URL\"".to_owned()
+    };
+    let message = format!(
+        "{address} has version {version} of the tables for locks, but this program needs \
+         {VERSION}; {advice}"
+    );
+    Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
+}
+
+async fn version(client: &Client, address: &Address) -> Result<i32, Fault> {
+    let sql = statement(&address.schema, "SELECT \"holdline\".version()");
+    Ok(client.query_typed_one(&sql, &[]).await?.try_get(0)?)
+}
+
+/// Whether the tables and functions are not there.
+pub(super) fn absent(fault: &Fault) -> bool {
+    fault.is(&[
+        SqlState::INVALID_SCHEMA_NAME,
+        SqlState::UNDEFINED_FUNCTION,
+        SqlState::UNDEFINED_TABLE,
+    ])
+}

@@ -1,0 +1,105 @@
+//! One connection to the server, and the task that drives it.
+//!
+//! The task runs on the store's own thread, so that a connection outlives the runtime of the call
+//! that opened it, and goes on while that is busy. Dropping the session closes the connection, and
+//! what it has locked is free.
+
+use super::address::Address;
+use super::errors::Fault;
+use super::tls::{self, OnNotice};
+use crate::clock::{self, within};
+use crate::error::Result as Opened;
+use crate::stores::runtime::Background;
+use std::future::Future;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio_postgres::Client;
+
+/// The runtime of the connections of all PostgreSQL stores in this process.
+pub(super) fn runtime() -> Opened<&'static Background> {
+    static BACKGROUND: Background = Background::new("postgres");
+    BACKGROUND.start().map(|()| &BACKGROUND)
+}
+
+/// An open connection.
+pub(super) struct Session {
+    pub(super) client: Client,
+    /// The fault that ended the connection.
+    ended: watch::Receiver<Option<Fault>>,
+    task: AbortHandle,
+}
+
+impl Session {
+    /// Connects within the address' time limit. `on_notice` is called on the store's thread.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was opened.
+    pub(super) async fn open(address: &Address, on_notice: OnNotice) -> Result<Session, Fault> {
+        let runtime = runtime().map_err(Fault::Ours)?;
+        let limit = clock::now().after(address.timeout);
+        let (address, (end, ended)) = (address.clone(), watch::channel(None));
+        let (send_client, client) = tokio::sync::oneshot::channel();
+        let task = runtime.spawn(async move {
+            let connecting = tls::connect(&address, on_notice);
+            let driver = match within(limit, connecting).await.unwrap_or(Err(Fault::Silence)) {
+                Ok((client, driver)) => {
+                    let _ = send_client.send(Ok(client));
+                    driver
+                }
+                Err(fault) => {
+                    let _ = send_client.send(Err(fault));
+                    return;
+                }
+            };
+            end.send_replace(Some(driver.await));
+        });
+        let task = AbortOnDrop(Some(task.abort_handle()));
+        let gone = || Fault::Broken("its thread has ended".to_owned());
+        let client = client.await.unwrap_or_else(|_| Err(gone()))?;
+        Ok(Session { client, ended, task: task.keep() })
+    }
+
+    /// Waits until the connection has ended, which is noticed at once if the server closes it.
+    /// Returns the fault.
+    pub(super) fn ended(&self) -> impl Future<Output = Fault> + Send + use<> {
+        let mut ended = self.ended.clone();
+        async move {
+            let fault = ended.wait_for(Option::is_some).await.ok().and_then(|fault| fault.clone());
+            fault.unwrap_or_else(|| Fault::Broken("it was closed".to_owned()))
+        }
+    }
+
+    /// Closes it, with all that it has locked.
+    pub(super) fn close(&self) {
+        self.task.abort();
+    }
+
+    /// Whether the connection has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.client.is_closed()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A task that is aborted, if the future that waits for its first result is dropped.
+struct AbortOnDrop(Option<AbortHandle>);
+
+impl AbortOnDrop {
+    fn keep(mut self) -> AbortHandle {
+        self.0.take().expect("it is taken once")
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.take() {
+            task.abort();
+        }
+    }
+}

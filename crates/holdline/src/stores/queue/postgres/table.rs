@@ -1,0 +1,287 @@
+//! The lease table: a line with places, kept by the functions in `sql/line.sql`.
+
+use super::address::{Address, Listen};
+use super::connection::{Connection, Param};
+use super::encode::{self, Id, micros, number_of};
+use super::errors::Fault;
+use super::listener::Listener;
+use super::schema::{check, statement};
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{
+    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Ticket,
+    TicketId, refuse,
+};
+use crate::stores::queue::in_flight::InFlight;
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSqlOwned, Type};
+
+/// Locks in a table of leases.
+#[derive(Clone)]
+pub(super) struct Table(Arc<Shared>);
+
+/// The state of a store and its background handle.
+struct Shared {
+    address: Arc<Address>,
+    connection: Connection,
+    listener: Option<Listener>,
+    in_flight: InFlight,
+    statements: Statements,
+}
+
+/// The statements, with the name of the schema.
+struct Statements {
+    enter: String,
+    leave: String,
+    evict: String,
+    look: String,
+    list: String,
+}
+
+/// How long a ticket that left with an `enter` unanswered is barred. By then the request has been
+/// carried out, or never will be.
+const BAR_TIME: Duration = Duration::from_secs(60);
+
+/// The rows of a call, and whether an earlier attempt may have been carried out too.
+struct Answer {
+    rows: Vec<Row>,
+    repeated: bool,
+}
+
+impl Table {
+    pub(super) fn new(address: Address) -> Result<Self> {
+        let address = Arc::new(address);
+        let listen_at = match &address.listen {
+            Listen::Here => Some(Arc::clone(&address)),
+            Listen::At(direct) => Some(Arc::new((**direct).clone())),
+            Listen::Off => None,
+        };
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).map_err(|error| {
+            let message = "the system gave no random numbers, which the PostgreSQL store needs";
+            Error::because(ErrorKind::Denied, message, error)
+        })?;
+        let channel = format!("holdline_{:016x}", u64::from_be_bytes(bytes));
+        let checked = Arc::clone(&address);
+        let of = |sql| statement(&address.schema, sql);
+        Ok(Table(Arc::new(Shared {
+            connection: Connection::new(
+                Arc::clone(&address),
+                Box::new(move |client| {
+                    let address = Arc::clone(&checked);
+                    Box::pin(async move { check(client, &address).await })
+                }),
+            ),
+            listener: listen_at.map(|address| Listener::new(address, channel)),
+            in_flight: InFlight::default(),
+            statements: Statements {
+                enter: of(
+                    "SELECT \"holdline\".enter($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+                ),
+                leave: of("SELECT \"holdline\".leave($1, $2, $3)"),
+                evict: of("SELECT \"holdline\".evict($1, $2, $3)"),
+                look: of("SELECT * FROM \"holdline\".look($1)"),
+                list: of("SELECT * FROM \"holdline\".list($1)"),
+            },
+            address,
+        })))
+    }
+
+    /// Connects, and checks what is there.
+    pub(super) async fn open(&self) -> Result<()> {
+        let opened = self.0.connection.session().await;
+        opened.map(drop).map_err(|fault| fault.explain(&self.0.address, "the schema"))
+    }
+
+    /// Calls a function, and once more if the connection breaks: every operation is idempotent.
+    /// Most often the server has closed an idle connection.
+    async fn call(&self, sql: &str, params: &[Param<'_>]) -> Result<Answer, Fault> {
+        match self.0.connection.ask(sql, params).await {
+            Err(fault) if fault.breaks() => {
+                let rows = self.0.connection.ask(sql, params).await?;
+                Ok(Answer { rows, repeated: fault.in_doubt() })
+            }
+            other => other.map(|rows| Answer { rows, repeated: false }),
+        }
+    }
+
+    /// The only value of a result.
+    fn value<T: FromSqlOwned>(&self, line: &Name, rows: &[Row]) -> Result<T> {
+        let value = rows.first().and_then(|row| row.try_get(0).ok());
+        value.ok_or_else(|| self.nonsense(line))
+    }
+
+    fn explain(&self, fault: Fault, line: &Name) -> Error {
+        fault.explain(&self.0.address, &format!("lock \"{line}\""))
+    }
+
+    fn nonsense(&self, line: &Name) -> Error {
+        let message =
+            format!("{} gave an answer about lock \"{line}\" that makes no sense", self.0.address);
+        Error::new(ErrorKind::Corrupt, message)
+    }
+
+    /// The error for a call whose first attempt, of which no reply came, may have removed what the
+    /// second did not find.
+    fn outcome_unknown(&self, line: &Name) -> Error {
+        let message = format!(
+            "the connection to {} broke while a place in lock \"{line}\" was given up; it is not \
+             there any more, but it is not known whether it was there until then",
+            self.0.address
+        );
+        Error::new(ErrorKind::Unknown, message)
+    }
+}
+
+impl AsyncStore for Table {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> Result<Standing> {
+        let refused = |refusal| Err(refuse(line, ticket, refusal));
+        if ticket.weight == 0 || ticket.weight > ticket.capacity {
+            return refused(Refusal::Weight);
+        }
+        let Ok(min_token) = i64::try_from(ticket.min_token) else {
+            return refused(Refusal::Exhausted);
+        };
+        let Shared { listener, in_flight, statements, .. } = &*self.0;
+        let request = match how {
+            Enter::Keep(_) => None, // never takes a place, however late it is carried out
+            Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
+        };
+        // A ticket that tries does not wait.
+        let deaf = listener.as_ref().filter(|listener| how != Enter::Try && !listener.listens());
+        let channel = listener.as_ref().map_or("", Listener::channel);
+        let answer = self
+            .call(
+                &statements.enter,
+                &[
+                    (&line.as_str(), Type::TEXT),
+                    (&Id(ticket.id), Type::UUID),
+                    (&i64::from(ticket.weight), Type::INT8),
+                    (&i64::from(ticket.capacity), Type::INT8),
+                    (&micros(ticket.lease), Type::INT8),
+                    (&micros(ticket.wait_lease), Type::INT8),
+                    (&i64::from(ticket.token_count), Type::INT8),
+                    (&min_token, Type::INT8),
+                    (&number_of(how), Type::INT8),
+                    (&channel, Type::TEXT),
+                    (&&**note, Type::TEXT),
+                ],
+            )
+            .await;
+        match answer {
+            Ok(answer) => {
+                if let Some(request) = request.filter(|_| !answer.repeated) {
+                    request.answered();
+                }
+                let numbers: Vec<i64> = self.value(line, &answer.rows)?;
+                let standing = encode::standing(ticket, &numbers, listener.is_some())
+                    .ok_or_else(|| self.nonsense(line))?;
+                if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
+                    listener.catch_up(ticket.id);
+                }
+                standing.or_else(refused)
+            }
+            Err(fault) => {
+                if let Some(request) = request.filter(|_| !fault.in_doubt()) {
+                    request.answered();
+                }
+                Err(self.explain(fault, line))
+            }
+        }
+    }
+
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        let Shared { in_flight, statements, .. } = &*self.0;
+        let barred = in_flight.in_doubt(id);
+        let bar = if barred { micros(BAR_TIME) } else { 0 };
+        let params: [Param<'_>; 3] =
+            [(&line.as_str(), Type::TEXT), (&Id(id), Type::UUID), (&bar, Type::INT8)];
+        let answer = self.call(&statements.leave, &params).await;
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        if barred {
+            in_flight.forget(id);
+        }
+        let found: bool = self.value(line, &answer.rows)?;
+        if !found && answer.repeated {
+            return Err(self.outcome_unknown(line));
+        }
+        Ok(found)
+    }
+
+    async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
+        match &self.0.listener {
+            Some(listener) => Ok(listener.wait(id).await),
+            None => pending().await,
+        }
+    }
+
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let answer = self.call(&self.0.statements.look, &[(&line.as_str(), Type::TEXT)]).await;
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        encode::snapshot(&answer.rows).map_err(|_| self.nonsense(line))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        let answer = self.call(&self.0.statements.list, &[(&prefix, Type::TEXT)]).await;
+        let answer = answer.map_err(|fault| fault.explain(&self.0.address, "the list of locks"))?;
+        let names = answer.rows.iter().filter_map(|row| row.try_get::<_, &str>(0).ok());
+        Ok(names.filter_map(|name| Name::new(name).ok()).collect())
+    }
+
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        let params: [Param<'_>; 3] =
+            [(&line.as_str(), Type::TEXT), (&Id(id), Type::UUID), (&note, Type::TEXT)];
+        let answer = self.call(&self.0.statements.evict, &params).await;
+        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        let token: Option<i64> = self.value(line, &answer.rows)?;
+        if token.is_none() && answer.repeated {
+            return Err(self.outcome_unknown(line));
+        }
+        Ok(token.map(|token| Seq(token.unsigned_abs())))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fair_queue: true,
+            fencing_tokens: true,
+            notifications: self.0.listener.is_some(),
+            weighted: true,
+            token_ranges: true,
+            crash_release: false,
+            survives_failover: false, // replication is asynchronous, unless set otherwise
+            survives_restart: true,
+            lease_min: Duration::from_millis(100),
+            lease_max: Duration::from_secs(24 * 3600),
+        }
+    }
+
+    fn background_handle(&self) -> Self {
+        self.clone() // connections run on a thread of their own
+    }
+
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        if let Some(listener) = &self.0.listener {
+            listener.on_loss_hint(loss_hint);
+        }
+    }
+
+    fn address(&self) -> String {
+        self.0.address.to_string()
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.address.fmt(f)
+    }
+}

@@ -1,0 +1,57 @@
+//! Connecting, with TLS in builds with the feature `postgres-tls`.
+
+use super::address::Address;
+use super::errors::Fault;
+use futures_util::future::BoxFuture;
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
+
+/// A future that drives a connection until it ends.
+pub(super) type Driver = BoxFuture<'static, Fault>;
+
+/// Called with the payload of every notification.
+pub(super) type OnNotice = Box<dyn Fn(&str) + Send>;
+
+/// Connects. The caller limits the time.
+pub(super) async fn connect(
+    address: &Address,
+    on_notice: OnNotice,
+) -> Result<(Client, Driver), Fault> {
+    if address.tls {
+        return secure(address, on_notice).await;
+    }
+    let (client, connection) = address.config().connect(NoTls).await?;
+    Ok((client, Box::pin(drive(connection, on_notice))))
+}
+
+#[cfg(feature = "postgres-tls")]
+async fn secure(address: &Address, on_notice: OnNotice) -> Result<(Client, Driver), Fault> {
+    // Read again for each connection, so that certificates can be renewed.
+    let tls = address.tls_options.config(address).map_err(Fault::Ours)?;
+    let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls);
+    let (client, connection) = address.config().connect(tls).await?;
+    Ok((client, Box::pin(drive(connection, on_notice))))
+}
+
+#[cfg(not(feature = "postgres-tls"))]
+#[allow(clippy::unused_async, reason = "with TLS it waits")]
+async fn secure(_: &Address, _: OnNotice) -> Result<(Client, Driver), Fault> {
+    use crate::error::{Error, ErrorKind};
+    let message = "TLS to PostgreSQL is not in this build; build with the feature \"postgres-tls\"";
+    Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
+}
+
+/// Drives a connection until it ends. Returns the fault.
+async fn drive<S, T>(mut connection: Connection<S, T>, on_notice: OnNotice) -> Fault
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    loop {
+        match std::future::poll_fn(|context| connection.poll_message(context)).await {
+            Some(Ok(AsyncMessage::Notification(notice))) => on_notice(notice.payload()),
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Fault::from(error),
+            None => return Fault::Broken("it was closed".to_owned()),
+        }
+    }
+}

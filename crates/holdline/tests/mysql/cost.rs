@@ -1,0 +1,93 @@
+//! What the lease table costs its server, as the server counts it.
+
+use crate::server::{Database, first, private};
+use holdline::{Mutex, open};
+use holdline_testkit::until;
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+use std::time::Duration;
+
+/// A counter of the server.
+async fn count(conn: &mut Conn, name: &str) -> u64 {
+    let sql = format!("SHOW GLOBAL STATUS LIKE '{name}'");
+    let (_, count): (String, String) = first(conn, &sql).await;
+    count.parse().expect("a number")
+}
+
+/// G18: one request to lock and one to unlock. (The look at the counter is a request, too.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_costs_two_requests() {
+    let Some(server) = private("mysql-cost", &[]) else { return };
+    let database = Database::fresh(&server.url(), "cost").await;
+    let mut conn = database.conn().await;
+    let client = open(&database.url("")).await.expect("opens");
+    let lock = Mutex::new(&client, "x");
+    lock.lock().await.expect("works").unlock().await.expect("held");
+    let before = count(&mut conn, "Questions").await;
+    for _ in 0..100 {
+        lock.lock().await.expect("works").unlock().await.expect("held");
+    }
+    assert_eq!(count(&mut conn, "Questions").await - before, 200 + 1);
+    assert_eq!(count(&mut conn, "Com_call_procedure").await, 1, "of the row's first use");
+    // A try that succeeds, and the release.
+    let before = count(&mut conn, "Com_call_procedure").await;
+    lock.try_lock().await.expect("works").expect("free").unlock().await.expect("held");
+    assert_eq!(count(&mut conn, "Com_call_procedure").await - before, 1);
+}
+
+/// A failed try writes nothing, and neither waits for the row nor locks it, so that it cannot delay
+/// the holder's renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_try_writes_and_locks_nothing() {
+    let Some(server) = private("mysql-tries", &["--log-bin", "--server-id=1"]) else { return };
+    let database = Database::fresh(&server.url(), "tries").await;
+    let mut conn = database.conn().await;
+    let holder = open(&database.url("")).await.expect("opens");
+    let guard = Mutex::new(&holder, "x").fixed_lease(Duration::from_secs(600));
+    let guard = guard.lock().await.expect("works");
+    let other = open(&database.url("")).await.expect("opens");
+    let lock = Mutex::new(&other, "x");
+    // With the row locked by a stranger, a try that wanted it would not come back.
+    conn.query_drop("START TRANSACTION").await.expect("works");
+    let locked = "SELECT COUNT(*) FROM holdline_line WHERE name = 'x' FOR UPDATE";
+    assert_eq!(first::<u64>(&mut conn, locked).await, 1);
+    let written = async |conn: &mut Conn| {
+        let (file, at, ..): (String, u64, String, String) = first(conn, "SHOW MASTER STATUS").await;
+        (file, at, count(conn, "Handler_update").await + count(conn, "Handler_delete").await)
+    };
+    let before = written(&mut conn).await;
+    for _ in 0..50 {
+        assert!(lock.try_lock().await.expect("works").is_none());
+    }
+    let after = written(&mut conn).await;
+    assert_eq!(before, after, "the binary log's end, and changed rows");
+    conn.query_drop("ROLLBACK").await.expect("works");
+    guard.unlock().await.expect("held");
+}
+
+/// A process has two connections at most, however many of its tasks wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_share_two_connections() {
+    let Some(server) = private("mysql-waiters", &[]) else { return };
+    let database = Database::fresh(&server.url(), "waiters").await;
+    let mut conn = database.conn().await;
+    let holder = open(&database.url("")).await.expect("opens");
+    let guard = Mutex::new(&holder, "x").lock().await.expect("works");
+    let client = open(&database.url("")).await.expect("opens");
+    let waiting: Vec<_> = (0..100)
+        .map(|_| {
+            let lock = Mutex::new(&client, "x");
+            tokio::spawn(async move { lock.lock().await?.unlock().await })
+        })
+        .collect();
+    until("they wait", async || !holder.inspect("x").await.expect("works").waiters.is_empty())
+        .await;
+    let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE()";
+    // Two of the holder's, two of the waiters', and this one.
+    assert!(first::<u64>(&mut conn, sql).await <= 5);
+    guard.unlock().await.expect("held");
+    for task in waiting {
+        task.await.expect("no panic").expect("each gets it");
+    }
+    assert!(first::<u64>(&mut conn, sql).await <= 5);
+}

@@ -1,0 +1,101 @@
+//! The tables and procedures: never installed without being told to.
+
+use crate::server::{Database, databases};
+use futures_util::future::join_all;
+use holdline::{ErrorKind, Mutex, open, schema};
+use mysql_async::prelude::Queryable;
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_not_installed_silently() {
+    for database in databases("silent").await {
+        let url = database.url("").replace("install=yes", "install=no");
+        let error = open(&url).await.expect_err("there are no tables");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains("holdline schema mysql --install"), "{error}");
+        let mut conn = database.conn().await;
+        let tables: Vec<String> = conn.query("SHOW TABLES").await.expect("works");
+        assert!(tables.is_empty(), "{tables:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_can_be_installed_by_many_at_once_and_again() {
+    for database in databases("at_once").await {
+        let url = database.url("");
+        let many = join_all((0..8).map(|_| schema::install(&url))).await;
+        for installed in many {
+            installed.expect("each succeeds");
+        }
+        let client = open(&url).await.expect("opens");
+        let guard = Mutex::new(&client, "x").lock().await.expect("works");
+        schema::install(&url).await.expect("again");
+        guard.unlock().await.expect("it was not disturbed");
+    }
+}
+
+/// The rights of the guide are enough: to install, and to use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_rights_are_enough() {
+    for database in databases("rights").await {
+        let mut conn = database.conn().await;
+        let user = async |name: &str, rights: &str| {
+            let user = format!("'{name}'@'%'");
+            conn_run(&database, &format!("DROP USER IF EXISTS {user}")).await;
+            conn_run(&database, &format!("CREATE USER {user} IDENTIFIED BY 'p@ss:word'")).await;
+            let schema = database.name();
+            conn_run(&database, &format!("GRANT {rights} ON {schema}.* TO {user}")).await;
+            database.url("").replace("//holdline@", &format!("//{name}:p%40ss%3aword@"))
+        };
+        let owner = user("holdline_owner", "CREATE, CREATE ROUTINE, INSERT").await;
+        schema::install(&owner).await.expect("it may install");
+        let rights = "SELECT, INSERT, UPDATE, DELETE, EXECUTE";
+        let plain = user("holdline_plain", rights).await.replace("install=yes", "install=no");
+        let client = open(&plain).await.expect("it may use it");
+        Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
+        let error = schema::install(&plain).await.expect_err("it may not install");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        let wrong = plain.replace("p%40ss", "other");
+        let error = open(&wrong).await.expect_err("a wrong password");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!format!("{error:?}").contains("other:word"), "{error:?}");
+        conn.query_drop("DROP USER holdline_owner, holdline_plain").await.expect("works");
+    }
+}
+
+async fn conn_run(database: &Database, sql: &str) {
+    database.conn().await.query_drop(sql).await.expect("works");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_version_is_refused() {
+    for database in databases("version").await {
+        schema::install(&database.url("")).await.expect("installs");
+        conn_run(&database, "UPDATE holdline_schema SET version = 7").await;
+        let error = open(&database.url("")).await.expect_err("another version");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("version 7"), "{error}");
+    }
+}
+
+/// A sweep removes what nobody uses, and tokens go on rising.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_removes_unused_locks_only() {
+    for database in databases("sweep").await {
+        let url = database.url("");
+        let client = open(&url).await.expect("opens");
+        let mut last = None;
+        for n in 0..5 {
+            let guard = Mutex::new(&client, format!("old{n}")).lock().await.expect("works");
+            last = last.max(Some(guard.token()));
+            guard.unlock().await.expect("held");
+        }
+        let guard = Mutex::new(&client, "held").lock().await.expect("works");
+        assert_eq!(schema::sweep(&url, Duration::from_secs(3600)).await.expect("works"), 0);
+        assert_eq!(schema::sweep(&url, Duration::ZERO).await.expect("works"), 5);
+        let again = Mutex::new(&client, "old0").lock().await.expect("works");
+        assert!(Some(again.token()) > last);
+        again.unlock().await.expect("held");
+        guard.unlock().await.expect("it was not removed");
+    }
+}

@@ -1,0 +1,94 @@
+//! Databases for one test each, on the servers of the environment; and a plain client to look in.
+
+use holdline::store::{Ticket, TicketId};
+use holdline_testkit::{Deployment, Private, free_port, mysql};
+use mysql_async::prelude::{FromRow, Queryable};
+use mysql_async::{Conn, Opts};
+use std::time::Duration;
+
+/// A database of its own on a server.
+pub(crate) struct Database {
+    server: String,
+    name: String,
+}
+
+/// The databases of this name on all servers of the environment.
+pub(crate) async fn databases(name: &str) -> Vec<Database> {
+    let mut all = Vec::new();
+    for variable in ["HOLDLINE_TEST_MARIADB", "HOLDLINE_TEST_MYSQL"] {
+        let Ok(url) = std::env::var(variable) else {
+            holdline_testkit::missing(&format!("{variable} is not set"));
+            continue;
+        };
+        all.push(Database::fresh(&url, name).await);
+    }
+    all
+}
+
+impl Database {
+    /// An empty database on the server of this URL.
+    pub(crate) async fn fresh(url: &str, name: &str) -> Self {
+        let (server, _) = url.rsplit_once('/').expect("a URL with a database");
+        let name = format!("holdline_{name}");
+        let mut conn = Conn::new(opts(url)).await.expect("the server runs");
+        let sql = format!(
+            "SET SESSION TRANSACTION READ WRITE; DROP DATABASE IF EXISTS {name}; \
+             CREATE DATABASE {name}"
+        );
+        conn.query_drop(sql).await.expect("a database");
+        Database { server: server.to_owned(), name }
+    }
+
+    /// A store's URL, which installs the tables.
+    pub(crate) fn url(&self, options: &str) -> String {
+        format!("{}/{}?install=yes{options}", self.server, self.name)
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A plain connection.
+    pub(crate) async fn conn(&self) -> Conn {
+        let url = format!("{}/{}", self.server, self.name);
+        let mut conn = Conn::new(opts(&url)).await.expect("the server runs");
+        conn.query_drop("SET SESSION time_zone = '+00:00'").await.expect("it may");
+        conn
+    }
+}
+
+fn opts(url: &str) -> Opts {
+    Opts::from_url(&format!("{url}?prefer_socket=false")).expect("a good URL")
+}
+
+/// The first row of an answer.
+pub(crate) async fn first<T: FromRow + Send + 'static>(conn: &mut Conn, sql: &str) -> T {
+    conn.query_first(sql).await.expect("works").expect("a row")
+}
+
+/// A MariaDB of one test's own with these options, or a note that there is none to start.
+pub(crate) fn private(name: &str, options: &[&str]) -> Option<Private> {
+    let port = free_port();
+    let node = mysql::mariadb("mariadb", port).args(options.iter().copied());
+    Private::start(name, Deployment::new(mysql::url(port), vec![node]))
+}
+
+/// A ticket of a mutex.
+pub(crate) fn ticket(lease: Duration) -> Ticket {
+    Ticket {
+        id: TicketId(fastrand::u128(..)),
+        weight: 1,
+        capacity: 1,
+        lease,
+        wait_lease: lease,
+        token_count: 1,
+        min_token: 0,
+    }
+}
+
+/// Whether a transaction waits for a row that another has locked.
+pub(crate) async fn blocked(conn: &mut Conn) -> bool {
+    let sql = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    first::<u64>(conn, sql).await > 0
+}

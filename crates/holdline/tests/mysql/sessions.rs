@@ -1,0 +1,79 @@
+//! The schemes `row` and `named`: locks that a connection holds.
+
+use crate::server::{databases, first};
+use holdline::{Mutex, open};
+use holdline_testkit::soon;
+use mysql_async::prelude::Queryable;
+use std::time::Duration;
+
+/// The founding documents' row lock: SELECT ... FOR UPDATE on a row that is there before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_lock_is_a_row_that_a_transaction_has_locked() {
+    for database in databases("row").await {
+        let client = open(&database.url("&scheme=row")).await.expect("opens");
+        let mut conn = database.conn().await;
+        let guard = Mutex::new(&client, "x").lock().await.expect("works");
+        let sql = "SELECT name FROM holdline_row WHERE name = 'x' FOR UPDATE NOWAIT";
+        let locked = conn.query_drop(sql).await.expect_err("it is locked");
+        let locked = locked.to_string();
+        assert!(locked.contains("1205") || locked.contains("3572"), "{locked}");
+        guard.unlock().await.expect("held");
+        assert_eq!(first::<String>(&mut conn, sql).await, "x");
+        // And the other way round: whoever locks the row keeps us out.
+        conn.query_drop("START TRANSACTION").await.expect("works");
+        conn.query_drop(sql).await.expect("it is free");
+        assert!(Mutex::new(&client, "x").try_lock().await.expect("works").is_none());
+        conn.query_drop("ROLLBACK").await.expect("works");
+        let guard = Mutex::new(&client, "x").try_lock().await.expect("works");
+        guard.expect("it is free").unlock().await.expect("held");
+    }
+}
+
+/// The founding documents' named lock: GET_LOCK, whose names all databases of a server share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_named_lock_is_the_servers_own() {
+    for database in databases("named").await {
+        let client = open(&database.url("&scheme=named")).await.expect("opens");
+        let mut conn = database.conn().await;
+        // Long names are told apart, and so are those that differ by case or by a space.
+        let names =
+            ["x".repeat(512), "x".repeat(511), "case".into(), "CASE".into(), "case ".into()];
+        let mut guards = Vec::new();
+        for name in &names {
+            let guard = Mutex::new(&client, name).try_lock().await.expect("works");
+            guards.push(guard.expect("another name"));
+        }
+        let used = format!(
+            "SELECT IS_USED_LOCK(CONCAT('holdline:', LEFT(SHA2(CONCAT('{}', ' 63617365'), 256), \
+             55))) IS NOT NULL",
+            database.name()
+        );
+        assert!(first::<bool>(&mut conn, &used).await, "\"case\" is held");
+        for guard in guards {
+            guard.unlock().await.expect("held");
+        }
+        assert!(!first::<bool>(&mut conn, &used).await, "\"case\" is free");
+    }
+}
+
+/// A connection that the server ends takes its lock with it: the holder is told, long before its
+/// lease is over, and the next has a higher token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ended_connection_is_a_loss() {
+    for database in databases("ended_session").await {
+        for scheme in ["row", "named"] {
+            let url = database.url(&format!("&scheme={scheme}"));
+            let (one, other) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+            let lock = Mutex::new(&one, "x").lease(Duration::from_secs(600));
+            let guard = lock.lock().await.expect("works");
+            let mut conn = database.conn().await;
+            let sql = "SELECT connection FROM holdline_session WHERE name = 'x'";
+            let connection: u64 = first(&mut conn, sql).await;
+            conn.query_drop(format!("KILL CONNECTION {connection}")).await.expect("it may");
+            soon("the loss", guard.lost()).await;
+            let next = soon("the next", Mutex::new(&other, "x").lock()).await.expect("works");
+            assert!(next.token() > guard.token());
+            next.unlock().await.expect("held");
+        }
+    }
+}

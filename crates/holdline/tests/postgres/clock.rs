@@ -1,0 +1,73 @@
+//! Leases by the server's live clock, whatever a statement waits for.
+
+use crate::raw::{Raw, ticket};
+use crate::server::{one, private};
+use holdline::store::{Enter, Standing};
+use std::time::Duration;
+
+/// `now()` would be the start of the statement, and a lease that is renewed by a statement that was
+/// blocked too short by that time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_has_its_full_length_after_a_blocked_renewal() {
+    let Some(server) = private("full_length", &["fsync=off"]) else { return };
+    let raw = Raw::open(&server.url()).await;
+    let shared = Raw::named(&server.url(), "shared").await;
+    let empty = Raw::named(&server.url(), "empty").await;
+    let (mine, first, second, new) = (ticket(1, 1), ticket(1, 2), ticket(1, 2), ticket(1, 1));
+    let keep = Enter::Keep;
+    let mine_at = raw.hold(&mine).await;
+    let (first_at, second_at) = (shared.hold(&first).await, shared.hold(&second).await);
+    empty.hold(&new).await;
+    assert!(empty.leave(&new).await);
+    for (raw, ticket, how) in [
+        (&raw, mine, keep(mine_at)),
+        (&shared, first, keep(first_at)),
+        (&shared, second, keep(second_at)),
+        (&empty, new, Enter::Queue),
+        (&empty, new, Enter::Queue),
+    ] {
+        let mut sql = server.sql().await;
+        let blocker = sql.transaction().await.expect("begins");
+        for table in ["line", "place"] {
+            let lock = format!("SELECT 1 FROM holdline.{table} FOR UPDATE");
+            blocker.execute(&lock, &[]).await.expect("locks");
+        }
+        let renewing = {
+            let raw = raw.clone();
+            tokio::spawn(async move { raw.enter(&ticket, how).await })
+        };
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!renewing.is_finished(), "it is blocked");
+        // In the transaction that blocks, so that it is the time just before it ends.
+        let clock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let before: i64 = blocker.query_one(clock, &[]).await.expect("works").get(0);
+        blocker.commit().await.expect("ends");
+        let standing = renewing.await.expect("no panic").expect("works");
+        assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+        let find = "SELECT expires FROM holdline.line WHERE replace(id::text, '-', '') = $1 \
+                    UNION ALL \
+                    SELECT expires FROM holdline.place WHERE replace(id::text, '-', '') = $1";
+        let left = one::<i64>(&sql, find, &[&format!("{:032x}", ticket.id.0)]).await - before;
+        assert!(left >= ticket.lease.as_micros() as i64, "{left} us are left: {how:?}");
+    }
+}
+
+/// A call that is blocked for long fails, so that the calls behind it are served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_locked_for_long_is_an_error_that_may_be_retried() {
+    let Some(server) = private("locked", &["fsync=off"]) else { return };
+    let raw = Raw::open(&server.url()).await;
+    let other = Raw { line: holdline::Name::new("other").expect("good"), ..raw.clone() };
+    let mine = ticket(1, 1);
+    let seq = raw.hold(&mine).await;
+    let mut sql = server.sql().await;
+    let blocker = sql.transaction().await.expect("begins");
+    blocker.execute("SELECT 1 FROM holdline.line FOR UPDATE", &[]).await.expect("locks");
+    let (error, seq_of_other) = tokio::join!(raw.keep(&mine, seq), other.hold(&mine));
+    let error = error.expect_err("it is locked");
+    assert!(error.retryable(), "{error:?}");
+    assert!(error.to_string().contains("locked by another transaction"), "{error}");
+    assert!(seq_of_other.0 > 0, "the next call is served");
+    blocker.rollback().await.expect("ends");
+    assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+}

@@ -1,0 +1,78 @@
+//! What a crash of the server can bring back, and what it cannot.
+
+use crate::raw::{Raw, ticket};
+use crate::server::{one, private};
+use holdline::store::Standing;
+use holdline_testkit::{soon, until};
+use std::time::Duration;
+
+/// What is committed without waiting is written when the WAL writer wakes: never, in these tests.
+async fn stop_wal_writer(server: &crate::server::Server) {
+    let find = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
+    let pid: i32 = one(&server.sql().await, find, &[]).await;
+    let pid = rustix::process::Pid::from_raw(pid).expect("no zero");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is ours");
+}
+
+/// A leave is not waited for. After a crash the place is there again, and the next, which has been
+/// told that it holds, waits again. Nobody holds beside anybody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_left_comes_back_and_the_next_waits_again() {
+    let Some(mut server) = private("comes_back", &["wal_writer_delay=10s"]) else { return };
+    let raw = Raw::open(&server.url()).await;
+    let (mut first, next, third) = (ticket(1, 1), ticket(1, 1), ticket(1, 1));
+    first.lease = Duration::from_secs(20);
+    stop_wal_writer(&server).await;
+    raw.hold(&first).await;
+    let seq = raw.queue(&next).await;
+    assert!(raw.leave(&first).await);
+    let told = soon("the notice", raw.store.watch(&raw.line, next.id)).await.expect("works");
+    assert_eq!(told, Some(seq), "it holds, as far as anybody knows");
+    server.kill();
+    server.start();
+    let waits = |standing| matches!(standing, Standing::Waiting { seq: Some(_), .. });
+    until("the server is back", async || raw.keep(&next, seq).await.is_ok()).await;
+    assert!(waits(raw.keep(&next, seq).await.expect("works")), "it waits again");
+    raw.queue(&third).await;
+    let places = raw.seen().await.places;
+    let holders: Vec<_> = places.iter().filter(|place| place.admitted).map(|p| p.id).collect();
+    assert_eq!(holders, [first.id], "and nobody but the first holds");
+    until("its lease ends", async || {
+        raw.keep(&next, seq).await.expect("works") == Standing::Admitted(seq)
+    })
+    .await;
+    assert!(waits(raw.keep(&third, raw.seen().await.places[1].seq).await.expect("works")));
+}
+
+/// A renewal of the next, which is waited for, makes the departure before it last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_renewed_after_it_lasts() {
+    let Some(mut server) = private("lasts", &["wal_writer_delay=10s"]) else { return };
+    let raw = Raw::open(&server.url()).await;
+    let (first, next) = (ticket(1, 1), ticket(1, 1));
+    stop_wal_writer(&server).await;
+    let gone = raw.hold(&first).await;
+    let seq = raw.queue(&next).await;
+    assert!(raw.leave(&first).await);
+    assert_eq!(raw.keep(&next, seq).await.expect("works"), Standing::Admitted(seq));
+    server.kill();
+    server.start();
+    until("the server is back", async || raw.keep(&next, seq).await.is_ok()).await;
+    assert_eq!(raw.keep(&next, seq).await.expect("works"), Standing::Admitted(seq));
+    assert_eq!(raw.keep(&first, gone).await.expect("works"), Standing::Lost);
+}
+
+/// A role that commits everything without waiting still waits for locks.
+#[tokio::test]
+async fn a_lock_is_waited_for_whatever_the_server_is_set_to() {
+    let settings = ["wal_writer_delay=10s", "synchronous_commit=off"];
+    let Some(mut server) = private("waited_for", &settings) else { return };
+    let raw = Raw::open(&server.url()).await;
+    let mine = ticket(1, 1);
+    stop_wal_writer(&server).await;
+    let seq = raw.hold(&mine).await;
+    server.kill();
+    server.start();
+    until("the server is back", async || raw.keep(&mine, seq).await.is_ok()).await;
+    assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+}

@@ -1,0 +1,171 @@
+//! Faults of the server and of the way to it.
+
+use crate::raw::{Raw, ticket};
+use crate::server::{one, private, url_at};
+use holdline::store::{Enter, Standing};
+use holdline::{ErrorKind, Mutex, open};
+use holdline_testkit::{Link, Way, soon, until};
+use std::time::Duration;
+
+/// Ends all connections of the store.
+const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                         WHERE application_name = 'holdline'";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_terminated_connection_is_made_again() {
+    let Some(server) = private("terminated", &["fsync=off"]) else { return };
+    let raw = Raw::open(&server.url()).await;
+    let (mine, next) = (ticket(1, 1), ticket(1, 1));
+    let seq = raw.hold(&mine).await;
+    raw.queue(&next).await;
+    let sql = server.sql().await;
+    assert_eq!(one::<i64>(&sql, TERMINATE, &[]).await, 2);
+    assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+    // It listens again, too: the waiter was woken to ask again, and then by the notice.
+    let listens = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdline' \
+                   AND (query LIKE 'LISTEN%' OR query = '')";
+    until("it listens", async || one::<i64>(&sql, listens, &[]).await == 1).await;
+    assert!(raw.leave(&mine).await);
+    soon("the notice", raw.store.watch(&raw.line, next.id)).await.expect("works");
+}
+
+/// The reply to an entry is lost, the ticket leaves by another connection, and nothing stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_reply_leaves_nothing_behind() {
+    let Some(server) = private("lost_reply", &["fsync=off"]) else { return };
+    let link = Link::to(server.address()).expect("a link");
+    // Without a second connection, which could lose a reply instead.
+    let url = url_at(&link.address().to_string()) + "&listen=off";
+    let raw = Raw::open(&url).await;
+    let (mine, other) = (ticket(1, 1), ticket(1, 1));
+    link.lose_next_reply();
+    let seq = raw.hold(&mine).await; // it asks again, and is answered the same
+    assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+    link.lose_next_reply();
+    let error = raw.store.leave(&raw.line, mine.id).await.expect_err("it is not known");
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    raw.hold(&other).await;
+}
+
+/// A request that is carried out late, after its ticket has left, takes no place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_takes_no_place() {
+    let Some(server) = private("late", &["fsync=off"]) else { return };
+    let link = Link::to(server.address()).expect("a link");
+    let slow = Raw::open(&url_at(&link.address().to_string())).await;
+    let first = ticket(1, 1);
+    slow.hold(&first).await;
+    assert!(slow.leave(&first).await);
+    let mine = ticket(1, 1);
+    link.stall(Way::Requests);
+    let error = slow.enter(&mine, Enter::Queue).await.expect_err("no answer");
+    assert!(error.retryable(), "{error}");
+    // The stalled bytes arrive when the link is mended, and so does the departure, over a
+    // connection of its own: in any order.
+    let leaving = {
+        let slow = slow.clone();
+        tokio::spawn(async move { while slow.store.leave(&slow.line, mine.id).await.is_err() {} })
+    };
+    link.mend();
+    soon("the departure", leaving).await.expect("no panic");
+    let sql = server.sql().await;
+    let busy = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdline' \
+                AND state <> 'idle'";
+    until("all is carried out", async || one::<i64>(&sql, busy, &[]).await == 0).await;
+    assert_eq!(slow.seen().await.places, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_of_the_server_keeps_the_lock() {
+    let Some(mut server) = private("restart", &["fsync=off"]) else { return };
+    let client = open(&server.url()).await.expect("opens");
+    let guard = Mutex::new(&client, "x").lock().await.expect("works");
+    server.kill();
+    let error = client.inspect("x").await.expect_err("it is down");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.start();
+    until("it is back", async || client.inspect("x").await.is_ok()).await;
+    assert!(guard.is_valid());
+    guard.unlock().await.expect("still held");
+}
+
+/// A frozen server fails calls in their time, and serves when it runs again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_server_is_unavailable() {
+    let Some(server) = private("frozen", &["fsync=off"]) else { return };
+    let raw = Raw::open(&server.url()).await;
+    let mine = ticket(1, 1);
+    let seq = raw.hold(&mine).await;
+    server.freeze();
+    let error = soon("the answer", raw.keep(&mine, seq)).await.expect_err("it is frozen");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.thaw();
+    until("it is back", async || raw.keep(&mine, seq).await.is_ok()).await;
+    assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_refuses_is_said() {
+    let Some(server) = private("refuses", &["fsync=off"]) else { return };
+    let (raw, sql) = (Raw::open(&server.url()).await, server.sql().await);
+    let mine = ticket(1, 1);
+    let seq = raw.hold(&mine).await;
+    let set = async |setting: &str| {
+        sql.batch_execute(&format!("ALTER ROLE postgres SET {setting}")).await.expect("works");
+        one::<i64>(&sql, TERMINATE, &[]).await;
+    };
+    set("default_transaction_read_only = on").await;
+    let error = raw.keep(&mine, seq).await.expect_err("it is read-only");
+    assert!(error.retryable() && error.to_string().contains("read-only"), "{error}");
+    sql.batch_execute("ALTER ROLE postgres RESET ALL").await.expect("works");
+    // Transactions that meet are repeated.
+    set("default_transaction_isolation = serializable").await;
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let url = server.url();
+            tokio::spawn(async move {
+                let raw = Raw::named(&url, "met").await;
+                for _ in 0..20 {
+                    let ticket = ticket(1, 100);
+                    raw.hold(&ticket).await;
+                    assert!(raw.leave(&ticket).await);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    sql.batch_execute("ALTER ROLE postgres RESET ALL").await.expect("works");
+    one::<i64>(&sql, TERMINATE, &[]).await;
+    let mut blocked = server.sql().await;
+    set("statement_timeout = '100ms'").await;
+    let blocker = blocked.transaction().await.expect("begins");
+    blocker.execute("SELECT 1 FROM holdline.line FOR UPDATE", &[]).await.expect("locks");
+    let error = raw.keep(&mine, seq).await.expect_err("it takes too long");
+    assert!(error.retryable() && error.to_string().contains("statement_timeout"), "{error}");
+    blocker.rollback().await.expect("ends");
+    assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+}
+
+/// A holder that renews is not disturbed by a cut that is shorter than its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_is_ridden_out() {
+    let Some(server) = private("cut", &["fsync=off"]) else { return };
+    let link = Link::to(server.address()).expect("a link");
+    let client = open(&url_at(&link.address().to_string())).await.expect("opens");
+    let lease = Duration::from_secs(20);
+    let guard = Mutex::new(&client, "x").lease(lease).lock().await.expect("works");
+    let waiting = {
+        let lock = Mutex::new(&open(&server.url()).await.expect("opens"), "x").lease(lease);
+        tokio::spawn(async move { lock.lock().await.expect("works").token() })
+    };
+    link.cut();
+    tokio::time::sleep(lease / 10).await;
+    link.mend();
+    until("it is back", async || client.inspect("x").await.is_ok()).await;
+    assert!(guard.is_valid());
+    let token = guard.token();
+    guard.unlock().await.expect("still held");
+    assert!(soon("the next", waiting).await.expect("no panic") > token);
+}

@@ -1,0 +1,15 @@
+//! The store in PostgreSQL against real servers, which these tests start, stop, freeze and kill:
+//! what the conformance suite does not know about. Without an installed server they were not run,
+//! and do not pass: see `holdline_testkit::missing`.
+#![cfg(feature = "postgres")]
+
+mod clock;
+mod cost;
+mod crash;
+mod faults;
+mod fenced;
+mod raw;
+mod schema;
+mod server;
+mod sessions;
+mod speed;

@@ -1,0 +1,127 @@
+//! The schema: printed, installed, checked, and by whom it can be used.
+
+use crate::server::{Server, one, private, url_at};
+use holdline::{ErrorKind, Mutex, open, schema};
+use std::time::Duration;
+
+fn plain(server: &Server) -> String {
+    server.url().replace("?install=yes", "")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_never_installed_silently() {
+    let Some(server) = private("silently", &["fsync=off"]) else { return };
+    let error = open(&plain(&server)).await.expect_err("there is no schema");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("holdline schema postgres --install"), "{error}");
+    let there = "SELECT to_regnamespace('holdline') IS NOT NULL";
+    let sql = server.sql().await;
+    assert!(!one::<bool>(&sql, there, &[]).await);
+    schema::install(&plain(&server)).await.expect("works");
+    assert!(one::<bool>(&sql, there, &[]).await);
+    open(&plain(&server)).await.expect("now it opens");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_can_be_installed_often_and_at_the_same_time() {
+    let Some(server) = private("often", &["fsync=off"]) else { return };
+    let installing = (0..8).map(|_| {
+        let url = server.url();
+        tokio::spawn(async move { open(&url).await.map(drop) })
+    });
+    for done in installing.collect::<Vec<_>>() {
+        done.await.expect("no panic").expect("opens");
+    }
+    let client = open(&plain(&server)).await.expect("opens");
+    let guard = Mutex::new(&client, "x").lock().await.expect("works");
+    schema::install(&plain(&server)).await.expect("works");
+    guard.unlock().await.expect("still held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_can_have_any_name() {
+    let Some(server) = private("name", &["fsync=off"]) else { return };
+    for encoded in ["locks", "My%20%22Locks%22%20%C3%A9", "holdline2"] {
+        let client = open(&format!("{}&schema={encoded}", server.url())).await.expect("opens");
+        Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
+    }
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('locks', 'My \"Locks\" é', \
+                   'holdline2', 'holdline')";
+    assert_eq!(one::<i64>(&server.sql().await, schemas, &[]).await, 3);
+    assert_eq!(schema::text("postgres", Some("a'b")).expect_err("no").kind(), ErrorKind::Invalid);
+}
+
+/// The grants are those of the guide.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_needs_few_rights() {
+    let Some(server) = private("rights", &["fsync=off"]) else { return };
+    let sql = server.sql().await;
+    schema::install(&plain(&server)).await.expect("works");
+    let url = server.url().replace("postgres@", "app@"); // with install=yes
+    sql.batch_execute("CREATE ROLE app LOGIN").await.expect("works");
+    let error = open(&url).await.expect_err("no rights");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let grants = "GRANT USAGE ON SCHEMA holdline TO app; \
+                  GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdline TO app";
+    sql.batch_execute(grants).await.expect("works");
+    let client = open(&url).await.expect("opens");
+    let guard = Mutex::new(&client, "x").lock().await.expect("works");
+    let id = guard.ticket();
+    client.force_unlock("x", id, "a test").await.expect("works").expect("held");
+    schema::sweep(&url, Duration::ZERO).await.expect("works");
+    // Without the right to create schemas, one that is there can be filled.
+    sql.batch_execute("CREATE SCHEMA filled AUTHORIZATION app").await.expect("works");
+    open(&format!("{url}&schema=filled")).await.expect("opens");
+    let error = open(&format!("{url}&schema=other")).await.expect_err("it may not");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
+async fn another_version_is_refused_with_what_to_do() {
+    let Some(server) = private("version", &["fsync=off"]) else { return };
+    schema::install(&plain(&server)).await.expect("works");
+    let sql = server.sql().await;
+    for (version, advice) in [(0, "holdline schema postgres --install"), (2, "update this program")]
+    {
+        let replace = format!(
+            "CREATE OR REPLACE FUNCTION holdline.version() RETURNS integer LANGUAGE sql IMMUTABLE \
+             AS $$ SELECT {version} $$"
+        );
+        sql.batch_execute(&replace).await.expect("works");
+        let error = open(&server.url()).await.expect_err("another version");
+        assert!(error.to_string().contains(advice), "{error}");
+        assert!(!error.retryable());
+    }
+    schema::install(&plain(&server)).await.expect("works");
+    open(&plain(&server)).await.expect("opens");
+}
+
+/// What is swept is not needed: the tokens of a forgotten lock go on rising.
+#[tokio::test]
+async fn sweeping_forgets_unused_locks_only() {
+    let Some(server) = private("sweeping", &["fsync=off"]) else { return };
+    let client = open(&server.url()).await.expect("opens");
+    let held = Mutex::new(&client, "held").lock().await.expect("works");
+    let unused = Mutex::new(&client, "unused").lock().await.expect("works");
+    let token = unused.token();
+    unused.unlock().await.expect("held");
+    assert_eq!(schema::sweep(&plain(&server), Duration::from_secs(3600)).await.expect("works"), 0);
+    assert_eq!(schema::sweep(&plain(&server), Duration::ZERO).await.expect("works"), 1);
+    let again = Mutex::new(&client, "unused").lock().await.expect("works");
+    assert!(again.token() > token);
+    assert!(held.is_valid());
+    held.unlock().await.expect("still held");
+    assert_eq!(schema::sweep("memory:", Duration::ZERO).await.expect_err("no").kind(), {
+        ErrorKind::Invalid
+    });
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_said() {
+    let Some(server) = private("not_there", &["fsync=off"]) else { return };
+    let url = server.url().replace("/postgres?", "/nowhere?");
+    let error = open(&url).await.expect_err("no such database");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let error = open(&url_at("127.0.0.1:1")).await.expect_err("nothing listens");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}

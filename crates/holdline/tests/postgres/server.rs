@@ -1,0 +1,109 @@
+//! A private server for a test, which it may treat as it likes.
+
+use holdline_testkit::postgres::{node, url};
+use holdline_testkit::{Deployment, Folder, Private, free_port};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use tokio_postgres::types::{FromSqlOwned, ToSql};
+use tokio_postgres::{Client, NoTls};
+
+/// A running server.
+pub(crate) struct Server(Private);
+
+/// A private server with these settings, such as `fsync=off`, and its data in memory.
+pub(crate) fn private(test: &str, settings: &[&str]) -> Option<Server> {
+    start(Folder::new(test).expect("a folder"), settings)
+}
+
+/// The same, with its data on the disk.
+pub(crate) fn on_disk(test: &str, settings: &[&str]) -> Option<Server> {
+    start(Folder::on_disk(test).expect("a folder"), settings)
+}
+
+fn start(folder: Folder, settings: &[&str]) -> Option<Server> {
+    let describe = || {
+        let port = free_port();
+        let settings = ["autovacuum=off"].iter().chain(settings);
+        let args = settings.flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]);
+        Deployment::new(url(port), vec![node("postgres", port).args(args)])
+    };
+    Private::launch_in(folder, describe).map(Server)
+}
+
+impl Server {
+    pub(crate) fn address(&self) -> (&'static str, u16) {
+        ("127.0.0.1", self.0.servers[0].port())
+    }
+
+    /// The URL of a store there, which installs its schema.
+    pub(crate) fn url(&self) -> String {
+        self.0.url() + "?install=yes"
+    }
+
+    /// The number of lines in its log that have this text.
+    pub(crate) fn logged(&self, text: &str) -> usize {
+        let log = fs::read_to_string(self.0.servers[0].dir().join("log")).expect("a log");
+        log.lines().filter(|line| line.contains(text)).count()
+    }
+
+    /// A connection of the test's own.
+    pub(crate) async fn sql(&self) -> Client {
+        let (client, connection) =
+            tokio_postgres::connect(&self.0.url(), NoTls).await.expect("it runs");
+        tokio::spawn(connection);
+        client
+    }
+
+    /// Sends a signal to all of its processes, of which each has a group of its own.
+    fn signal(&self, signal: Signal) {
+        let own = self.0.servers[0].pid().cast_signed();
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+        let children = children.unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        for pid in std::iter::once(own).chain(children).filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Ends all of its processes, as a loss of power does; but what was given to the disk is there.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.0.kill(0);
+    }
+
+    /// Starts it again after [`kill`](Self::kill).
+    pub(crate) fn start(&mut self) {
+        self.0.restart(0);
+    }
+
+    /// Stops all of its processes from running.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets them run again.
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill(); // also those that stand still
+    }
+}
+
+/// The URL of a store at this host and port, which installs its schema.
+pub(crate) fn url_at(host: &str) -> String {
+    format!("postgres://postgres@{host}/postgres?install=yes")
+}
+
+/// The only value of a query.
+pub(crate) async fn one<T: FromSqlOwned>(
+    sql: &Client,
+    query: &str,
+    params: &[&(dyn ToSql + Sync)],
+) -> T {
+    let row = sql.query_one(query, params).await;
+    row.unwrap_or_else(|error| panic!("{query}: {error:?}")).get(0)
+}
