@@ -51,6 +51,15 @@ impl Private {
     /// # Panics
     ///
     /// If it does not start.
+    pub fn start_in(folder: Folder, deployment: Deployment) -> Option<Self> {
+        Self::launch_in(folder, move || deployment.clone())
+    }
+
+    /// Launches with the data in this folder.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
     pub fn launch_in(folder: Folder, mut describe: impl FnMut() -> Deployment) -> Option<Self> {
         let mut first = Some(describe());
         let mut programs = first.iter().flat_map(Deployment::nodes).flat_map(Node::programs);
