@@ -2,11 +2,15 @@
 //! the program is busy; and the callback for losses.
 
 use crate::error::Result;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use crate::store::LossHint;
 use crate::thread;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, OnceLock};
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+use std::sync::Arc;
+use std::sync::OnceLock;
 use tokio::runtime::Handle;
 
 /// The runtime of all stores of one kind in this process, on a thread of its own; started by the
@@ -26,8 +30,10 @@ pub(crate) fn runtime(
 
 /// The callback for losses, once it is set.
 #[derive(Clone, Default)]
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) struct LossHandler(pub(crate) Arc<OnceLock<LossHint>>);
 
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 impl fmt::Debug for LossHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.get().is_some() { "set" } else { "not set" })

@@ -2,7 +2,7 @@
 //!
 //! The process listens on one channel of its own, whose name is stored with each of its places; so
 //! a release notifies only the processes whose tickets it admits, and names the tickets. The
-//! process begins to listen with its first ticket that may wait, and does not wait for that: whatever
+//! process begins to listen with its first ticket that may wait, and does not wait for that: what
 //! waits already when the connection is made, for the first time or again, is woken to ask again.
 //! Waiters ask again anyway, after a bounded time.
 
