@@ -73,7 +73,8 @@ pub(crate) const BENCH: &str = "
 cargo xtask bench ARGS...
 
 Builds the benchmark program with optimisation and runs it with ARGS. `cargo xtask bench help`
-shows its own commands. Start the servers first, and put their addresses in the environment:
+shows its own commands. Servers that a command needs are installed and started for it, with data
+in a temporary folder, and end with it; a Redis that runs is used if it is in the environment:
 
   eval \"$(cargo xtask servers start redis-single)\"
 ";

@@ -1,6 +1,7 @@
 //! Where the workspace is, and how to call cargo and read what it says about itself.
 
 use crate::Outcome;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -49,13 +50,25 @@ pub(crate) fn cargo_says(args: &[&str]) -> Outcome<String> {
 
 /// The names of a package's features.
 pub(crate) fn features(package: &str) -> Outcome<Vec<String>> {
-    let text = cargo_says(&["metadata", "--no-deps", "--format-version", "1"])?;
-    let metadata: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|e| format!("What `cargo metadata` printed is not JSON: {e}."))?;
-    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    let packages = packages()?;
     let found = packages
         .iter()
         .find(|p| p["name"] == package)
         .ok_or_else(|| format!("The workspace has no package {package}."))?;
     Ok(found["features"].as_object().map(|f| f.keys().cloned().collect()).unwrap_or_default())
+}
+
+/// The names of all test binaries.
+pub(crate) fn test_targets() -> Outcome<BTreeSet<String>> {
+    let packages = packages()?;
+    let targets = packages.iter().filter_map(|package| package["targets"].as_array()).flatten();
+    let tests = targets.filter(|target| target["kind"][0] == "test");
+    Ok(tests.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect())
+}
+
+fn packages() -> Outcome<Vec<serde_json::Value>> {
+    let text = cargo_says(&["metadata", "--no-deps", "--format-version", "1"])?;
+    let metadata: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|e| format!("What `cargo metadata` printed is not JSON: {e}."))?;
+    Ok(metadata["packages"].as_array().cloned().unwrap_or_default())
 }

@@ -93,7 +93,8 @@ impl Options {
     ) -> Result<AcquireRequest> {
         let capabilities = store.capabilities();
         check_lease(store, self.lease)?;
-        if capacity != 1 && !capabilities.weighted {
+        // Some stores without weights have read-write locks; the others refuse them themselves.
+        if capacity != 1 && capacity != crate::store::READ_WRITE && !capabilities.weighted {
             return Err(unsupported(store, "semaphores and read-write locks"));
         }
         if self.handoff.is_some() && !capabilities.token_ranges {

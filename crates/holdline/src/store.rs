@@ -269,6 +269,8 @@ pub struct Eviction {
     pub note: Arc<str>,
 }
 
+/// The capacity of a read-write lock, and the weight of its writers.
+pub const READ_WRITE: u32 = 1 << 30;
 /// The highest number of evictions of one line that a store keeps.
 pub const EVICTIONS_KEPT: usize = 8;
 /// The time for which a store keeps an eviction, unless later ones replace it.

@@ -2,6 +2,7 @@
 
 use holdline::blocking::{self, Client};
 use holdline::store::TicketId;
+pub(crate) use holdline_testkit::wait_for as until;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -65,18 +66,6 @@ impl Store {
     pub(crate) fn is_free(&self, name: &str) -> bool {
         let info = self.client.inspect(name).expect("the store is there");
         info.holders.is_empty() && info.waiters.is_empty()
-    }
-}
-
-/// Looks again and again until there is something.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let limit = Instant::now() + PATIENT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < limit, "{what}: not within {PATIENT:?}");
-        thread::sleep(Duration::from_millis(5));
     }
 }
 

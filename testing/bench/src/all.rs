@@ -19,7 +19,7 @@ pub(crate) fn run(
     processes::run(&common, targets, report)?;
     handoff::run(&common, targets, report)?;
     startup::run(&common, targets, options, report)?;
-    renewals::run(&common, &renewals::Options::default(), report)?;
+    renewals::run(&common, targets, &renewals::Options::default(), report)?;
     let experiments = models::Options {
         clients: vec![4, 16],
         hold_ms: vec![1],

@@ -7,67 +7,42 @@ use crate::stats::{Spread, seconds};
 use crate::worker::Worker;
 use crate::{Common, Failure};
 use holdline::{Client, Mutex};
-use std::path::Path;
-use std::process::Child;
+use holdline_testkit::{Deployment, Folder, Node, Private, install_missing};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// A server to measure on. One of ours ends when this is dropped.
 pub(crate) struct Server {
     pub(crate) label: String,
     pub(crate) url: String,
-    own: Option<(Child, TempDir)>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some((child, _)) = &mut self.own {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+    _own: Option<Private>,
 }
 
 impl Server {
-    /// One that was just started, with its data in this folder: waits until it answers.
-    pub(crate) fn own(
-        label: &str,
-        url: String,
-        child: Child,
-        folder: TempDir,
-        answers: impl Fn() -> bool,
-    ) -> Result<Server, Failure> {
-        let server = Server { label: label.to_owned(), url, own: Some((child, folder)) };
-        let limit = Instant::now() + Duration::from_secs(40);
-        while !answers() {
-            if Instant::now() > limit {
-                return Err(format!("the server at {} does not answer", server.url).into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(server)
+    fn own(label: &str, folder: Folder, ours: &dyn Fn() -> Deployment) -> Result<Server, Failure> {
+        let own = Private::try_launch_in(folder, ours)?;
+        Ok(Server { label: label.to_owned(), url: own.url(), _own: Some(own) })
     }
 
     fn named(url: &str) -> Server {
-        Server { label: url.to_owned(), url: url.to_owned(), own: None }
+        Server { label: url.to_owned(), url: url.to_owned(), _own: None }
     }
 }
 
 /// Those that were named, or else one of ours with its data in memory and one with it on disk.
-/// Where every write waits for the disk, little else counts.
+/// Where every write waits for the disk, little else counts. Installs what ours lack.
 pub(crate) fn servers(
     common: &Common,
-    start: impl Fn(&str, TempDir) -> Result<Server, Failure>,
+    ours: impl Fn() -> Deployment,
 ) -> Result<Vec<Server>, Failure> {
     if !common.stores.is_empty() {
         return Ok(common.stores.iter().map(|url| Server::named(url)).collect());
     }
+    install_missing(ours().nodes().flat_map(Node::programs));
     let mut servers = Vec::new();
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        servers.push(start("in memory", tempfile::tempdir_in(memory)?)?);
+    if let Some(folder) = Folder::in_memory("bench")? {
+        servers.push(Server::own("in memory", folder, &ours)?);
     }
-    servers.push(start("on disk", tempfile::tempdir()?)?);
+    servers.push(Server::own("on disk", Folder::on_disk("bench")?, &ours)?);
     Ok(servers)
 }
 

@@ -11,10 +11,9 @@ use crate::target::fresh;
 use crate::worker::{Worker, args};
 use crate::{Common, Failure, runtime};
 use holdline::Client;
-use std::net::{TcpListener, TcpStream};
+use holdline_testkit::etcd::SINGLE;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use tempfile::TempDir;
+use std::process::Command;
 
 /// Of Go's time, uncontended: no slower, and this much for noise.
 const ALONE: f64 = 1.05;
@@ -32,7 +31,7 @@ pub(crate) fn run(common: &Common, report: &mut Report) -> Result<(), Failure> {
             return Ok(());
         }
     };
-    let servers = match servers(common, start) {
+    let servers = match servers(common, || SINGLE.on_free_ports()) {
         Ok(servers) => servers,
         Err(why) => {
             Report::skip("Go's locks", &why.to_string());
@@ -72,24 +71,6 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
         Ok(status) if !status.success() => Err("go build failed; see above".to_owned()),
         Ok(_) => Ok(program),
     }
-}
-
-fn start(label: &str, folder: TempDir) -> Result<Server, Failure> {
-    let port = || TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let (client, peer) = (format!("http://{}", port()?), format!("http://{}", port()?));
-    let child = Command::new("etcd")
-        .arg("--data-dir")
-        .arg(folder.path())
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("default={peer}")])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|_| "there is no etcd in the path")?;
-    let host = client.trim_start_matches("http://").to_owned();
-    let url = format!("etcd://{host}");
-    Server::own(label, url, child, folder, || TcpStream::connect(&host).is_ok())
 }
 
 /// Go's program in this role, on this server.

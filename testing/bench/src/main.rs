@@ -52,7 +52,7 @@ struct Cli {
 #[derive(Clone, Debug, Args)]
 struct Common {
     /// A store to measure, by URL; may be given several times. Default: memory, a new file, and
-    /// the Redis server of HOLDLINE_TEST_REDIS.
+    /// Redis (that of HOLDLINE_TEST_REDIS, or one that is started for the run).
     #[arg(long = "store", global = true, value_name = "URL")]
     stores: Vec<String>,
     /// Makes a round trip to a Redis server so much longer: a number and ms, as in 2ms.
@@ -128,22 +128,22 @@ fn run(cli: Cli) -> Result<bool, Failure> {
         What::Worker(options) => return worker::run(&options).map(|()| true),
         what => what,
     };
-    let targets = Targets::new(&common.stores, common.link)?;
+    let targets = || Targets::new(&common.stores, common.link);
     let about = machine::about();
     machine::print(&about);
     let mut report = Report::default();
     match &what {
         What::Kernel => kernel::run(&common, &mut report),
-        What::Uncontended => uncontended::run(&common, &targets, &mut report)?,
-        What::Tasks => tasks::run(&common, &targets, &mut report)?,
-        What::Processes => processes::run(&common, &targets, &mut report)?,
-        What::Handoff => handoff::run(&common, &targets, &mut report)?,
-        What::Startup(options) => startup::run(&common, &targets, options, &mut report)?,
-        What::Renewals(options) => renewals::run(&common, options, &mut report)?,
-        What::Models(options) => models::run(&common, &targets, options, &mut report)?,
+        What::Uncontended => uncontended::run(&common, &targets()?, &mut report)?,
+        What::Tasks => tasks::run(&common, &targets()?, &mut report)?,
+        What::Processes => processes::run(&common, &targets()?, &mut report)?,
+        What::Handoff => handoff::run(&common, &targets()?, &mut report)?,
+        What::Startup(options) => startup::run(&common, &targets()?, options, &mut report)?,
+        What::Renewals(options) => renewals::run(&common, &targets()?, options, &mut report)?,
+        What::Models(options) => models::run(&common, &targets()?, options, &mut report)?,
         What::EtcdGo => etcd::run(&common, &mut report)?,
         What::ZookeeperCurator => zookeeper::run(&common, &mut report)?,
-        What::All(options) => all::run(&common, &targets, options, &mut report)?,
+        What::All(options) => all::run(&common, &targets()?, options, &mut report)?,
         What::Worker(_) => {}
     }
     let holds = report.verdict();

@@ -4,7 +4,7 @@ use crate::counting_store::{Burst, CountingStore, Counts};
 use crate::machine::{cpu_of_thread, resident};
 use crate::report::{Cell, Report, Table, time};
 use crate::stats::{Spread, seconds};
-use crate::target::{Target, fresh};
+use crate::target::{Target, Targets, fresh};
 use crate::worker::{self, Worker, args};
 use crate::{Common, Failure};
 use clap::Args;
@@ -56,7 +56,12 @@ pub(crate) struct Found {
 }
 
 /// In a process of its own, so that its memory is not that of other measurements.
-pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(crate) fn run(
+    common: &Common,
+    targets: &Targets,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), Failure> {
     let columns = [
         "store",
         "locks",
@@ -70,12 +75,9 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
     ];
     let title = format!("Held locks, lease {} s, for {} leases", options.lease, options.leases);
     let mut table = Table::new(title, &columns);
-    let mut urls = common.stores.clone();
-    if urls.is_empty() {
-        urls.push("memory:".to_owned());
-        urls.extend(crate::target::redis());
-    }
-    for target in &crate::target::Targets::new(&urls, common.link)?.list {
+    // A file is measured only if it is asked for.
+    let asked_for = !common.stores.is_empty();
+    for target in targets.list.iter().filter(|target| asked_for || target.file().is_none()) {
         let usual = if target.is_memory() { 100_000 } else { 10_000 };
         let locks = options.locks.unwrap_or(usual);
         let found = in_a_process(target, options, locks)?;

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use holdline::Client;
-use holdline_testkit::Link;
+use holdline_testkit::{Folder, Link, Private, install_missing, redis};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,6 +15,8 @@ pub(crate) struct Targets {
     pub(crate) folder: TempDir,
     /// What makes the way to the servers longer. They end with the run.
     _links: Vec<Link>,
+    /// A Redis server of our own, which ends with the run.
+    _redis: Option<Private>,
 }
 
 /// One store.
@@ -27,17 +29,20 @@ pub(crate) struct Target {
 }
 
 impl Targets {
-    /// The stores asked for; if none, memory, a new file, and the Redis server for tests, if there
-    /// is one. With `longer`, a round trip to a Redis server takes so much more.
+    /// The stores asked for; if none, memory, a new file, and a Redis server: that of
+    /// `HOLDLINE_TEST_REDIS`, or one of our own. With `longer`, a round trip to a Redis server takes so much more.
     pub(crate) fn new(urls: &[String], longer: Option<Duration>) -> Result<Self, Failure> {
         let folder = tempfile::Builder::new().prefix("holdline-bench-").tempdir()?;
-        let (mut list, mut links) = (Vec::new(), Vec::new());
+        let (mut list, mut links, mut own) = (Vec::new(), Vec::new(), None);
         if urls.is_empty() {
             list.push(Target { url: "memory:bench".to_owned(), label: "memory".to_owned() });
             let file = folder.path().join("locks.db");
             let url = format!("sqlite:{}", file.display());
             list.push(Target { url, label: "sqlite".to_owned() });
-            list.extend(redis().map(|url| Target { url, label: "redis".to_owned() }));
+            let shared = std::env::var(redis::SINGLE.env).ok();
+            own = if shared.is_none() { own_redis() } else { None };
+            let url = shared.or(own.as_ref().map(Private::url));
+            list.extend(url.map(|url| Target { url, label: "redis".to_owned() }));
         }
         for url in urls {
             let shared = if url == "memory:" { "memory:bench" } else { url };
@@ -47,7 +52,7 @@ impl Targets {
             let longer = longer.unwrap_or_default();
             links.push(target.move_away(longer)?);
         }
-        Ok(Targets { list, folder, _links: links })
+        Ok(Targets { list, folder, _links: links, _redis: own })
     }
 
     /// Those that more than one process can use.
@@ -56,9 +61,14 @@ impl Targets {
     }
 }
 
-/// The Redis server for tests, as `cargo xtask servers start redis-single` names it.
-pub(crate) fn redis() -> Option<String> {
-    std::env::var("HOLDLINE_TEST_REDIS").ok()
+/// A Redis server of our own, which is installed if it can be; `None`, with a word about it, if
+/// there is none to be had.
+fn own_redis() -> Option<Private> {
+    install_missing(redis::SINGLE.programs());
+    let folder = Folder::new("bench");
+    let describe = || redis::SINGLE.on_free_ports();
+    let started = folder.and_then(|it| Private::try_launch_in(it, describe));
+    started.inspect_err(|why| eprintln!("Redis is left out: {why}")).ok()
 }
 
 /// The URL without whatever may be secret in it.

@@ -11,11 +11,10 @@ use crate::report::{Cell, Report, Table};
 use crate::target::fresh;
 use crate::worker::{Worker, args};
 use crate::{Common, Failure, runtime};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use holdline_testkit::zookeeper::{Settings, deployment};
+use holdline_testkit::{Deployment, free_port};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use tempfile::TempDir;
 
 /// Of Curator's time, alone: no slower, and this much for noise.
 const ALONE: f64 = 1.05;
@@ -30,7 +29,7 @@ const WARM: [f64; 2] = [10.0, 20.0];
 pub(crate) fn run(common: &Common, report: &mut Report) -> Result<(), Failure> {
     let folder = tempfile::Builder::new().prefix("holdline-bench-").tempdir()?;
     let (curator, servers) =
-        match build(folder.path()).and_then(|it| Ok((it, servers(common, start)?))) {
+        match build(folder.path()).and_then(|it| Ok((it, servers(common, ours)?))) {
             Ok(both) => both,
             Err(why) => {
                 Report::skip("Curator's locks", &why.to_string());
@@ -88,50 +87,11 @@ fn must(command: &mut Command, tool: &str, package: &str) -> Result<(), Failure>
     }
 }
 
-/// Of an unpacked release, or Debian's.
-fn class_path() -> Option<String> {
-    let home = std::env::var_os("ZOOKEEPER_HOME").map(|home| PathBuf::from(home).join("lib"));
-    if let Some(jars) = home.filter(|jars| jars.is_dir()) {
-        return Some(format!("{}/*", jars.display()));
-    }
-    let jars = Path::new("/usr/share/java");
-    let all = ["zookeeper.jar", "slf4j-simple.jar"].map(|jar| jars.join(jar));
-    let there = all.iter().all(|jar| jar.is_file());
-    there.then(|| all.map(|jar| jar.display().to_string()).join(":"))
-}
-
-fn start(label: &str, folder: TempDir) -> Result<Server, Failure> {
-    let jars = class_path().ok_or(
-        "there is no ZooKeeper on this machine; apt-get install zookeeper, or set ZOOKEEPER_HOME",
-    )?;
-    let host = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let settings = format!(
-        "tickTime=2000\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\n\
-         maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n",
-        folder.path().display(),
-        host.port()
-    );
-    let file = folder.path().join("zoo.cfg");
-    std::fs::write(&file, settings)?;
-    let child = Command::new("java")
-        .args(["-Xms512m", "-Xmx512m", "-cp", &jars])
-        .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
-        .arg(file)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|_| "there is no java in the path; apt-get install default-jdk-headless")?;
-    let (url, host) = (format!("zookeeper://{host}"), host.to_string());
-    Server::own(label, url, child, folder, || serves(&host))
-}
-
-fn serves(host: &str) -> bool {
-    let mut text = String::new();
-    let asked = TcpStream::connect(host).and_then(|mut stream| {
-        stream.write_all(b"srvr")?;
-        stream.read_to_string(&mut text)
-    });
-    asked.is_ok() && text.contains("Mode: ")
+/// One with room, and with the tick that ZooKeeper's own example has.
+fn ours() -> Deployment {
+    let java = ["-Xms512m", "-Xmx512m"].map(str::to_owned).to_vec();
+    let settings = Settings { java, lines: "tickTime=2000\n".to_owned() };
+    deployment(&[free_port(), free_port(), free_port()], &settings)
 }
 
 impl Curator {

@@ -3,27 +3,60 @@
 
 use crate::breakages::{Deed, kind};
 use crate::inject::Breakage;
-use holdline_checker::FaultKind;
+use crate::run::Run;
+use holdline_checker::{Expect, FaultKind};
 use holdline_testkit::flaky_links::{Cut, FlakyLinks};
 use holdline_testkit::{Link, Private};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The nodes, and the one to which something is done.
-pub(crate) struct Nodes {
+struct Nodes {
     cluster: Private,
     victim: usize,
 }
 
 impl Nodes {
-    pub(crate) fn new(cluster: Private) -> Arc<Mutex<Self>> {
+    fn new(cluster: Private) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Nodes { cluster, victim: 0 }))
+    }
+}
+
+/// Three nodes, and the links of half of the clients.
+pub(crate) struct Place {
+    nodes: Arc<Mutex<Nodes>>,
+    pub(crate) routes: Arc<FlakyLinks>,
+    urls: [String; 2],
+    lease: Duration,
+}
+
+impl Place {
+    /// These nodes, with links to them; `options` follow the nodes in their URL.
+    pub(crate) fn of(
+        servers: Private,
+        scheme: &'static str,
+        options: &'static str,
+        lease: Duration,
+    ) -> Self {
+        let routes = Arc::new(FlakyLinks::to(scheme, &servers.hosts(), options));
+        let urls = [format!("{}{options}", servers.url()), routes.url()];
+        Place { nodes: Nodes::new(servers), routes, urls, lease }
+    }
+
+    pub(crate) fn run(&self, title: &'static str, expect: Expect) -> Run {
+        let (routes, lease) = (self.urls.to_vec(), self.lease);
+        Run { routes, lease, pace: 5, ..Run::new(title, self.urls[0].clone(), expect) }
+    }
+
+    /// All that can be done to the nodes.
+    pub(crate) fn nodes(&self) -> Vec<Arc<dyn Breakage>> {
+        badly(&self.nodes, &[Bad::PROCESSES, Bad::BETWEEN].concat())
     }
 }
 
 /// One of the nodes is treated badly.
 #[derive(Clone, Copy)]
-pub(crate) enum Bad {
+enum Bad {
     LeaderKilled,
     NodeKilled,
     /// For longer than an election takes.
@@ -36,9 +69,9 @@ pub(crate) enum Bad {
 
 impl Bad {
     /// Those that are done to processes.
-    pub(crate) const PROCESSES: [Bad; 3] = [Bad::LeaderKilled, Bad::NodeKilled, Bad::LeaderStopped];
+    const PROCESSES: [Bad; 3] = [Bad::LeaderKilled, Bad::NodeKilled, Bad::LeaderStopped];
     /// Those that are done to what is between them.
-    pub(crate) const BETWEEN: [Bad; 3] = [Bad::LeaderCutOff, Bad::NodeCutOff, Bad::NodesSlow];
+    const BETWEEN: [Bad; 3] = [Bad::LeaderCutOff, Bad::NodeCutOff, Bad::NodesSlow];
 
     /// What it is called in the history, and for how many leases it is done.
     fn what(self) -> (FaultKind, (f64, f64)) {
@@ -82,7 +115,7 @@ struct Badly {
 }
 
 /// The nodes are treated badly, in each of these ways.
-pub(crate) fn badly(nodes: &Arc<Mutex<Nodes>>, ways: &[Bad]) -> Vec<Arc<dyn Breakage>> {
+fn badly(nodes: &Arc<Mutex<Nodes>>, ways: &[Bad]) -> Vec<Arc<dyn Breakage>> {
     fn with(badly: &Badly, act: impl FnOnce(&mut Nodes)) {
         act(&mut badly.nodes.lock().unwrap_or_else(PoisonError::into_inner));
     }

@@ -8,9 +8,10 @@ use crate::run::Run;
 use crate::{Case, cases};
 use holdline_checker::{Expect, FaultKind};
 use holdline_testkit::redis::{Server, private, sentinels};
+use holdline_testkit::wait_until;
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = cases![redis_failover, redis_failover_loses_a_lock_and_fences_it];
 
@@ -41,14 +42,6 @@ struct Failover(Arc<Topology>);
 /// Makes the one that died follow the other, which has taken over.
 struct Reunion(Arc<Topology>);
 
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while !so() {
-        assert!(Instant::now() < limit, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// Sentinels close the connections of a server whose part they change.
 fn ask<T: redis::FromRedisValue>(server: &Server, words: &[&str]) -> Option<T> {
     let mut conn = server.client().get_connection().ok()?;
@@ -61,10 +54,10 @@ fn says(server: &Server, words: &str) -> bool {
 
 fn follow(replica: &Server, primary: &Server) {
     let port = primary.port().to_string();
-    until("it is told whom to follow", || {
+    wait_until("it is told whom to follow", || {
         ask::<()>(replica, &["REPLICAOF", "127.0.0.1", &port]).is_some()
     });
-    until("the replica follows", || says(replica, "master_link_status:up"));
+    wait_until("the replica follows", || says(replica, "master_link_status:up"));
 }
 
 impl Breakage for Failover {
@@ -79,7 +72,7 @@ impl Breakage for Failover {
     fn start(&self) -> Box<dyn Any> {
         let [primary, replica] = &mut *self.0.both();
         // It asks in vain, and keeps what it has; what comes now is not replicated.
-        until("it lags", || ask::<()>(replica, &["REPLICAOF", "127.0.0.1", "1"]).is_some());
+        wait_until("it lags", || ask::<()>(replica, &["REPLICAOF", "127.0.0.1", "1"]).is_some());
         std::thread::sleep(LEASE / 3);
         primary.kill();
         Box::new(Reunion(Arc::clone(&self.0)))
@@ -89,7 +82,7 @@ impl Breakage for Failover {
 impl Drop for Reunion {
     fn drop(&mut self) {
         let pair = &mut *self.0.both();
-        until("the replica takes over", || {
+        wait_until("the replica takes over", || {
             says(&pair[1], "role:master") && self.0.agreed(&pair[1])
         });
         pair.swap(0, 1);
@@ -97,7 +90,7 @@ impl Drop for Reunion {
         let port = pair[0].port().to_string();
         let _: Option<()> = ask(&pair[1], &["REPLICAOF", "127.0.0.1", &port]);
         // On a busy machine the sentinels may think better of it, and change the parts once more.
-        until("there is a primary, and a replica that follows", || {
+        wait_until("there is a primary, and a replica that follows", || {
             if self.0.agreed(&pair[1]) {
                 pair.swap(0, 1);
             }

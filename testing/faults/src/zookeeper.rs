@@ -4,13 +4,12 @@
 //! The nodes reach each other over links as well.
 
 use crate::inject::{Breakage, Fault};
-use crate::nodes::{Bad, Nodes, badly, cut_off};
+use crate::nodes::{Place, cut_off};
 use crate::run::Run;
 use crate::{Case, cases};
 use holdline_checker::{Expect, Rule, Unpromised};
-use holdline_testkit::flaky_links::FlakyLinks;
 use holdline_testkit::zookeeper::start_apart;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const CASES: &[Case] =
@@ -20,29 +19,8 @@ pub(crate) const CASES: &[Case] =
 const LEASE: Duration = Duration::from_millis(1500);
 const SESSION: &str = "?session=5s";
 
-/// Three nodes, and the links of half of the clients.
-struct Place {
-    nodes: Arc<Mutex<Nodes>>,
-    routes: Arc<FlakyLinks>,
-    urls: [String; 2],
-}
-
 fn place() -> Option<Place> {
-    let servers = start_apart(3)?;
-    let routes = Arc::new(FlakyLinks::to("zookeeper", &servers.hosts(), SESSION));
-    let urls = [format!("{}{SESSION}", servers.url()), routes.url()];
-    Some(Place { nodes: Nodes::new(servers.members), routes, urls })
-}
-
-impl Place {
-    fn run(&self, title: &'static str, expect: Expect) -> Run {
-        let routes = self.urls.to_vec();
-        Run { routes, lease: LEASE, pace: 5, ..Run::new(title, self.urls[0].clone(), expect) }
-    }
-
-    fn nodes(&self) -> Vec<Arc<dyn Breakage>> {
-        badly(&self.nodes, &[Bad::PROCESSES, Bad::BETWEEN].concat())
-    }
+    Some(Place::of(start_apart(3)?.members, "zookeeper", SESSION, LEASE))
 }
 
 /// What an ensemble promises while its nodes are well: everything. What a dead client has left goes

@@ -2,18 +2,47 @@
 
 use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How often is looked.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Blocks until there is something.
+///
+/// # Panics
+///
+/// If there is nothing within a minute.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let limit = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < limit, "{what}: not within {LIMIT:?}");
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Blocks until it is so.
+///
+/// # Panics
+///
+/// If it is not within a minute.
+pub fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
+    wait_for(what, || check().then_some(()));
+}
 
 /// Looks until it is so.
 ///
 /// # Panics
 ///
-/// If it is not within 40 s.
+/// If it is not within a minute.
+#[cfg(feature = "links")]
 pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
     let limit = Instant::now() + LIMIT;
     while !check().await {
         assert!(Instant::now() < limit, "{what}: not within {LIMIT:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(LOOK).await;
     }
 }
 
@@ -21,7 +50,8 @@ pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
 ///
 /// # Panics
 ///
-/// If it does not come within 40 s.
+/// If it does not come within a minute.
+#[cfg(feature = "links")]
 pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, work)
         .await

@@ -16,18 +16,26 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// A folder in memory if there is room (`/dev/shm`), unless `TMPDIR` says where: servers then
-    /// need not wait for a disk, which is not what is tested, and etcd 3.4 has no option to tell it
-    /// not to.
+    /// A folder in memory if there is room, unless `TMPDIR` says where: servers then need not wait
+    /// for a disk, which is not what is tested, and etcd 3.4 has no option to tell it not to.
     ///
     /// # Errors
     ///
     /// It cannot be created.
     pub fn new(name: &str) -> Outcome<Self> {
-        match std::env::var_os("TMPDIR") {
-            None if has_room(Path::new(MEMORY)) => Self::below(Path::new(MEMORY), name),
-            _ => Self::on_disk(name),
-        }
+        let memory =
+            if std::env::var_os("TMPDIR").is_none() { Self::in_memory(name)? } else { None };
+        memory.map_or_else(|| Self::on_disk(name), Ok)
+    }
+
+    /// A folder in memory (`/dev/shm`), if there is some to be had.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be created.
+    pub fn in_memory(name: &str) -> Outcome<Option<Self>> {
+        let memory = Path::new("/dev/shm");
+        has_room(memory).then(|| Self::below(memory, name)).transpose()
     }
 
     /// A folder in the usual place for temporary files.
@@ -72,9 +80,6 @@ impl Drop for Folder {
         }
     }
 }
-
-/// Linux keeps what is written there in memory.
-const MEMORY: &str = "/dev/shm";
 
 fn has_room(dir: &Path) -> bool {
     let writable = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok();

@@ -19,7 +19,6 @@
 mod apart;
 pub mod certs;
 mod choice;
-#[cfg(feature = "links")]
 mod eventually;
 #[cfg(feature = "library")]
 pub mod flaky_links;
@@ -47,6 +46,8 @@ mod program;
 mod pump;
 mod server;
 pub mod servers;
+#[cfg(feature = "library")]
+mod ticket;
 mod topology;
 mod wheel;
 
@@ -56,6 +57,7 @@ pub use choice::Choice;
 pub use eventually::persist;
 #[cfg(feature = "links")]
 pub use eventually::{soon, until};
+pub use eventually::{wait_for, wait_until};
 pub use folder::Folder;
 #[cfg(feature = "links")]
 pub use garble::Garble;
@@ -74,6 +76,8 @@ pub use process::Process;
 pub use program::{Found, JarFolder, Program, in_path};
 pub use server::Server;
 pub use servers::{etcd, mysql, postgres, redis, zookeeper};
+#[cfg(feature = "library")]
+pub use ticket::ticket;
 pub use topology::{Deployment, Setup, Topology};
 pub use wheel::Wheel;
 

@@ -3,14 +3,13 @@
 #[cfg(feature = "links")]
 use crate::network::Network;
 use crate::node::Node;
-use crate::server::{Life, Server};
+use crate::server::{Life, Server, check_ports};
 use crate::topology::Deployment;
-use crate::{Folder, Outcome, missing};
+use crate::{Folder, Outcome, missing, wait_for};
 use rustix::process::Signal;
-use std::time::{Duration, Instant};
 
-/// The longest that an election takes on a busy machine.
-const LEADER_WITHIN: Duration = Duration::from_secs(30);
+/// How often other ports are tried.
+const TRIES: usize = 5;
 
 /// Servers of a test alone. Dropping it stops them, and removes their data unless the test fails.
 #[derive(Debug)]
@@ -28,13 +27,23 @@ pub struct Private {
 
 impl Private {
     /// Starts what is described, with data in memory where there is room; `None` if a program is
-    /// missing, which is noted by [`missing()`].
+    /// missing, which is noted by [`missing()`]. If another program has taken one of its ports, it
+    /// is described again, on other ports.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn launch(name: &str, describe: impl FnMut() -> Deployment) -> Option<Self> {
+        Self::launch_in(Folder::new(name).unwrap_or_else(|e| panic!("{e}")), describe)
+    }
+
+    /// The same on these ports alone.
     ///
     /// # Panics
     ///
     /// If it does not start.
     pub fn start(name: &str, deployment: Deployment) -> Option<Self> {
-        Self::start_in(Folder::new(name).unwrap_or_else(|e| panic!("{e}")), deployment)
+        Self::launch(name, move || deployment.clone())
     }
 
     /// The same with its data in this folder.
@@ -42,14 +51,16 @@ impl Private {
     /// # Panics
     ///
     /// If it does not start.
-    pub fn start_in(folder: Folder, deployment: Deployment) -> Option<Self> {
-        let mut programs = deployment.nodes().flat_map(Node::programs);
+    pub fn launch_in(folder: Folder, mut describe: impl FnMut() -> Deployment) -> Option<Self> {
+        let mut first = Some(describe());
+        let mut programs = first.iter().flat_map(Deployment::nodes).flat_map(Node::programs);
         if let Some(what) = programs.find_map(|program| program.find().err()) {
             missing(what.trim_end_matches('.'));
             return None;
         }
         drop(programs);
-        Some(Self::try_start_in(folder, deployment).unwrap_or_else(|e| panic!("{e}")))
+        let describe = || first.take().unwrap_or_else(&mut describe);
+        Some(Self::try_launch_in(folder, describe).unwrap_or_else(|e| panic!("{e}")))
     }
 
     /// The same, for programs that are not tests.
@@ -57,17 +68,36 @@ impl Private {
     /// # Errors
     ///
     /// A sentence: a program is missing, or it does not start.
-    pub fn try_start_in(folder: Folder, deployment: Deployment) -> Outcome<Self> {
-        let (url, leads) = (deployment.url.clone(), deployment.leads);
-        let servers = deployment.start(folder.path(), Life::OfItsOwner, &mut |_| Ok(()))?;
-        Ok(Self {
-            url,
-            leads,
-            #[cfg(feature = "links")]
-            network: None,
-            servers,
-            folder,
-        })
+    pub fn try_launch_in(
+        folder: Folder,
+        mut describe: impl FnMut() -> Deployment,
+    ) -> Outcome<Self> {
+        let mut tries = 0;
+        loop {
+            let deployment = describe();
+            let (url, leads) = (deployment.url.clone(), deployment.leads);
+            let nodes: Vec<Node> = deployment.nodes().cloned().collect();
+            match deployment.start(folder.path(), Life::OfItsOwner, &mut |_| Ok(())) {
+                Ok(servers) => {
+                    return Ok(Self {
+                        url,
+                        leads,
+                        #[cfg(feature = "links")]
+                        network: None,
+                        servers,
+                        folder,
+                    });
+                }
+                // By now none of ours listens: somebody else does.
+                Err(_) if tries < TRIES && nodes.iter().any(|node| check_ports(node).is_err()) => {
+                    tries += 1;
+                    for node in nodes {
+                        let _ = std::fs::remove_dir_all(folder.path().join(node.name()));
+                    }
+                }
+                Err(why) => return Err(why),
+            }
+        }
     }
 
     /// The same with a network between the servers, which their descriptions lead through.
@@ -90,18 +120,11 @@ impl Private {
     ///
     /// # Panics
     ///
-    /// If there is none for half a minute.
+    /// If there is none for a minute.
     pub fn leader(&self) -> usize {
         let Some(leads) = self.leads else { return 0 };
-        let limit = Instant::now() + LEADER_WITHIN;
-        loop {
-            let found = self.servers.iter().position(|server| leads(server.node().up.0));
-            if let Some(at) = found {
-                return at;
-            }
-            assert!(Instant::now() < limit, "no member leads");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let leads = |server: &Server| leads(server.node().up.0);
+        wait_for("a member leads", || self.servers.iter().position(leads))
     }
 
     /// The store's URL.
@@ -160,5 +183,29 @@ impl Private {
     /// Sends a signal to a server: STOP and CONT, for example.
     pub fn signal(&self, at: usize, signal: Signal) {
         self.servers[at].signal(signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Probe, Program, free_port};
+    use std::net::TcpListener;
+
+    /// Other programs know nothing of the files by which tests keep ports apart.
+    #[test]
+    fn other_ports_are_tried_when_one_is_taken() {
+        const SLEEP: Program = Program::new("sleep", "coreutils", "");
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut ports = vec![free_port(), taken.local_addr().unwrap().port()];
+        let describe = || {
+            let port = ports.pop().expect("only one port is taken");
+            let node = Node::new("sleep", &SLEEP, port, Probe::Custom(|_| Ok(()))).args(["60"]);
+            Deployment::new("url", vec![node])
+        };
+        let private = Private::launch("ports", describe).unwrap();
+        let port = private.servers[0].port();
+        assert!(private.servers[0].process().is_some() && ports.is_empty());
+        assert_ne!(port, taken.local_addr().unwrap().port());
     }
 }

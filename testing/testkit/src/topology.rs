@@ -29,7 +29,7 @@ pub struct Topology {
 pub type Setup = fn(&[u16]) -> Outcome<()>;
 
 /// What is started: nodes with their ports, and the URL by which they are reached.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Deployment {
     /// The store's URL.
     pub url: String,
@@ -132,6 +132,12 @@ impl Topology {
         (self.build)(&ports)
     }
 
+    /// What is started, on free ports.
+    pub fn on_free_ports(&self) -> Deployment {
+        let ports: Vec<u16> = self.ports.clone().map(|_| free_port()).collect();
+        (self.build)(&ports)
+    }
+
     /// All programs that it needs.
     pub fn programs(&self) -> Vec<&'static Program> {
         let ports: Vec<u16> = self.ports.clone().collect();
@@ -150,8 +156,7 @@ impl Topology {
     ///
     /// If it does not start.
     pub fn private(&self) -> Option<Private> {
-        let ports: Vec<u16> = self.ports.clone().map(|_| free_port()).collect();
-        Private::start(self.name, (self.build)(&ports))
+        Private::launch(self.name, || self.on_free_ports())
     }
 }
 

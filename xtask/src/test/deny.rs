@@ -11,26 +11,26 @@ const VERSION: &str = "0.20.2";
 
 /// Runs cargo-deny, and installs it where it is missing.
 #[expect(clippy::unnecessary_wraps, reason = "it has the type that all steps have")]
-pub(super) fn step(run: &mut Run) -> Outcome<Verdict> {
+pub(super) fn step(run: &Run<'_>) -> Outcome<Verdict> {
     let Some(program) = find() else { return Ok(install_first(run)) };
     Ok(check(run, &program))
 }
 
-fn install_first(run: &mut Run) -> Verdict {
+fn install_first(run: &Run<'_>) -> Verdict {
     let root = tools().display().to_string();
     let install = ["install", "cargo-deny", "--version", VERSION, "--locked", "--root", &root];
     if std::env::var_os("HOLDLINE_NO_INSTALL").is_some() {
         let advice = format!("cargo-deny is missing; get it by `cargo {}`.", install.join(" "));
-        return if run.in_ci { Verdict::Failed(advice) } else { Verdict::NotRun(advice) };
+        return if run.common.in_ci { Verdict::Failed(advice) } else { Verdict::NotRun(advice) };
     }
     match (run.cargo(&install, &[]), find()) {
         (Verdict::Passed, Some(program)) => check(run, &program),
-        (verdict, _) if run.in_ci => verdict,
+        (verdict, _) if run.common.in_ci => verdict,
         _ => Verdict::NotRun("cargo-deny is missing, and could not be installed".to_owned()),
     }
 }
 
-fn check(run: &mut Run, program: &std::path::Path) -> Verdict {
+fn check(run: &Run<'_>, program: &std::path::Path) -> Verdict {
     let words = |which: &'static [&'static str]| [&["--all-features", "check"], which].concat();
     let verdict = run.command(program, &words(&["licenses", "bans", "sources"]));
     if verdict != Verdict::Passed {

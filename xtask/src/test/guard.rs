@@ -1,14 +1,16 @@
 //! Cleans up after `test`, whatever happens to it: Ctrl-C, a crash, even `kill -9`.
 //!
 //! A second process of this program holds the reading end of a pipe. When the run ends, in any
-//! way, the system closes the pipe; the guard then kills the step that runs, with all that it
+//! way, the system closes the pipe; the guard then kills the steps that run, with all that they
 //! started, and stops the servers. No signal handler could promise as much.
 
 use crate::Outcome;
 use crate::servers::{self, Process};
+use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The hidden subcommand that the guard runs as.
@@ -20,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The guard, seen from the run that it guards.
 pub(super) struct Guard {
     process: Child,
-    pipe: ChildStdin,
+    pipe: Mutex<ChildStdin>,
 }
 
 impl Guard {
@@ -35,14 +37,14 @@ impl Guard {
                 .process_group(0)
                 .spawn()?;
             let pipe = process.stdin.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
-            Ok(Self { process, pipe })
+            Ok(Self { process, pipe: Mutex::new(pipe) })
         };
         start().map_err(|e: std::io::Error| format!("The clean-up guard cannot start: {e}."))
     }
 
     /// Runs a command to its end, or to the deadline: then kills it and returns `None`.
     pub(super) fn run(
-        &mut self,
+        &self,
         command: &mut Command,
         deadline: Option<Instant>,
     ) -> std::io::Result<Option<ExitStatus>> {
@@ -50,7 +52,7 @@ impl Guard {
         let mut child = command.stdin(Stdio::null()).process_group(0).spawn()?;
         let process = Process::find(child.id().cast_signed());
         if let Some(process) = &process {
-            writeln!(self.pipe, "step {process}")?;
+            self.tell("step", process)?;
         }
         let status = loop {
             match child.try_wait()? {
@@ -63,8 +65,15 @@ impl Guard {
                 None => std::thread::sleep(LOOK_EVERY),
             }
         };
-        writeln!(self.pipe, "done")?;
+        if let Some(process) = &process {
+            self.tell("done", process)?;
+        }
         Ok(status)
+    }
+
+    fn tell(&self, word: &str, process: &Process) -> std::io::Result<()> {
+        let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(pipe, "{word} {process}")
     }
 
     /// The run is over: lets the guard clean up, and waits for it.
@@ -79,12 +88,16 @@ impl Guard {
 
 /// The guard's own life: `names` are the topologies to stop.
 pub(crate) fn main(names: &[&str]) -> bool {
-    let mut step = None;
+    let mut steps = BTreeSet::new();
     // A line that cannot be read means that the run is over, too.
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        step = line.strip_prefix("step ").and_then(Process::parse);
+        match line.split_once(' ') {
+            Some(("step", process)) => _ = steps.insert(process.to_owned()),
+            Some((_, process)) => _ = steps.remove(process),
+            None => {}
+        }
     }
-    if let Some(process) = step {
+    for process in steps.iter().filter_map(|step| Process::parse(step)) {
         process.kill();
     }
     let mut all_well = true;

@@ -10,14 +10,21 @@ mod tools;
 use crate::{Outcome, servers};
 use guard::Guard;
 use report::{Report, Verdict};
+use std::fs::File;
+use std::io::Write;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use steps::Step;
+use steps::{Step, Work};
 
 /// The most that the whole run may take in CI, so that one that hangs ends: twice of what it takes
 /// on a quiet machine. On one's own machine there is no limit.
 const CI_BUDGET: Duration = Duration::from_secs(60 * 60);
+
+/// Steps run side by side if each has so many processors: most tests wait most of the time.
+const CORES_OF_A_LANE: usize = 2;
 
 /// `cargo xtask test [--quick | PART...]`; `Ok(false)` if anything failed.
 pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
@@ -29,25 +36,25 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
         }
     }
     let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
-    let mut run = Run {
+    let mut common = Common {
         in_ci,
         deadline: in_ci.then(|| Instant::now() + CI_BUDGET),
         guard: Guard::start(&to_stop_at_the_end(&needs)?)?,
         variables: Vec::new(),
         missing: missing_file(),
-        report: Report::default(),
+        report: Mutex::default(),
     };
-    run.start_servers(&needs);
+    common.start_servers(&needs);
     if plans.iter().any(|plan| plan.languages) {
-        run.look_for_tools();
+        common.look_for_tools();
     }
     for step in plans.iter().flat_map(|plan| plan.steps) {
-        run.step(step);
+        common.step(step);
     }
-    run.report_missing();
-    let Run { guard, report, .. } = run;
+    common.report_missing();
+    let Common { guard, report, .. } = common;
     guard.finish();
-    Ok(report.print())
+    Ok(report.into_inner().unwrap_or_else(PoisonError::into_inner).print())
 }
 
 /// `(name, about)` of each part, for the help text.
@@ -71,8 +78,8 @@ fn missing_file() -> PathBuf {
     std::env::temp_dir().join(format!("holdline-missing-{}", std::process::id()))
 }
 
-/// A run under way.
-struct Run {
+/// What all steps have in common.
+struct Common {
     in_ci: bool,
     deadline: Option<Instant>,
     guard: Guard,
@@ -80,10 +87,10 @@ struct Run {
     variables: Vec<(&'static str, String)>,
     /// Which tests were not run.
     missing: PathBuf,
-    report: Report,
+    report: Mutex<Report>,
 }
 
-impl Run {
+impl Common {
     /// Starts what the tests need. Each topology is a row of the final table.
     fn start_servers(&mut self, needs: &[&'static str]) {
         let needed = needs.iter().filter_map(|name| servers::topology(name).ok());
@@ -109,64 +116,125 @@ impl Run {
                     Err(message) => Verdict::Failed(message),
                 },
             };
-            self.report.add(&format!("servers: {}", topology.name), begun.elapsed(), verdict);
+            self.report().add(&format!("servers: {}", topology.name), begun.elapsed(), verdict);
         }
     }
 
     /// The languages of other clients are a row of the final table.
-    fn look_for_tools(&mut self) {
+    fn look_for_tools(&self) {
         let begun = Instant::now();
         let verdict = tools::look(self.in_ci);
-        self.report.add("languages of other clients", begun.elapsed(), verdict);
+        self.report().add("languages of other clients", begun.elapsed(), verdict);
     }
 
-    fn step(&mut self, step: &Step) {
+    fn report(&self) -> MutexGuard<'_, Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn step(&self, step: &Step) {
+        if let Work::Beside(lanes) = step.work {
+            return self.beside(lanes);
+        }
         report::heading(step.name);
         let begun = Instant::now();
-        let verdict = match self.deadline {
-            Some(deadline) if deadline <= begun => Verdict::Failed(out_of_time()),
-            _ => steps::run(step, self),
-        };
-        self.report.add(step.name, begun.elapsed(), verdict);
+        let verdict = self.run(step, None);
+        self.report().add(step.name, begun.elapsed(), verdict);
     }
 
-    /// Runs one cargo command of a step, its output streaming through.
-    fn cargo(&mut self, args: &[&str], variables: &[(&str, &str)]) -> Verdict {
+    /// Runs lanes of steps side by side, where there are processors enough for them. What a step
+    /// prints is shown when it has ended.
+    fn beside(&self, lanes: &[&[Step]]) {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        if cores < CORES_OF_A_LANE * lanes.len() {
+            return lanes.iter().copied().flatten().for_each(|step| self.step(step));
+        }
+        std::thread::scope(|scope| {
+            for lane in lanes {
+                scope.spawn(|| lane.iter().for_each(|step| self.logged(step)));
+            }
+        });
+    }
+
+    fn logged(&self, step: &Step) {
+        let begun = Instant::now();
+        let log = tempfile::NamedTempFile::new();
+        let verdict = match &log {
+            Ok(log) => self.run(step, Some(log.as_file())),
+            Err(e) => Verdict::Failed(format!("there is no room for what it prints: {e}")),
+        };
+        // One at a time prints.
+        let mut report = self.report();
+        report::heading(step.name);
+        if let Ok(mut text) = log.and_then(|log| File::open(log.path())) {
+            let _ = std::io::copy(&mut text, &mut std::io::stdout());
+        }
+        report.add(step.name, begun.elapsed(), verdict);
+    }
+
+    fn run(&self, step: &Step, log: Option<&File>) -> Verdict {
+        match self.deadline {
+            Some(deadline) if deadline <= Instant::now() => Verdict::Failed(out_of_time()),
+            _ => steps::run(step, &Run { common: self, log }),
+        }
+    }
+
+    /// Tests that lacked something are a row of the final table.
+    fn report_missing(&self) {
+        let notes = std::fs::read_to_string(&self.missing).unwrap_or_default();
+        let _ = std::fs::remove_file(&self.missing);
+        if !notes.is_empty() {
+            let verdict = Verdict::NotRun(format!("\n{notes}"));
+            let name = format!("{} tests", notes.lines().count());
+            self.report().add(&name, Duration::ZERO, verdict);
+        }
+    }
+}
+
+/// A step under way.
+struct Run<'a> {
+    common: &'a Common,
+    /// Where what it prints goes, if not to the terminal.
+    log: Option<&'a File>,
+}
+
+impl Run<'_> {
+    /// Runs one cargo command of a step.
+    fn cargo(&self, args: &[&str], variables: &[(&str, &str)]) -> Verdict {
         let mut command = crate::workspace::cargo();
         command.args(args).envs(variables.iter().copied());
         self.run(command, &format!("cargo {}", args.join(" ")))
     }
 
     /// The same with another program, in the root of the workspace.
-    fn command(&mut self, program: &Path, args: &[&str]) -> Verdict {
+    fn command(&self, program: &Path, args: &[&str]) -> Verdict {
         let mut command = Command::new(program);
         command.args(args).current_dir(crate::workspace::root());
         self.run(command, &format!("{} {}", program.display(), args.join(" ")))
     }
 
-    fn run(&mut self, mut command: Command, shown: &str) -> Verdict {
-        println!("$ {shown}");
-        command.envs(self.variables.iter().map(|(name, url)| (*name, url)));
-        // In CI nobody takes notes: there a test that lacks something fails.
-        if !self.in_ci {
-            command.env("HOLDLINE_TEST_MISSING", &self.missing);
+    fn run(&self, mut command: Command, shown: &str) -> Verdict {
+        let Common { in_ci, deadline, guard, variables, missing, .. } = self.common;
+        let mut said = Ok(());
+        match self.log {
+            None => println!("$ {shown}"),
+            Some(log) => {
+                said = writeln!(&*log, "$ {shown}");
+                for give in [Command::stdout::<File>, Command::stderr::<File>] {
+                    said =
+                        said.and_then(|()| log.try_clone().map(|log| _ = give(&mut command, log)));
+                }
+            }
         }
-        match self.guard.run(&mut command, self.deadline) {
+        command.envs(variables.iter().map(|(name, url)| (*name, url)));
+        // In CI nobody takes notes: there a test that lacks something fails.
+        if !in_ci {
+            command.env("HOLDLINE_TEST_MISSING", missing);
+        }
+        match said.and_then(|()| guard.run(&mut command, *deadline)) {
             Ok(Some(status)) if status.success() => Verdict::Passed,
             Ok(Some(status)) => Verdict::Failed(format!("`{shown}`: {status}")),
             Ok(None) => Verdict::Failed(out_of_time()),
             Err(e) => Verdict::Failed(format!("`{shown}` could not be started: {e}.")),
-        }
-    }
-
-    /// Tests that lacked something are a row of the final table.
-    fn report_missing(&mut self) {
-        let notes = std::fs::read_to_string(&self.missing).unwrap_or_default();
-        let _ = std::fs::remove_file(&self.missing);
-        if !notes.is_empty() {
-            let verdict = Verdict::NotRun(format!("\n{notes}"));
-            let name = format!("{} tests", notes.lines().count());
-            self.report.add(&name, Duration::ZERO, verdict);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What `cargo xtask test` runs: the whole, the quick choice, and the parts, as tables.
 
 use super::deny;
-use super::steps::Work::{Cargo, Own, Tests};
+use super::steps::Work::{Beside, Cargo, OtherTests, Own, Tests};
 use super::steps::{self, Step, Work};
 
 /// A choice of steps, and what they need.
@@ -71,7 +71,9 @@ pub(super) const WHOLE: Plan = Plan {
         FORMAT,
         CLIPPY,
         TIDY,
-        step("tests", Tests(&[])),
+        step("build of the tests", Tests(&["--no-run"])),
+        step("tests, side by side", Beside(LANES)),
+        step("other tests", OtherTests),
         step(
             "documentation",
             Cargo(
@@ -85,6 +87,29 @@ pub(super) const WHOLE: Plan = Plan {
         SIMULATION,
     ],
 };
+
+/// The longest tests, which wait for most of their time: lanes that run side by side, and take
+/// about as long. The first keeps the processors busy, the second the servers. What stands in no
+/// lane runs afterwards.
+const LANES: &[&[Step]] = &[
+    &[
+        step("conformance", Tests(&["--test", "conformance"])),
+        step("fault runs", Tests(&["--test", "faults"])),
+    ],
+    &[
+        step("zookeeper", Tests(&["--test", "zookeeper"])),
+        step("redis", Tests(&["--test", "redis"])),
+        step("etcd", Tests(&["--test", "etcd"])),
+        step("sqlite", Tests(&["--test", "sqlite"])),
+        step("quorum", Tests(&["--test", "quorum"])),
+    ],
+];
+
+/// Whether a test binary has a lane.
+pub(super) fn has_a_lane(test: &str) -> bool {
+    let steps = LANES.iter().copied().flatten();
+    steps.into_iter().any(|step| matches!(step.work, Tests(args) if args.contains(&test)))
+}
 
 /// What tells most in the least time, without a server.
 pub(super) const QUICK: Plan = part(
@@ -320,15 +345,9 @@ mod tests {
     /// A chosen test that does not exist any more would be an empty step.
     #[test]
     fn every_named_test_is_there() {
-        let root = crate::workspace::root();
-        let folders =
-            ["crates/kernel", "crates/holdline", "crates/cli", "testing/sim", "testing/faults"];
-        let found: Vec<String> = folders
-            .iter()
-            .flat_map(|folder| std::fs::read_dir(root.join(folder).join("tests")).unwrap())
-            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
-            .collect();
-        for step in PARTS.iter().chain([&QUICK]).flat_map(|plan| plan.steps) {
+        let found = crate::workspace::test_targets().unwrap();
+        let lanes = LANES.iter().copied().flatten();
+        for step in PARTS.iter().chain([&QUICK]).flat_map(|plan| plan.steps).chain(lanes) {
             let Tests(args) = step.work else { continue };
             for pair in args.windows(2).filter(|pair| pair[0] == "--test") {
                 let there = |name: &String| match pair[1].strip_suffix('*') {

@@ -1,8 +1,9 @@
 //! A step of `cargo xtask test`, and the few that are more than a cargo command.
 
-use super::Run;
 use super::report::Verdict;
+use super::{Run, plans};
 use crate::{Outcome, tidy, workspace};
+use std::num::NonZero;
 
 /// The features of the library that are stores. Each is built alone, as a user would have it.
 const STORES: &[&str] =
@@ -23,23 +24,48 @@ pub(super) enum Work {
     /// Tests: what to choose from all of the workspace. One choice of features for all of them,
     /// so that a part uses what the whole has built.
     Tests(&'static [&'static str]),
+    /// All tests that are in none of the lanes of the whole.
+    OtherTests,
     /// A part of this program.
-    Own(fn(&mut Run) -> Outcome<Verdict>),
+    Own(fn(&Run<'_>) -> Outcome<Verdict>),
+    /// Lanes of steps, which run side by side; the steps of a lane one after another.
+    Beside(&'static [&'static [Step]]),
 }
 
 /// Runs one step.
-pub(super) fn run(step: &Step, run: &mut Run) -> Verdict {
+pub(super) fn run(step: &Step, run: &Run<'_>) -> Verdict {
     match &step.work {
         Work::Cargo(args, variables) => run.cargo(args, variables),
         Work::Tests(args) => {
-            let all = ["test", "--workspace", "--all-features", "--no-fail-fast"];
-            run.cargo(&[&all, *args].concat(), &[])
+            run.cargo(&[TESTS, *args].concat(), &[("RUST_TEST_THREADS", &threads())])
         }
+        Work::OtherTests => other_tests(run).unwrap_or_else(Verdict::Failed),
         Work::Own(work) => work(run).unwrap_or_else(Verdict::Failed),
+        Work::Beside(_) => Verdict::Failed("lanes stand in no lane".to_owned()),
     }
 }
 
-pub(super) fn tidy_step(_run: &mut Run) -> Outcome<Verdict> {
+const TESTS: &[&str] = &["test", "--workspace", "--all-features", "--no-fail-fast"];
+
+/// How many tests of a binary run at once. Most start servers of their own, so there is a bound to
+/// it on a large machine.
+fn threads() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    cores.min(8).to_string()
+}
+
+fn other_tests(run: &Run<'_>) -> Outcome<Verdict> {
+    let all = workspace::test_targets()?;
+    let mut args = [TESTS, &["--lib", "--bins", "--examples"]].concat();
+    for name in all.iter().filter(|name| !plans::has_a_lane(name)) {
+        args.extend(["--test", name]);
+    }
+    let verdict = run.cargo(&args, &[]);
+    let documentation = run.cargo(&[TESTS, &["--doc"]].concat(), &[]);
+    Ok(if verdict == Verdict::Passed { documentation } else { verdict })
+}
+
+pub(super) fn tidy_step(_run: &Run<'_>) -> Outcome<Verdict> {
     Ok(match tidy::print_findings()? {
         0 => Verdict::Passed,
         count => Verdict::Failed(format!("{count} findings")),
@@ -47,7 +73,7 @@ pub(super) fn tidy_step(_run: &mut Run) -> Outcome<Verdict> {
 }
 
 /// The kernel must build by itself, without the standard library and without anything else.
-pub(super) fn kernel_purity(run: &mut Run) -> Outcome<Verdict> {
+pub(super) fn kernel_purity(run: &Run<'_>) -> Outcome<Verdict> {
     let verdict = run.cargo(&["build", "--package", "holdline-kernel"], &[]);
     if verdict != Verdict::Passed {
         return Ok(verdict);
@@ -74,7 +100,7 @@ fn says_no_std(text: &str) -> bool {
 }
 
 /// The library must compile with no store, and with each one alone.
-pub(super) fn each_store_alone(run: &mut Run) -> Outcome<Verdict> {
+pub(super) fn each_store_alone(run: &Run<'_>) -> Outcome<Verdict> {
     let features = workspace::features("holdline")?;
     let base = ["check", "--package", "holdline", "--no-default-features"];
     let mut failed = Vec::new();

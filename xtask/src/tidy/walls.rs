@@ -5,10 +5,26 @@
 use super::Finding;
 use super::source::{Source, find_word, is_name};
 
-/// Files directly in `stores/`, or in the folder of a kind, that help several stores, and so may be
-/// named by all of them.
-const SHARED_BY_STORES: &[&str] =
-    &["mod", "in_flight", "model", "runtime", "tls", "tls_provider", "url", "waiters"];
+/// Files in `stores/`, or in the folder of a kind, that help several stores and so may be named
+/// by all of them.
+const SHARED_BY_STORES: &[&str] = &[
+    "backend",
+    "engine",
+    "in_flight",
+    "liveness",
+    "mod",
+    "model",
+    "net",
+    "recent",
+    "runtime",
+    "servers",
+    "table",
+    "ticket",
+    "tls",
+    "tls_provider",
+    "url",
+    "waiters",
+];
 
 /// The folders of `stores/` that hold a store in each file or folder: one for each kind.
 const KINDS: &[&str] = &["queue", "ephemeral"];

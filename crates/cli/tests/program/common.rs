@@ -1,5 +1,6 @@
 //! A place of its own for each test, and processes whose output can be waited for.
 
+pub(crate) use holdline_testkit::wait_until as until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -202,15 +203,6 @@ pub(crate) fn usual_signals() {
             drop(tokio::signal::unix::signal(kind).expect("it can be handled"));
         }
     });
-}
-
-/// Waits until something is so.
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < LONG, "not so in time: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Whether a process lives: it is there, and is not only a dead one that nobody has waited for.

@@ -18,8 +18,6 @@ mod outage;
 mod printed;
 mod schema;
 mod sections;
-#[cfg(feature = "redis")]
-mod server;
 mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -1,8 +1,8 @@
 //! A server that stops for a while: who waits goes on, says so, and gives up only when told.
 
-use super::common::{Place, Running};
-use super::server::Server;
+use super::common::{Place, Running, usual_signals};
 use holdline_testkit::Link;
+use holdline_testkit::redis::{Server, private};
 use std::time::Duration;
 
 /// Longer than five tries in a row take at a server that refuses, by far.
@@ -12,11 +12,17 @@ const OUTAGE: Duration = Duration::from_secs(5);
 const LEASE: [&str; 2] = ["--lease", "60s"];
 const READS: [&str; 4] = ["--", "sh", "-c", "echo in; read x"];
 
+/// A Redis of the test's own, without the signals that this process may have been told to ignore.
+pub(crate) fn server() -> Option<Server> {
+    usual_signals();
+    private("program", &[])
+}
+
 #[test]
 fn who_waits_rides_it_out() {
     let place = Place::new();
-    let Some(server) = Server::start() else { return };
-    let link = Link::to(("127.0.0.1", server.port)).unwrap();
+    let Some(server) = server() else { return };
+    let link = Link::to(("127.0.0.1", server.port())).unwrap();
     let url = format!("redis://{}", link.address());
     let start =
         |args: &[&[&str]]| Running::start(place.command(args.concat()).env("HOLDLINE_STORE", &url));
@@ -57,7 +63,7 @@ fn who_waits_rides_it_out() {
 #[test]
 fn warnings_are_sentences_or_events_or_nothing() {
     let place = Place::new();
-    let Some(server) = Server::start() else { return };
+    let Some(server) = server() else { return };
     for (flags, log, said) in [
         (&[][..], "", &["holdline: warning: "][..]),
         (&["-q"], "", &[]),
@@ -71,10 +77,10 @@ fn warnings_are_sentences_or_events_or_nothing() {
         command.env("HOLDLINE_STORE", server.url()).env("HOLDLINE_LOG", log);
         let mut running = Running::start(&mut command);
         assert_eq!(running.line(), "in");
-        server.freeze();
+        server.pause();
         // Longer than the lease, so that a renewal has failed for certain.
         std::thread::sleep(Duration::from_secs(2));
-        server.thaw();
+        server.resume();
         running.tell("\n");
         let run = running.end();
         assert_eq!(run.code, 76, "{run:?}");

@@ -96,8 +96,8 @@ fn a_command_is_stopped_before_the_rival_is_in_although_nobody_reads_stderr() {
     use std::io::{BufRead, BufReader};
     const TRIALS: usize = 100;
     const FLAGS: [&[&str]; 5] = [&[], &["-v"], &["--json"], &["-q"], &["-vvv", "--json"]];
-    let Some(server) = super::server::Server::start() else { return };
-    let link = holdline_testkit::Link::to(("127.0.0.1", server.port)).unwrap();
+    let Some(server) = super::outage::server() else { return };
+    let link = holdline_testkit::Link::to(("127.0.0.1", server.port())).unwrap();
     let place = Place::new();
     let linked = format!("redis://{}", link.address());
     let mut victims = Vec::new();
@@ -118,7 +118,7 @@ fn a_command_is_stopped_before_the_rival_is_in_although_nobody_reads_stderr() {
         victims.push((name, child, pid, unread, out));
     }
     let rivals: Vec<_> = victims.iter().map(|(name, _, pid, ..)| (name.clone(), *pid)).collect();
-    let overlaps = overlaps(&server.url(), &rivals, || link.stall(holdline_testkit::Way::Both));
+    let overlaps = overlaps(server.url(), &rivals, || link.stall(holdline_testkit::Way::Both));
     assert!(overlaps.is_empty(), "commands lived on beside their rivals: {overlaps:?}");
     for (name, mut child, ..) in victims {
         let began = Instant::now();

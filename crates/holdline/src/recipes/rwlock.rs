@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 /// The weight of a writer, and the capacity: the most readers that can hold at once.
-const CAPACITY: u32 = 1 << 30;
+const CAPACITY: u32 = crate::store::READ_WRITE;
 
 /// A read-write lock: many readers share it, or one writer has it alone, over all processes that
 /// use the store. First come, first served: readers that arrive after a waiting writer wait behind

@@ -1,10 +1,14 @@
 //! The stores, a folder for each kind, and what they share. Each store has a feature of its own.
 
 mod ephemeral;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) mod net;
 mod queue;
 pub mod quorum;
 #[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres"))]
 pub(crate) mod runtime;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) mod servers;
 #[cfg(feature = "redis")]
 mod single_key;
 #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]

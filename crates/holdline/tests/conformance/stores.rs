@@ -61,6 +61,8 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend([
         Row::server("postgres", "HOLDLINE_TEST_POSTGRES", "?install=yes"),
         Row::server("postgres-pooled", "HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
+        Row::server("postgres-advisory", "HOLDLINE_TEST_POSTGRES", "?scheme=advisory"),
+        Row::server("postgres-row", "HOLDLINE_TEST_POSTGRES", "?scheme=row&install=yes"),
     ]);
     rows
 }

@@ -87,7 +87,7 @@ async fn a_certificate_of_our_own_is_shown() {
     let Some(servers) = holdline_testkit::etcd::start_mutual() else { return };
     let url = servers.url().replace("etcd://", "etcds://");
     let (cert, key) = (servers.certificate(), servers.key());
-    let url = format!("{url}?ca_file={cert}");
+    let url = format!("{url}?ca_file={}", servers.authority());
     let good = format!("{url}&cert_file={cert}&key_file={key}");
     let good = open(&good).await.expect("a good URL");
     let guard = soon("the lock", Mutex::new(&good, "x").lock()).await.expect("trusted");
@@ -121,7 +121,7 @@ async fn tls_is_used_where_it_is_asked_for() {
     let url = servers.url().replace("etcd://", "etcds://");
     #[cfg(feature = "etcd-tls")]
     {
-        let good = open(&format!("{url}?ca_file={}", servers.certificate())).await.expect("good");
+        let good = open(&format!("{url}?ca_file={}", servers.authority())).await.expect("good");
         let guard = soon("the lock", Mutex::new(&good, "x").lock()).await.expect("trusted");
         guard.unlock().await.expect("held");
         let stranger = open(&url).await.expect("a good URL");

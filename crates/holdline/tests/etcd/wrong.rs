@@ -58,7 +58,7 @@ async fn tls_and_none_are_told_apart() {
     let Some(plain) = holdline_testkit::etcd::start(1) else { return };
     let Some(secret) = holdline_testkit::etcd::start_tls() else { return };
     let wrong =
-        format!("{}?ca_file={}", plain.url().replace("etcd://", "etcds://"), secret.certificate());
+        format!("{}?ca_file={}", plain.url().replace("etcd://", "etcds://"), secret.authority());
     for error in refused(&wrong).await {
         // It may wait for more instead of hanging up.
         let kind = error.kind();

@@ -21,11 +21,13 @@ pub(crate) fn on_disk(test: &str, settings: &[&str]) -> Option<Server> {
 }
 
 fn start(folder: Folder, settings: &[&str]) -> Option<Server> {
-    let port = free_port();
-    let settings = ["autovacuum=off"].iter().chain(settings);
-    let args = settings.flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]);
-    let deployment = Deployment::new(url(port), vec![node("postgres", port).args(args)]);
-    Private::start_in(folder, deployment).map(Server)
+    let describe = || {
+        let port = free_port();
+        let settings = ["autovacuum=off"].iter().chain(settings);
+        let args = settings.flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]);
+        Deployment::new(url(port), vec![node("postgres", port).args(args)])
+    };
+    Private::launch_in(folder, describe).map(Server)
 }
 
 impl Server {

@@ -31,8 +31,7 @@ fn name() -> Name {
 }
 
 fn ticket(id: u128) -> Ticket {
-    let (id, lease) = (TicketId(id), Duration::from_secs(60));
-    Ticket { id, weight: 1, capacity: 1, lease, wait_lease: lease, token_count: 1, min_token: 0 }
+    holdline_testkit::ticket(id, Duration::from_secs(60))
 }
 
 /// On which nodes somebody stands in the line.

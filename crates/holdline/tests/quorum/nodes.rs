@@ -1,7 +1,7 @@
 //! A quorum with nodes that fail, forget and lag behind. (The conformance suite runs it healthy.)
 
 use futures_util::FutureExt;
-use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
+use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, ErrorKind, Mutex, open};
@@ -22,8 +22,7 @@ fn client(nodes: &[Arc<Chaos>]) -> Client {
 }
 
 fn ticket(id: u128) -> Ticket {
-    let (id, lease) = (TicketId(id), Duration::from_secs(60));
-    Ticket { id, weight: 1, capacity: 1, lease, wait_lease: lease, token_count: 1, min_token: 0 }
+    holdline_testkit::ticket(id, Duration::from_secs(60))
 }
 
 fn break_down(node: &Chaos) {

@@ -1,7 +1,7 @@
 //! A quorum with nodes that say nothing: they cost the others nothing, and count again when they
 //! are back. And what a quorum refuses, and what it tells of evictions.
 
-use holdline::store::{Enter, Store, Ticket, TicketId};
+use holdline::store::{Enter, Store, Ticket};
 use holdline::stores::memory::Memory;
 use holdline::stores::quorum::Quorum;
 use holdline::{Client, ErrorKind, Mutex, Name, open};
@@ -149,8 +149,7 @@ async fn a_place_on_a_node_that_was_away_is_given_up_later() {
 }
 
 fn ticket(id: u128, capacity: u32) -> Ticket {
-    let (id, lease) = (TicketId(id), Duration::from_secs(60));
-    Ticket { id, weight: 1, capacity, lease, wait_lease: lease, token_count: 1, min_token: 0 }
+    Ticket { capacity, ..holdline_testkit::ticket(id, Duration::from_secs(60)) }
 }
 
 /// What no retry helps is not waited for: as with one store.

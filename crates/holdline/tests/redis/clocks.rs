@@ -3,7 +3,8 @@
 
 use holdline::{Client, Fence, Guard, Mutex, open};
 use holdline_testkit::redis::{Server, private, shifted};
-use std::time::{Duration, Instant};
+use holdline_testkit::until;
+use std::time::Duration;
 
 const HOUR: i64 = 3600;
 
@@ -16,14 +17,6 @@ fn quick(client: &Client) -> Mutex {
 
 async fn lost(guard: &Guard, limit: Duration) {
     tokio::time::timeout(limit, guard.lost()).await.expect("the holder is told");
-}
-
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(30);
-    while !so().await {
-        assert!(Instant::now() < limit, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Both believe to hold, and the resource believes the later one (G3).

@@ -1,7 +1,7 @@
 //! What the line store costs its server, as the server counts it.
 
 use futures_util::StreamExt;
-use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
+use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::{Mutex, Name, open};
 use holdline_testkit::redis::{Server, private};
 use std::sync::Arc;
@@ -110,15 +110,8 @@ async fn who_waits_is_told_first() {
 }
 
 fn ticket(weight: u32, capacity: u32) -> Ticket {
-    Ticket {
-        id: TicketId(fastrand::u128(..)),
-        weight,
-        capacity,
-        lease: Duration::from_secs(600),
-        wait_lease: Duration::from_secs(600),
-        token_count: 1,
-        min_token: 0,
-    }
+    let ticket = holdline_testkit::ticket(fastrand::u128(..), Duration::from_secs(600));
+    Ticket { weight, capacity, ..ticket }
 }
 
 /// Adds so many tickets of weight 1 to the line.

@@ -2,14 +2,11 @@
 
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Client, ErrorKind, Mutex, Name, open};
-use holdline_testkit::redis::{Server, private};
+use holdline_testkit::redis::private;
+use holdline_testkit::until;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-async fn client(server: &Server) -> Client {
-    open(server.url()).await.expect("the server takes us")
-}
 
 fn quick(client: &Client) -> Mutex {
     Mutex::new(client, "x").lease(Duration::from_millis(600))
@@ -19,15 +16,6 @@ async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>)
     tokio::time::timeout(limit, future).await.unwrap_or_else(|_| panic!("{what}: too late"))
 }
 
-/// Waits until it is so.
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(10);
-    while !so().await {
-        assert!(Instant::now() < limit, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 async fn waiters(client: &Client) -> usize {
     client.inspect("x").await.map_or(0, |info| info.waiters.len())
 }
@@ -35,7 +23,7 @@ async fn waiters(client: &Client) -> usize {
 #[tokio::test]
 async fn a_flushed_script_cache_costs_nothing_but_time() {
     let Some(server) = private("script_flush", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("").await;
     for _ in 0..3 {
         let guard = Mutex::new(&client, "x").lock().await.expect("works");
         let _: () = server.query(&["SCRIPT", "FLUSH"]);
@@ -47,7 +35,7 @@ async fn a_flushed_script_cache_costs_nothing_but_time() {
 #[tokio::test]
 async fn flushall_loses_the_lock_and_tokens_still_rise() {
     let Some(server) = private("flushall", &[]) else { return };
-    let (client, other) = (client(&server).await, self::client(&server).await);
+    let (client, other) = (server.open("").await, server.open("").await);
     let guard = quick(&client).lock().await.expect("works");
     let _: () = server.query(&["FLUSHALL"]);
     within(Duration::from_secs(1), "told", guard.lost()).await;
@@ -61,7 +49,7 @@ async fn flushall_loses_the_lock_and_tokens_still_rise() {
 #[tokio::test]
 async fn flushall_under_waiters_admits_one_of_them() {
     let Some(server) = private("flushall_waiters", &[]) else { return };
-    let (one, two, three) = (client(&server).await, client(&server).await, client(&server).await);
+    let (one, two, three) = (server.open("").await, server.open("").await, server.open("").await);
     let guard = quick(&one).lock().await.expect("works");
     let [second, third] = [&two, &three].map(|client| {
         let lock = quick(client);
@@ -88,7 +76,7 @@ async fn flushall_under_waiters_admits_one_of_them() {
 #[tokio::test]
 async fn a_restart_without_data_loses_the_lock_but_hangs_nobody() {
     let Some(mut server) = private("restart_empty", &[]) else { return };
-    let (one, two) = (client(&server).await, client(&server).await);
+    let (one, two) = (server.open("").await, server.open("").await);
     let guard = quick(&one).lock().await.expect("works");
     let lock = quick(&two);
     let waiting = tokio::spawn(async move { lock.lock().await });
@@ -106,7 +94,7 @@ async fn a_restart_without_data_loses_the_lock_but_hangs_nobody() {
 async fn a_restart_with_data_keeps_the_lock() {
     let args = ["--appendonly", "yes", "--appendfsync", "always"];
     let Some(mut server) = private("restart_data", &args) else { return };
-    let (one, two) = (client(&server).await, client(&server).await);
+    let (one, two) = (server.open("").await, server.open("").await);
     let guard = Mutex::new(&one, "x").lease(Duration::from_secs(8)).lock().await.expect("works");
     let lock = Mutex::new(&two, "x").lease(Duration::from_secs(8));
     let waiting = tokio::spawn(async move { lock.lock().await });
@@ -124,7 +112,7 @@ async fn a_restart_with_data_keeps_the_lock() {
 #[tokio::test]
 async fn a_server_that_stands_still_is_noticed_and_nothing_hangs() {
     let Some(server) = private("sigstop", &[]) else { return };
-    let (one, two) = (client(&server).await, client(&server).await);
+    let (one, two) = (server.open("").await, server.open("").await);
     let guard = quick(&one).lock().await.expect("works");
     server.pause();
     // Its own deadline tells the holder; nobody else can.
@@ -148,7 +136,7 @@ async fn a_server_that_stands_still_is_noticed_and_nothing_hangs() {
 #[tokio::test]
 async fn a_short_standstill_harms_nobody() {
     let Some(server) = private("standstill", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("").await;
     let guard = Mutex::new(&client, "x").lease(Duration::from_secs(4)).lock().await.expect("works");
     server.pause();
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -161,7 +149,7 @@ async fn a_short_standstill_harms_nobody() {
 #[tokio::test]
 async fn killed_connections_are_made_again() {
     let Some(server) = private("client_kill", &[]) else { return };
-    let (one, two) = (client(&server).await, client(&server).await);
+    let (one, two) = (server.open("").await, server.open("").await);
     let guard = Mutex::new(&one, "x").lock().await.expect("works");
     let lock = Mutex::new(&two, "x");
     let waiting = tokio::spawn(async move { lock.lock().await });
@@ -190,7 +178,7 @@ async fn killed_connections_are_made_again() {
 #[tokio::test]
 async fn a_lost_notice_costs_a_bounded_wait() {
     let Some(server) = private("lost_notice", &[]) else { return };
-    let (one, two) = (client(&server).await, client(&server).await);
+    let (one, two) = (server.open("").await, server.open("").await);
     let guard = Mutex::new(&one, "x").lock().await.expect("works");
     let lock = Mutex::new(&two, "x");
     let waiting = tokio::spawn(async move { lock.lock().await });
@@ -248,7 +236,7 @@ async fn passwords_and_permissions() {
 #[tokio::test]
 async fn foreign_keys_are_left_alone() {
     let Some(server) = private("foreign", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("").await;
     let _: () = server.query(&["LPUSH", "holdline:{x}", "mine"]);
     let error = Mutex::new(&client, "x").try_lock().await.expect_err("it is a list");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
@@ -288,11 +276,11 @@ async fn nobody_there() {
 #[tokio::test]
 async fn when_memory_runs_out_locks_can_be_kept_and_released() {
     let Some(server) = private("oom", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("").await;
     let guard = quick(&client).lock().await.expect("works");
     let many = Mutex::new(&client, "many").lease(Duration::from_millis(600));
     let first = many.lock().await.expect("works");
-    let other = self::client(&server).await;
+    let other = server.open("").await;
     let lock = Mutex::new(&other, "many").lease(Duration::from_millis(600));
     let waiting = tokio::spawn(async move { lock.lock().await });
     until("it waits", async || {
@@ -313,7 +301,7 @@ async fn when_memory_runs_out_locks_can_be_kept_and_released() {
 #[tokio::test]
 async fn half_removed_lines_admit_nobody_twice() {
     let Some(server) = private("half_removed", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("").await;
     let store = client.store();
     let (line, note) = (Name::new("x").expect("good"), Arc::from("note"));
     let ticket = |id| Ticket {

@@ -23,15 +23,8 @@ fn name(text: &str) -> Name {
 }
 
 fn ticket(id: u128) -> Ticket {
-    Ticket {
-        id: TicketId(id),
-        weight: 1,
-        capacity: 1,
-        lease: Duration::from_secs(10),
-        wait_lease: Duration::from_secs(3),
-        token_count: 1,
-        min_token: 0,
-    }
+    let lease = Duration::from_secs(10);
+    Ticket { wait_lease: Duration::from_secs(3), ..holdline_testkit::ticket(id, lease) }
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 
 use holdline::{Client, ErrorKind, Fence, Mutex, open};
 use holdline_testkit::redis::{Server, private, sentinels};
-use holdline_testkit::{Link, Way};
-use std::time::{Duration, Instant};
+use holdline_testkit::{Link, Way, until};
+use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(1200);
 
@@ -17,14 +17,6 @@ async fn linked(server: &Server) -> (Link, Client, Client) {
 
 fn lock(client: &Client) -> Mutex {
     Mutex::new(client, "x").lease(LEASE)
-}
-
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(30);
-    while !so().await {
-        assert!(Instant::now() < limit, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 /// Nobody stands in the line.

@@ -4,6 +4,7 @@
 
 use holdline::{Client, Election, Guard, Mutex, open};
 use holdline_testkit::redis::{Server, behind_sentinels, cluster_with, private};
+use holdline_testkit::until;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,14 +36,6 @@ impl Record {
         tokio::time::sleep(Duration::from_millis(20)).await;
         self.inside.fetch_sub(1, Ordering::SeqCst);
         guard.unlock().await.expect("held");
-    }
-}
-
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let limit = Instant::now() + LIMIT;
-    while !so().await {
-        assert!(Instant::now() < limit, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! `?scheme=redisson` beside what Redisson's `RLock` does, as its commands.
 
 use holdline::store::{Enter, Standing, Ticket, TicketId};
-use holdline::{Backoff, Client, ErrorKind, Mutex, Name, RwLock, Semaphore, open};
+use holdline::{Backoff, ErrorKind, Mutex, Name, RwLock, Semaphore, open};
 use holdline_testkit::redis::{Server, private};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,10 +24,6 @@ fn give(server: &Server, key: &str, channel: &str) -> i64 {
     server.query(&["PUBLISH", channel, "0"])
 }
 
-async fn client(server: &Server) -> Client {
-    open(&format!("{}?scheme=redisson", server.url())).await.expect("opens")
-}
-
 /// Waits until so many listen to a channel.
 async fn listeners(server: &Server, channel: &str, count: i64) {
     let until = Instant::now() + Duration::from_secs(60);
@@ -44,7 +40,7 @@ async fn listeners(server: &Server, channel: &str, count: i64) {
 #[tokio::test]
 async fn they_hold_while_we_wait_and_are_woken() {
     let Some(server) = private("redisson_they", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("?scheme=redisson").await;
     for n in 0..10 {
         assert!(take(&server, "jobs"));
         assert!(Mutex::new(&client, "jobs").try_lock().await.expect("works").is_none());
@@ -70,7 +66,7 @@ async fn they_hold_while_we_wait_and_are_woken() {
 #[tokio::test]
 async fn we_hold_as_they_would() {
     let Some(server) = private("redisson_we", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("?scheme=redisson").await;
     let mut hearing = server.conn();
     let mut heard = hearing.as_pubsub();
     heard.subscribe(CHANNEL).expect("subscribed");
@@ -106,7 +102,7 @@ async fn we_hold_as_they_would() {
 #[tokio::test]
 async fn a_lock_that_expires_is_not_waited_for_in_vain() {
     let Some(server) = private("redisson_expires", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("?scheme=redisson").await;
     let _: i64 = server.query(&["HSET", "jobs", THEIRS, "1"]);
     let _: i64 = server.query(&["PEXPIRE", "jobs", "300"]);
     let start = Instant::now();
@@ -126,7 +122,7 @@ async fn a_lock_that_expires_is_not_waited_for_in_vain() {
 #[tokio::test]
 async fn asked_for_twice_it_is_held_once() {
     let Some(server) = private("redisson_twice", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("?scheme=redisson").await;
     let (store, line, note) = (client.store(), Name::new("x").expect("good"), Arc::from("note"));
     let ticket = |id| Ticket {
         id: TicketId(id),
@@ -152,7 +148,7 @@ async fn asked_for_twice_it_is_held_once() {
 #[tokio::test]
 async fn a_broken_connection_is_made_again_and_heard_over() {
     let Some(server) = private("redisson_broken", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("?scheme=redisson").await;
     assert!(take(&server, "jobs"));
     let lock = Mutex::new(&client, "jobs");
     let waiting = tokio::spawn(async move { lock.lock().await });
@@ -169,7 +165,7 @@ async fn a_broken_connection_is_made_again_and_heard_over() {
 #[tokio::test]
 async fn who_gives_up_leaves_nothing() {
     let Some(server) = private("redisson_gives_up", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("?scheme=redisson").await;
     assert!(take(&server, "jobs"));
     let lock = Mutex::new(&client, "jobs");
     // Longer than it may take to subscribe on a busy machine.
@@ -185,7 +181,7 @@ async fn who_gives_up_leaves_nothing() {
 #[tokio::test]
 async fn polling_can_be_chosen_and_listens_to_nothing() {
     let Some(server) = private("redisson_polls", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("?scheme=redisson").await;
     assert!(take(&server, "jobs"));
     let lock = Mutex::new(&client, "jobs").poll(Backoff::fixed(Duration::from_millis(20)));
     let waiting = tokio::spawn(async move { lock.lock().await });
@@ -197,7 +193,7 @@ async fn polling_can_be_chosen_and_listens_to_nothing() {
 #[tokio::test]
 async fn what_it_cannot_do_it_says() {
     let Some(server) = private("redisson_cannot", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("?scheme=redisson").await;
     let error = Semaphore::new(&client, "s", 2).acquire(1).await.expect_err("no weights");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let error = RwLock::new(&client, "t").read().await.expect_err("no weights");
@@ -242,7 +238,7 @@ fn read(server: &Server, key: &str) -> bool {
 #[tokio::test]
 async fn its_read_write_lock_and_we_keep_each_other_out() {
     let Some(server) = private("redisson_rw", &[]) else { return };
-    let client = client(&server).await;
+    let client = server.open("?scheme=redisson").await;
     let guard = Mutex::new(&client, "jobs").lock().await.expect("works");
     assert!(!write(&server, "jobs") && !read(&server, "jobs"), "they see that it is taken");
     assert!(guard.is_valid());

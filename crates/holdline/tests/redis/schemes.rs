@@ -7,7 +7,7 @@
 //! - *the interview*: "面試官：如何保證分布式鎖的高可用和高性能？", questions and answers on a lock
 //!   in Redis that is available and fast.
 
-use holdline::{Backoff, Client, ErrorKind, Mutex, OnLoss, open};
+use holdline::{Backoff, ErrorKind, Mutex, OnLoss, open};
 use holdline_testkit::redis::{Server, private};
 use holdline_testkit::{Link, Way};
 use std::io::{BufRead, BufReader, Write};
@@ -26,10 +26,6 @@ fn ms(count: u64) -> Duration {
 fn take(server: &Server, key: &str) -> bool {
     let words = ["SET", key, THEIRS, "NX", "PX", "60000"];
     server.query::<Option<String>>(&words).is_some()
-}
-
-async fn client(server: &Server, query: &str) -> Client {
-    open(&format!("{}?{query}", server.url())).await.expect("opens")
 }
 
 /// Sees when scripts come to a server, by the server's clock.
@@ -67,7 +63,7 @@ impl Watcher {
 #[tokio::test]
 async fn polling_every_50_ms_within_a_total_time() {
     let Some(server) = private("scheme_polling", &[]) else { return };
-    let client = client(&server, "scheme=string").await;
+    let client = server.open("?scheme=string").await;
     let lock = Mutex::new(&client, "jobs").poll(Backoff::fixed(ms(50)));
     assert!(take(&server, "jobs"));
     let (watcher, start) = (Watcher::of(&server), Instant::now());
@@ -91,7 +87,7 @@ async fn polling_every_50_ms_within_a_total_time() {
 #[tokio::test]
 async fn a_spin_that_shrinks_by_a_millisecond_down_to_ten() {
     let Some(server) = private("scheme_shrinking", &[]) else { return };
-    let client = client(&server, "scheme=string").await;
+    let client = server.open("?scheme=string").await;
     assert!(take(&server, "jobs"));
     let watcher = Watcher::of(&server);
     let lock = Mutex::new(&client, "jobs").poll(Backoff::shrinking(ms(50)));
@@ -111,8 +107,8 @@ async fn a_spin_that_shrinks_by_a_millisecond_down_to_ten() {
 #[tokio::test]
 async fn a_release_is_published_to_who_subscribed() {
     let Some(server) = private("scheme_published", &[]) else { return };
-    for query in ["scheme=line", "scheme=redisson&prefix=r:"] {
-        let (one, two) = (client(&server, query).await, client(&server, query).await);
+    for query in ["?scheme=line", "?scheme=redisson&prefix=r:"] {
+        let (one, two) = (server.open(query).await, server.open(query).await);
         let mut late = 0;
         for n in 0..40 {
             // Another name each time, so that each time there is something to subscribe to.
@@ -138,7 +134,7 @@ async fn a_release_is_published_to_who_subscribed() {
 async fn the_server_tells_of_a_key_that_goes() {
     let args = ["--notify-keyspace-events", "KEA", "--hz", "100"];
     let Some(server) = private("scheme_events", &args) else { return };
-    let client = client(&server, "scheme=string").await;
+    let client = server.open("?scheme=string").await;
     for n in 0..20 {
         let name = format!("jobs {n}");
         let (expires, life) = (n % 4 == 0, if n % 4 == 0 { "450" } else { "60000" });
@@ -245,7 +241,7 @@ async fn work(steps: Arc<AtomicU64>, most: u64) -> u64 {
 #[tokio::test]
 async fn the_conservative_policy_breaks_off() {
     let Some(server) = private("scheme_conservative", &[]) else { return };
-    let client = client(&server, "scheme=string").await;
+    let client = server.open("?scheme=string").await;
     let lease = ms(2000);
     let guard = Mutex::new(&client, "x").lease(lease).lock().await.expect("works");
     let steps = Arc::new(AtomicU64::new(0));
@@ -269,7 +265,7 @@ async fn the_conservative_policy_breaks_off() {
 #[tokio::test]
 async fn the_aggressive_policy_goes_on() {
     let Some(server) = private("scheme_aggressive", &[]) else { return };
-    let (one, two) = (client(&server, "").await, client(&server, "").await);
+    let (one, two) = (server.open("").await, server.open("").await);
     let lock = Mutex::new(&one, "x").lease(ms(1000)).on_loss(OnLoss::Continue);
     let guard = lock.lock().await.expect("works");
     let (steps, most) = (Arc::new(AtomicU64::new(0)), 500);

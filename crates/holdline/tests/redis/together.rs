@@ -15,15 +15,7 @@ fn calls(server: &Server) -> u64 {
 }
 
 fn ticket(n: u128) -> Ticket {
-    Ticket {
-        id: TicketId(n),
-        weight: 1,
-        capacity: 1,
-        lease: Duration::from_secs(30),
-        wait_lease: Duration::from_secs(3),
-        token_count: 1,
-        min_token: 0,
-    }
+    holdline_testkit::ticket(n, Duration::from_secs(30))
 }
 
 fn line(n: u128) -> Name {

@@ -2,15 +2,8 @@
 
 use holdline::{Client, ErrorKind, Mutex, RwLock, open};
 use holdline_testkit::redis::{Server, behind_sentinels, cluster, private};
+use holdline_testkit::until;
 use std::time::{Duration, Instant};
-
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(30);
-    while !so().await {
-        assert!(Instant::now() < limit, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
 
 /// One holds, one waits, and is woken; some names, so that a cluster uses all of its nodes.
 async fn serves(one: &Client, two: &Client) {

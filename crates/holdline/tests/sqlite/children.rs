@@ -37,16 +37,8 @@ pub(crate) fn note() -> Arc<str> {
 }
 
 pub(crate) fn ticket(id: u128) -> Ticket {
-    let (lease, wait_lease) = (Duration::from_secs(60), Duration::from_secs(30));
-    Ticket {
-        id: TicketId(id),
-        weight: 1,
-        capacity: 1,
-        lease,
-        wait_lease,
-        token_count: 1,
-        min_token: 0,
-    }
+    let lease = Duration::from_secs(60);
+    Ticket { wait_lease: lease / 2, ..holdline_testkit::ticket(id, lease) }
 }
 
 /// A ticket that nobody else has.

@@ -18,8 +18,7 @@ const LINES: [(&str, u32, u128); 4] =
 
 fn ticket(id: u128, capacity: u32) -> Ticket {
     let weight = if capacity == RW && id.is_multiple_of(2) { RW } else { 1 };
-    let (lease, wait_lease) = (Duration::from_secs(60), Duration::from_secs(60));
-    Ticket { id: TicketId(id), weight, capacity, lease, wait_lease, token_count: 1, min_token: 0 }
+    Ticket { weight, capacity, ..holdline_testkit::ticket(id, Duration::from_secs(60)) }
 }
 
 /// A database with lines of several lengths, all in one file, that nobody has open.

@@ -3,15 +3,14 @@
 //! `cargo test --release --test sqlite speed -- --ignored --nocapture` prints the ratio.
 
 use holdline::Name;
-use holdline::store::{Enter, Standing, Store, Ticket, TicketId};
+use holdline::store::{Enter, Standing, Store, Ticket};
 use holdline::stores::sqlite::File;
 use rusqlite::Connection;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn ticket(id: u128, weight: u32, capacity: u32) -> Ticket {
-    let (lease, wait_lease) = (Duration::from_secs(600), Duration::from_secs(600));
-    Ticket { id: TicketId(id), weight, capacity, lease, wait_lease, token_count: 1, min_token: 0 }
+    Ticket { weight, capacity, ..holdline_testkit::ticket(id, Duration::from_secs(600)) }
 }
 
 fn note() -> Arc<str> {

@@ -20,14 +20,17 @@ pub fn start(count: usize) -> Option<Servers> {
 /// A cluster whose members can be cut off from each other.
 #[cfg(feature = "links")]
 pub fn start_apart(count: usize) -> Option<Servers> {
-    let ports = free_ports(count);
-    let peers: Vec<u16> = ports.iter().map(|[_, peer]| *peer).collect();
-    let (network, fronts) = super::network::between(&peers);
-    let cluster = launch(memory(), &ports, &fronts, &quick())?;
-    Some(Servers(cluster.with_network(network)))
+    let mut network = None;
+    let cluster = Private::launch("etcd", || {
+        let ports = free_ports(count);
+        let (links, fronts) = super::network::between(&peers(&ports));
+        network = Some(links);
+        super::members(&ports, &fronts, &quick())
+    });
+    Some(Servers(cluster?.with_network(network?)))
 }
 
-/// One member that speaks only TLS, with the certificate in [`Servers::certificate`].
+/// One member that speaks only TLS, with the authority in [`Servers::authority`].
 pub fn start_tls() -> Option<Servers> {
     with_certificates(&[])
 }
@@ -61,10 +64,16 @@ fn free_ports(count: usize) -> Vec<[u16; 2]> {
     (0..count).map(|_| [free_port(), free_port()]).collect()
 }
 
+fn peers(ports: &[[u16; 2]]) -> Vec<u16> {
+    ports.iter().map(|[_, peer]| *peer).collect()
+}
+
 fn start_in(folder: Folder, count: usize, settings: &Settings) -> Option<Servers> {
-    let ports = free_ports(count);
-    let peers: Vec<u16> = ports.iter().map(|[_, peer]| *peer).collect();
-    launch(folder, &ports, &peers, settings).map(Servers)
+    let describe = || {
+        let ports = free_ports(count);
+        super::members(&ports, &peers(&ports), settings)
+    };
+    Private::launch_in(folder, describe).map(Servers)
 }
 
 fn with_certificates(more: &[&str]) -> Option<Servers> {
@@ -72,24 +81,17 @@ fn with_certificates(more: &[&str]) -> Option<Servers> {
     if !certs::certificates(folder.path()) {
         return None;
     }
-    let (ports, metrics) = ([free_port(), free_port()], free_port());
-    // Health is asked for where it is not encrypted.
-    let settings = Settings { scheme: "https", ..quick() }
-        .args(&["--cert-file", "{dir}/../cert.pem", "--key-file", "{dir}/../key.pem"])
-        .args(&["--listen-metrics-urls", &format!("http://127.0.0.1:{metrics}")])
-        .args(more);
-    let node = member(0, ports, &[ports[1]], &settings).up(metrics, Probe::Etcd);
-    let url = super::url(&[ports[0]]);
-    Private::start_in(folder, Deployment::new(url, vec![node])).map(Servers)
-}
-
-fn launch(
-    folder: Folder,
-    ports: &[[u16; 2]],
-    fronts: &[u16],
-    settings: &Settings,
-) -> Option<Private> {
-    Private::start_in(folder, super::members(ports, fronts, settings))
+    let describe = || {
+        let (ports, metrics) = ([free_port(), free_port()], free_port());
+        // Health is asked for where it is not encrypted.
+        let settings = Settings { scheme: "https", ..quick() }
+            .args(&["--cert-file", "{dir}/../cert.pem", "--key-file", "{dir}/../key.pem"])
+            .args(&["--listen-metrics-urls", &format!("http://127.0.0.1:{metrics}")])
+            .args(more);
+        let node = member(0, ports, &[ports[1]], &settings).up(metrics, Probe::Etcd);
+        Deployment::new(super::url(&[ports[0]]), vec![node.also_listens([metrics])])
+    };
+    Private::launch_in(folder, describe).map(Servers)
 }
 
 impl Servers {

@@ -34,29 +34,32 @@ pub fn start(name: &str) -> Option<Server> {
 
 /// A private server with these arguments besides the usual ones. Its folder has this name.
 pub fn private(name: &str, args: &[&str]) -> Option<Server> {
-    one(name, of_test(free_port()).args(args.iter().copied()))
+    one(name, |port| of_test(port).args(args.iter().copied()))
 }
 
 /// So many private servers that know nothing of each other, with these arguments; more than one are
 /// a quorum.
 pub fn several(count: usize, args: &[&str]) -> Option<Private> {
-    let ports = free_ports(count);
-    let named = (1..).zip(&ports).map(|(at, port)| node(format!("redis-{at}"), *port));
-    let nodes = named.map(|node| node.args(args.iter().copied())).collect();
-    Private::start("redis", Deployment::new(super::quorum(&ports), nodes))
+    Private::launch("redis", || {
+        let ports = free_ports(count);
+        let named = (1..).zip(&ports).map(|(at, port)| node(format!("redis-{at}"), *port));
+        let nodes = named.map(|node| node.args(args.iter().copied())).collect();
+        Deployment::new(super::quorum(&ports), nodes)
+    })
 }
 
 /// A private server whose wall clock the test may move, by [`Server::shift`]. Needs a C compiler.
 pub fn shifted(name: &str) -> Option<Server> {
     let compile = ["-shared", "-fPIC", "-O1", "-o", "{dir}/wallshift.so", "{dir}/wallshift.c"];
     let no_shift = ["if=/dev/zero", "of={dir}/shift", "bs=8", "count=1"];
-    let node = of_test(free_port())
-        .file("wallshift.c", include_str!("wallshift.c"))
-        .before(&CC, compile)
-        .before(&DD, no_shift)
-        .variable("LD_PRELOAD", "{dir}/wallshift.so")
-        .variable("WALLSHIFT", "{dir}/shift");
-    one(name, node)
+    one(name, |port| {
+        of_test(port)
+            .file("wallshift.c", include_str!("wallshift.c"))
+            .before(&CC, compile)
+            .before(&DD, no_shift)
+            .variable("LD_PRELOAD", "{dir}/wallshift.so")
+            .variable("WALLSHIFT", "{dir}/shift")
+    })
 }
 
 const CC: Program = Program::new("cc", "gcc", "install any C compiler");
@@ -64,15 +67,15 @@ const DD: Program = Program::new("dd", "coreutils", "install coreutils");
 
 /// A primary, its replica, three sentinels that know of both, and the URL for all that.
 pub fn behind_sentinels() -> Option<(Server, Server, Vec<Server>, String)> {
-    let deployment = super::sentinel::deployment(&free_ports(5), QUICK);
-    let (servers, url) = group("sentinel", deployment)?;
+    let describe = || super::sentinel::deployment(&free_ports(5), QUICK);
+    let (servers, url) = group("sentinel", describe)?;
     let mut servers = servers.into_iter();
     Some((servers.next()?, servers.next()?, servers.collect(), url))
 }
 
 /// Three sentinels that watch the primary on this port, and know its one replica; and the URL.
 pub fn sentinels(primary: u16) -> Option<(Vec<Server>, String)> {
-    group("sentinels", watchers_of(primary, &free_ports(3), QUICK))
+    group("sentinels", || watchers_of(primary, &free_ports(3), QUICK))
 }
 
 /// How soon sentinels take a primary for down, and another's failover for failed, in milliseconds.
@@ -85,8 +88,11 @@ pub fn cluster() -> Option<Vec<Server>> {
 
 /// The same, whose servers get these arguments too.
 pub fn cluster_with(args: &[&str]) -> Option<Vec<Server>> {
-    let ports: Vec<u16> = (0..3).map(|_| free_cluster_port()).collect();
-    group("cluster", super::cluster::three(&ports, args)).map(|(servers, _)| servers)
+    let describe = || {
+        let ports: Vec<u16> = (0..3).map(|_| free_cluster_port()).collect();
+        super::cluster::three(&ports, args)
+    };
+    group("cluster", describe).map(|(servers, _)| servers)
 }
 
 fn free_ports(count: usize) -> Vec<u16> {
@@ -98,12 +104,12 @@ fn of_test(port: u16) -> Node {
     node("redis", port).args(["--unixsocket", "{dir}/socket"]).up(port, Probe::RedisLoaded)
 }
 
-fn one(name: &str, node: Node) -> Option<Server> {
-    group(name, Deployment::new("", vec![node]))?.0.pop()
+fn one(name: &str, node: impl Fn(u16) -> Node) -> Option<Server> {
+    group(name, || Deployment::new("", vec![node(free_port())]))?.0.pop()
 }
 
-fn group(name: &str, deployment: Deployment) -> Option<(Vec<Server>, String)> {
-    let Private { url: whole, servers, folder, .. } = Private::start(name, deployment)?;
+fn group(name: &str, describe: impl Fn() -> Deployment) -> Option<(Vec<Server>, String)> {
+    let Private { url: whole, servers, folder, .. } = Private::launch(name, describe)?;
     let folder = Arc::new(folder);
     let own = |server: crate::Server| {
         let url = url(server.port());
@@ -136,6 +142,18 @@ impl Server {
     /// If it does not start.
     pub fn restart(&mut self) {
         crate::Server::restart(self).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+#[cfg(feature = "library")]
+impl Server {
+    /// A client of the library, with these options behind the URL: `?scheme=redisson`, say.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not take it, or the library was built without Redis.
+    pub async fn open(&self, options: &str) -> holdline::Client {
+        holdline::open(&format!("{}{options}", self.url())).await.expect("the server takes us")
     }
 }
 

@@ -4,7 +4,7 @@ use super::{CONFIGURATION, Settings};
 #[cfg(feature = "links")]
 use crate::link::Link;
 use crate::probe::talk;
-use crate::{Private, free_port};
+use crate::{Deployment, Private, free_port};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
@@ -35,37 +35,46 @@ pub fn start_each(count: usize, lines: &dyn Fn(usize) -> String) -> Option<Serve
 }
 
 fn launch_each(count: usize, settings: &dyn Fn(usize) -> Settings) -> Option<Servers> {
-    let ports = free_ports(count);
-    Some(launch(&ports, &|_| ports.clone(), settings)?.into())
+    let describe = || {
+        let ports = free_ports(count);
+        members(&ports, &|_| ports.clone(), settings)
+    };
+    Private::launch("zookeeper", describe).map(Servers::from)
 }
 
 /// Members that can be cut off from each other, and notice it after two ticks. One that takes
 /// itself for the leader, and finds that nobody follows, asks again after six.
 #[cfg(feature = "links")]
 pub fn start_apart(count: usize) -> Option<Servers> {
-    let ports = free_ports(count);
-    let (network, seen) = super::network::between(&ports);
-    let settings = |_| settings("", "syncLimit=2\ninitLimit=6");
-    let members = launch(&ports, &|at| seen[at].clone(), &settings)?;
-    Some(members.with_network(network).into())
+    let mut network = None;
+    let ensemble = Private::launch("zookeeper", || {
+        let ports = free_ports(count);
+        let (links, seen) = super::network::between(&ports);
+        network = Some(links);
+        let settings = |_| settings("", "syncLimit=2\ninitLimit=6");
+        members(&ports, &|at| seen[at].clone(), &settings)
+    });
+    Some(ensemble?.with_network(network?).into())
 }
 
 /// Three members, of which the first, which never leads, follows the leader by links that can be
 /// stalled. It notices that only after 20 ticks.
 #[cfg(feature = "links")]
 pub fn start_with_island() -> Option<Servers> {
-    let ports = free_ports(3);
-    let link = |[_, data, _]: &[u16; 3]| Link::to(("127.0.0.1", *data)).expect("a port is free");
-    let links: Vec<_> = ports[1..].iter().map(link).collect();
-    let seen = |at| {
-        let mut seen = ports.clone();
-        for (ports, link) in seen[1..].iter_mut().zip(&links).filter(|_| at == 0) {
-            ports[1] = link.address().port();
-        }
-        seen
-    };
-    let members = launch(&ports, &seen, &|_| settings("", "syncLimit=20"))?;
-    Some(Servers { links, ..members.into() })
+    let mut links = Vec::new();
+    let ensemble = Private::launch("zookeeper", || {
+        let ports = free_ports(3);
+        links = ports[1..].iter().map(|[_, data, _]| crate::network::link(*data)).collect();
+        let seen = |at| {
+            let mut seen = ports.clone();
+            for (ports, link) in seen[1..].iter_mut().zip(&links).filter(|_| at == 0) {
+                ports[1] = link.address().port();
+            }
+            seen
+        };
+        members(&ports, &seen, &|_| settings("", "syncLimit=20"))
+    });
+    Some(Servers { links, ..ensemble?.into() })
 }
 
 fn free_ports(count: usize) -> Vec<[u16; 3]> {
@@ -81,14 +90,13 @@ fn settings(java: &str, lines: &str) -> Settings {
 }
 
 /// `seen` says how each member reaches all of them.
-fn launch(
+fn members(
     ports: &[[u16; 3]],
     seen: &dyn Fn(usize) -> Vec<[u16; 3]>,
     settings: &dyn Fn(usize) -> Settings,
-) -> Option<Private> {
+) -> Deployment {
     let node = |at: usize| super::member(at, ports[at], &seen(at), &settings(at));
-    let nodes = (0..ports.len()).map(node).collect();
-    Private::start("zookeeper", super::of(ports, nodes))
+    super::of(ports, (0..ports.len()).map(node).collect())
 }
 
 impl From<Private> for Servers {

@@ -9,27 +9,17 @@ use super::predecessors::{self, Predecessors};
 use super::proto::{self, Op, Put, Range, RequestOp, Txn};
 use super::session::{Session, seconds_for};
 use super::shared::Shared;
-use super::ticket_record::TicketRecord;
-use crate::clock;
+use super::ticket_record::{KeyEntry, TicketRecord};
 use crate::error::Result;
-use crate::names::Name;
-use crate::store::{Enter, Refusal, Seq, Standing, Ticket, refuse};
+use crate::store::{Enter, Standing, Ticket};
+use crate::stores::ephemeral::backend::{Acquire, Joined, Request};
+use crate::stores::ephemeral::engine;
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A waiter looks again after this time, even if nothing wakes it.
-const AGAIN: Duration = Duration::from_secs(2);
-/// So often a new session or a new look is tried before the caller is told to try again.
+/// The number of times that a new session or a new look is tried before the caller is told.
 pub(super) const TRIES: usize = 5;
-
-/// One request to enter or keep.
-pub(super) struct Request<'a> {
-    pub(super) line: &'a Name,
-    pub(super) ticket: &'a Ticket,
-    pub(super) note: &'a Arc<str>,
-    pub(super) how: Enter,
-}
 
 /// How a try to get a key written ended.
 pub(super) enum Entered {
@@ -37,59 +27,24 @@ pub(super) enum Entered {
     There,
     /// It would not have been admitted at once, so nothing was written.
     Not,
-    /// Somebody else came in between.
+    /// Another entry was written in between.
     Again,
 }
 
-pub(super) fn token(create: i64) -> Seq {
-    Seq(create.unsigned_abs())
-}
-
-impl Request<'_> {
-    /// How long one member may take over one of its requests.
-    pub(super) fn limit(&self) -> Duration {
-        limit(self.ticket.lease)
-    }
-
-    pub(super) fn refuse(&self, refusal: Refusal) -> crate::Error {
-        refuse(self.line, self.ticket, refusal)
-    }
-
-    pub(super) fn waiting(&self, seq: Option<Seq>) -> Standing {
-        let again = (self.ticket.wait_lease / 3).clamp(Duration::from_millis(2), AGAIN);
-        Standing::Waiting { seq, again }
-    }
-}
-
-/// How long one member may take: the others must get their turn while the lease lasts.
-pub(super) fn limit(lease: Duration) -> Duration {
-    (lease / 8).clamp(Duration::from_millis(200), Duration::from_secs(1))
-}
-
-impl Shared {
-    pub(super) async fn enter(self: &Arc<Self>, request: &Request<'_>) -> Result<Standing> {
-        let (began, ticket) = (clock::now(), request.ticket);
-        if ticket.weight == 0 || ticket.weight > ticket.capacity {
-            return Err(request.refuse(Refusal::Weight));
+impl Acquire<KeyEntry> for Shared {
+    async fn join(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        began: Time,
+    ) -> Result<Joined<KeyEntry>> {
+        if self.table.lapsed.contains(request.ticket.id) {
+            return Ok(Joined::Not(Standing::Lost));
         }
-        match (self.find(ticket.id), request.how) {
-            (Some(record), _) if record.place().create != 0 => {
-                self.keep(&record, request, began).await
-            }
-            (_, Enter::Keep(_)) => Ok(Standing::Lost),
-            _ if self.has_lapsed(ticket.id) => Ok(Standing::Lost),
-            (_, Enter::Try | Enter::Queue) => self.join(request, began).await,
-        }
-    }
-
-    /// Takes a place, as far as `how` allows.
-    async fn join(self: &Arc<Self>, request: &Request<'_>, began: Time) -> Result<Standing> {
-        self.entered.insert(request.ticket.id);
         let mut tries = 0;
         loop {
             tries += 1;
             if request.how == Enter::Try && !self.is_worth_a_lease(request).await? {
-                return Ok(request.waiting(None));
+                return Ok(Joined::Not(request.waiting(None)));
             }
             let record = self.record(request, began).await?;
             let beside = self.sees_beside();
@@ -99,27 +54,30 @@ impl Shared {
             };
             record.settle();
             match entered {
-                Ok(Entered::There) => return self.standing(&record, request, began, true).await,
+                Ok(Entered::There) => return Ok(Joined::There(record)),
                 Ok(Entered::Not) => {
                     self.drop_unwritten(&record);
-                    return Ok(request.waiting(None));
+                    return Ok(Joined::Not(request.waiting(None)));
                 }
                 Ok(Entered::Again) if tries < TRIES => {}
                 Ok(Entered::Again) => {
                     self.drop_unwritten(&record);
-                    return Ok(Standing::Waiting { seq: None, again: Duration::from_millis(5) });
+                    let again = Duration::from_millis(5);
+                    return Ok(Joined::Not(Standing::Waiting { seq: None, again }));
                 }
                 Err(error) if errors::is_lease_gone(&error) && tries < TRIES => {
                     // Lost since it was last used: whatever was on it is gone.
                     self.find_out().await;
-                    self.forget(&record);
+                    self.table.forget(&record);
                 }
                 Err(error) if self.narrow_down(&error, beside) => {}
                 Err(error) => return Err(error),
             }
         }
     }
+}
 
+impl Shared {
     /// The record of a ticket that has no place yet.
     async fn record(
         self: &Arc<Self>,
@@ -130,35 +88,35 @@ impl Shared {
         let until = began.after(ticket.lease);
         // Its first try may be long ago: what it writes now must not have lapsed already.
         let due = began.after(ticket.wait_lease.max(ticket.lease));
-        if let Some(record) = self.find(ticket.id) {
-            let session = Arc::clone(&record.place().session);
+        if let Some(record) = self.table.find(ticket.id) {
+            let session = Arc::clone(&record.place().entry.session);
             if !session.is_lost() {
                 session.refresh(until);
                 record.place().due = due;
                 if record.place().permit.is_none() {
-                    let permit = Arc::clone(&self.entering).acquire_owned().await.ok();
+                    let permit = Arc::clone(&self.table.entering).acquire_owned().await.ok();
                     record.place().permit = permit;
                 }
                 return Ok(record);
             }
-            self.forget(&record); // what it may have written goes with the lease
+            self.table.forget(&record); // what it may have written goes with the lease
         }
         // More requests than the server works off would only pile up there.
-        let permit = Arc::clone(&self.entering).acquire_owned().await.ok();
+        let permit = Arc::clone(&self.table.entering).acquire_owned().await.ok();
         let prefix = layout::prefix(&self.cluster.address.prefix, request.line);
-        let session = self.session(ticket.lease, &prefix, request.limit()).await?;
+        let session = self.session(ticket.lease, &prefix, request.limit).await?;
         session.refresh(until);
-        let record = TicketRecord::new(request.line, prefix, ticket, request.note, session, due);
+        let record = TicketRecord::of(request.line, prefix, ticket, request.note, session, due);
         record.place().permit = permit;
         let record = Arc::new(record);
-        self.remember(&record);
+        self.table.insert(&record);
         Ok(record)
     }
 
     /// Forgets a ticket for which nothing was written, unless that is in doubt.
     pub(super) fn drop_unwritten(&self, record: &TicketRecord) {
         if !record.place().doubtful {
-            self.forget(record);
+            self.table.forget(record);
         }
     }
 
@@ -171,14 +129,14 @@ impl Shared {
         txn: Txn,
     ) -> Result<Found> {
         let flight = Flight::new(record, other);
-        let answer = self.cluster.write(&txn, request.limit(), &flight).await?;
+        let answer = self.cluster.write(&txn, request.limit, &flight).await?;
         answer::read(&self.cluster.address, &txn, answer)
     }
 
-    /// The key is written, and who is ahead of it is told. One round trip.
+    /// Writes the key and reads the keys ahead of it, in one round trip.
     ///
-    /// Whoever has to wait does so on a short lease (see [`waiting_lease`]). If the lock's own is
-    /// long, the key goes to the one if nobody is there, and to the other if somebody is.
+    /// A waiting ticket is on a short lease (see [`waiting_lease`]). If the lock's own is longer,
+    /// the key is put on that if the line is empty, and on the short one otherwise.
     async fn queue(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -186,7 +144,8 @@ impl Shared {
     ) -> Result<Entered> {
         let (key, put) = put(request, record);
         let own: RequestOp = Op::Range(layout::one(&key)).into();
-        let asked = predecessors::ranges(&record.prefix, record.capacity, request.ticket.weight, 0);
+        let asked =
+            predecessors::ranges(&record.base.prefix, record.capacity, request.ticket.weight, 0);
         let looks = || asked.iter().map(|range| RequestOp::from(Op::Range(range.clone())));
         let waiting = self.waiting_session(request, record).await?;
         // What was written is read again: it says when it was created.
@@ -204,7 +163,10 @@ impl Shared {
             Some(session) => {
                 let moved = moved(put.clone(), session);
                 Txn {
-                    compare: vec![layout::absent(&record.prefix, layout::end(&record.prefix))],
+                    compare: vec![layout::absent(
+                        &record.base.prefix,
+                        layout::end(&record.base.prefix),
+                    )],
                     success: vec![put, own.clone()],
                     failure: [own.clone()].into_iter().chain(looks()).chain([moved, own]).collect(),
                 }
@@ -223,7 +185,7 @@ impl Shared {
                 return self.entered(request, record, &asked, found).await;
             }
             Some(session) => {
-                record.place().session = session;
+                record.place().entry.session = session;
                 let was_there = !found.ranges.is_empty() && !found.ranges.remove(0).kvs.is_empty();
                 if !was_there {
                     let entered = self.entered(request, record, &asked, found).await?;
@@ -231,9 +193,9 @@ impl Shared {
                 }
             }
         }
-        // An earlier try of ours did it, or somebody else's lock stands there.
+        // An earlier try did it, or the lock of another kind of client is there.
         let own = found.pop().kvs.pop();
-        record.place().create = own.map_or(0, |kv| kv.create_revision);
+        record.place().born(own.map_or(0, |kv| kv.create_revision));
         if record.key().1 == 0 {
             return self.beside_nobody(request, record, other, Entered::Again).await;
         }
@@ -241,7 +203,7 @@ impl Shared {
         self.beside_nobody(request, record, other, entered).await
     }
 
-    /// The key was written just now: who was there is in the answer, and when that was.
+    /// Takes in the answer to a write of the key: its revision, and the keys ahead of it.
     pub(super) async fn entered(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -253,25 +215,26 @@ impl Shared {
         let Some(own) = own.filter(|own| own.create_revision == found.revision) else {
             return Err(garbled(&self.cluster.address, "a key that was written is not there"));
         };
-        record.place().create = own.create_revision;
-        let (prefix, capacity) = (&record.prefix, record.capacity);
+        record.place().born(own.create_revision);
+        let (prefix, capacity) = (&record.base.prefix, record.capacity);
         let predecessors =
             Predecessors::new(prefix, capacity, found.revision, asked, &found.ranges);
         self.take(request, record, predecessors).await
     }
 
-    /// Adds to a request to enter that it does nothing if somebody else's lock stands there, which
-    /// then is the last that it finds. Says whether it does.
+    /// Makes a request to enter do nothing if the lock of another kind of client is there, which
+    /// then is the last thing that it finds. Returns whether it did.
     pub(super) fn look_beside(&self, record: &TicketRecord, txn: &mut Txn) -> bool {
         let sees = self.sees_beside();
         if sees {
-            txn.compare.push(beside::no_other(&record.prefix));
-            txn.failure.push(Op::Range(beside::other(&record.prefix)).into());
+            txn.compare.push(beside::no_other(&record.base.prefix));
+            txn.failure.push(Op::Range(beside::other(&record.base.prefix)).into());
         }
         sees
     }
 
-    /// What became of an entry, unless somebody else's lock was found: then it is taken back.
+    /// The outcome of an entry, which is taken back if the lock of another kind of client was
+    /// found.
     async fn beside_nobody(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -285,7 +248,7 @@ impl Shared {
         if record.key().1 == 0 {
             self.drop_unwritten(record);
         } else {
-            self.take_back(request, record).await?;
+            engine::take_back(self, record, request.limit).await?;
         }
         Err(error)
     }
@@ -297,43 +260,10 @@ impl Shared {
         record: &TicketRecord,
     ) -> Result<Option<Arc<Session>>> {
         let lease = waiting_lease(request.ticket);
-        if record.place().session.seconds <= seconds_for(lease) {
+        if record.place().entry.session.seconds <= seconds_for(lease) {
             return Ok(None);
         }
-        self.session(lease, &record.prefix, request.limit()).await.map(Some)
-    }
-
-    /// What the record says, once the lease is sure to last.
-    pub(super) async fn standing(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-        began: Time,
-        new: bool,
-    ) -> Result<Standing> {
-        let ticket = request.ticket;
-        let Some((seq, admitted)) = record.stand(ticket, began, new) else {
-            return Ok(Standing::Lost);
-        };
-        let seq = token(seq);
-        for _ in 0..TRIES {
-            if !self.update(record, request).await? {
-                record.lose(&self.loss_hint.0);
-                return Ok(Standing::Lost);
-            }
-            if !admitted {
-                return Ok(request.waiting(Some(seq)));
-            }
-            let session = Arc::clone(&record.place().session);
-            if !session.good_for(began.after(ticket.lease)).await || record.place().gone {
-                return Ok(Standing::Lost);
-            }
-            // The heartbeat may have told of an election.
-            if !session.is_outdated(&self.cluster) {
-                return Ok(Standing::Admitted(seq));
-            }
-        }
-        Err(self.elections())
+        self.session(lease, &record.base.prefix, request.limit).await.map(Some)
     }
 }
 
@@ -341,9 +271,9 @@ impl Shared {
 pub(super) fn put(request: &Request<'_>, record: &TicketRecord) -> (Vec<u8>, proto::RequestOp) {
     let place = record.place();
     let put = Put {
-        key: place.key.clone(),
-        value: layout::value(request.ticket, request.note, record.leads),
-        lease: place.session.lease,
+        key: place.entry.key.clone(),
+        value: layout::value(request.ticket, request.note, record.base.leads),
+        lease: place.entry.session.lease,
     };
     (put.key.clone(), Op::Put(put).into())
 }

@@ -1,6 +1,6 @@
 //! Trying: a place at once, or nothing written.
 
-use super::acquire::{Entered, Request, TRIES, put};
+use super::acquire::{Entered, TRIES, put};
 use super::beside;
 use super::layout;
 use super::predecessors::{self, Predecessors};
@@ -9,6 +9,7 @@ use super::session::seconds_for;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
+use crate::stores::ephemeral::backend::Request;
 use std::sync::Arc;
 
 impl Shared {
@@ -16,27 +17,28 @@ impl Shared {
     pub(super) async fn is_worth_a_lease(&self, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
         let has_lease = || self.sessions.living(seconds_for(ticket.lease), &self.cluster).is_some();
-        if self.find(ticket.id).is_some() || has_lease() {
+        if self.table.find(ticket.id).is_some() || has_lease() {
             return Ok(true);
         }
         let prefix = layout::prefix(&self.cluster.address.prefix, request.line);
         let asked = predecessors::ranges(&prefix, ticket.capacity, ticket.weight, 0);
         let success = asked.iter().map(|range| Op::Range(range.clone()).into()).collect();
-        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit()).await?;
+        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit).await?;
         let predecessors =
             Predecessors::new(&prefix, ticket.capacity, found.revision, &asked, &found.ranges);
         self.has_room(request, &prefix, predecessors).await
     }
 
-    /// At once or not at all. Writes nothing unless it is admitted: if nobody is there, in one
-    /// round trip; if there is room beside others, in a second, unless somebody comes in between.
+    /// Enters at once or not at all, and writes nothing unless the ticket is admitted: in one round
+    /// trip if the line is empty; in a second if there is room beside others and no entry comes in
+    /// between.
     pub(super) async fn try_now(
         self: &Arc<Self>,
         request: &Request<'_>,
         record: &Arc<TicketRecord>,
     ) -> Result<Entered> {
         let (key, put) = put(request, record);
-        let (prefix, capacity) = (&record.prefix, record.capacity);
+        let (prefix, capacity) = (&record.base.prefix, record.capacity);
         let asked = predecessors::ranges(prefix, capacity, request.ticket.weight, 0);
         let own: RequestOp = Op::Range(layout::one(&key)).into();
         let looks = asked.iter().map(|range| Op::Range(range.clone()).into());
@@ -59,7 +61,7 @@ impl Shared {
             let other = beside.then(|| found.pop());
             let (own, looked) = found.split();
             if let Some(own) = own.and_then(|range| range.kvs.first()) {
-                record.place().create = own.create_revision;
+                record.place().born(own.create_revision);
                 return self.look_ahead(request, record).await;
             }
             if let Some(other) = &other

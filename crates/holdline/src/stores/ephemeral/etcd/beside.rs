@@ -101,8 +101,8 @@ impl Shared {
         !self.narrow.load(Ordering::Relaxed)
     }
 
-    /// Takes note of an error of a request that may have looked beside a line. Says whether to ask
-    /// again without that; if that was refused too, it was not for this.
+    /// Takes note of an error of a request that may have looked beside a line. Returns whether to
+    /// ask again without that; if that was refused too, it was not for this.
     pub(super) fn narrow_down(&self, error: &Error, beside: bool) -> bool {
         let denied = error.kind() == ErrorKind::Denied;
         if denied {

@@ -5,14 +5,15 @@
 //! dead member with every n-th call.) All our calls may be repeated, and the answer says whether an
 //! earlier try may have been carried out, too.
 
-use super::address::{Address, Secret};
+use super::address::Address;
 use super::connection::{self, MemberConnection, StreamReader, StreamWriter};
 use super::errors::{self, Verdict};
 use super::flight::Flight;
 use super::grpc::{self, Status};
 use super::proto::{self, Headed};
-use super::tls::{self, Tls};
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::net::Tls;
+use crate::stores::url::Secret;
 use crate::sync::Mutex;
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -24,8 +25,8 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::{runtime, sync::watch};
 
-/// The way to one cluster. Shared by the caller's threads, the renewer's and our own: each
-/// runtime has connections of its own, so that one that is blocked holds up nobody else.
+/// The way to one cluster. Shared by the caller's threads, the renewer's and our own: each runtime
+/// has connections of its own, so that one that is blocked does not hold up the others.
 pub(super) struct Cluster {
     pub(super) address: Address,
     /// The members' names, as requests give them.
@@ -42,7 +43,7 @@ pub(super) struct Cluster {
     term: AtomicU64,
 }
 
-/// A connection, as soon as it is there; shared by all who wait for it.
+/// A connection that is being made, or was; shared by all callers that wait for it.
 type Connecting = watch::Receiver<Option<std::result::Result<MemberConnection, Status>>>;
 
 /// What came back.
@@ -55,23 +56,23 @@ pub(super) struct Answer<R> {
 
 /// How many rounds of all members are tried before the caller is told.
 const ROUNDS: usize = 3;
-/// So many connections are kept for runtimes that may be gone, before all are forgotten.
+/// The number of connections, some for runtimes that may be gone, at which all are forgotten.
 const KEPT: usize = 64;
 
 impl Cluster {
     pub(super) fn new(address: Address) -> Result<Self> {
-        let members = address.hosts.iter().map(|host| {
+        let members = address.servers.hosts.iter().map(|host| {
             host.parse().map_err(|error: http::uri::InvalidUri| {
                 let message = format!("{host} in {address} is not a host");
                 Error::because(ErrorKind::Invalid, message, error)
             })
         });
         let members = members.collect::<Result<Vec<Authority>>>()?;
-        let login = address.user.clone().zip(address.password.clone());
+        let login = address.servers.user.clone().zip(address.servers.password.clone());
         Ok(Cluster {
             // Not all clients on the first member.
             chosen: AtomicUsize::new(fastrand::usize(..members.len())),
-            tls: tls::read(&address)?,
+            tls: address.tls()?,
             address,
             members,
             connections: Mutex::default(),
@@ -91,7 +92,7 @@ impl Cluster {
         self.chosen.load(Ordering::Relaxed)
     }
 
-    /// Turns away from a member that failed, unless somebody has done so already.
+    /// Turns away from a member that failed, unless another caller has done so already.
     pub(super) fn avoid(&self, member: usize) {
         let next = (member + 1) % self.members.len();
         let _ = self.chosen.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -101,8 +102,8 @@ impl Cluster {
         drop(left);
     }
 
-    /// Whether this answer is from the newest leadership that we know of. One from an older one
-    /// may be that of a leader who has not noticed yet that it was replaced.
+    /// Whether this answer is from the newest leadership that we know of. An answer from an older
+    /// one may be that of a leader that has not noticed yet that it was replaced.
     pub(super) fn is_current(&self, header: proto::Header) -> bool {
         self.term.fetch_max(header.raft_term, Ordering::Relaxed) <= header.raft_term
     }
@@ -197,7 +198,7 @@ impl Cluster {
                 return Err(errors::error(&self.address, &status, reached));
             }
             if attempt % self.members.len() == 0 {
-                // Nobody could: an election, most likely.
+                // All members failed: an election, most likely.
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(50..150))).await;
             }
         }
@@ -241,8 +242,8 @@ impl Cluster {
         done.map_err(|_| gone())?.clone().ok_or_else(gone)?
     }
 
-    /// The connection to a member, perhaps still being made. That goes on when whoever wanted it
-    /// has no more time.
+    /// The connection to a member, perhaps still being made. That goes on when the caller's time is
+    /// up.
     fn connecting(&self, member: usize) -> Connecting {
         let key = (runtime::Handle::current().id(), member);
         let mut connections = self.connections();
@@ -253,7 +254,7 @@ impl Cluster {
             connections.clear();
         }
         let (tell, told) = watch::channel(None);
-        let (host, tls) = (self.address.hosts[member].clone(), self.tls.clone());
+        let (host, tls) = (self.address.servers.hosts[member].clone(), self.tls.clone());
         tokio::spawn(async move {
             let connection = MemberConnection::connect(&host, tls.as_ref()).await;
             let _ = tell.send(Some(connection));

@@ -1,14 +1,14 @@
 //! One connection to one member, over HTTP/2.
 //!
-//! A task reads from it and keeps it alive, but whoever has something to say writes it himself, at
-//! once: the way there costs no change of threads. (A client that hands every request to a task
-//! pays for two wakes a call, which is more than all the rest of the way through the client.)
+//! A task reads from it and keeps it alive, but a caller writes its request itself, at once:
+//! sending costs no change of threads. (A client that hands every request to a task pays for two
+//! wakes a call, which is more than all the rest of the way through the client.)
 
 use super::errors;
 use super::flight::Flight;
 use super::greeting::{Greeted, HUNG_UP, Wrong};
 use super::grpc::{Code, Messages, Status, frame};
-use super::tls::{self, Tls};
+use crate::stores::net::{self, Socket, Tls};
 use crate::sync::Mutex;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
@@ -22,26 +22,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 /// How long connecting may take in all.
 const CONNECT: Duration = Duration::from_secs(2);
+/// The time limit of the TLS handshake: less than any call may take.
+const HANDSHAKE: Duration = Duration::from_millis(900);
 /// How often the other side is asked for a heartbeat while a stream is open. etcd hangs up on
-/// those who ask more often than every 5 s.
+/// clients that ask more often than every 5 s.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// How long it may take to give one.
 const SILENCE: Duration = Duration::from_secs(3);
-/// How long the answer to a write is awaited when nobody waits for it any more.
+/// How long the answer to a write is awaited after its caller has given up.
 const LATE: Duration = Duration::from_secs(3);
 /// How much may be on its way to us: never a reason to wait.
 const WINDOW: u32 = 16 << 20;
-
-/// What a connection runs over.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 type Conn = h2::client::Connection<Greeted, Bytes>;
 
@@ -57,7 +53,7 @@ pub(super) struct MemberConnection {
     wrong: Wrong,
 }
 
-/// What the task and those who write share.
+/// The part of a connection that its task and its callers share.
 struct SharedConnection {
     /// None when it is over.
     conn: Mutex<Option<Conn>>,
@@ -66,7 +62,8 @@ struct SharedConnection {
     waker: Waker,
 }
 
-/// Passes wakes on to the task, unless the one who caused them does the work himself.
+/// A waker that passes wakes on to the task, unless the caller that caused them does the work
+/// itself.
 #[derive(Default)]
 struct MutableWaker {
     task: AtomicWaker,
@@ -79,7 +76,8 @@ impl Wake for MutableWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A change, and not only a look: whoever ends the silence then sees all that led to this.
+        // A change, and not only a look: the caller that ends the silence then sees all that led to
+        // this.
         if !self.muted.fetch_or(false, Ordering::AcqRel) {
             self.task.wake();
         }
@@ -91,12 +89,12 @@ impl SharedConnection {
         self.conn.lock()
     }
 
-    /// Says something, and writes it.
+    /// Runs a call that queues a request, and writes that.
     fn say<T>(&self, what: impl FnOnce() -> T) -> T {
         self.waker_gate.muted.swap(true, Ordering::AcqRel);
         let said = what();
         self.waker_gate.muted.swap(false, Ordering::AcqRel);
-        // Whatever woke nobody until here is seen to by what follows.
+        // Wakes that were muted until here are served by what follows.
         let done = match self.conn.try_lock() {
             Some(mut conn) => conn.as_mut().is_some_and(|conn| self.poll(conn).is_pending()),
             None => false,
@@ -127,8 +125,8 @@ impl MemberConnection {
     pub(super) async fn connect(host: &str, tls: Option<&Tls>) -> Result<MemberConnection, Status> {
         let wrong = Wrong::default();
         let connecting = async {
-            let socket = dial(host).await?;
-            let socket = tls::wrap(tls, host, socket).await?;
+            let socket = net::dial(host, CONNECT).await.map_err(Status::unsent)?;
+            let socket = wrap(tls, host, socket).await?;
             let built = h2::client::Builder::new()
                 .initial_window_size(WINDOW)
                 .initial_connection_window_size(WINDOW)
@@ -229,7 +227,7 @@ impl Sent {
     }
 }
 
-/// Nobody waits for the answer any more, but it matters whether there is one.
+/// The caller has given up, but it matters whether there is an answer.
 impl Drop for Sent {
     fn drop(&mut self) {
         let (Some(answer), Some(flight)) = (self.answer.take(), self.flight.take()) else { return };
@@ -308,23 +306,19 @@ pub(super) fn request(uri: http::Uri) -> Request<()> {
     request
 }
 
-/// Each address of a host in turn, all within the time.
-async fn dial(host: &str) -> Result<TcpStream, Status> {
-    let addresses = tokio::net::lookup_host(host).await.map_err(Status::unsent)?;
-    let addresses: Vec<_> = addresses.collect();
-    let share = CONNECT / u32::try_from(addresses.len()).unwrap_or(1).max(1);
-    let mut last = Status::unsent("the host has no address");
-    for address in addresses {
-        match tokio::time::timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(socket)) => {
-                socket.set_nodelay(true).map_err(Status::unsent)?;
-                return Ok(socket);
-            }
-            Ok(Err(error)) => last = Status::unsent(error),
-            Err(_) => last = Status::unsent("connecting took too long"),
+/// Makes a connection secret, if TLS is asked for.
+async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> Result<Box<dyn Socket>, Status> {
+    // A port without TLS may wait for a line to end that never does.
+    let Ok(socket) = tokio::time::timeout(HANDSHAKE, net::wrap(tls, host, socket)).await else {
+        let what = "it says nothing to TLS; write etcd: if it is to be plain";
+        return Err(Status { unsent: true, ..Status::new(Code::Silent, what) });
+    };
+    socket.map_err(|error| {
+        if net::speaks_no_tls(&error) {
+            return Status::foreign("it does not speak TLS; write etcd: if it is to be plain");
         }
-    }
-    Err(last)
+        Status::unsent(error)
+    })
 }
 
 /// Reads, and writes what could not be written at once, until the connection is over.
@@ -351,8 +345,7 @@ async fn keepalive(ping: Option<PingPong>, streams: Arc<()>) {
     let Some(mut ping) = ping else { return std::future::pending().await };
     loop {
         tokio::time::sleep(KEEPALIVE).await;
-        // Calls have their own limits; and etcd wants to be asked for nothing by those who wait
-        // for nothing.
+        // Calls have their own limits; and etcd wants no pings from clients without open streams.
         if Arc::strong_count(&streams) <= 2 {
             continue;
         }

@@ -25,19 +25,19 @@ impl Flight {
         let mut sessions: Vec<_> = other.cloned().into_iter().collect();
         {
             let mut place = record.place();
-            place.flights += 1;
-            place.sent = true;
-            sessions.push(Arc::clone(&place.session));
+            place.entry.flights += 1;
+            place.entry.sent = true;
+            sessions.push(Arc::clone(&place.entry.session));
         }
         Arc::new(Flight { record: Arc::clone(record), sessions, lost: AtomicUsize::new(0) })
     }
 
-    /// A try is over, and nobody knows whether it was carried out, or will be.
+    /// Notes that a try is over without an answer: it may have been, or may still be, carried out.
     pub(super) fn lose(&self) {
         self.lost.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A try that was taken for lost was answered after all.
+    /// Notes that a try that was taken for lost was answered after all.
     pub(super) fn find(&self) {
         self.lost.fetch_sub(1, Ordering::AcqRel);
     }
@@ -48,14 +48,14 @@ impl Drop for Flight {
         let lost = *self.lost.get_mut() > 0;
         {
             let mut place = self.record.place();
-            place.flights -= 1;
+            place.entry.flights -= 1;
             if lost {
                 place.doubtful = true;
                 // What may come late does so only while its lease lives.
-                place.doubts.extend(self.sessions.iter().map(|session| session.lease));
+                place.entry.doubts.extend(self.sessions.iter().map(|session| session.lease));
                 self.sessions.iter().for_each(|session| session.taint());
             }
         }
-        self.record.landed.notify_waiters();
+        self.record.base.landed.notify_waiters();
     }
 }

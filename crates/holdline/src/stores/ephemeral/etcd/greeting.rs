@@ -3,7 +3,7 @@
 //! The first thing that such a server sends is a frame of settings. Whatever else comes is named
 //! for what it is, instead of as some broken connection.
 
-use super::connection::Socket;
+use crate::stores::net::Socket;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};

@@ -33,7 +33,6 @@ pub(super) enum Code {
     /// Another server than etcd answers.
     Foreign,
     /// A connection is accepted, but a TLS handshake is not answered.
-    #[cfg_attr(not(feature = "etcd-tls"), allow(dead_code, reason = "only TLS finds it out"))]
     Silent,
     Other,
 }
@@ -73,7 +72,6 @@ impl Status {
     }
 
     /// Something else than etcd was met, before anything was sent.
-    #[cfg_attr(not(feature = "etcd-tls"), allow(dead_code, reason = "only TLS finds it out"))]
     pub(super) fn foreign(what: impl std::fmt::Display) -> Self {
         Status { unsent: true, ..Status::new(Code::Foreign, what.to_string()) }
     }

@@ -4,7 +4,7 @@
 
 use super::layout;
 use super::proto::{self, TxnAnswer};
-use super::shared::{Shared, background};
+use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::TicketRecord;
 use super::watcher::{News, Watching};
 use crate::sync::Mutex;
@@ -24,7 +24,7 @@ struct Entry {
     _watching: Watching,
 }
 
-/// So many are watched.
+/// The number of keys that are watched at most.
 const MOST: usize = 4096;
 
 impl Late {
@@ -56,7 +56,7 @@ impl Shared {
     pub(super) fn watch_late(self: &Arc<Self>, record: &TicketRecord, from: i64) {
         let (key, leases) = {
             let place = record.place();
-            (place.key.clone(), place.doubts.clone())
+            (place.entry.key.clone(), place.entry.doubts.clone())
         };
         let (shared, late) = (Arc::downgrade(self), key.clone());
         let callback = move |news: News<'_>| {
@@ -67,7 +67,7 @@ impl Shared {
             };
             if let Some(shared) = shared.upgrade().filter(|_| came) {
                 let delete = layout::delete(&late, 0);
-                background().spawn(async move {
+                BACKGROUND.spawn(async move {
                     tracing::warn!("a request arrived after its lock was given up; undone");
                     let cluster = Arc::clone(&shared.cluster);
                     let limit = Duration::from_secs(1);

@@ -9,7 +9,7 @@
 //! Go's `concurrency` package, and so `etcdctl lock`, writes `NAME/LEASE`, and takes whatever key
 //! under `NAME/` was created first for the owner, so that both respect one another. What lies
 //! deeper (`NAME/x/y`) belongs to another
-//! name, and what has no lease is nobody's place: neither can ever stand in our way, as they can in
+//! name, and a key without a lease is no place: neither can ever stand in our way, as they can in
 //! Go's.
 
 use super::proto::{self, KeyValue};
@@ -105,7 +105,7 @@ pub(super) fn note_key(key: &[u8]) -> Vec<u8> {
 }
 
 /// Deletes a place, and its note, if the place is still the one that was created then (0: whatever
-/// it is). So a request that is carried out late deletes nobody else's.
+/// it is). So a request that is carried out late deletes no other ticket's key.
 pub(super) fn delete(key: &[u8], create: i64) -> proto::Txn {
     // Only what is named after a ticket, and so as long as one, has a note.
     let is_leader = key.rsplit(|byte| *byte == b'-').next().is_some_and(|own| own.len() == 32);
@@ -228,7 +228,7 @@ pub(super) fn name_of(root: &str, kv: &KeyValue) -> Option<Name> {
     Name::new(name).ok()
 }
 
-/// Keys that lie where places do, and are none, since they have no lease. They keep nobody out
+/// Keys that lie where places do, and are none, since they have no lease. They are not waited for
 /// here, but Go's clients wait for them.
 pub(super) fn strays(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
     let without = kvs.iter().filter(|kv| kv.lease == 0);
@@ -318,7 +318,7 @@ pub(super) fn unchanged_since(prefix: &[u8], revision: i64) -> proto::Compare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use crate::stores::ephemeral::ticket::tests::ticket;
 
     fn kv(key: &str, value: &[u8], lease: i64) -> KeyValue {
         KeyValue {
@@ -327,19 +327,6 @@ mod tests {
             lease,
             create_revision: 7,
             mod_revision: 7,
-        }
-    }
-
-    fn ticket(weight: u32, capacity: u32) -> Ticket {
-        let lease = Duration::from_secs(1);
-        Ticket {
-            id: TicketId(5),
-            weight,
-            capacity,
-            lease,
-            wait_lease: lease,
-            token_count: 1,
-            min_token: 0,
         }
     }
 

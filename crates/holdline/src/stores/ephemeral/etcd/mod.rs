@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! mod.rs --> acquire.rs renew.rs release.rs   what is asked of the line
-//!                 |  predecessors.rs          who is ahead, without walking the line
+//!                 |  predecessors.rs          the keys ahead, without walking the line
 //!                 |  transfer.rs              one leaves and the next enters in one call
 //!                 |  layout.rs                how it looks in etcd
 //!                 |  ticket_record.rs         what this process knows of a ticket
@@ -17,7 +17,7 @@
 //!                 |  session.rs watcher.rs    one lease; one stream of watches
 //!                 v
 //!            cluster.rs errors.rs proto.rs    calls, failover, errors, messages
-//!                 |  connection.rs grpc.rs tls.rs   one connection, and what is said on it
+//!                 |  connection.rs grpc.rs          one connection, and what is said on it
 //!                 v  h2
 //! ```
 
@@ -36,7 +36,6 @@ mod late;
 mod layout;
 mod predecessors;
 mod proto;
-mod recent;
 mod release;
 mod renew;
 mod session;
@@ -44,10 +43,10 @@ mod sessions;
 mod shared;
 mod slot;
 mod ticket_record;
-mod tls;
 mod transfer;
 mod watcher;
 
+use super::engine;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
@@ -74,7 +73,7 @@ impl Etcd {
     pub fn new(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("etcd", url));
         let cluster = cluster::Cluster::new(address::Address::read(scheme, rest)?)?;
-        shared::start()?;
+        shared::BACKGROUND.start()?;
         Ok(Etcd { shared: Shared::new(cluster) })
     }
 }
@@ -87,18 +86,15 @@ impl AsyncStore for Etcd {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        self.shared.enter(&acquire::Request { line, ticket, note, how }).await
+        engine::enter(&self.shared, (line, ticket), note, how).await
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        self.shared.leave(line, id).await
+        engine::leave(&self.shared, line, id).await
     }
 
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
-        // One that is not known is to be asked about, not waited for.
-        let Some(record) = self.shared.find(id) else { return Ok(None) };
-        self.shared.listen(&record);
-        record.news.notified().await;
+        engine::watch(&self.shared, id).await;
         Ok(None)
     }
 
@@ -136,7 +132,7 @@ impl AsyncStore for Etcd {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared.loss_hint.0.set(loss_hint);
+        let _ = self.shared.table.loss.0.set(loss_hint);
     }
 
     fn address(&self) -> String {
@@ -147,6 +143,6 @@ impl AsyncStore for Etcd {
 /// Reads what follows the scheme.
 pub(crate) fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let cluster = cluster::Cluster::new(address::Address::read(scheme, rest)?)?;
-    shared::start()?;
+    shared::BACKGROUND.start()?;
     Ok(Arc::new(Etcd { shared: Shared::new(cluster) }))
 }

@@ -1,4 +1,4 @@
-//! Who is ahead, without walking the line.
+//! The keys ahead of a ticket, without walking the line.
 //!
 //! Tickets of weight 1 in lines of a larger capacity (readers, single permits) have keys in a range
 //! of their own, behind all others, which can be counted. So a look at a line is a look at the
@@ -6,7 +6,7 @@
 //! are needed to keep it out: as long as all of these stay, it need not look again, and when one
 //! goes it does. Only if the few do not tell is the whole line read.
 
-use super::acquire::{Entered, Request};
+use super::acquire::Entered;
 use super::answer::Found;
 use super::layout::{self, Member};
 use super::proto::{Op, Range, RangeAnswer, Txn};
@@ -14,13 +14,15 @@ use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
 use crate::store::Refusal;
+use crate::stores::ephemeral::backend::Request;
+use crate::stores::ephemeral::engine;
 use holdline_kernel::rule;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// So many of the newest keys that are not light are looked at.
+/// The number of the newest keys that are looked at, of those that are not light.
 const HEAVY: i64 = 16;
-/// So many light ones at most: more, and their count has to do.
+/// The number of light keys that are looked at, at most: of more only the count is asked for.
 const LIGHT: u32 = 1024;
 
 /// What a look at a line shows.
@@ -28,13 +30,13 @@ pub(super) struct Predecessors {
     revision: i64,
     /// Newest first.
     members: Vec<Member>,
-    /// Whether that is everybody.
+    /// Whether those are all.
     complete: bool,
     /// The most that they can weigh, if that is known.
     most: Option<u64>,
 }
 
-/// The ranges to look at, for whoever was created before that revision (0: everybody).
+/// The ranges to look at for keys that were created before that revision (0: all).
 pub(super) fn ranges(prefix: &[u8], capacity: u32, weight: u32, before: i64) -> Vec<Range> {
     if capacity == 1 {
         return vec![layout::newest(prefix, before, 2)];
@@ -59,7 +61,7 @@ impl Predecessors {
     ) -> Self {
         let mut members = Vec::new();
         let (mut complete, mut most) = (true, Some(0));
-        // With nothing found, nobody is there at all.
+        // With nothing found, the line is empty.
         for (at, (asked, found)) in asked.iter().zip(found).enumerate() {
             let these = layout::members(prefix, &found.kvs);
             let all = i64::try_from(found.kvs.len()).is_ok_and(|count| count < asked.limit);
@@ -85,7 +87,8 @@ impl Predecessors {
         Predecessors { revision, members, complete: true, most }
     }
 
-    /// Writes down who keeps the ticket out, or that nobody does. False if that is not clear.
+    /// Notes in the record which keys keep the ticket out, or that none does. `false` if that is
+    /// not clear.
     fn tell(self, record: &TicketRecord) -> bool {
         let mut place = record.place();
         let fits = |ahead| rule::fits(ahead, place.weight, record.capacity);
@@ -128,7 +131,7 @@ fn weight_of(member: &Member, capacity: u32) -> u64 {
 }
 
 impl Shared {
-    /// Takes in who is ahead of a key that is written.
+    /// Takes in the keys ahead of one that is written.
     pub(super) async fn take(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -136,16 +139,16 @@ impl Shared {
         predecessors: Predecessors,
     ) -> Result<Entered> {
         if let Err(error) = check_capacity(request, &predecessors.members) {
-            self.take_back(request, record).await?;
+            engine::take_back(self, record, request.limit).await?;
             return Err(error);
         }
         if predecessors.tell(record) {
             return Ok(Entered::There);
         }
-        let all = layout::all(&record.prefix);
-        let (revision, answer) = self.range(&all, request.limit()).await?;
+        let all = layout::all(&record.base.prefix);
+        let (revision, answer) = self.range(&all, request.limit).await?;
         let (_, create) = record.key();
-        let mut members = layout::members(&record.prefix, &answer.kvs);
+        let mut members = layout::members(&record.base.prefix, &answer.kvs);
         members.retain(|member| member.create < create);
         Predecessors::whole(record.capacity, revision, members).tell(record);
         Ok(Entered::There)
@@ -160,7 +163,7 @@ impl Shared {
     ) -> Result<bool> {
         let ticket = request.ticket;
         if let Err(error) = check_capacity(request, &predecessors.members) {
-            if let Some(record) = self.find(ticket.id) {
+            if let Some(record) = self.table.find(ticket.id) {
                 self.drop_unwritten(&record);
             }
             return Err(error);
@@ -176,21 +179,21 @@ impl Shared {
         {
             return Ok(seen <= room);
         }
-        let (_, answer) = self.range(&layout::all(prefix), request.limit()).await?;
+        let (_, answer) = self.range(&layout::all(prefix), request.limit).await?;
         Ok(weigh(&layout::members(prefix, &answer.kvs)) <= room)
     }
 
-    /// Asks who is ahead of a key that is there, and whether it is.
+    /// Asks for the keys ahead of one that is there, and whether it is.
     pub(super) async fn look_ahead(
         self: &Arc<Self>,
         request: &Request<'_>,
         record: &Arc<TicketRecord>,
     ) -> Result<Entered> {
         let ((key, create), weight) = (record.key(), request.ticket.weight);
-        let asked = ranges(&record.prefix, record.capacity, weight, create);
+        let asked = ranges(&record.base.prefix, record.capacity, weight, create);
         let mut success = vec![Op::Range(layout::one(&key)).into()];
         success.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
-        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit()).await?;
+        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit).await?;
         self.compare(request, record, &asked, &found).await
     }
 
@@ -206,27 +209,11 @@ impl Shared {
         let (own, ahead) = found.split();
         let own = own.and_then(|range| range.kvs.first());
         if own.is_none_or(|own| own.create_revision != create) {
-            record.lose(&self.loss_hint.0);
+            record.lose(&self.table.loss);
             return Ok(Entered::There);
         }
-        let (prefix, capacity) = (&record.prefix, record.capacity);
+        let (prefix, capacity) = (&record.base.prefix, record.capacity);
         let predecessors = Predecessors::new(prefix, capacity, found.revision, asked, ahead);
         self.take(request, record, predecessors).await
-    }
-
-    /// Deletes a key that should not have been written.
-    pub(super) async fn take_back(
-        &self,
-        request: &Request<'_>,
-        record: &TicketRecord,
-    ) -> Result<()> {
-        let (key, create) = record.key();
-        record.place().leaving = true;
-        let answer = self.txn(&layout::delete(&key, create), request.limit()).await;
-        match answer {
-            Ok(_) => self.forget(record),
-            Err(_) => record.place().leaving = false, // it lapses
-        }
-        answer.map(drop)
     }
 }

@@ -1,6 +1,6 @@
 //! The few messages of etcd's public v3 API that are used here, by their field numbers.
 //!
-//! Written by hand, so that nobody who builds this needs a protocol compiler, and so that what is
+//! They are written by hand, so that building this needs no protocol compiler, and so that what is
 //! sent is what is listed here. Unknown fields in answers are skipped, as the format asks.
 
 #![allow(clippy::struct_field_names, reason = "the fields have the names that etcd gives them")]

@@ -1,29 +1,29 @@
 //! Leaving, and what is done to places by their keys: looking, listing, evicting.
 
-use super::acquire::{limit, token};
 use super::answer::Found;
 use super::beside;
 use super::layout::{self, Member};
 use super::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
 use super::session;
 use super::shared::Shared;
-use super::ticket_record::TicketRecord;
+use super::ticket_record::{KeyEntry, Record, TicketRecord};
 use super::transfer::Departure;
-use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{EVICTION_TIME, QueueEntry, QueueSnapshot, Seq, TicketId};
+use crate::store::{EVICTION_TIME, QueueSnapshot, Seq, TicketId};
+use crate::stores::ephemeral::backend::Release;
+use crate::stores::ephemeral::engine::{self, Seen};
+use crate::stores::ephemeral::ticket::token;
 use futures_util::future::join_all;
-use holdline_kernel::rule;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long one member may take over what is not about a lease of ours.
 const LIMIT: Duration = Duration::from_secs(1);
-/// So many leases of others are asked about at most when somebody looks at a line.
+/// The number of leases of other processes that a snapshot of a line asks about at most.
 const LEASES: usize = 32;
-/// So many keys are listed at a time.
+/// The number of keys that are listed at a time.
 const PAGE: i64 = 1000;
 
 /// A line as it is, and what stands beside it.
@@ -34,70 +34,43 @@ struct Survey {
     strays: Vec<Member>,
     /// Of places that were removed by force.
     notes: Vec<KeyValue>,
-    /// Somebody else's lock of this name, perhaps.
+    /// The lock of another kind of client by this name, if there is one.
     other: RangeAnswer,
 }
 
-impl Shared {
-    pub(super) async fn leave(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
-        let Some(record) = self.find(id) else {
-            // What asked for a place here, and has no record, has no place.
-            if self.entered.remove(id) {
-                return Ok(false);
-            }
-            let Some((member, ..)) = self.find_member(line, id).await? else { return Ok(false) };
-            let delete = layout::delete(&member.key, member.create);
-            let found = self.txn(&delete, LIMIT).await?;
-            return Ok(found.succeeded || found.repeated);
-        };
-        record.place().leaving = true;
-        let mut back = Back { record: &record, left: false };
+impl Release<KeyEntry> for Shared {
+    /// Deletes the key, along with the entry of the next task if there is one.
+    async fn give_up(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
-        let time = limit(record.place().lease);
-        let exit = self.departure(&record);
+        let exit = self.departure(record);
         let company = match &exit {
             Some(exit) => exit.company().await,
             None => None,
         };
-        let found = if let Some(companion) = company {
-            let (key, create) = record.key();
-            Some(self.leave_with(companion, &key, create, time).await?)
-        } else {
-            self.remove(&record, time).await?
-        };
-        back.left = true;
-        let was_there = found.is_some_and(|found| {
-            let place = record.place();
-            let first_did_it = found.repeated && place.create != 0;
-            !place.gone && (found.deleted || first_did_it)
-        });
-        self.forget(&record);
-        self.entered.remove(id);
-        Ok(was_there)
+        let Some(companion) = company else { return self.remove(record, limit).await };
+        let (key, create) = record.key();
+        let found = self.leave_with(companion, &key, create, limit).await?;
+        Ok(found.deleted || found.repeated)
     }
 
     /// Deletes the key of a ticket that is given up, for good. Nothing if none was ever written.
-    pub(super) async fn remove(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        limit: Duration,
-    ) -> Result<Option<Found>> {
+    async fn remove(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
         let (key, create, blind) = {
             let mut place = record.place();
-            if !place.sent {
-                return Ok(None);
+            if !place.entry.sent {
+                return Ok(false);
             }
             // One that deletes whatever is there must not come when the key is another ticket's.
             let blind = place.create == 0 && !place.doubtful;
             place.doubtful |= blind;
-            if place.flights > 0 {
+            if place.entry.flights > 0 {
                 // Written by a second try, and the first has no answer yet.
                 place.doubtful = true;
-                let lease = place.session.lease;
-                place.doubts.push(lease);
+                let lease = place.entry.session.lease;
+                place.entry.doubts.push(lease);
             }
-            (place.key.clone(), place.create, blind)
+            (place.entry.key.clone(), place.create, blind)
         };
         let turn = self.leaving.acquire().await;
         let found = self.txn(&layout::delete(&key, create), limit).await?;
@@ -107,28 +80,33 @@ impl Shared {
             if blind && !found.repeated {
                 place.doubtful = false;
             }
-            !place.doubts.is_empty()
+            !place.entry.doubts.is_empty()
         };
         if late {
             self.watch_late(record, found.revision + 1);
         }
-        Ok(Some(found))
+        // An earlier try did it.
+        let repeated = found.repeated && create != 0;
+        Ok(found.deleted || repeated)
     }
 
-    /// What lets the next one come along, if a holder leaves who has the lock for himself.
+    async fn remove_unknown(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
+        let Some((member, ..)) = self.find_member(line, id).await? else { return Ok(false) };
+        let found = self.txn(&layout::delete(&member.key, member.create), LIMIT).await?;
+        Ok(found.succeeded || found.repeated)
+    }
+}
+
+impl Shared {
+    /// The departure that the next task may join, if the lock is exclusive and was held.
     fn departure(&self, record: &TicketRecord) -> Option<Departure<'_>> {
         let place = record.place();
-        let known = !place.gone && !place.doubtful && place.flights == 0;
-        let alone = record.capacity == 1 && place.admitted && known;
-        alone.then(|| self.departures.open(&record.prefix))
+        let known = !place.is_gone() && !place.doubtful && place.entry.flights == 0;
+        let alone = record.capacity == 1 && place.was_held() && known;
+        alone.then(|| self.departures.open(&record.base.prefix))
     }
 
-    pub(super) async fn evict(
-        self: &Arc<Self>,
-        line: &Name,
-        id: TicketId,
-        note: &str,
-    ) -> Result<Option<Seq>> {
+    pub(super) async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let Some((member, next, survey)) = self.find_member(line, id).await? else {
             return Ok(None);
         };
@@ -137,14 +115,14 @@ impl Shared {
             return Ok(None);
         }
         tracing::warn!(name = %line, token = member.create, note, "place removed by force");
-        if let Some(record) = self.find(id) {
-            record.lose(&self.loss_hint.0);
+        if let Some(record) = self.table.find(id) {
+            record.lose(&self.table.loss);
         }
         Ok(Some(token(next.unwrap_or(found.revision))))
     }
 
-    /// Deletes somebody's key, unless it is not the same any more, and leaves a note in the same
-    /// transaction; or none, if that cannot be.
+    /// Deletes a member's key, unless that is not the same any more, and leaves a note in the same
+    /// transaction if that is possible.
     async fn remove_by_force(&self, member: &Member, survey: &Survey, note: &str) -> Result<Found> {
         let delete = layout::delete(&member.key, member.create);
         let lease = if self.sees_beside() {
@@ -164,7 +142,7 @@ impl Shared {
         self.txn(&delete, LIMIT).await
     }
 
-    /// Somebody in a line, the place of the next one, and the line.
+    /// A member of a line, the place of the next one, and the line.
     async fn find_member(
         &self,
         line: &Name,
@@ -205,35 +183,25 @@ impl Shared {
     pub(super) async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let Survey { prefix, members, strays, notes, other } = self.survey(line).await?;
         beside::refuse_other(line, &other)?;
-        let others = members.iter().filter(|member| self.find(member.id).is_none());
+        let others = members.iter().filter(|member| self.table.find(member.id).is_none());
         let leases: BTreeSet<i64> = others.map(|member| member.lease).collect();
         let left = join_all(leases.into_iter().take(LEASES).map(|lease| self.time_left(lease)));
         let left: HashMap<i64, Duration> = left.await.into_iter().flatten().collect();
         let known = members.iter().find(|member| member.weights.is_some());
         let capacity = known.or(members.first()).map_or(0, Member::capacity);
-        let (now, mut ahead) = (clock::now(), 0);
-        let places = members.into_iter().chain(strays).map(|member| {
-            let weight = member.weight(capacity);
-            let admitted = weight > 0 && rule::fits(ahead, weight, capacity);
-            ahead += u64::from(weight);
-            let expires_in = match self.find(member.id) {
-                Some(record) => now.until(record.place().due),
-                None => left.get(&member.lease).copied().unwrap_or_default(),
-            };
-            QueueEntry {
-                id: member.id,
-                seq: token(member.create),
-                weight,
-                admitted,
-                expires_in,
-                note: member.note,
-            }
+        let seen = members.into_iter().chain(strays).map(|member| Seen {
+            id: member.id,
+            create: member.create,
+            weight: member.weight(capacity),
+            expires_in: left.get(&member.lease).copied().unwrap_or_default(),
+            note: member.note,
         });
+        let places = engine::places(&self.table, capacity, seen);
         let evictions = beside::evictions(&prefix, &notes);
-        Ok(QueueSnapshot { capacity, places: places.collect(), evictions })
+        Ok(QueueSnapshot { capacity, places, evictions })
     }
 
-    /// How long a lease lasts if nobody renews it.
+    /// The time that a lease has left unless it is renewed.
     async fn time_left(&self, lease: i64) -> Option<(i64, Duration)> {
         let id = LeaseId { id: lease };
         let answer =
@@ -265,20 +233,6 @@ impl Shared {
                     page.key.push(0);
                 }
             }
-        }
-    }
-}
-
-/// Takes the intention to leave back if that did not work.
-struct Back<'a> {
-    record: &'a TicketRecord,
-    left: bool,
-}
-
-impl Drop for Back<'_> {
-    fn drop(&mut self) {
-        if !self.left {
-            self.record.place().leaving = false;
         }
     }
 }

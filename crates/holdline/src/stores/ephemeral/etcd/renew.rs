@@ -1,10 +1,10 @@
 //! Keeping a place that is there: polling and renewing.
 //!
 //! Most of this is answered without asking the server. That a lock is still held follows from two
-//! things that are known here anyway: the lease lasts (the session's heartbeats), and nobody has
-//! deleted the key (the watch over it).
+//! things that are known here anyway: the lease lasts (the session's heartbeats), and the key was
+//! not deleted (the watch over it).
 
-use super::acquire::{Request, token, waiting_lease};
+use super::acquire::{TRIES, waiting_lease};
 use super::cluster::Cluster;
 use super::errors;
 use super::layout;
@@ -12,86 +12,43 @@ use super::predecessors;
 use super::proto::{Op, Put, Txn};
 use super::session::seconds_for;
 use super::shared::Shared;
-use super::ticket_record::{Place, TicketRecord};
+use super::ticket_record::{KeyEntry, Place, Record, Watched};
 use crate::error::Result;
-use crate::store::{Enter, Refusal, Standing, Ticket, refuse};
+use crate::store::Ticket;
+use crate::stores::ephemeral::backend::{Renew, Request};
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl Shared {
-    pub(super) async fn keep(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-        began: Time,
-    ) -> Result<Standing> {
-        let ticket = request.ticket;
-        {
-            let place = record.place();
-            let moved = matches!(request.how, Enter::Keep(seq) if seq != token(place.create));
-            if moved || place.gone || place.leaving || began >= place.due {
-                return Ok(Standing::Lost);
-            }
-            if ticket.capacity != record.capacity {
-                let refusal = Refusal::Capacity { line: record.capacity };
-                return Err(refuse(request.line, ticket, refusal));
-            }
-            if ticket.weight > place.weight {
-                return Err(refuse(request.line, ticket, Refusal::Weight));
-            }
-        }
-        if !self.update(record, request).await? {
-            record.lose(&self.loss_hint.0);
-            return Ok(Standing::Lost);
-        }
-        let (admitted, unsure) = {
-            let mut place = record.place();
-            // Somebody wants to know, or nothing would have told us yet.
-            let asks = place.lease != ticket.lease || place.watched == 0;
-            place.lease = ticket.lease;
-            (place.admitted, place.unsure || asks)
-        };
-        if admitted && unsure {
-            self.check(record, request).await?;
-        } else if !admitted {
-            self.ask_again(record, request).await?;
-        }
-        self.standing(record, request, began, false).await
-    }
-
+impl Renew<KeyEntry> for Shared {
     /// Writes what has changed about a place, and moves it to the lease that it belongs to. False
     /// if it is not there any more.
-    pub(super) async fn update(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-    ) -> Result<bool> {
+    async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
         let (lease, key, create, old) = {
             let place = record.place();
             let lease = fitting(&place, ticket, &self.cluster);
             let same = place.weight == ticket.weight && *place.note == **request.note;
-            if lease.is_none() && same && place.noted {
+            if lease.is_none() && same && place.entry.noted {
                 return Ok(true);
             }
-            (lease, place.key.clone(), place.create, Arc::clone(&place.session))
+            (lease, place.entry.key.clone(), place.create, Arc::clone(&place.entry.session))
         };
         let session = match lease {
-            Some(lease) => self.session(lease, &record.prefix, request.limit()).await?,
+            Some(lease) => self.session(lease, &record.base.prefix, request.limit).await?,
             None => old,
         };
         let mut success = Vec::new();
         let mut put = |key, value| {
             success.push(Op::Put(Put { key, value, lease: session.lease }).into());
         };
-        put(key.clone(), layout::value(ticket, request.note, record.leads));
-        if record.leads {
+        put(key.clone(), layout::value(ticket, request.note, record.base.leads));
+        if record.base.leads {
             put(layout::note_key(&key), request.note.as_bytes().to_vec());
         }
         let compare = vec![layout::created_at(&key, Vec::new(), create)];
         let txn = Txn { compare, success, failure: Vec::new() };
-        let answer = match self.txn(&txn, request.limit()).await {
+        let answer = match self.txn(&txn, request.limit).await {
             Ok(found) => found,
             Err(error) if errors::is_lease_gone(&error) => {
                 self.find_out().await;
@@ -101,57 +58,51 @@ impl Shared {
         };
         if answer.succeeded {
             let mut place = record.place();
-            place.session = session;
+            place.entry.session = session;
             place.weight = ticket.weight;
             place.note = Arc::clone(request.note);
-            place.noted = true;
+            place.entry.noted = true;
         }
         Ok(answer.succeeded)
     }
 
-    /// Makes sure that a held key is still there.
-    async fn check(&self, record: &TicketRecord, request: &Request<'_>) -> Result<()> {
-        let (key, create) = record.key();
-        let (_, own) = self.range(&layout::one(&key), request.limit()).await?;
-        if own.kvs.first().is_some_and(|kv| kv.create_revision == create) {
-            record.place().unsure = false;
-        } else {
-            record.lose(&self.loss_hint.0);
-        }
-        Ok(())
+    fn is_watched(record: &Record) -> bool {
+        record.place().entry.watched != Watched::Nothing
     }
 
-    /// Asks how a waiting ticket stands, unless the watch has told already. As long as those who
-    /// keep it out are as they were, nobody looks through the line.
-    async fn ask_again(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-    ) -> Result<()> {
+    async fn is_there(&self, record: &Record, limit: Duration) -> Result<bool> {
+        let (key, create) = record.key();
+        let (_, own) = self.range(&layout::one(&key), limit).await?;
+        Ok(own.kvs.first().is_some_and(|kv| kv.create_revision == create))
+    }
+
+    /// Asks how a waiting ticket stands, unless the watch has told already. As long as the keys
+    /// that keep it out are as they were, the line is not read.
+    async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
         let (key, seen, ahead) = {
             let place = record.place();
             let fits = place.fits(record.capacity);
-            if fits && place.all && !place.unsure {
+            if fits && place.entry.all && !place.unsure {
                 return Ok(());
             }
             // Nothing to compare with: an absent key is never "as it was".
-            let none = fits || place.ahead.len() > MOST;
+            let none = fits || place.entry.ahead.len() > MOST;
             let ahead: Vec<_> =
-                if none { Vec::new() } else { place.ahead.keys().cloned().collect() };
-            (place.key.clone(), place.seen, ahead)
+                if none { Vec::new() } else { place.entry.ahead.keys().cloned().collect() };
+            (place.entry.key.clone(), place.entry.seen, ahead)
         };
         if ahead.is_empty() {
             return self.look_ahead(request, record).await.map(drop);
         }
         let (_, create) = record.key();
         let own = Op::Range(layout::one(&key));
-        let (prefix, capacity) = (&record.prefix, record.capacity);
+        let (prefix, capacity) = (&record.base.prefix, record.capacity);
         let asked = predecessors::ranges(prefix, capacity, request.ticket.weight, create);
         let mut failure = vec![own.clone().into()];
         failure.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
         let compare = ahead.iter().flat_map(|key| layout::is_as_at(key, seen)).collect();
         let txn = Txn { compare, success: vec![own.into()], failure };
-        let found = self.txn(&txn, request.limit()).await?;
+        let found = self.txn(&txn, request.limit).await?;
         if !found.succeeded {
             return self.compare(request, record, &asked, &found).await.map(drop);
         }
@@ -159,21 +110,42 @@ impl Shared {
         if own.is_some_and(|kv| kv.create_revision == create) {
             record.place().unchanged_at(found.revision);
         } else {
-            record.lose(&self.loss_hint.0);
+            record.lose(&self.table.loss);
         }
         Ok(())
     }
+    async fn confirm(
+        self: &Arc<Self>,
+        record: &Record,
+        request: &Request<'_>,
+        until: Time,
+    ) -> Result<bool> {
+        for _ in 0..TRIES {
+            let session = Arc::clone(&record.place().entry.session);
+            if !session.good_for(until).await {
+                return Ok(false);
+            }
+            // The heartbeat may have told of an election: then the place moves to a new lease.
+            if !session.is_outdated(&self.cluster) {
+                return Ok(true);
+            }
+            if !self.update(record, request).await? {
+                return Ok(false);
+            }
+        }
+        Err(self.elections())
+    }
 }
 
-/// So many keys are compared one by one.
+/// The number of keys that are compared one by one, at most.
 const MOST: usize = 16;
 
 /// The lease of the session that a place should be on, if not the one that it is on.
 fn fitting(place: &Place, ticket: &Ticket, cluster: &Cluster) -> Option<Duration> {
-    let outdated = place.session.is_outdated(cluster);
-    if place.admitted {
-        return (outdated || !place.session.suits(ticket.lease)).then_some(ticket.lease);
+    let outdated = place.entry.session.is_outdated(cluster);
+    if place.was_held() {
+        return (outdated || !place.entry.session.suits(ticket.lease)).then_some(ticket.lease);
     }
     let lease = waiting_lease(ticket);
-    (outdated || place.session.seconds > seconds_for(lease)).then_some(lease)
+    (outdated || place.entry.session.seconds > seconds_for(lease)).then_some(lease)
 }

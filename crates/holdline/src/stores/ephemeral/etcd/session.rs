@@ -2,14 +2,14 @@
 //!
 //! The server is asked for a little more than the lease, and is told often enough that we live
 //! that, at any moment, what is left is no less than the lease. So entering and keeping a lock say
-//! nothing about time to the server: both are answered from the last heartbeat that it
-//! confirmed, and if that is too old, await the next, which everybody who waits shares.
+//! nothing about time to the server: both are answered from the last heartbeat that it confirmed,
+//! and if that is too old, await the next, which all callers share.
 //!
 //! A leader answers a heartbeat by itself, without asking the other members whether it still
 //! leads (before etcd 3.4.30 and 3.5.13). One that was frozen, cut off or stuck at its disk while
-//! another was elected goes on saying yes, and the other lets the lease run out. So with each sign
-//! of life goes a read that a majority must answer: the sign counts only if no newer leadership
-//! than that of its answer had begun when it was sent.
+//! another was elected goes on saying yes, and the other lets the lease run out. So with each
+//! heartbeat goes a read that a majority must answer: the heartbeat counts only if no newer
+//! leadership than that of its answer had begun when it was sent.
 //!
 //! Such a leader may also have a lease revoked that has run out by its own clock, seconds after it
 //! goes on, although the one that leads now has prolonged it (before the same versions). So a lease
@@ -25,22 +25,14 @@ use super::proto::{self, AliveAnswer, Grant, GrantAnswer, LeaseId, RangeAnswer, 
 use super::slot::Slots;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::ephemeral::liveness::Liveness;
 use crate::sync::Mutex;
+use futures_util::FutureExt;
 use holdline_kernel::{Backoff, Time};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
-
-/// How it goes with a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    /// The last heartbeat that was confirmed was sent then.
-    Alive(Time),
-    /// The server does not know it any more.
-    Lost,
-}
 
 /// A lease.
 #[derive(Debug)]
@@ -54,10 +46,7 @@ pub(super) struct Session {
     term: u64,
     /// A key that we may read.
     key: Vec<u8>,
-    life: watch::Sender<Life>,
-    wanted: Notify,
-    /// Nobody needs it any more.
-    over: watch::Sender<bool>,
+    liveness: Liveness,
     /// A write that named it was never answered, so it is not for new places any more.
     tainted: AtomicBool,
     /// By what begins the keys of a line.
@@ -121,7 +110,7 @@ pub(super) async fn lease(cluster: &Cluster, seconds: u64, limit: Duration) -> R
 }
 
 impl Session {
-    /// A new lease, for one who may read this key.
+    /// A new session. `key` is one that the user may read.
     pub(super) async fn grant(
         cluster: &Cluster,
         seconds: u64,
@@ -136,9 +125,7 @@ impl Session {
             ttl: Duration::from_secs(granted.seconds),
             term: granted.term,
             key: key.to_vec(),
-            life: watch::Sender::new(Life::Alive(sent)),
-            wanted: Notify::new(),
-            over: watch::Sender::new(false),
+            liveness: Liveness::new(sent, Duration::from_secs(granted.seconds)),
             tainted: AtomicBool::new(false),
             slots: Mutex::default(),
         })
@@ -153,9 +140,7 @@ impl Session {
             ttl: Duration::from_secs(11),
             term: 0,
             key: Vec::new(),
-            life: watch::Sender::new(Life::Alive(clock::now())),
-            wanted: Notify::new(),
-            over: watch::Sender::new(false),
+            liveness: Liveness::new(clock::now(), Duration::from_secs(11)),
             tainted: AtomicBool::new(false),
             slots: Mutex::default(),
         }
@@ -163,16 +148,12 @@ impl Session {
 
     /// Whether the server has said that it is gone, or nothing for as long as it lasts.
     pub(super) fn is_lost(&self) -> bool {
-        self.good_until().is_none_or(|good| good <= clock::now())
+        self.liveness.good_until().is_none_or(|good| good <= clock::now())
     }
 
     /// Whether a later leadership has begun than the one that granted it.
     pub(super) fn is_outdated(&self, cluster: &Cluster) -> bool {
         self.term < cluster.term()
-    }
-
-    fn lose(&self) {
-        self.life.send_replace(Life::Lost);
     }
 
     /// Keeps new places from it: it is given back when the last of the old ones is gone, which
@@ -185,9 +166,9 @@ impl Session {
         self.tainted.load(Ordering::Relaxed)
     }
 
-    /// Nobody will use it any more.
+    /// Has the lease given back: it is not used any more.
     pub(super) fn end(&self) {
-        self.over.send_replace(true);
+        self.liveness.retire();
     }
 
     /// Whether the server keeps it for as long as a lock of this lease needs, at its best.
@@ -195,18 +176,10 @@ impl Session {
         lease <= self.ttl
     }
 
-    /// Until when the server keeps it, by what it has confirmed.
-    pub(super) fn good_until(&self) -> Option<Time> {
-        match *self.life.borrow() {
-            Life::Alive(sent) => Some(sent.after(self.ttl)),
-            Life::Lost => None,
-        }
-    }
-
     /// Asks for a heartbeat if the next lock would have to wait for one.
     pub(super) fn refresh(&self, until: Time) {
-        if self.good_until().is_some_and(|good| good < until) {
-            self.wanted.notify_one();
+        if self.liveness.good_until().is_some_and(|good| good < until) {
+            self.liveness.wanted.notify_one();
         }
     }
 
@@ -216,17 +189,7 @@ impl Session {
     ///
     /// Dropping the future changes nothing.
     pub(super) async fn good_for(&self, until: Time) -> bool {
-        let mut life = self.life.subscribe();
-        loop {
-            match self.good_until().filter(|_| !self.is_lost()) {
-                None => return false,
-                Some(good) if good >= until => return true,
-                Some(_) => self.wanted.notify_one(),
-            }
-            if life.changed().await.is_err() {
-                return false;
-            }
-        }
+        !self.is_lost() && self.liveness.good_for(until).await
     }
 
     /// Asks the server whether it is there.
@@ -246,9 +209,9 @@ impl Session {
         (self.ttl / 8).clamp(Duration::from_millis(300), Duration::from_secs(1))
     }
 
-    /// Gives heartbeats until it is lost or nobody needs it; then gives it back. `turned` is
-    /// called when another member is chosen, `lost` when nothing can be held by it any more, `over`
-    /// when the server does not have it any more.
+    /// Gives heartbeats until the lease is lost or not needed any more; then gives it back.
+    /// `turned` is called when another member is chosen, `lost` when nothing can be held by it
+    /// any more, `over` when the server does not have it any more.
     pub(super) async fn run(
         self: Arc<Self>,
         cluster: Arc<Cluster>,
@@ -257,12 +220,12 @@ impl Session {
         over: impl Fn(),
     ) {
         let mut failures = 0;
-        while !*self.over.borrow() && !self.is_lost() {
+        while self.liveness.retired().now_or_never().is_none() && !self.is_lost() {
             let member = cluster.chosen();
-            let before = self.good_until();
+            let before = self.liveness.good_until();
             match self.stream(&cluster, member).await {
                 End::Lost => {
-                    self.lose();
+                    self.liveness.lose();
                     lost();
                     over();
                     return;
@@ -272,14 +235,14 @@ impl Session {
                     tracing::debug!(why, lease = self.lease, "the keep-alive stream broke");
                     cluster.avoid(member);
                     turned();
-                    failures = if before == self.good_until() { failures + 1 } else { 0 };
+                    failures = if before == self.liveness.good_until() { failures + 1 } else { 0 };
                 }
             }
             tokio::time::sleep(pause(failures)).await;
         }
         if self.is_lost() {
             tracing::debug!(lease = self.lease, "nothing was heard of a lease while it lasted");
-            self.lose();
+            self.liveness.lose();
             lost();
         }
         self.give_back(&cluster).await;
@@ -314,7 +277,6 @@ impl Session {
         };
         let mut sent = clock::now();
         out.send(&LeaseId { id: self.lease });
-        let mut over = self.over.subscribe();
         loop {
             let (answer, led) = tokio::join!(
                 tokio::time::timeout(self.limit(), answers.message::<AliveAnswer>()),
@@ -339,13 +301,13 @@ impl Session {
                 // Later than this is too late: it may be on its way out already.
                 return End::Broken("the answer came when the lease was over".to_owned());
             }
-            self.confirm(sent);
-            // The owner's table and this task have it; whoever else does uses it.
+            self.liveness.confirm(sent);
+            // The table and this task have it; any other reference is a use.
             let busy = Arc::strong_count(self) > 2;
             tokio::select! {
-                _ = over.wait_for(|over| *over) => return End::Over,
+                () = self.liveness.retired() => return End::Over,
                 () = tokio::time::sleep(self.pause(busy)) => {}
-                () = self.wanted.notified() => {}
+                () = self.liveness.wanted.notified() => {}
             }
             sent = clock::now();
             out.send(&LeaseId { id: self.lease });
@@ -361,16 +323,6 @@ impl Session {
             cluster.go_back(known, term);
         }
         Ok(())
-    }
-
-    fn confirm(&self, at: Time) {
-        self.life.send_if_modified(|life| match life {
-            Life::Alive(sent) if *sent < at => {
-                *sent = at;
-                true
-            }
-            _ => false,
-        });
     }
 }
 

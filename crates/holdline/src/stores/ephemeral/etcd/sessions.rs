@@ -3,14 +3,14 @@
 use super::acquire::TRIES;
 use super::cluster::Cluster;
 use super::session::{Session, seconds_for};
-use super::shared::{Shared, background};
+use super::shared::{BACKGROUND, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
-/// The leases that this process has, each with the time since when nobody has used it.
+/// The leases of this process, each with the time since when it is not used.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Mutex<Vec<Entry>>);
 
@@ -27,7 +27,7 @@ impl Entry {
     }
 }
 
-/// How long a lease that nobody uses is kept for the next who needs one.
+/// The time for which a lease that is not used is kept.
 const IDLE: Duration = Duration::from_secs(20);
 
 impl Sessions {
@@ -64,8 +64,8 @@ impl Sessions {
         self.entries().retain(|entry| entry.session.lease != lease);
     }
 
-    /// Gives those back that nobody uses; at once if a write on one of them may still be on its
-    /// way, which then finds no lease any more.
+    /// Gives back the leases that are not used; at once if a write with one of them may still be on
+    /// its way, which then finds no lease.
     pub(super) fn tidy(&self, now: Time, cluster: &Cluster) {
         self.entries().retain_mut(|entry| {
             if entry.is_used() {
@@ -119,7 +119,7 @@ impl Shared {
         Error::new(ErrorKind::Unavailable, message)
     }
 
-    /// A new session, for those who need one from now on.
+    /// Adds a new session.
     async fn grant(self: &Arc<Self>, seconds: u64, prefix: &[u8], limit: Duration) -> Result<()> {
         let session = Arc::new(Session::grant(&self.cluster, seconds, prefix, limit).await?);
         self.sessions.insert(&session);
@@ -142,8 +142,8 @@ impl Shared {
                 shared.late.lease_ended(lease);
             }
         };
-        background().spawn(session.run(Arc::clone(&self.cluster), turned, lost, over));
-        self.nudge.notify_one();
+        BACKGROUND.spawn(session.run(Arc::clone(&self.cluster), turned, lost, over));
+        self.table.nudge.notify_one();
         Ok(())
     }
 
@@ -159,8 +159,6 @@ impl Shared {
     /// A lease is gone, or must be taken for that, and with it all places that were on it.
     pub(super) fn evicted(&self, lease: i64) {
         self.sessions.remove(lease);
-        let records: Vec<_> = self.records().values().cloned().collect();
-        let theirs = records.iter().filter(|record| record.place().session.lease == lease);
-        theirs.for_each(|record| record.lose(&self.loss_hint.0));
+        self.table.lose_all(|record| record.place().entry.session.lease == lease);
     }
 }

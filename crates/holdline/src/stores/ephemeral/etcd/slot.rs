@@ -64,3 +64,23 @@ impl Session {
         Slot { session: Arc::clone(self), prefix: prefix.to_vec(), number }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The keys of a line are few, however often they are used.
+    #[test]
+    fn slots_are_used_again_unless_in_doubt() {
+        let session = Arc::new(Session::for_test());
+        let slot = |line: &[u8]| session.slot(line);
+        let (first, second) = (slot(b"x/"), slot(b"x/"));
+        assert_eq!((first.number(), second.number(), slot(b"y/").number()), (0, 1, 0));
+        drop(first);
+        let first = slot(b"x/");
+        assert_eq!((first.number(), slot(b"x/").number()), (0, 2));
+        second.retire();
+        drop(first);
+        assert_eq!([0, 2, 3], [slot(b"x/"), slot(b"x/"), slot(b"x/")].map(|slot| slot.number()));
+    }
+}

@@ -1,21 +1,20 @@
 //! Leaving and entering in one transaction: one task of this process lets go, the next one stands
 //! in the line, and etcd writes once for both.
 //!
-//! Whoever lets go of a lock of capacity 1 says so here before he asks the server. The local queue
-//! then lets the next task through, which finds him here, gives him its own request along, and has
-//! its answer from his. One that comes when he has set out already waits until he is back, because
-//! asking in between would mostly find the lock still held. Nobody waits for company: a departure
-//! steps aside once, so that a task that can run does, and goes.
+//! A release of a lock of capacity 1 is registered here before the server is asked. The local queue
+//! then lets the next task through, which finds the release, adds its own request to it, and takes
+//! its answer from that one. A task that comes when the release is under way waits until it is
+//! over, because asking in between would mostly find the lock still held. A release does not wait
+//! for another task: it yields once, so that a task that can run does, and is sent.
 //!
 //! In the line nothing is different: the one key goes and the other comes at the end of the line,
-//! at the same revision, behind everybody who waits there.
+//! at the same revision, behind all waiters.
 //!
 //! The transaction is carried out only while the key that it deletes is the one that was held. So
 //! when that is gone, a request that is still on its way somewhere does nothing any more, for
 //! either. If it does not apply, both go on alone; if its outcome is not known, so do both, each
 //! as after a lost answer of its own.
 
-use super::acquire::Request;
 use super::answer::{self, Found};
 use super::beside;
 use super::flight::Flight;
@@ -24,6 +23,7 @@ use super::proto::Txn;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
+use crate::stores::ephemeral::backend::Request;
 use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
@@ -41,7 +41,7 @@ struct Entry {
     over: watch::Receiver<()>,
 }
 
-/// Who goes along with a departure.
+/// The entry that goes along with a departure.
 #[derive(Debug)]
 enum Company {
     Nobody,
@@ -56,7 +56,7 @@ pub(super) struct Companion {
     /// How it would enter by itself.
     entry: Txn,
     flight: Arc<Flight>,
-    /// Nothing if it is to go alone, and nothing was written. Dropped if nobody knows.
+    /// `None` if it is to go alone, and nothing was written. Dropped if the outcome is not known.
     reply: oneshot::Sender<Option<Found>>,
 }
 
@@ -77,7 +77,7 @@ impl Departures {
         let (over, told) = watch::channel(());
         let entry = Entry { company: Company::Nobody, over: told };
         let before = self.map().insert(prefix.to_vec(), entry);
-        drop(before); // whoever wanted to go along with that one goes alone
+        drop(before); // an entry that was to go along with that one goes alone
         Departure { departures: self, prefix: prefix.to_vec(), over }
     }
 
@@ -105,7 +105,8 @@ impl Departures {
 }
 
 impl Departure<'_> {
-    /// Lets run who can run, then sets out; with whom, if somebody came.
+    /// Lets other tasks run once, then closes the departure. Returns the entry that joined it, if
+    /// one did.
     pub(super) async fn company(&self) -> Option<Companion> {
         tokio::task::yield_now().await;
         let mut map = self.departures.map();
@@ -132,8 +133,8 @@ impl Drop for Departure<'_> {
 }
 
 impl Shared {
-    /// Enters along with whoever of this process leaves the same line just now, or waits until he
-    /// has left. Nothing if the ticket is to enter by itself.
+    /// Enters along with a departure of this process from the same line, or waits until that is
+    /// over. `None` if the ticket is to enter by itself.
     pub(super) async fn along(
         &self,
         request: &Request<'_>,
@@ -144,18 +145,18 @@ impl Shared {
             return None;
         }
         let (reply, answer) = oneshot::channel();
-        if !self.departures.is_open(&record.prefix) {
+        if !self.departures.is_open(&record.base.prefix) {
             return None;
         }
         let companion = offer.map(|entry| {
             let mut entry = entry.clone();
             if self.sees_beside() {
-                entry.compare.push(beside::no_other(&record.prefix));
+                entry.compare.push(beside::no_other(&record.base.prefix));
             }
             Companion { entry, flight: Flight::new(record, None), reply }
         });
-        let (joined, mut over) = self.departures.join(&record.prefix, companion)?;
-        let limit = request.limit();
+        let (joined, mut over) = self.departures.join(&record.base.prefix, companion)?;
+        let limit = request.limit;
         if joined {
             let answer = tokio::time::timeout(limit, answer).await.ok()?.ok()?;
             if answer.is_some() {
@@ -166,7 +167,7 @@ impl Shared {
         None
     }
 
-    /// Deletes the key that was created then, and lets somebody in with the same request.
+    /// Deletes the key that was created then, and writes the companion's key with the same request.
     pub(super) async fn leave_with(
         &self,
         companion: Companion,
@@ -178,7 +179,7 @@ impl Shared {
         let alone = layout::delete(key, create);
         let mut both = alone.clone();
         both.compare.extend(entry.compare);
-        // In this order, so that the look is at those who are in front of the newcomer.
+        // In this order, so that the keys in front of the new one are read.
         both.success.extend(entry.success);
         let answer = self.cluster.write(&both, limit, &flight).await;
         let found = answer.and_then(|answer| answer::read(&self.cluster.address, &both, answer));

@@ -1,12 +1,12 @@
 //! Watches: all of them in one stream.
 //!
 //! A watch goes on from the revision after the last one seen, so nothing is missed when the stream
-//! breaks and another member takes over. If the history is no longer there (compaction), whoever
-//! watches is told that there is a gap, and looks for itself.
+//! breaks and another member takes over. If the history is no longer there (compaction), the
+//! callback is told that there is a gap.
 //!
 //! Where processes take turns, each waits behind the same keys again and again. So a watch over one
-//! key that nobody wants any more is kept for a moment: whoever is the next to want it has missed
-//! nothing, and need not look again to be sure of that.
+//! key is kept for a moment after its end: the next one for that key has missed nothing, and no
+//! look is needed to be sure of that (decision 13).
 
 use super::cluster::Cluster;
 use super::connection::StreamWriter;
@@ -22,11 +22,11 @@ use tokio::sync::Notify;
 
 /// How long a member may take to open the stream, and to answer the first time.
 const OPEN: Duration = Duration::from_secs(2);
-/// After so long without an answer it is seen whether anybody still wants one.
+/// The time without an answer after which the stream ends if it has no watches.
 const IDLE: Duration = Duration::from_secs(30);
-/// So long a watch is kept for the next who may want it,
+/// The time for which a watch is kept after its end,
 const LINGER: Duration = Duration::from_secs(1);
-/// and so many of them at most.
+/// and the number of watches that are kept at most.
 const KEPT: usize = 256;
 
 /// What a watch tells.
@@ -40,7 +40,7 @@ pub(super) enum News<'a> {
     From(i64),
 }
 
-/// Told of news, on our own thread. It must not wait.
+/// A callback for news, on the background thread. It must not wait.
 pub(super) type Callback = Box<dyn Fn(News<'_>) + Send + Sync>;
 
 struct Entry {
@@ -48,11 +48,11 @@ struct Entry {
     range_end: Vec<u8>,
     /// The first revision not seen yet; 0 as long as it has not begun.
     next: i64,
-    /// Nobody's, while it is kept.
+    /// None while the watch is kept.
     callback: Option<Arc<Callback>>,
     /// The revision behind which it began.
     begun: i64,
-    /// To be kept for a moment when nobody wants it any more.
+    /// Whether the watch is kept for a moment after its end.
     lasting: bool,
     /// The last deletion that it saw, if it is to be kept.
     gone: Option<Event>,
@@ -61,7 +61,7 @@ struct Entry {
 #[derive(Default)]
 struct State {
     entries: HashMap<i64, Entry>,
-    /// Those that nobody wants, by their keys, and since when.
+    /// The watches that are kept, by their keys, with the time of their end.
     kept: HashMap<Vec<u8>, (i64, Time)>,
     last: i64,
     /// To the stream that is open.
@@ -136,7 +136,7 @@ impl Watcher {
     }
 
     /// Watches for the deletion of a key: by a watch that was kept, or else as [`Watcher::watch`]
-    /// does. Whoever has missed something since a revision is told what, or that.
+    /// does. The callback is told what was missed since the revision `seen`, or that something was.
     pub(super) fn watch_out(
         self: &Arc<Self>,
         key: &[u8],
@@ -235,7 +235,7 @@ impl Watcher {
         loop {
             let Some(this) = watcher.upgrade() else { return };
             if this.state().entries.is_empty() {
-                // Look now and then whether anybody is left who could want something.
+                // The store may be dropped meanwhile.
                 let wait = this.wanted.notified();
                 let _ = tokio::time::timeout(Duration::from_secs(1), wait).await;
                 continue;
@@ -296,7 +296,7 @@ impl Watcher {
         }
     }
 
-    /// Passes an answer on. Says whether the stream is to be begun anew.
+    /// Passes an answer on. Returns whether the stream is to be begun anew.
     fn take(&self, answer: &WatchAnswer) -> Result<bool, Status> {
         if answer.canceled && answer.compact_revision == 0 {
             // The member's fault, or our login's, and not the history's. Those that we ended

@@ -4,67 +4,30 @@
 //! and a session's requests are carried out in that order: a list that is asked for right behind
 //! the creation of a node has that node in it.
 
-use super::cleanup::Unstarted;
 use super::client::Mode;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member};
 use super::path;
-use super::shared::{Shared, limit};
-use super::ticket_record::{Doubt, Leaving, TicketRecord};
+use super::shared::Shared;
+use super::ticket_record::{Doubt, NodeEntry, TicketRecord};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::names::Name;
-use crate::store::{Enter, Refusal, Seq, Standing, Ticket, refuse};
+use crate::store::{Enter, Standing};
+use crate::stores::ephemeral::backend::{Acquire, Joined, Request};
+use crate::stores::ephemeral::engine;
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A waiter looks again after this time, even if nothing wakes it.
-const AGAIN: Duration = Duration::from_secs(2);
-/// So often what others did in between is borne with.
+/// The number of tries, when others come in between or the connection breaks.
 const TRIES: usize = 5;
 
-/// One request to enter or keep.
-pub(super) struct Request<'a> {
-    pub(super) line: &'a Name,
-    pub(super) ticket: &'a Ticket,
-    pub(super) note: &'a Arc<str>,
-    pub(super) how: Enter,
-}
-
-impl Request<'_> {
-    /// How long its requests may take.
-    pub(super) fn limit(&self) -> Duration {
-        limit(self.ticket.lease)
-    }
-
-    pub(super) fn refuse(&self, refusal: Refusal) -> Error {
-        refuse(self.line, self.ticket, refusal)
-    }
-
-    fn waiting(&self, seq: Option<Seq>) -> Standing {
-        let again = (self.ticket.wait_lease / 3).clamp(Duration::from_millis(2), AGAIN);
-        Standing::Waiting { seq, again }
-    }
-}
-
-impl Shared {
-    pub(super) async fn enter(self: &Arc<Self>, request: &Request<'_>) -> Result<Standing> {
-        let (began, ticket) = (clock::now(), request.ticket);
-        if ticket.weight == 0 || ticket.weight > ticket.capacity {
-            return Err(request.refuse(Refusal::Weight));
-        }
-        match (self.find(ticket.id), request.how) {
-            (Some(record), _) if record.place().create != 0 => {
-                self.keep(&record, request, began).await
-            }
-            (_, Enter::Keep(_)) => Ok(Standing::Lost),
-            (_, Enter::Try | Enter::Queue) => self.join(request, began).await,
-        }
-    }
-
-    /// Takes a place, as far as `how` allows.
-    async fn join(self: &Arc<Self>, request: &Request<'_>, began: Time) -> Result<Standing> {
+impl Acquire<NodeEntry> for Shared {
+    async fn join(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        began: Time,
+    ) -> Result<Joined<NodeEntry>> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -72,7 +35,7 @@ impl Shared {
                 // What was sent for it before is being removed: it needs a new ticket.
                 return match request.how {
                     Enter::Try => Err(self.error(ZkError::ConnectionLoss)),
-                    Enter::Queue | Enter::Keep(_) => Ok(Standing::Lost),
+                    Enter::Queue | Enter::Keep(_) => Ok(Joined::Not(Standing::Lost)),
                 };
             };
             let joined = match request.how {
@@ -80,21 +43,23 @@ impl Shared {
                 Enter::Queue | Enter::Keep(_) => self.queue(request, &record).await,
             };
             match joined {
-                Ok(true) => return self.standing(&record, request, began, true).await,
-                Ok(false) => return Ok(request.waiting(None)),
+                Ok(true) => return Ok(Joined::There(record)),
+                Ok(false) => return Ok(Joined::Not(request.waiting(None))),
                 Err(error) => {
                     let retired = record.place().retire();
                     if retired {
-                        self.forget(&record);
+                        self.table.forget(&record);
                     }
-                    if !record.session.is_lost() || tries >= TRIES {
+                    if !record.base.session.is_lost() || tries >= TRIES {
                         return Err(error);
                     } // else on to a new session
                 }
             }
         }
     }
+}
 
+impl Shared {
     /// The record of a ticket that has no place yet. None if the ticket was given up: a node that
     /// was made for it may be there, or come yet, and is removed by its id. So what asks by the
     /// same id again would get a second node, or lose its only one.
@@ -105,37 +70,38 @@ impl Shared {
     ) -> Result<Option<Arc<TicketRecord>>> {
         let ticket = request.ticket;
         let due = began.after(ticket.wait_lease.max(ticket.lease));
-        if let Some(record) = self.find(ticket.id) {
-            let wanted = !record.session.is_lost() && record.place().want(due);
+        if let Some(record) = self.table.find(ticket.id) {
+            let wanted = !record.base.session.is_lost() && record.place().want(due);
             return Ok(wanted.then_some(record));
         }
-        let unstarted = Unstarted::new(self, ticket.id);
-        let over = began.after(request.limit());
-        let session = self.session(request.limit()).await?;
+        if self.table.lapsed.contains(ticket.id) {
+            return Ok(None);
+        }
+        let over = began.after(request.limit);
+        let session = self.session(request.limit).await?;
         session.check(&self.address, ticket.lease)?;
-        let permit = Arc::clone(&self.cleanup.entering).acquire_owned();
+        let permit = Arc::clone(&self.table.entering).acquire_owned();
         let Some(Ok(permit)) = clock::within(over, permit).await else {
             return Err(self.error(ZkError::Busy));
         };
         let parent = path::of(&self.address.root, request.line);
-        let record = TicketRecord::new(request.line, parent, ticket, request.note, session, due);
+        let record = TicketRecord::of(request.line, parent, ticket, request.note, session, due);
         record.place().permit = Some(permit);
         let record = Arc::new(record);
-        self.remember(&record);
-        unstarted.start();
+        self.table.insert(&record);
         Ok(Some(record))
     }
 
-    /// A node is made, and who is ahead of it is told. One round trip.
+    /// Makes the node and lists the line, in one round trip.
     async fn queue(
         self: &Arc<Self>,
         request: &Request<'_>,
         record: &Arc<TicketRecord>,
     ) -> Result<bool> {
-        let over = clock::now().after(request.limit());
+        let over = clock::now().after(request.limit);
         for _ in 0..TRIES {
             let doubtful = record.place().doubtful;
-            if doubtful && self.find_own(record, request.limit()).await? {
+            if doubtful && self.find_own(record, request.limit).await? {
                 self.look_ahead(request, record).await?;
                 return Ok(true);
             }
@@ -150,12 +116,12 @@ impl Shared {
                     }
                     return Ok(true);
                 }
-                Some(Err(ZkError::NoNode)) => self.make_parents(record, request.limit()).await?,
+                Some(Err(ZkError::NoNode)) => self.make_parents(record, request.limit).await?,
                 Some(Err(error)) if errors::is_cut(&error) => {
                     // Made or not: to be found out, once the client has another connection.
                 }
                 Some(Err(error)) => {
-                    self.failed(&record.session, &error);
+                    self.failed(&record.base.session, &error);
                     return Err(self.error(error));
                 }
             }
@@ -169,12 +135,12 @@ impl Shared {
         request: &Request<'_>,
         record: &TicketRecord,
     ) -> Result<(Member, Vec<String>), ZkError> {
-        let (client, ticket) = (&record.session.client, request.ticket);
+        let (client, ticket) = (&record.base.session.client, request.ticket);
         let stem = record.stem(self.address.dialect, ticket);
         let data = layout::data(ticket, None, request.note);
         let doubt = Doubt::new(record);
         let made = client.create(&stem, &data, Mode::EphemeralSequential, self.acl());
-        let listed = client.list_children(&record.parent);
+        let listed = client.list_children(&record.base.parent);
         let (made, listed) = futures_util::future::join(made, listed).await;
         let (path, stat) = match made {
             Ok(made) => made,
@@ -207,7 +173,7 @@ impl Shared {
             );
         }
         if member.is_exhausted() {
-            self.take_back(request, record).await?;
+            engine::take_back(self, record, request.limit).await?;
             return Err(self.exhausted(record));
         }
         Ok(())
@@ -217,7 +183,7 @@ impl Shared {
         let message = format!(
             "the sequence numbers of the node {} in {} are used up, and with them the order of \
              those who wait; delete the node when nobody stands there",
-            record.parent, self.address
+            record.base.parent, self.address
         );
         Error::new(ErrorKind::Corrupt, message)
     }
@@ -225,8 +191,8 @@ impl Shared {
     /// Makes the node that a line stands under, as a container: the servers remove it by and by
     /// when it is empty.
     async fn make_parents(&self, record: &TicketRecord, time: Duration) -> Result<()> {
-        let client = &record.session.client;
-        let (root, parent) = (&self.address.root, &record.parent);
+        let client = &record.base.session.client;
+        let (root, parent) = (&self.address.root, &record.base.parent);
         let work = async {
             if !root.is_empty() {
                 client.mkdir(root, Mode::Persistent, self.acl()).await?;
@@ -237,15 +203,15 @@ impl Shared {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) if errors::is_cut(&error) => Ok(()), // the next try tells
             Some(Err(error)) => {
-                self.failed(&record.session, &error);
+                self.failed(&record.base.session, &error);
                 Err(self.error(error))
             }
             None => Err(self.error(ZkError::Timeout)),
         }
     }
 
-    /// At once or not at all. A look first, so that nothing is written unless it would be admitted;
-    /// if somebody comes in between, the node is deleted again.
+    /// Enters at once or not at all. The line is listed first, so that nothing is written unless
+    /// the ticket would be admitted; if another comes in between, the node is deleted again.
     async fn try_now(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -254,53 +220,15 @@ impl Shared {
         if !record.place().doubtful {
             let free = self.has_room(request, record).await;
             if !matches!(free, Ok(true)) {
-                self.forget(record);
+                self.table.forget(record);
                 return free;
             }
         }
         self.queue(request, record).await?;
-        if record.place().blockers.is_empty() {
+        if record.place().entry.blockers.is_empty() {
             return Ok(true);
         }
-        self.take_back(request, record).await?;
+        engine::take_back(self, record, request.limit).await?;
         Ok(false)
-    }
-
-    /// Deletes a node that should not be there.
-    pub(super) async fn take_back(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &TicketRecord,
-    ) -> Result<()> {
-        let leaving = Leaving::new(record);
-        self.remove(record, request.limit()).await?;
-        self.forget(record);
-        leaving.done();
-        Ok(())
-    }
-
-    /// What the record says, once the session is sure to last.
-    pub(super) async fn standing(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-        began: Time,
-        new: bool,
-    ) -> Result<Standing> {
-        let ticket = request.ticket;
-        let stands = record.place().stand(ticket, began, new);
-        let Some((seq, admitted)) = stands else { return Ok(Standing::Lost) };
-        if !self.update(record, request).await? {
-            record.lose(&self.loss_hint.0);
-            return Ok(Standing::Lost);
-        }
-        if !admitted {
-            return Ok(request.waiting(Some(seq)));
-        }
-        let good = record.session.good_for(began.after(ticket.lease)).await;
-        if !good || record.place().gone {
-            return Ok(Standing::Lost);
-        }
-        Ok(Standing::Admitted(seq))
     }
 }

@@ -8,20 +8,18 @@
 
 use super::dialect::Dialect;
 use crate::error::{Error, ErrorKind, Result};
-use crate::stores::tls::{self, TlsOptions};
-use crate::stores::url::{self, Secret, some};
+use crate::stores::net::Tls;
+use crate::stores::servers::{KNOWN, Parts, Servers};
+use crate::stores::url;
 use std::fmt;
 use std::time::Duration;
 
-/// Everything about a store's servers, and where in them it keeps its nodes.
+/// The address of a store: its servers, and where in them it keeps its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// `host:port`.
-    pub(super) hosts: Vec<String>,
+    pub(super) servers: Servers,
     /// The node below which everything is: empty, or a path that begins with a slash.
     pub(super) root: String,
-    pub(super) user: Option<String>,
-    pub(super) password: Option<Secret>,
     pub(super) login: Login,
     /// Whether our nodes are for our user alone.
     pub(super) private: bool,
@@ -30,11 +28,9 @@ pub(super) struct Address {
     pub(super) mixed: bool,
     /// The session that is asked for.
     pub(super) session: Duration,
-    pub(super) tls: bool,
-    pub(super) tls_options: TlsOptions,
 }
 
-/// How a user shows who it is.
+/// The way in which a user logs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Login {
     /// ZooKeeper's own scheme: a name and a password, known to the nodes' access lists.
@@ -43,8 +39,6 @@ pub(super) enum Login {
     Sasl,
 }
 
-const KNOWN: &str = "dialect, mixed, session, auth, acl, password_file, password_env, tls, \
-                     ca_file, ca_env, cert_file, cert_env, key_file and key_env";
 /// Long enough for locks of ten seconds, which is what they have unless told otherwise.
 const SESSION: Duration = Duration::from_secs(15);
 const SESSIONS: std::ops::RangeInclusive<u64> = 2..=3600;
@@ -52,49 +46,29 @@ const SESSIONS: std::ops::RangeInclusive<u64> = 2..=3600;
 impl Address {
     /// Reads what follows the colon of a URL of this scheme.
     pub(super) fn read(scheme: &str, rest: &str) -> Result<Address> {
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if rest.contains('#') || query.contains('#') {
-            return Err(invalid("has a part after #; write # in a password as %23"));
-        }
-        let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
-        let (login, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
-        if login.contains('/') {
-            return Err(invalid("has a / before the @; write / in a password as %2F"));
-        }
-        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, password) = login.split_once(':').unwrap_or((login, ""));
-        let hosts = hosts.split(',').map(|text| url::host(text, 2181).map_err(invalid));
+        let Parts { servers, path, options } = Servers::read(rest, 2181, scheme == "zks", invalid)?;
         let mut address = Address {
-            hosts: hosts.collect::<Result<_>>()?,
-            root: root(&decode(path)?)?,
-            user: some(decode(user)?),
-            password: some(decode(password)?).map(Secret),
+            servers,
+            root: root(&path)?,
             login: Login::Digest,
             private: true,
             dialect: Dialect::Curator,
             mixed: false,
             session: SESSION,
-            tls: scheme == "zks",
-            tls_options: TlsOptions::default(),
         };
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            address.set(key, &decode(value)?)?;
+        for (option, value) in &options {
+            address.set(option, value)?;
         }
-        if address.user.is_none() && address.password.is_some() {
-            return Err(invalid("has a password, but no user"));
-        }
-        if address.user.is_some() && address.password.is_none() {
-            return Err(invalid("has a user, but no password; see password_file"));
-        }
-        address.tls_options.check(address.tls).map_err(invalid)?;
         Ok(address)
     }
 
+    /// The TLS of the connections, if there is any.
+    pub(super) fn tls(&self) -> Result<Option<Tls>> {
+        let feature = ("zookeeper-tls", cfg!(feature = "zookeeper-tls"));
+        Tls::new(&self.servers, self, None, feature)
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
-            return Ok(());
-        }
         match (key, value) {
             ("dialect", "curator") => self.dialect = Dialect::Curator,
             ("dialect", "kazoo") => self.dialect = Dialect::Kazoo,
@@ -114,13 +88,10 @@ impl Address {
                 let wrong = || invalid("has a session that is not 2 to 3600 seconds long");
                 self.session = Duration::from_secs(seconds.ok_or_else(wrong)?);
             }
-            ("tls", _) => self.tls = tls::wanted(value).map_err(invalid)?,
-            ("password_file", path) => self.password = Some(url::secret_file(key, path)?),
-            ("password_env", variable) => {
-                let password = url::secret_env(key, variable).map_err(|why| invalid(&why))?;
-                self.password = Some(password);
+            _ => {
+                let known = format!("dialect, mixed, session, auth, acl, {KNOWN}");
+                return Err(invalid(&url::unknown_option(&known)));
             }
-            _ => return Err(invalid(&url::unknown_option(KNOWN))),
         }
         Ok(())
     }
@@ -129,11 +100,8 @@ impl Address {
 /// The URL without its password, for messages.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.tls { "zks://" } else { "zookeeper://" })?;
-        if let Some(user) = &self.user {
-            write!(f, "{user}@")?;
-        }
-        write!(f, "{}{}", self.hosts.join(","), self.root)
+        let scheme = if self.servers.tls { "zks" } else { "zookeeper" };
+        write!(f, "{scheme}://{}{}", self.servers, self.root)
     }
 }
 
@@ -150,11 +118,7 @@ fn root(path: &str) -> Result<String> {
     Ok(format!("/{path}"))
 }
 
-fn decode(text: &str) -> Result<String> {
-    url::decode(text).map_err(invalid)
-}
-
-/// The URL is not shown: it may hold a password.
+/// The error for a URL. The URL is not shown: it may hold a password.
 fn invalid(why: &str) -> Error {
     let form = "write zookeeper://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/PATH";
     Error::new(ErrorKind::Invalid, format!("the ZooKeeper URL {why}; {form}"))
@@ -165,15 +129,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_where_and_who() {
-        let text = "//me:p%40ss@a,b:1,[::1]/team/locks/?dialect=kazoo&session=20s&auth=sasl";
+    fn a_path_is_the_root_node() {
+        let text = "//me:secret@a,b:1/team/locks/?dialect=kazoo&session=20s&auth=sasl";
         let address = Address::read("zk", text).expect("it is good");
-        assert_eq!(address.hosts, ["a:2181", "b:1", "[::1]:2181"]);
         assert_eq!((address.root.as_str(), address.dialect), ("/team/locks", Dialect::Kazoo));
         assert_eq!((address.session, address.login), (Duration::from_secs(20), Login::Sasl));
-        assert_eq!(address.password, Some(Secret("p@ss".to_owned())));
-        assert_eq!(address.to_string(), "zookeeper://me@a:2181,b:1,[::1]:2181/team/locks");
-        assert!(!format!("{address:?}").contains("p@ss"));
+        assert_eq!(address.to_string(), "zookeeper://me@a:2181,b:1/team/locks");
     }
 
     #[test]
@@ -181,32 +142,18 @@ mod tests {
         let by_scheme = Address::read("zks", "//a?ca_file=b").expect("it is good");
         assert_eq!(by_scheme.to_string(), "zks://a:2181");
         assert_eq!(Address::read("zk", "//a?tls=true&ca_file=b").expect("it is good"), by_scheme);
-        assert!(!Address::read("zk", "//a").expect("it is good").tls);
+        assert!(!Address::read("zk", "//a").expect("it is good").servers.tls);
     }
 
     #[test]
     fn nonsense_is_refused_and_not_repeated() {
         for bad in [
-            "secret",
-            "//",
-            "//:1",
-            "//a:0",
-            "//a:x",
-            "//:secret@a",
-            "//me@a",
             "//me:secret@a?x=y",
-            "//me:secret%@a",
-            "//me:secret@a#b",
             "//me:secret@a?dialect=secret",
             "//me:secret@a?session=1",
             "//me:secret@a?session=secret",
-            "//a/b//c",
-            "//a/..",
-            "//a?password_file=/nowhere/at/all",
-            "//me:secret@a?ca_file=b",
-            "//me:secret@a?tls=secret",
-            "//a?tls&cert_env=PATH",
-            "//a?tls&ca_env=HOLDLINE_NOT_SET",
+            "//me:secret@a/b//c",
+            "//me:secret@a/..",
         ] {
             let error = Address::read("zk", bad).expect_err(bad);
             assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -1,9 +1,9 @@
 //! Cleaning up after acquisitions that came to nothing, with bounded work.
 //!
 //! An acquisition that is given up while its request is under way may have made a node. To find out
-//! the line has to be listed, and for many such places of one line *one* list answers: who asks
-//! while a list is under way waits for the next one, which was asked for after his own request, and
-//! so shows what became of it. At most [`LISTS`] lines are listed at once.
+//! the line has to be listed, and for many such places of one line *one* list answers: a caller
+//! that comes while a list is under way waits for the next one, which is asked for after its own
+//! request, and so shows the outcome. At most [`LISTS`] lines are listed at once.
 //!
 //! The number of places in doubt is bounded as well: each acquisition has one of [`ENTERING`]
 //! permits from before its first request until it is known what became of that. When there are
@@ -12,25 +12,18 @@
 use super::errors::ZkError;
 use super::layout::Member;
 use super::release::LIMIT;
-use super::shared::{Shared, spawn};
-use super::ticket_record::TicketRecord;
+use super::shared::{BACKGROUND, Shared};
 use crate::clock;
 use crate::error::Result;
 use crate::store::TicketId;
 use crate::sync::Mutex;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
-/// The number of acquisitions of which it may be unknown at once what became of them.
-const ENTERING: usize = 256;
 /// The number of lines that are listed at once for cleaning up.
 const LISTS: usize = 8;
-/// The number of lapsed places that are removed at once.
-const SWEEPS: usize = 32;
-/// The pauses between tries to remove a lapsed place.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
 /// The nodes of one line that carry a ticket.
 type Found = HashMap<TicketId, Vec<String>>;
@@ -39,26 +32,20 @@ type Waiting = oneshot::Sender<Result<Arc<Found>, ZkError>>;
 /// What bounds the work of a store, and what is shared in it.
 #[derive(Debug)]
 pub(super) struct Cleanup {
-    /// One permit for each acquisition whose outcome is not known yet.
-    pub(super) entering: Arc<Semaphore>,
     lists: Semaphore,
-    sweeps: Semaphore,
     /// One held lock is looked after at a time.
     pub(super) patrols: Semaphore,
-    /// By the line's node: those who wait for its next list. There is a task for each.
+    /// The callers that wait for the next list of a line, by the line's node. Each line has a
+    /// task.
     waiting: Mutex<HashMap<String, Vec<Waiting>>>,
-    unsent: Mutex<Unsent>,
 }
 
 impl Default for Cleanup {
     fn default() -> Self {
         Cleanup {
-            entering: Arc::new(Semaphore::new(ENTERING)),
             lists: Semaphore::new(LISTS),
-            sweeps: Semaphore::new(SWEEPS),
             patrols: Semaphore::new(1),
             waiting: Mutex::default(),
-            unsent: Mutex::default(),
         }
     }
 }
@@ -68,12 +55,8 @@ impl Cleanup {
         self.waiting.lock()
     }
 
-    pub(super) fn unsent(&self) -> MutexGuard<'_, Unsent> {
-        self.unsent.lock()
-    }
-
-    /// Those who wait for the next list of a line. None if there are none, and then the task is
-    /// over.
+    /// The callers that wait for the next list of a line. `None` if there are none: then the task
+    /// ends.
     fn next(&self, parent: &str) -> Option<Vec<Waiting>> {
         let mut all = self.waiting();
         let waiting = all.get_mut(parent)?;
@@ -83,59 +66,6 @@ impl Cleanup {
             return None;
         }
         Some(std::mem::take(waiting))
-    }
-}
-
-/// Tickets that were given up before anything was sent for them, so that nothing need be asked. If
-/// there are very many the oldest are forgotten, and the store is asked after all.
-#[derive(Debug, Default)]
-pub(super) struct Unsent {
-    ids: HashSet<TicketId>,
-    order: VecDeque<TicketId>,
-}
-
-impl Unsent {
-    const MOST: usize = 16 << 10;
-
-    fn add(&mut self, id: TicketId) {
-        if self.order.len() >= Self::MOST
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.ids.remove(&oldest);
-        }
-        self.ids.insert(id);
-        self.order.push_back(id);
-    }
-
-    /// Whether it is one. Then it is none any more.
-    pub(super) fn take(&mut self, id: TicketId) -> bool {
-        self.ids.remove(&id)
-    }
-}
-
-/// Notes when it is dropped that nothing was sent for a ticket, unless something is.
-pub(super) struct Unstarted<'a> {
-    shared: &'a Shared,
-    id: Option<TicketId>,
-}
-
-impl<'a> Unstarted<'a> {
-    pub(super) fn new(shared: &'a Shared, id: TicketId) -> Self {
-        shared.cleanup.unsent().take(id);
-        Unstarted { shared, id: Some(id) }
-    }
-
-    /// Something will be sent, or was.
-    pub(super) fn start(mut self) {
-        self.id = None;
-    }
-}
-
-impl Drop for Unstarted<'_> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.shared.cleanup.unsent().add(id);
-        }
     }
 }
 
@@ -159,7 +89,7 @@ impl Shared {
             }
         };
         if first {
-            spawn(list(Arc::downgrade(self), parent.to_owned()));
+            BACKGROUND.spawn(list(Arc::downgrade(self), parent.to_owned()));
         }
         match clock::within(clock::now().after(time), told).await {
             Some(Ok(Ok(found))) => Ok(found.get(&id).cloned().unwrap_or_default()),
@@ -168,7 +98,7 @@ impl Shared {
         }
     }
 
-    /// Removes all nodes of a line that carry a ticket. Says whether there was one.
+    /// Removes all nodes of a line that carry a ticket. Returns whether there was one.
     pub(super) async fn remove_listed(
         self: &Arc<Self>,
         parent: &str,
@@ -197,7 +127,7 @@ impl Shared {
     }
 }
 
-/// Lists a line for those who wait for that, until nobody does.
+/// Lists a line for its waiting callers, until there are none.
 async fn list(shared: Weak<Shared>, parent: String) {
     while let Some(shared) = shared.upgrade() {
         let Ok(_turn) = shared.cleanup.lists.acquire().await else { return };
@@ -206,40 +136,5 @@ async fn list(shared: Weak<Shared>, parent: String) {
         for one in waiting {
             let _ = one.send(found.clone());
         }
-    }
-}
-
-/// Removes the node of a ticket that has lapsed, however long that takes.
-pub(super) async fn sweep(shared: Weak<Shared>, record: Arc<TicketRecord>) {
-    let mut pause = PAUSES.0;
-    while let Some(shared) = shared.upgrade() {
-        let Ok(turn) = shared.cleanup.sweeps.acquire().await else { return };
-        match shared.remove(&record, Duration::from_secs(1)).await {
-            Ok(_) => return shared.forget(&record),
-            Err(error) => {
-                tracing::debug!(%error, name = %record.line, "a place that lapsed is still there");
-            }
-        }
-        drop(turn);
-        drop(shared);
-        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(PAUSES.1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_not_sent_is_remembered_within_bounds() {
-        let mut unsent = Unsent::default();
-        unsent.add(TicketId(1));
-        assert!(unsent.take(TicketId(1)) && !unsent.take(TicketId(1)));
-        for id in 0..3 * Unsent::MOST {
-            unsent.add(TicketId(id as u128));
-        }
-        assert_eq!((unsent.ids.len(), unsent.order.len()), (Unsent::MOST, Unsent::MOST));
-        assert!(unsent.take(TicketId(3 * Unsent::MOST as u128 - 1)) && !unsent.take(TicketId(2)));
     }
 }

@@ -41,9 +41,9 @@ const NEXT: Duration = Duration::from_millis(300);
 
 impl Client {
     /// A new session, of the first server that gives one; each is asked once, and has `silence` for
-    /// each step of that. [`ZkError::NoHosts`] is that nobody listens at any of the addresses.
+    /// each step of that. [`ZkError::NoHosts`] is that all addresses refused the connection.
     pub(super) async fn connect(address: &Address, silence: Duration) -> Result<Client, ZkError> {
-        let mut hosts = address.hosts.clone();
+        let mut hosts = address.servers.hosts.clone();
         fastrand::shuffle(&mut hosts);
         let new = &SessionId::new(address.session);
         let mut failure = ZkError::NoHosts;

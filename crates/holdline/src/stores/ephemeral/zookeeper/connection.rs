@@ -1,6 +1,6 @@
 //! The connection of a session, whichever it is at the moment, and the task that looks after it.
 //!
-//! Whoever asks something writes it himself, at once, with all that has been asked so far; the task
+//! A caller writes its request itself, at once, with all that has been asked so far; the task
 //! reads the answers, and writes only what could not be written then. So an answer costs one change
 //! of threads, and a request none.
 //!
@@ -56,7 +56,7 @@ type Outcome = Result<Answer, ZkError>;
 /// What is kept of a request until it is answered.
 pub(super) struct PendingReply {
     watch: Option<(Kind, String)>,
-    /// None if nobody waits for the answer.
+    /// `None` if no caller waits for the answer.
     reply: Option<oneshot::Sender<Outcome>>,
 }
 
@@ -79,10 +79,10 @@ struct Ask {
     kept: PendingReply,
 }
 
-/// From so many on, what is still to be sent is looked through for what nobody wants any more.
+/// The number of requests to be sent from which on those are dropped whose callers have given up.
 const MANY: usize = 256;
 
-/// What the task and those who ask share.
+/// The part of a connection that its task and its callers share.
 pub(super) struct Connection {
     inner: Mutex<Inner>,
     state: watch::Sender<State>,
@@ -98,13 +98,13 @@ struct Inner {
     /// The task.
     waker: Waker,
     over: Option<ZkError>,
-    /// Nobody will ask anything any more.
+    /// The client was dropped.
     closing: bool,
 }
 
 /// What is still to be done with a connection that is there.
 impl Inner {
-    /// Puts something behind what is still to be sent. What nobody wants any more makes room.
+    /// Adds a request to those to be sent. Requests whose callers have given up make room.
     fn push(&mut self, ask: Ask) {
         let many = self.queue.len();
         if many >= MANY && many.is_power_of_two() {
@@ -303,7 +303,7 @@ impl Connection {
     }
 
     /// Another connection for the session, from whichever server gives one, as long as the session
-    /// may last: a leader who is new, or has been away, may keep it for a while longer than its
+    /// may last: a leader that is new, or has been away, may keep it for a while longer than its
     /// length.
     async fn again(
         &self,
@@ -314,7 +314,7 @@ impl Connection {
         let over = heard.after(ident.length * 7 / 5);
         let mut pause = Duration::from_millis(10);
         let search = async {
-            let mut hosts = address.hosts.clone();
+            let mut hosts = address.servers.hosts.clone();
             loop {
                 fastrand::shuffle(&mut hosts);
                 for host in &hosts {

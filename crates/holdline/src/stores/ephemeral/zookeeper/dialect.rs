@@ -1,9 +1,9 @@
-//! Whose ways our nodes follow, and who stands in a line by what name.
+//! The dialects of node names: the one that our nodes follow, and those that are read.
 //!
 //! Each client library takes those nodes for places whose names it understands. Curator wants the
 //! number right behind `lock-`, kazoo right behind `__lock__`: no name can please both, so a store
-//! has a dialect. All dialects are *read*, since to wait for somebody needlessly is safe, and to
-//! overlook somebody is not.
+//! has a dialect. All dialects are *read*, since to wait for a node needlessly is safe, and to
+//! overlook one is not.
 
 use crate::store::{Ticket, TicketId};
 
@@ -22,7 +22,7 @@ pub(super) const READERS: u32 = 1 << 30;
 /// Whose node it is, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
-    /// Curator's, or that of somebody who writes as it does: they see every child.
+    /// Curator's, or that of a client that writes as it does: these see every child.
     Curator,
     Kazoo,
     /// `lock-NNNNNNNNNN`, as the Node.js package zk-lock writes it: it sees only its own.
@@ -63,7 +63,7 @@ impl Dialect {
         }
     }
 
-    /// Whether whoever stands there would see us, too.
+    /// Whether the owner of a node of that family sees nodes of this dialect.
     pub(super) fn is_seen_by(self, family: Family) -> bool {
         match self {
             Dialect::Curator => matches!(family, Family::Curator | Family::Recipe),
@@ -86,7 +86,7 @@ pub(super) struct Stem {
     pub(super) weights: Option<(u32, u32)>,
 }
 
-/// Reads what stands before the number. None if it is not known to be anybody's place.
+/// Reads the part of a name before the number. `None` if it is not known to be a place.
 pub(super) fn read(stem: &str) -> Option<Stem> {
     let mark = |mark: &str, family, weights: Option<(u32, u32)>| {
         let rest = stem.strip_suffix(mark)?;
@@ -156,20 +156,7 @@ fn uuid(id: u128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-
-    fn ticket(weight: u32, capacity: u32) -> Ticket {
-        let lease = Duration::from_secs(1);
-        Ticket {
-            id: TicketId(5),
-            weight,
-            capacity,
-            lease,
-            wait_lease: lease,
-            token_count: 1,
-            min_token: 0,
-        }
-    }
+    use crate::stores::ephemeral::ticket::tests::ticket;
 
     #[test]
     fn what_is_written_is_read() {

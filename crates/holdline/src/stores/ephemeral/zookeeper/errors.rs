@@ -4,7 +4,7 @@ use super::address::Address;
 pub(super) use super::zk_error::ZkError;
 use crate::error::{Error, ErrorKind};
 
-/// Whether the connection broke, so that nobody knows whether the request was carried out. The
+/// Whether the connection broke, so that it is not known whether the request was carried out. The
 /// next connection is made by itself.
 pub(super) fn is_cut(error: &ZkError) -> bool {
     // A server that fails inside, as one that is just going down, calls that a marshalling error.
@@ -64,12 +64,12 @@ pub(super) fn error(address: &Address, error: ZkError) -> Error {
             let message = format!(
                 "nobody listens at {} (connection refused); check the address, and that ZooKeeper \
                  runs",
-                address.hosts.join(", ")
+                address.servers.hosts.join(", ")
             );
             (ErrorKind::Unavailable, message)
         }
         _ => {
-            let tls = if address.tls {
+            let tls = if address.servers.tls {
                 ", that the port is the secure one, that its certificate names the host and is \
                  from an authority that we trust (ca_file), and that ours is one that it asks for \
                  (cert_file)"

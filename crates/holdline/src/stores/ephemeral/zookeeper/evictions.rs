@@ -2,8 +2,8 @@
 //!
 //! They are written in the same transaction that removes the place. The node is a container, so the
 //! servers remove it, with its notes, some time (a minute at most) after the line has become empty.
-//! Nobody reads its data: neither Curator's locks nor kazoo's. If they are somebody else's they are
-//! left alone, and so are nodes that we may not write.
+//! Neither Curator's locks nor kazoo's read its data. Data that are not ours are left alone, and so
+//! are nodes that we may not write.
 
 use super::client::Client;
 use super::errors::ZkError;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// What the data begin with, if they are ours.
 const OURS: &str = "{\"holdline\":";
-/// So often somebody else may write in between.
+/// The number of times that another client may write in between.
 const TRIES: usize = 5;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ struct Entry<'a> {
     note: Cow<'a, str>,
 }
 
-/// Reads the data of a line's node, oldest first. None if they are somebody else's.
+/// Reads the data of a line's node, oldest first. `None` if they are not ours.
 fn entries(data: &[u8]) -> Option<Vec<Entry<'_>>> {
     if data.is_empty() {
         return Some(Vec::new());
@@ -59,8 +59,8 @@ pub(super) fn read(data: &[u8]) -> Vec<Eviction> {
     read.collect()
 }
 
-/// The data with one more, and without the oldest if they are too many. None if they are somebody
-/// else's.
+/// The data with one more, and without the oldest if they are too many. `None` if they are not
+/// ours.
 fn add(data: &[u8], id: TicketId, note: &str) -> Option<Vec<u8>> {
     let mut evictions = entries(data)?;
     evictions.push(Entry { id: id_of(id).into(), note: note.into() });
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     /// Deletes the node of a place with a note of that, in one transaction; without a note if there
-    /// is no way to leave one. Says whether it was there.
+    /// is no way to leave one. Returns whether it was there.
     pub(super) async fn delete_noted(
         &self,
         session: &Session,

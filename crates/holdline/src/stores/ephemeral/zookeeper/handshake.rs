@@ -4,14 +4,13 @@ use super::address::{Address, Login};
 use super::identify::identify;
 use super::jute::{Reader, Writer};
 use super::sasl::Digest;
-use super::tls;
 use super::transport::{Header, Transport, op, xid};
 use super::zk_error::ZkError;
+use crate::stores::net;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// A session, as its servers know it.
@@ -33,7 +32,7 @@ impl SessionId {
 /// Why a server is of no use now.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nobody listens there.
+    /// The connection was refused.
     Absent,
     /// It hangs up without a word: it does not serve, or not us.
     HungUp,
@@ -84,14 +83,20 @@ pub(super) async fn attach<T>(
     seen: i64,
 ) -> Result<(Transport<T>, SessionId), Failure> {
     let late = || Failure::unusable("it takes too long");
-    let socket = timeout(silence, dial(host)).await.map_err(|_| late())??;
-    let socket = timeout(silence, tls::wrap(address, host, socket)).await.map_err(|_| late())?;
-    let transport = Transport::<()>::new(socket.map_err(Failure::Unusable)?);
+    let socket = timeout(silence, net::dial(host, silence)).await.map_err(|_| late())?;
+    let socket = socket.map_err(|error| match error.kind() {
+        ErrorKind::ConnectionRefused => Failure::Absent,
+        _ => Failure::unusable(error),
+    })?;
+    let tls = address.tls().map_err(Failure::unusable)?;
+    let wrapping = net::wrap(tls.as_ref(), host, socket);
+    let socket = timeout(silence, wrapping).await.map_err(|_| late())?;
+    let transport = Transport::<()>::new(socket.map_err(Failure::unusable)?);
     let mut hand = Handshake { transport, silence };
     let length = i32::try_from(ident.length.as_millis()).unwrap_or(i32::MAX);
     let request = Writer::default().int(0).long(seen).int(length).long(ident.id);
     hand.transport.put(&[&request.bytes(&ident.password).bool(false).0]);
-    let login = match (&address.user, &address.password) {
+    let login = match (&address.servers.user, &address.servers.password) {
         (Some(user), Some(password)) => Some((address.login, user, &password.0)),
         _ => None,
     };
@@ -158,25 +163,6 @@ pub(super) async fn went_back(address: &Address, host: &str, silence: Duration, 
     let _closed = hand.next().await;
     let header = asked.and_then(|frame| Header::read(&frame).map(|(header, _)| header));
     header.is_ok_and(|header| header.xid == 1 && header.zxid > 0 && header.zxid < seen)
-}
-
-/// Each address of a host in turn.
-async fn dial(host: &str) -> Result<TcpStream, Failure> {
-    let mut absent = true;
-    let mut last = Failure::unusable("the host has no address");
-    for address in tokio::net::lookup_host(host).await.map_err(Failure::unusable)? {
-        match TcpStream::connect(address).await {
-            Ok(socket) => {
-                socket.set_nodelay(true).map_err(Failure::unusable)?;
-                return Ok(socket);
-            }
-            Err(error) => {
-                absent &= error.kind() == ErrorKind::ConnectionRefused;
-                last = if absent { Failure::Absent } else { Failure::unusable(error) };
-            }
-        }
-    }
-    Err(last)
 }
 
 /// What the server says to the session.

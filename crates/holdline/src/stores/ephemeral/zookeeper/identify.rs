@@ -18,19 +18,19 @@ const HTTP: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 /// One of ZooKeeper's words of four letters: the server answers in any case, if only that this
 /// word is not on its list.
 const WORD: &[u8] = b"srvr";
-/// The beginning of a TLS connection, with three suites: who speaks TLS answers with its own
-/// beginning, or with an alert.
+/// The beginning of a TLS connection, with three suites: a server that speaks TLS answers with its
+/// own beginning, or with an alert.
 const HELLO: &[u8] =
     b"\x16\x03\x01\x00\x33\x01\x00\x00\x2f\x03\x03holdline asks: is this TLS here?\
                        \x00\x00\x06\xc0\x2f\xc0\x30\x00\x9c\x01\x00\x00\x00";
 
 /// Says what answers there, if that is something else than what the address tells.
 pub(super) async fn identify(address: &Address, host: &str) -> Option<Stranger> {
-    let (http, other) = if address.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
+    let (http, other) = if address.servers.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
     let http = async { verdict(address, &says(host, http, 5).await, &[]) };
     let other = async { verdict(address, &[], &says(host, other, 64).await) };
     let (http, other) = (std::pin::pin!(http), std::pin::pin!(other));
-    // Who answers one question may wait for more of the other.
+    // A server that answers one question may wait for more of the other.
     match futures_util::future::select(http, other).await {
         Either::Left((None, other)) => other.await,
         Either::Right((None, http)) => http.await,
@@ -41,9 +41,11 @@ pub(super) async fn identify(address: &Address, host: &str) -> Option<Stranger> 
 /// What the answers show.
 fn verdict(address: &Address, http: &[u8], other: &[u8]) -> Option<Stranger> {
     match (http, other) {
-        (_, [0x15 | 0x16, 3, ..]) | ([0x15, 3, ..], _) => (!address.tls).then_some(Stranger::Tls),
+        (_, [0x15 | 0x16, 3, ..]) | ([0x15, 3, ..], _) => {
+            (!address.servers.tls).then_some(Stranger::Tls)
+        }
         (http, _) if http.starts_with(b"HTTP/") => Some(Stranger::Http),
-        (_, other) if address.tls && is_zookeeper(other) => Some(Stranger::Plain),
+        (_, other) if address.servers.tls && is_zookeeper(other) => Some(Stranger::Plain),
         ([], _) => None, // it may be one that is on its way up
         _ => Some(Stranger::Unknown),
     }

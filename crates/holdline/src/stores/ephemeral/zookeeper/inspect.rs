@@ -6,17 +6,15 @@ use super::path;
 use super::release::LIMIT;
 use super::session::Session;
 use super::shared::Shared;
-use super::ticket_record::token;
-use crate::clock;
 use crate::error::Result;
 use crate::names::Name;
-use crate::store::{QueueEntry, QueueSnapshot, TicketId};
+use crate::store::{QueueSnapshot, TicketId};
+use crate::stores::ephemeral::engine;
 use futures_util::future::{join, join_all};
-use holdline_kernel::rule;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// So many nodes are listed at once.
+/// The number of nodes that are listed at once.
 const TOGETHER: usize = 64;
 
 /// One place, with all that can be known of it.
@@ -35,7 +33,7 @@ fn made_up(path: &str, czxid: i64) -> TicketId {
 }
 
 impl Shared {
-    /// Everybody in a line, front first.
+    /// All members of a line, front first.
     pub(super) async fn seen(&self, session: &Session, parent: &str) -> Result<Vec<Seen>> {
         let children = self.children(session, parent, LIMIT).await?;
         let members = layout::members(&children);
@@ -67,25 +65,15 @@ impl Shared {
         let Some(capacity) = known.or((!places.is_empty()).then_some(1)) else {
             return Ok(QueueSnapshot { evictions, ..QueueSnapshot::default() });
         };
-        let (now, mut ahead) = (clock::now(), 0);
-        let places = places.into_iter().map(|place| {
-            let weight = place.member.weight(capacity);
-            let admitted = rule::fits(ahead, weight, capacity);
-            ahead += u64::from(weight);
-            let expires_in = match self.find(place.id) {
-                Some(record) => now.until(record.place().due),
-                None => place.told.lease,
-            };
-            QueueEntry {
-                id: place.id,
-                seq: token(place.create),
-                weight,
-                admitted,
-                expires_in,
-                note: place.told.note,
-            }
+        let seen = places.into_iter().map(|place| engine::Seen {
+            id: place.id,
+            create: place.create,
+            weight: place.member.weight(capacity),
+            expires_in: place.told.lease,
+            note: place.told.note,
         });
-        Ok(QueueSnapshot { capacity, places: places.collect(), evictions })
+        let places = engine::places(&self.table, capacity, seen);
+        Ok(QueueSnapshot { capacity, places, evictions })
     }
 
     /// Walks through the nodes below the one that the prefix leads to.

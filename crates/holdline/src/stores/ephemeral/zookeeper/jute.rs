@@ -53,11 +53,11 @@ impl Writer {
 /// Read, write, create, delete, administer.
 const ALL: i32 = 31;
 
-/// Who may do everything with a node.
+/// The users that may do everything with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acl {
     Anyone,
-    /// Whoever the session has logged in as.
+    /// The user that the session has logged in as.
     Creator,
 }
 

@@ -14,9 +14,9 @@ const OURS: &str = "{\"holdline\":";
 pub(super) const REVOKE: &[u8] = b"__REVOKE__";
 
 /// The numbers are those of the server's 32 bits: when they are used up the server goes on giving
-/// the last one to everybody, and no client can tell any more who came first.
+/// the last one, and no client can tell any more which node came first.
 const LAST: i64 = 2_147_000_000;
-/// From here on somebody should see to it.
+/// From here on a warning is logged.
 pub(super) const MANY: i64 = 2_000_000_000;
 
 /// The data of a node of ours.
@@ -35,7 +35,7 @@ struct Data<'a> {
     note: std::borrow::Cow<'a, str>,
 }
 
-/// A note that tells what somebody else's data say.
+/// The note for data that are not ours.
 #[derive(Serialize)]
 struct Spoken<'a> {
     label: &'a str,
@@ -55,7 +55,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Reads a child's name. None if it is not known to be anybody's place.
+    /// Reads a child's name. `None` if it is not known to be a place.
     pub(super) fn read(child: &str) -> Option<Member> {
         let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (stem, number) = child.split_at_checked(child.len() - digits)?;
@@ -75,7 +75,7 @@ impl Member {
         })
     }
 
-    /// Its globally unique id, which for ours is the ticket. Most who look do not want to know.
+    /// Its globally unique id, which for ours is the ticket. Read only when asked for.
     pub(super) fn id(&self) -> Option<TicketId> {
         dialect::guid(&self.child).map(|(id, _)| id)
     }
@@ -85,7 +85,7 @@ impl Member {
         self.weights.map_or(capacity, |(weight, _)| weight.min(capacity))
     }
 
-    /// Whether numbers like this one say nothing any more about who came first.
+    /// Whether numbers like this one say nothing any more about the order.
     pub(super) fn is_exhausted(&self) -> bool {
         !self.long && !(0..LAST).contains(&self.seq)
     }
@@ -111,7 +111,7 @@ pub(super) fn take_doubles(members: &mut Vec<Member>, own: &str) -> Vec<Member> 
     members.extract_if(.., is_double).collect()
 }
 
-/// Those of `predecessors` who keep a ticket out, as few as may be, the nearest first: as long as
+/// Those of `predecessors` that keep a ticket out, as few as may be, the nearest first: as long as
 /// all of them stay, nothing has changed for it. None if it is admitted.
 pub(super) fn blockers(ahead: &[Member], weight: u32, capacity: u32) -> Vec<Member> {
     let weights: Vec<u32> = ahead.iter().map(|member| member.weight(capacity)).collect();
@@ -138,7 +138,7 @@ pub(super) struct NodeData {
 }
 
 impl NodeData {
-    /// Reads a node's data, whoever wrote them.
+    /// Reads a node's data, of any client.
     pub(super) fn read(data: &[u8]) -> NodeData {
         let text = String::from_utf8_lossy(data);
         let ours = serde_json::from_str::<Data<'_>>(&text).ok();

@@ -8,8 +8,8 @@
 //! ```text
 //! mod.rs --> acquire.rs renew.rs release.rs inspect.rs   what is asked of the line
 //!                 |  evictions.rs               notes about places that were removed
-//!                 |  predecessors.rs            who is ahead; ticket_watch.rs: when that changes
-//!                 |  others.rs                  who would not see us
+//!                 |  predecessors.rs            the nodes ahead; ticket_watch.rs: when they change
+//!                 |  others.rs                  clients that would not see us
 //!                 |  layout.rs dialect.rs path.rs   how it looks there: names, numbers, paths
 //!                 |  ticket_record.rs           what this process knows of a ticket
 //!                 v
@@ -18,8 +18,8 @@
 //!                 v
 //!            client.rs                          what can be asked of the servers
 //!                 |  connection.rs              the connection of the moment, and its task
-//!                 |  watch_registry.rs          who wants to be told of a change
-//!                 |  handshake.rs sasl.rs tls.rs   making a connection
+//!                 |  watch_registry.rs          the watches that are registered
+//!                 |  handshake.rs sasl.rs        making a connection
 //!                 |  identify.rs                what else answers there
 //!                 |  transport.rs jute.rs       how it looks in bytes
 //!                 v
@@ -50,11 +50,11 @@ mod session;
 mod shared;
 mod ticket_record;
 mod ticket_watch;
-mod tls;
 mod transport;
 mod watch_registry;
 mod zk_error;
 
+use super::engine;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
@@ -83,8 +83,8 @@ impl ZooKeeper {
     pub fn new(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("zookeeper", url));
         let address = address::Address::read(scheme, rest)?;
-        tls::check(&address)?;
-        shared::start()?;
+        address.tls()?;
+        shared::BACKGROUND.start()?;
         Ok(ZooKeeper { shared: Shared::new(address) })
     }
 }
@@ -97,18 +97,15 @@ impl AsyncStore for ZooKeeper {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        self.shared.enter(&acquire::Request { line, ticket, note, how }).await
+        engine::enter(&self.shared, (line, ticket), note, how).await
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        self.shared.leave(line, id).await
+        engine::leave(&self.shared, line, id).await
     }
 
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
-        // One that is not known is to be asked about, not waited for.
-        let Some(record) = self.shared.find(id) else { return Ok(None) };
-        record.listen();
-        record.news.notified().await;
+        engine::watch(&self.shared, id).await;
         Ok(None)
     }
 
@@ -146,7 +143,7 @@ impl AsyncStore for ZooKeeper {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared.loss_hint.0.set(loss_hint);
+        let _ = self.shared.table.loss.0.set(loss_hint);
     }
 
     fn address(&self) -> String {

@@ -2,19 +2,19 @@
 //!
 //! There should be none: a node is made for a ticket that has a record, and the record is kept
 //! until the servers have confirmed that the node is gone. But an answer that was spoiled on the
-//! way, or a mistake of ours, would leave a node behind that keeps everybody out for as long as
+//! way, or a mistake of ours, would leave a node behind that keeps all others out for as long as
 //! this process lives. So the servers are asked from time to time which nodes our session has; it
 //! is one request to one server, whatever the number of lines. What was without a record twice
 //! goes.
 
-use super::cleanup;
 use super::errors::ZkError;
 use super::layout::Member;
 use super::path;
 use super::session::Session;
-use super::shared::{Shared, spawn};
+use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::TicketRecord;
 use crate::store::TicketId;
+use crate::stores::ephemeral::engine;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Shared {
         let orphans = paths.iter().filter_map(|path| {
             let (parent, child) = path.rsplit_once('/')?;
             let id = Member::read(child)?.id()?;
-            let known = self.find(id).is_some_and(|record| !record.place().disowns(child));
+            let known = self.table.find(id).is_some_and(|record| !record.place().disowns(child));
             let (parent, child) = (parent.to_owned(), child.to_owned());
             (!known).then_some(Orphan { parent, child, id })
         });
@@ -50,7 +50,7 @@ impl Shared {
     async fn remove_orphan(self: &Arc<Self>, session: &Arc<Session>, orphan: Orphan) {
         let Orphan { parent, child, id } = orphan;
         let path = format!("{parent}/{child}");
-        if let Some(record) = self.find(id) {
+        if let Some(record) = self.table.find(id) {
             if record.place().disowns(&child)
                 && let Err(error) = self.remove_double(&record, &path, LIMIT).await
             {
@@ -60,15 +60,11 @@ impl Shared {
         }
         let Some(line) = path::name(&self.address.root, &parent) else { return };
         let record = Arc::new(TicketRecord::orphan(id, &line, parent, Arc::clone(session)));
-        {
-            let mut records = self.records();
-            if records.contains_key(&id) {
-                return; // it is asked for just now
-            }
-            records.insert(id, Arc::clone(&record));
+        if !self.table.insert(&record) {
+            return; // it is asked for just now
         }
         tracing::warn!(path, "a node of ours that belongs to no ticket is removed");
-        spawn(cleanup::sweep(Arc::downgrade(self), record));
+        BACKGROUND.spawn(engine::sweep(Arc::downgrade(self), record));
     }
 }
 

@@ -1,13 +1,13 @@
 //! Recipes of other clients that use a line's node in ways of their own. They would not see us, so
 //! a lock there would be held twice: it is refused, and its holder is warned if they come later.
 
-use super::acquire::Request;
 use super::errors::ZkError;
 use super::layout::{self, Member, NodeData};
 use super::session::Session;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::ephemeral::backend::Request;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -83,8 +83,8 @@ impl Shared {
         record: &TicketRecord,
         children: &[String],
     ) -> Result<()> {
-        let (session, parent) = (&record.session, &record.parent);
-        let found = self.recipe(session, parent, children, request.limit()).await;
+        let (session, parent) = (&record.base.session, &record.base.parent);
+        let found = self.recipe(session, parent, children, request.limit).await;
         let Some(recipe) = found.map_err(|error| self.error(error))? else { return Ok(()) };
         let message = format!(
             "lock \"{}\" is refused: its node {parent} in {} is used by {recipe}, which would not \
@@ -94,7 +94,7 @@ impl Shared {
         Err(Error::new(ErrorKind::Mismatch, message))
     }
 
-    /// Who in a line would not see us, and what they are.
+    /// A member of the line that would not see us, if there is one and it is not to be waited for.
     pub(super) fn blind<'a>(&self, members: &'a [Member]) -> Option<&'a Member> {
         let dialect = self.address.dialect;
         let blind = members.iter().find(|member| !dialect.is_seen_by(member.family));
@@ -103,7 +103,7 @@ impl Shared {
 
     /// Looks for clients that have come to a held lock and would not see it.
     async fn visit(&self, record: &TicketRecord) -> Result<(), ZkError> {
-        let (session, parent) = (&record.session, &record.parent);
+        let (session, parent) = (&record.base.session, &record.base.parent);
         let children = self.ask(session, LIMIT, || session.client.list_children(parent)).await?;
         let members = layout::members(&children);
         let (child, recipe) = match self.blind(&members) {
@@ -115,7 +115,7 @@ impl Shared {
         };
         let token = {
             let mut place = record.place();
-            if place.gone || place.leaving || std::mem::replace(&mut place.warned, true) {
+            if !place.is_alive() || std::mem::replace(&mut place.entry.warned, true) {
                 return Ok(());
             }
             place.token().0

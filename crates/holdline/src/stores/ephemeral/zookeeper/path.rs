@@ -2,7 +2,7 @@
 //!
 //! A name is the path, as Curator's and kazoo's users write it: `team/report` stands in
 //! `/team/report`, below the root. What ZooKeeper does not take in a path, or what would be taken
-//! for somebody's place, is written with a percent sign and two digits; a percent sign of the name
+//! for a place, is written with a percent sign and two digits; a percent sign of the name
 //! itself only if two hexadecimal digits follow, which would be taken for that. So no two names
 //! ever meet, and a name like `100%` is its own path.
 
@@ -51,7 +51,7 @@ fn escape(part: &str, first: bool) -> String {
         }
     }
     if Member::read(&escaped).is_some() {
-        // Ends in a digit, or it would be nobody's place.
+        // Ends in a digit, or it would be no place.
         let last = escaped.pop().unwrap_or_default();
         let _ = write!(escaped, "%{:02X}", u32::from(last));
     }

@@ -1,6 +1,5 @@
-//! Who is ahead, by the children of a line's node.
+//! The nodes ahead of a ticket, by the children of the line's node.
 
-use super::acquire::Request;
 use super::client::Mode;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member, NodeData};
@@ -10,6 +9,8 @@ use super::ticket_record::TicketRecord;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Refusal;
+use crate::stores::ephemeral::backend::Request;
+use crate::stores::ephemeral::engine;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,13 +81,13 @@ impl Shared {
         record: &TicketRecord,
         time: Duration,
     ) -> Result<bool> {
-        let session = &record.session;
-        let children = self.listed(&record.parent, record.id, time).await?;
+        let session = &record.base.session;
+        let children = self.listed(&record.base.parent, record.id, time).await?;
         let mut members = layout::members(&children);
         {
             // Where it is known to stand, if it is.
             let place = record.place();
-            members.sort_by_key(|member| member.seq != place.seq);
+            members.sort_by_key(|member| member.seq != place.entry.seq);
         }
         let mut found = None;
         for member in members {
@@ -109,6 +110,7 @@ impl Shared {
         };
         let create = record.place().create; // kept if it has only moved
         record.born(&member, if create == 0 { czxid } else { create });
+        self.table.look_soon(record.id);
         Ok(true)
     }
 
@@ -120,7 +122,7 @@ impl Shared {
         time: Duration,
     ) -> Result<()> {
         tracing::warn!(name = %record.line, path, "a second node of one ticket is removed");
-        self.delete(&record.session, path, time).await.map(drop)
+        self.delete(&record.base.session, path, time).await.map(drop)
     }
 
     /// Whether a ticket that is not there would be admitted at once.
@@ -130,22 +132,23 @@ impl Shared {
         record: &TicketRecord,
     ) -> Result<bool> {
         let ticket = request.ticket;
-        let children = self.children(&record.session, &record.parent, request.limit()).await?;
+        let children =
+            self.children(&record.base.session, &record.base.parent, request.limit).await?;
         let members = layout::members(&children);
         self.check_line(request, record, &members).await?;
         self.check_recipes(request, record, &children).await?;
         Ok(layout::blockers(&members, ticket.weight, ticket.capacity).is_empty())
     }
 
-    /// Asks who is ahead of a node that is there, and whether it is.
+    /// Asks for the nodes ahead of one that is there, and whether it is.
     pub(super) async fn look_ahead(
         self: &Arc<Self>,
         request: &Request<'_>,
         record: &Arc<TicketRecord>,
     ) -> Result<()> {
-        let (session, parent) = (&record.session, &record.parent);
+        let (session, parent) = (&record.base.session, &record.base.parent);
         let ask = || session.client.list_children(parent);
-        let children = match self.ask(session, request.limit(), ask).await {
+        let children = match self.ask(session, request.limit, ask).await {
             Ok(children) => children,
             Err(ZkError::NoNode) => Vec::new(),
             Err(error) => return Err(self.error(error)),
@@ -153,7 +156,7 @@ impl Shared {
         self.take(request, record, &children).await
     }
 
-    /// Takes in who stands in the line. If we cannot stand there, our node is deleted.
+    /// Takes in the children of the line. If the ticket cannot stand there, its node is deleted.
     pub(super) async fn take(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -162,7 +165,7 @@ impl Shared {
     ) -> Result<()> {
         let (own, weight) = {
             let place = record.place();
-            (place.child.clone(), place.weight)
+            (place.entry.child.clone(), place.weight)
         };
         let mut members = layout::members(children);
         let Some(at) = members.iter().position(|member| member.child == own) else {
@@ -171,20 +174,20 @@ impl Shared {
                 record.place().doubtful = true;
                 return Err(self.error(ZkError::Garbled));
             }
-            record.lose(&self.loss_hint.0);
+            record.lose(&self.table.loss);
             return Ok(());
         };
         let own_seq = members[at].seq;
         members.truncate(at);
         for double in layout::take_doubles(&mut members, &own) {
-            self.remove_double(record, &record.path(&double.child), request.limit()).await?;
+            self.remove_double(record, &record.path(&double.child), request.limit).await?;
         }
         let mut ahead = &members[..];
         let same = |last: &&Member| last.seq == own_seq && last.id() != Some(record.id);
         let mut checked = Ok(());
         if let Some(equal) = ahead.last().filter(same) {
             let path = record.path(&equal.child);
-            let proof = self.prove(&record.session, request.limit(), &path).await;
+            let proof = self.prove(&record.base.session, request.limit, &path).await;
             if proof.map_err(|error| self.error(error))? {
                 checked = Err(self.exhausted(record));
             } else {
@@ -198,7 +201,7 @@ impl Shared {
             checked = self.check_recipes(request, record, children).await;
         }
         if let Err(error) = checked {
-            self.take_back(request, record).await?;
+            engine::take_back(self, record, request.limit).await?;
             return Err(error);
         }
         let blockers = layout::blockers(ahead, weight, record.capacity);
@@ -207,13 +210,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether somebody's node is in the ensemble, and not in our server's copy alone, where it
-    /// would stay for ever: a copy that was not set right after an election, as in ZOOKEEPER-1549
+    /// Whether a node is in the ensemble, and not in our server's copy alone, where it would stay
+    /// for ever: a copy that was not set right after an election, as in ZOOKEEPER-1549
     /// and 5010. Then it is removed.
     ///
     /// A node is made and deleted under the same path, in one transaction. Where it is there the
     /// transaction is refused. Where it is not nothing has changed afterwards; but the copy that
-    /// has a node of that path after all loses it, and whoever watches it there is told.
+    /// has a node of that path after all loses it, and its watches there fire.
     pub(super) async fn is_there(
         &self,
         session: &Session,
@@ -228,7 +231,7 @@ impl Shared {
         }
     }
 
-    /// The same for somebody who is in our way.
+    /// The same for a node that keeps a ticket out.
     pub(super) async fn prove(
         &self,
         session: &Session,
@@ -243,8 +246,8 @@ impl Shared {
         Ok(there)
     }
 
-    /// Whether those in a line are such as we can stand with: of a dialect in which they see us, of
-    /// the same capacity, with numbers that tell who came first.
+    /// Checks that a ticket can stand in a line with these: of a dialect in which they see it, of
+    /// the same capacity, with numbers that tell the order.
     async fn check_line(
         &self,
         request: &Request<'_>,
@@ -279,8 +282,8 @@ impl Shared {
         let Some(lock) = others.iter().find(|member| member.weights.is_none()) else {
             return Ok(());
         };
-        let (session, path) = (&record.session, record.path(&lock.child));
-        let asked = self.ask(session, request.limit(), || session.client.get_data(&path)).await;
+        let (session, path) = (&record.base.session, record.path(&lock.child));
+        let asked = self.ask(session, request.limit, || session.client.get_data(&path)).await;
         let Ok((data, _)) = asked else { return Ok(()) };
         match NodeData::read(&data).capacity.filter(|capacity| *capacity != record.capacity) {
             Some(line) => Err(request.refuse(Refusal::Capacity { line })),

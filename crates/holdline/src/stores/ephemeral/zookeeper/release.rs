@@ -4,44 +4,23 @@ use super::errors::ZkError;
 use super::inspect::Seen;
 use super::path;
 use super::session::Session;
-use super::shared::{Shared, limit};
-use super::ticket_record::{Leaving, TicketRecord, token};
+use super::shared::Shared;
+use super::ticket_record::{NodeEntry, Record};
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{Seq, TicketId};
+use crate::stores::ephemeral::backend::Release;
+use crate::stores::ephemeral::ticket::token;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long what is not about a lock of ours may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(4);
 
-impl Shared {
-    pub(super) async fn leave(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
-        if self.cleanup.unsent().take(id) {
-            return Ok(false);
-        }
-        let Some(record) = self.find(id) else {
-            // Not one of ours, or not any more.
-            let parent = path::of(&self.address.root, line);
-            return self.remove_listed(&parent, id, LIMIT).await;
-        };
-        let leaving = Leaving::new(&record);
-        let time = limit(record.place().lease);
-        let removed = self.remove(&record, time).await?;
-        let was_there = removed && !record.place().gone;
-        self.forget(&record);
-        leaving.done();
-        Ok(was_there)
-    }
-
-    /// Removes a ticket's node, wherever it is. Says whether it was there. Once this has said
-    /// either, it is not there any more, and will not be.
-    pub(super) async fn remove(
-        self: &Arc<Self>,
-        record: &TicketRecord,
-        time: Duration,
-    ) -> Result<bool> {
-        let session = &record.session;
+impl Release<NodeEntry> for Shared {
+    /// Removes the ticket's node, wherever it is.
+    async fn remove(self: &Arc<Self>, record: &Record, time: Duration) -> Result<bool> {
+        let session = &record.base.session;
         if !record.may_be_there() {
             return Ok(false);
         }
@@ -49,12 +28,18 @@ impl Shared {
         // A session that is over for us may still be one for the servers.
         match record.own().filter(|_| !doubtful && !session.is_lost()) {
             Some(path) if self.delete(session, &path, time).await? => Ok(true),
-            Some(_) if record.place().gone => Ok(false), // as we were told
-            _ => self.remove_listed(&record.parent, record.id, time).await,
+            Some(_) if record.place().is_gone() => Ok(false), // as we were told
+            _ => self.remove_listed(&record.base.parent, record.id, time).await,
         }
     }
 
-    /// Deletes a node. Nobody else's node ever has its path.
+    async fn remove_unknown(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
+        self.remove_listed(&path::of(&self.address.root, line), id, LIMIT).await
+    }
+}
+
+impl Shared {
+    /// Deletes a node. No other node ever has its path.
     pub(super) async fn delete(
         &self,
         session: &Session,
@@ -96,17 +81,18 @@ impl Shared {
         if !self.delete_noted(&session, &parent, &path, (id, note)).await? {
             return Ok(None);
         }
-        if let Some(record) = self.find(id) {
-            record.lose(&self.loss_hint.0);
+        if let Some(record) = self.table.find(id) {
+            record.lose(&self.table.loss);
         }
         self.fence(&session, &parent, &victim).await.map(Some)
     }
 
     /// A token that is higher than that of a place which was removed, and no higher than that of
-    /// anybody behind it.
+    /// any place behind it.
     async fn fence(&self, session: &Session, parent: &str, victim: &Seen) -> Result<Seq> {
         let client = &session.client;
-        // What is behind it, and when somebody last came or went: he himself, if nobody since.
+        // The places behind it, and the transaction of the last change: its own removal, if there
+        // was none since.
         let asked = self.ask(session, LIMIT, || client.get_children(parent)).await;
         let (children, changed) = match asked {
             Ok((children, stat)) => (children, stat.pzxid),

@@ -1,122 +1,30 @@
 //! Keeping a place that is there: polling and renewing.
 //!
 //! Most of this is answered without asking the servers. That a lock is still held follows from two
-//! things that are known here anyway: the session lasts (its heartbeats), and nobody has deleted
-//! the node (the watch over it).
+//! things that are known here anyway: the session lasts (its heartbeats), and the node was not
+//! deleted (the watch over it).
 
-use super::acquire::Request;
 use super::client::Mode;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member};
 use super::shared::Shared;
-use super::ticket_record::{Doubt, TicketRecord};
+use super::ticket_record::{Doubt, NodeEntry, Record, TicketRecord};
 use crate::clock;
 use crate::error::Result;
-use crate::store::{Enter, Refusal, Standing, refuse};
+use crate::stores::ephemeral::backend::{Renew, Request};
 use holdline_kernel::Time;
 use std::sync::Arc;
+use std::time::Duration;
 
-impl Shared {
-    pub(super) async fn keep(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-        began: Time,
-    ) -> Result<Standing> {
+impl Renew<NodeEntry> for Shared {
+    /// Finds the node if it is in doubt, and writes what has changed.
+    async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
-        let doubtful = {
-            let place = record.place();
-            let moved = matches!(request.how, Enter::Keep(seq) if seq != place.token());
-            if moved || place.gone || place.leaving || began >= place.due {
-                return Ok(Standing::Lost);
-            }
-            if ticket.capacity != record.capacity {
-                let refusal = Refusal::Capacity { line: record.capacity };
-                return Err(refuse(request.line, ticket, refusal));
-            }
-            if ticket.weight > place.weight {
-                return Err(refuse(request.line, ticket, Refusal::Weight));
-            }
-            place.doubtful
-        };
-        record.session.check(&self.address, ticket.lease)?;
-        if doubtful && !self.find_own(record, request.limit()).await? {
-            record.lose(&self.loss_hint.0);
-            return Ok(Standing::Lost);
+        record.base.session.check(&self.address, ticket.lease)?;
+        let doubtful = record.place().doubtful;
+        if doubtful && !self.find_own(record, request.limit).await? {
+            return Ok(false);
         }
-        if !self.update(record, request).await? {
-            record.lose(&self.loss_hint.0);
-            return Ok(Standing::Lost);
-        }
-        let (admitted, unsure) = {
-            let mut place = record.place();
-            // Somebody wants to know, or nothing would have told us yet.
-            let asks = place.lease != ticket.lease || place.guarded != place.child;
-            place.lease = ticket.lease;
-            (place.admitted, place.unsure || asks)
-        };
-        if admitted && unsure {
-            self.check(record, request).await?;
-        } else if !admitted {
-            self.ask_again(record, request).await?;
-        }
-        self.standing(record, request, began, false).await
-    }
-
-    /// Makes sure that a held node is still there.
-    async fn check(&self, record: &TicketRecord, request: &Request<'_>) -> Result<()> {
-        let session = &record.session;
-        let Some(path) = record.own() else { return Ok(()) };
-        let asked = self.ask(session, request.limit(), || session.client.check_stat(&path)).await;
-        match asked.map_err(|error| self.error(error))? {
-            Some(stat) if stat.ephemeral_owner == session.id => record.place().unsure = false,
-            _ => record.lose(&self.loss_hint.0),
-        }
-        Ok(())
-    }
-
-    /// Asks how a waiting ticket stands. As long as those who keep it out are there, nobody looks
-    /// through the line.
-    async fn ask_again(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-    ) -> Result<()> {
-        let blockers: Vec<Member> = {
-            let place = record.place();
-            if place.unsure { Vec::new() } else { place.blockers.clone() }
-        };
-        if blockers.is_empty() || blockers.len() > MOST {
-            return self.look_ahead(request, record).await;
-        }
-        let session = &record.session;
-        let paths: Vec<_> = blockers.iter().map(|member| record.path(&member.child)).collect();
-        let own = record.own().unwrap_or_default();
-        let ask = || {
-            let stats =
-                [&own].into_iter().chain(&paths).map(|path| session.client.check_stat(path));
-            futures_util::future::try_join_all(stats.collect::<Vec<_>>())
-        };
-        let stats: Vec<_> =
-            self.ask(session, request.limit(), ask).await.map_err(|error| self.error(error))?;
-        if stats.iter().all(Option::is_some) {
-            if record.place().wants_proof(clock::now()) {
-                let proofs = paths.iter().map(|path| self.prove(session, request.limit(), path));
-                // Who is not there is removed, and that is told. No proof now is no reason to go.
-                futures_util::future::join_all(proofs.collect::<Vec<_>>()).await;
-            }
-            return Ok(());
-        }
-        self.look_ahead(request, record).await
-    }
-
-    /// Writes what has changed about a place. False if it is not there any more.
-    pub(super) async fn update(
-        self: &Arc<Self>,
-        record: &Arc<TicketRecord>,
-        request: &Request<'_>,
-    ) -> Result<bool> {
-        let ticket = request.ticket;
         let (weight, same_note, create) = {
             let place = record.place();
             (place.weight, *place.note == **request.note, place.create)
@@ -124,15 +32,15 @@ impl Shared {
         if weight == ticket.weight && same_note {
             return Ok(true);
         }
-        let session = &record.session;
+        let session = &record.base.session;
         let Some(path) = record.own() else { return Ok(false) };
-        let token = (weight != ticket.weight || record.place().moved).then_some(create);
+        let token = (weight != ticket.weight || record.place().entry.moved).then_some(create);
         let data = layout::data(ticket, token, request.note);
         if weight != ticket.weight {
             return self.downgrade(record, request, &path, &data).await;
         }
         let set = || session.client.set_data(&path, &data);
-        match self.ask(session, request.limit(), set).await {
+        match self.ask(session, request.limit, set).await {
             Ok(()) => {
                 record.place().note = Arc::clone(request.note);
                 Ok(true)
@@ -142,6 +50,62 @@ impl Shared {
         }
     }
 
+    fn is_watched(record: &Record) -> bool {
+        let place = record.place();
+        place.entry.guarded == place.entry.child
+    }
+
+    async fn is_there(&self, record: &Record, limit: Duration) -> Result<bool> {
+        let session = &record.base.session;
+        let Some(path) = record.own() else { return Ok(true) };
+        let asked = self.ask(session, limit, || session.client.check_stat(&path)).await;
+        let stat = asked.map_err(|error| self.error(error))?;
+        Ok(stat.is_some_and(|stat| stat.ephemeral_owner == session.id))
+    }
+
+    /// Asks how a waiting ticket stands. As long as the nodes that keep it out are there, the line
+    /// is not listed.
+    async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
+        let blockers: Vec<Member> = {
+            let place = record.place();
+            if place.unsure { Vec::new() } else { place.entry.blockers.clone() }
+        };
+        if blockers.is_empty() || blockers.len() > MOST {
+            return self.look_ahead(request, record).await;
+        }
+        let session = &record.base.session;
+        let paths: Vec<_> = blockers.iter().map(|member| record.path(&member.child)).collect();
+        let own = record.own().unwrap_or_default();
+        let ask = || {
+            let stats =
+                [&own].into_iter().chain(&paths).map(|path| session.client.check_stat(path));
+            futures_util::future::try_join_all(stats.collect::<Vec<_>>())
+        };
+        let stats: Vec<_> =
+            self.ask(session, request.limit, ask).await.map_err(|error| self.error(error))?;
+        if stats.iter().all(Option::is_some) {
+            if record.place().wants_proof(clock::now()) {
+                let proofs = paths.iter().map(|path| self.prove(session, request.limit, path));
+                // A node that is not there is removed, which its watch reports. No proof now is no
+                // reason to fail.
+                futures_util::future::join_all(proofs.collect::<Vec<_>>()).await;
+            }
+            return Ok(());
+        }
+        self.look_ahead(request, record).await
+    }
+
+    async fn confirm(
+        self: &Arc<Self>,
+        record: &Record,
+        _request: &Request<'_>,
+        until: Time,
+    ) -> Result<bool> {
+        Ok(record.base.session.good_for(until).await)
+    }
+}
+
+impl Shared {
     /// Takes less of the line. The weight is in the node's name, so the place moves to another node
     /// with the same number, as when Curator's writers become readers.
     async fn downgrade(
@@ -156,26 +120,27 @@ impl Shared {
         let new = format!("{stem}{number}");
         let Some(member) = new.rsplit('/').next().and_then(Member::read) else { return Ok(false) };
         let create = record.place().create;
-        let client = &record.session.client;
+        let client = &record.base.session.client;
         let move_over = client.replace(&new, data, Mode::Ephemeral, self.acl(), old);
-        record.place().moving = true;
+        record.place().entry.moving = true;
         let doubt = Doubt::new(record);
-        let limit = request.limit();
+        let limit = request.limit;
         let moved = match tokio::time::timeout(limit, move_over).await {
             Ok(moved) => moved,
             Err(_) => Err(ZkError::Timeout),
         };
-        record.place().moving = false;
+        record.place().entry.moving = false;
         match moved {
             Ok(Ok(())) => {
                 record.born(&member, create);
                 let mut place = record.place();
                 place.weight = request.ticket.weight;
                 place.note = Arc::clone(request.note);
-                place.moved = true;
+                place.entry.moved = true;
                 place.unsure = true;
                 drop(place);
                 doubt.settle();
+                self.table.look_soon(record.id);
                 Ok(true)
             }
             Ok(Err(ZkError::NoNode)) => {
@@ -186,12 +151,12 @@ impl Shared {
                 if !errors::is_cut(&error) && error != ZkError::Timeout {
                     doubt.settle();
                 }
-                self.failed(&record.session, &error);
+                self.failed(&record.base.session, &error);
                 Err(self.error(error))
             }
         }
     }
 }
 
-/// So many nodes are asked about one by one.
+/// The number of nodes that are asked about one by one, at most.
 const MOST: usize = 16;

@@ -1,5 +1,5 @@
 //! DIGEST-MD5 (RFC 2831), by which ZooKeeper's servers know users that are not in nodes' ACLs by a
-//! digest. MD5 is theirs, not ours: whoever wants secrecy uses TLS.
+//! digest. MD5 is the servers' choice; secrecy needs TLS.
 
 use super::zk_error::ZkError;
 use std::fmt::Write;

@@ -4,17 +4,17 @@
 //!
 //! The leader ends a session that it has not heard of for its length. But that a server answers us
 //! does not mean that the leader hears of us: a follower answers reads and pings by itself, also
-//! while it is cut off from the others, and tells the leader only every half tick whom it has seen.
-//! So we count for ourselves, from *heartbeats*: requests that are answered only after a quorum
-//! has agreed on them (a transaction that checks a version, and changes nothing).
+//! while it is cut off from the others, and tells the leader only every half tick which sessions it
+//! has seen. So we count for ourselves, from *heartbeats*: requests that are answered only after a
+//! quorum has agreed on them (a transaction that checks a version, and changes nothing).
 //!
-//! A sign that was answered shows that the leader of that moment knew our server, and had got from
-//! it all that it sent earlier on. That includes the news of an earlier heartbeat, if that was
+//! A heartbeat that was answered shows that the leader of that moment knew our server, and had got
+//! from it all that it sent earlier on. That includes the news of an earlier heartbeat, if that was
 //! answered long enough before this one was sent for the server to have passed it on
 //! ([`TOUCH_INTERVAL`] is more than half a tick). So the leader has heard of us no earlier than
-//! that earlier sign was sent, and keeps the session for its length from then. A new leader begins
-//! all sessions anew; a deposed one cannot get a quorum; and a connection to another server tells
-//! the leader at once.
+//! that earlier heartbeat was sent, and keeps the session for its length from then. A new leader
+//! begins all sessions anew; a deposed one cannot get a quorum; and a connection to another server
+//! tells the leader at once.
 
 use super::address::Address;
 use super::client::Client;
@@ -22,32 +22,23 @@ use super::connection::State;
 use super::errors::{self, ZkError};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::ephemeral::liveness::Liveness;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
 
 /// After this time a server has told the leader of us, if its tick is no longer than 2.5 s.
 const TOUCH_INTERVAL: Duration = Duration::from_millis(1500);
-/// What a round trip may take without making anybody wait.
+/// The duration of a round trip that makes no renewal wait.
 const TRIP: Duration = Duration::from_millis(400);
 
 /// How often it is looked for nodes of which nothing is known; or more rarely, if there are so many
 /// nodes that this takes longer.
 const LOOK: Duration = Duration::from_secs(10);
 const LOOK_EACH: Duration = Duration::from_millis(2);
-
-/// How it goes with a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    /// The leader has heard of us then, or later.
-    Alive(Time),
-    /// It is over.
-    Lost,
-}
 
 /// A session.
 pub(super) struct Session {
@@ -57,13 +48,11 @@ pub(super) struct Session {
     pub(super) length: Duration,
     /// Where to give heartbeats.
     root: String,
-    life: watch::Sender<Life>,
+    liveness: Liveness,
     /// The servers say that there is no such session, and so no nodes of it.
     ended: AtomicBool,
-    wanted: Notify,
     /// When to look next whether it has nodes of which nothing is known. None while that is done.
     look: Mutex<Option<Time>>,
-    over: watch::Sender<bool>,
 }
 
 /// After what time a heartbeat has been passed on, in a session of this length: a tick is never
@@ -78,7 +67,7 @@ pub(super) fn longest_lease(length: Duration) -> Duration {
 }
 
 impl Session {
-    /// A new session. [`ZkError::NoHosts`] is that nobody listens at any of the addresses.
+    /// A new session. [`ZkError::NoHosts`] is that all addresses refused the connection.
     pub(super) async fn open(address: &Address) -> Result<Self, ZkError> {
         let silence =
             (address.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
@@ -89,23 +78,21 @@ impl Session {
             id: client.id,
             length: client.length,
             root: root.to_owned(),
-            client,
             // The leader itself has begun it, after a quorum had agreed.
-            life: watch::Sender::new(Life::Alive(sent)),
+            liveness: Liveness::new(sent, client.length),
+            client,
             ended: AtomicBool::new(false),
-            wanted: Notify::new(),
             look: Mutex::new(Some(sent.after(LOOK))),
-            over: watch::Sender::new(false),
         })
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        *self.life.borrow() == Life::Lost
+        self.liveness.good_until().is_none()
     }
 
     /// Makes it known that it is over.
     pub(super) fn lose(&self) {
-        self.life.send_replace(Life::Lost);
+        self.liveness.lose();
     }
 
     /// A server has said something by which it is over.
@@ -132,36 +119,18 @@ impl Session {
         *self.look.lock() = Some(clock::now().after(pause));
     }
 
-    /// Nobody will use it any more.
+    /// Has the heartbeats end: the session is not used any more.
     pub(super) fn end(&self) {
-        self.over.send_replace(true);
+        self.liveness.retire();
     }
 
-    /// Until when the servers keep it, by what they have confirmed.
-    fn good_until(&self) -> Option<Time> {
-        match *self.life.borrow() {
-            Life::Alive(heard) => Some(heard.after(self.length)),
-            Life::Lost => None,
-        }
-    }
-
-    /// Waits until the servers are sure to keep it until then. False if it is lost.
+    /// Waits until the servers are sure to keep it until then. `false` if it is lost.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
     pub(super) async fn good_for(&self, until: Time) -> bool {
-        let mut life = self.life.subscribe();
-        loop {
-            match self.good_until() {
-                None => return false,
-                Some(good) if good >= until => return true,
-                Some(_) => self.wanted.notify_one(),
-            }
-            if life.changed().await.is_err() {
-                return false;
-            }
-        }
+        self.liveness.good_for(until).await
     }
 
     /// Gives heartbeats until it is lost or over.
@@ -169,14 +138,14 @@ impl Session {
         let touch_interval = touch_interval(self.length);
         let limit = (self.length / 6).min(Duration::from_secs(2));
         let mut states = self.client.states();
-        let mut over = self.over.subscribe();
         let mut heartbeats = Heartbeats::default();
         loop {
-            let ended = async { over.wait_for(|over| *over).await.map(drop) };
             tokio::select! {
-                _ = ended => return,
+                () = self.liveness.retired() => return,
                 () = tokio::time::sleep(touch_interval) => {}
-                () = self.wanted.notified() => tokio::time::sleep(Duration::from_millis(20)).await,
+                () = self.liveness.wanted.notified() => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
                 changed = states.changed() => {
                     let state = *states.borrow();
                     if state == State::Ended {
@@ -191,12 +160,11 @@ impl Session {
                 break;
             }
             let sent = clock::now();
-            let sign = self.heartbeat();
-            let outcome = tokio::time::timeout(limit, sign).await;
+            let outcome = tokio::time::timeout(limit, self.heartbeat()).await;
             match outcome {
                 Ok(Ok(())) => {
                     if let Some(heard) = heartbeats.answered(sent, clock::now(), touch_interval) {
-                        self.confirm(heard);
+                        self.liveness.confirm(heard);
                     }
                 }
                 Ok(Err(error)) if errors::is_over(&error) => {
@@ -220,16 +188,6 @@ impl Session {
         self.client.check(&self.root).await.map(drop)
     }
 
-    fn confirm(&self, at: Time) {
-        self.life.send_if_modified(|life| match life {
-            Life::Alive(heard) if *heard < at => {
-                *heard = at;
-                true
-            }
-            _ => false,
-        });
-    }
-
     /// Refuses a lease that it cannot vouch for.
     pub(super) fn check(&self, address: &Address, lease: Duration) -> Result<()> {
         let longest = longest_lease(self.length);
@@ -245,12 +203,13 @@ impl Session {
     }
 }
 
-/// Heartbeats of life that were answered, and may show more when a later one is.
+/// Heartbeats that were answered, and may show more when a later one is.
 #[derive(Default)]
 struct Heartbeats(VecDeque<(Time, Time)>);
 
 impl Heartbeats {
-    /// One was answered. Since when, at the latest, has the leader heard of us?
+    /// Takes in an answered heartbeat. Returns the latest time since which the leader has surely
+    /// heard of us, if that is known.
     fn answered(&mut self, sent: Time, answered: Time, touch_interval: Duration) -> Option<Time> {
         let mut heard = None;
         while let Some((first, answer)) = self.0.front()
@@ -284,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_counts_when_a_later_one_shows_that_it_was_passed_on() {
+    fn a_heartbeat_counts_when_a_later_one_shows_that_it_was_passed_on() {
         let at = |millis: u64| Time(millis * 1_000_000);
         let mut heartbeats = Heartbeats::default();
         let mut answered =

@@ -1,41 +1,39 @@
-//! Everything of a store that its handles share: the session, tickets, watches; and the tasks that
-//! look after them, on a thread of their own, where no busy program holds them up.
+//! What the handles of a ZooKeeper store share: the session, and tickets.
 
 use super::address::Address;
-use super::cleanup::{self, Cleanup};
+use super::cleanup::Cleanup;
 use super::errors::{self, ZkError};
 use super::jute::Acl;
 use super::orphans;
 use super::others;
 use super::session::Session;
-use super::ticket_record::TicketRecord;
+use super::ticket_record::{NodeEntry, Record};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::TicketId;
-use crate::stores::runtime::{LossHandler, runtime};
+use crate::stores::ephemeral::backend::Backend;
+use crate::stores::ephemeral::engine::{self, TICK};
+use crate::stores::ephemeral::table::Table;
+use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
-use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
-/// What the handles of one store share.
+/// The part of a store that its handles share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: Address,
     session_slot: Mutex<SessionSlot>,
     /// How often it was tried to open a session.
     opened: watch::Sender<u64>,
-    records: Mutex<HashMap<TicketId, Arc<TicketRecord>>>,
+    pub(super) table: Table<NodeEntry>,
     /// There has been a session.
     reached: AtomicBool,
-    pub(super) loss_hint: LossHandler,
     pub(super) cleanup: Cleanup,
-    /// There is something to look after.
-    nudge: Arc<Notify>,
+    /// The number of held tickets that wanted a patrol in this tick.
+    patrols: AtomicU32,
 }
 
 /// Where the session is.
@@ -46,36 +44,18 @@ struct SessionSlot {
     opening: bool,
     /// Why the last could not be opened.
     failure: Option<ZkError>,
-    /// Since when nobody has needed it.
+    /// The time since when it is not used.
     idle: Option<Time>,
 }
 
-/// How often tickets are looked after.
-const TICK: Duration = Duration::from_millis(200);
-/// How long a session that nobody uses is kept for the next who needs one.
+/// The time for which a session that is not used is kept.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// The runtime of all ZooKeeper stores of this process. Opening a store makes it, or fails.
-pub(super) fn start() -> Result<&'static Handle> {
-    static HANDLE: OnceLock<Handle> = OnceLock::new();
-    runtime(&HANDLE, "zookeeper")
-}
+/// The number of acquisitions of which it may be unknown at once what became of them.
+const ENTERING: usize = 256;
 
-fn background() -> &'static Handle {
-    start().expect("it was started when the store was opened")
-}
-
-/// Does something in the background.
-pub(super) fn spawn(
-    work: impl Future<Output = ()> + Send + 'static,
-) -> tokio::task::JoinHandle<()> {
-    background().spawn(work)
-}
-
-/// How long what is asked for a lock of this lease may take.
-pub(super) fn limit(lease: Duration) -> Duration {
-    (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(3))
-}
+/// The runtime of all ZooKeeper stores of this process.
+pub(super) static BACKGROUND: Background = Background::new("zookeeper");
 
 impl Shared {
     pub(super) fn new(address: Address) -> Arc<Self> {
@@ -83,13 +63,12 @@ impl Shared {
             address,
             session_slot: Mutex::default(),
             opened: watch::Sender::new(0),
-            records: Mutex::default(),
+            table: Table::new(ENTERING),
             reached: AtomicBool::new(false),
-            loss_hint: LossHandler::default(),
             cleanup: Cleanup::default(),
-            nudge: Arc::default(),
+            patrols: AtomicU32::new(0),
         });
-        spawn(janitor(Arc::downgrade(&shared), Arc::clone(&shared.nudge)));
+        engine::start_janitor(&shared);
         shared
     }
 
@@ -97,49 +76,18 @@ impl Shared {
         self.session_slot.lock()
     }
 
-    pub(super) fn records(&self) -> MutexGuard<'_, HashMap<TicketId, Arc<TicketRecord>>> {
-        self.records.lock()
-    }
-
-    pub(super) fn find(&self, id: TicketId) -> Option<Arc<TicketRecord>> {
-        self.records().get(&id).cloned()
-    }
-
-    pub(super) fn remember(&self, record: &Arc<TicketRecord>) {
-        let first = {
-            let mut records = self.records();
-            records.insert(record.id, Arc::clone(record));
-            records.len() == 1
-        };
-        if first {
-            self.nudge.notify_one();
-        }
-    }
-
-    pub(super) fn forget(&self, record: &TicketRecord) {
-        {
-            let mut records = self.records();
-            // There may be a newer one of the same ticket.
-            if records.get(&record.id).is_some_and(|found| std::ptr::eq(&raw const **found, record))
-            {
-                records.remove(&record.id);
-            }
-        }
-        let (watches, permit) = {
-            let mut place = record.place();
-            (std::mem::take(&mut place.watches), place.permit.take())
-        };
-        drop((watches, permit));
-    }
-
     /// The error for the caller.
     pub(super) fn error(&self, error: ZkError) -> Error {
         errors::error(&self.address, error)
     }
 
-    /// Who may do what with our nodes.
+    /// The access list of our nodes.
     pub(super) fn acl(&self) -> Acl {
-        if self.address.user.is_some() && self.address.private { Acl::Creator } else { Acl::Anyone }
+        if self.address.servers.user.is_some() && self.address.private {
+            Acl::Creator
+        } else {
+            Acl::Anyone
+        }
     }
 
     /// The session, if it lives.
@@ -150,8 +98,8 @@ impl Shared {
         session
     }
 
-    /// The session; a new one if there is none. That is opened in the background, so that nobody's
-    /// impatience keeps it from coming about.
+    /// The session; a new one if there is none. That is opened in the background, so that it is
+    /// completed even if its callers give up.
     pub(super) async fn session(self: &Arc<Self>, limit: Duration) -> Result<Arc<Session>> {
         let over = clock::now().after(limit);
         loop {
@@ -172,7 +120,8 @@ impl Shared {
                 failure = ZkError::ConnectionLoss; // it will be the right one again
             }
             let error = self.error(failure);
-            // Who is on its way up is worth the time that there is; who is not there is not.
+            // Retry until the deadline if a server may be starting; fail fast if all refused the
+            // connection.
             if absent || error.kind() != ErrorKind::Unavailable || clock::now() >= over {
                 return Err(error);
             }
@@ -190,7 +139,7 @@ impl Shared {
             slot.opening = true;
         }
         let shared = Arc::clone(self);
-        spawn(async move {
+        BACKGROUND.spawn(async move {
             let outcome = Session::open(&shared.address).await;
             {
                 let mut slot = shared.session_slot();
@@ -207,13 +156,13 @@ impl Shared {
                                 shared.expired(id);
                             }
                         };
-                        spawn(session.run(lost));
+                        BACKGROUND.spawn(session.run(lost));
                     }
                     Err(error) => slot.failure = Some(error),
                 }
             }
             shared.opened.send_modify(|count| *count += 1);
-            shared.nudge.notify_one();
+            shared.table.nudge.notify_one();
         });
     }
 
@@ -225,12 +174,10 @@ impl Shared {
                 session.lose();
             }
         }
-        let records: Vec<_> = self.records().values().cloned().collect();
-        let theirs = records.iter().filter(|record| record.session.id == id);
         let now = clock::now();
-        for record in theirs {
-            record.lose(&self.loss_hint.0);
+        for record in self.table.lose_all(|record| record.base.session.id == id) {
             record.place().abandon(now);
+            self.table.look_soon(record.id);
         }
     }
 
@@ -241,58 +188,58 @@ impl Shared {
             self.expired(session.id);
         }
     }
+}
 
-    /// Lets lapse what nobody wants any more, and watches what has stood for a while.
-    fn tick(self: &Arc<Self>) {
-        let now = clock::now();
-        let records: Vec<_> = self.records().values().cloned().collect();
-        let nobody = records.is_empty();
-        let mut longest: Option<(Time, Arc<TicketRecord>)> = None;
-        for record in records {
-            if record.lapse(now, &self.loss_hint.0) {
-                spawn(cleanup::sweep(Arc::downgrade(self), record));
-            } else if !record.place().leaving {
-                record.guard(&self.loss_hint.0);
-                let since = record.place().patrol_since(now);
-                if let Some(since) = since
-                    && longest.as_ref().is_none_or(|(first, _)| since < *first)
-                {
-                    longest = Some((since, record));
-                }
-            }
+impl Backend for Shared {
+    type Entry = NodeEntry;
+
+    fn table(&self) -> &Table<NodeEntry> {
+        &self.table
+    }
+
+    fn background() -> &'static Background {
+        &BACKGROUND
+    }
+
+    fn limit(lease: Duration) -> Duration {
+        (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(3))
+    }
+
+    /// Watches the ticket's own node, and looks now and then whether clients have come that do not
+    /// see it: for one ticket in a tick, so that many locks cost no more than a few.
+    fn look_after(self: &Arc<Self>, record: &Record, now: Time) -> Time {
+        record.guard(&self.table.loss);
+        let due = record.place().patrol(now);
+        if due > now {
+            return due;
         }
-        // One at a time, so that many locks cost no more than a few.
-        if let Some((_, record)) = longest {
-            record.place().patrolled(now);
-            spawn(others::patrol(Arc::downgrade(self), record));
+        let before = self.patrols.fetch_add(1, Ordering::Relaxed);
+        if before > 0 {
+            return now.after(TICK * before);
         }
+        BACKGROUND.spawn(others::patrol(Arc::downgrade(self), Arc::clone(record)));
+        record.place().patrolled(now)
+    }
+
+    /// Looks for nodes without a ticket, and ends a session that is not used.
+    fn look_around(self: &Arc<Self>, now: Time) -> bool {
+        self.patrols.store(0, Ordering::Relaxed);
         let mut slot = self.session_slot();
         if let Some(session) = slot.session.as_ref().filter(|session| session.wants_look(now)) {
-            spawn(orphans::look(Arc::downgrade(self), Arc::clone(session)));
+            BACKGROUND.spawn(orphans::look(Arc::downgrade(self), Arc::clone(session)));
         }
-        if !nobody || slot.opening {
+        if !self.table.is_empty() || slot.opening {
             slot.idle = None;
         } else if now >= slot.idle.get_or_insert(now).after(IDLE)
             && let Some(session) = slot.session.take()
         {
             session.end();
         }
+        slot.session.is_none()
     }
-}
 
-/// Makes the rounds, until the store is dropped.
-async fn janitor(shared: Weak<Shared>, nudge: Arc<Notify>) {
-    loop {
-        {
-            let Some(shared) = shared.upgrade() else { return };
-            shared.tick();
-            if shared.records().is_empty() && shared.session_slot().session.is_none() {
-                drop(shared);
-                nudge.notified().await;
-                continue;
-            }
-        }
-        tokio::time::sleep(TICK).await;
+    fn watch_ahead(&self, record: &Record) {
+        record.listen();
     }
 }
 
@@ -301,6 +248,6 @@ impl Drop for Shared {
         if let Some(session) = &self.session_slot().session {
             session.end();
         }
-        self.nudge.notify_one();
+        self.table.nudge.notify_one();
     }
 }

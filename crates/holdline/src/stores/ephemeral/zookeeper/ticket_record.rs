@@ -1,79 +1,61 @@
-//! What this process knows about one of its tickets.
+//! The ZooKeeper store's part of a ticket: its node, and what is known of those ahead of it.
 
 use super::dialect::Dialect;
 use super::layout::{self, Member};
 use super::session::Session;
 use crate::names::Name;
-use crate::store::{LossHint, Seq, Ticket, TicketId};
-use crate::sync::Mutex;
+use crate::store::{Ticket, TicketId};
+use crate::stores::ephemeral::ticket::{self, Entry, State};
 use holdline_kernel::Time;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::AbortHandle;
 
-/// One ticket of this process, from before its node is made until after it is deleted.
+/// A ticket of a ZooKeeper store.
+pub(super) type TicketRecord = ticket::TicketRecord<NodeEntry>;
+pub(super) type Record = Arc<TicketRecord>;
+pub(super) type Place = ticket::Place<NodeEntry>;
+
+/// What does not change about a node while its ticket lives.
 #[derive(Debug)]
-pub(super) struct TicketRecord {
-    pub(super) id: TicketId,
-    pub(super) line: Name,
+pub(super) struct Base {
     /// The node under which its line stands.
     pub(super) parent: String,
-    pub(super) capacity: u32,
-    /// The session that its node is on. A ticket never moves to another one.
+    /// The session that the node is on. A ticket never moves to another one.
     pub(super) session: Arc<Session>,
-    place: Mutex<Place>,
-    /// Its standing may have changed.
-    pub(super) news: Notify,
 }
 
-/// What changes about it.
+/// A ticket's node.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is one fact, and most may be so together")]
-pub(super) struct Place {
-    /// The transaction that made its node: its token. 0 as long as that is not known.
-    pub(super) create: i64,
+pub(super) struct NodeEntry {
     /// Its number in the line.
     pub(super) seq: i64,
-    /// Its node's name, once it is known.
+    /// Its name, once that is known.
     pub(super) child: String,
-    /// That is not the node that it came with.
+    /// It is not the node that the ticket came with.
     pub(super) moved: bool,
-    /// It is on its way to another node: that the old one goes means nothing.
+    /// The ticket is on its way to another node: that the old one goes means nothing.
     pub(super) moving: bool,
-    pub(super) weight: u32,
-    pub(super) lease: Duration,
-    pub(super) note: Arc<str>,
-    pub(super) admitted: bool,
-    /// It is gone from the store, or must be taken for that.
-    pub(super) gone: bool,
-    /// We are giving it up ourselves.
-    pub(super) leaving: bool,
-    /// A node may be there of which we do not know: look before anything else.
-    pub(super) doubtful: bool,
-    /// It has lapsed, and a task is removing it.
-    sweeping: bool,
-    /// Until it is known what became of its first request.
-    pub(super) permit: Option<OwnedSemaphorePermit>,
-    /// Something about it has changed or was missed: ask the store.
-    pub(super) unsure: bool,
-    /// Nobody has said since then that it is still wanted: it lapses.
-    pub(super) due: Time,
     /// When to look next whether clients have come that do not see it.
     patrol: Time,
-    /// It was told that there are some.
+    /// It was reported that there are some.
     pub(super) warned: bool,
-    /// Those who keep it out, as few as may be.
+    /// The nodes that keep it out, as few as may be.
     pub(super) blockers: Vec<Member>,
-    /// Since when it is those, and when to ask for proof of them.
+    /// The time since when it is those, and the time at which to ask for proof of them.
     blocked: Time,
     proof: Time,
-    /// The watches over those.
-    pub(super) watches: Vec<Watching>,
-    /// Whether those are being watched.
-    pub(super) listens: bool,
     /// The node of its own that is being watched.
     pub(super) guarded: String,
+}
+
+impl Entry for NodeEntry {
+    type Base = Base;
+    type Watch = Watching;
+
+    fn has_room(place: &Place, _capacity: u32) -> bool {
+        !place.unsure && place.entry.blockers.is_empty()
+    }
 }
 
 /// A task that watches a node. It ends when this is dropped.
@@ -87,7 +69,8 @@ impl Drop for Watching {
 }
 
 impl TicketRecord {
-    pub(super) fn new(
+    /// A ticket whose node is still to be made.
+    pub(super) fn of(
         line: &Name,
         parent: String,
         ticket: &Ticket,
@@ -95,19 +78,8 @@ impl TicketRecord {
         session: Arc<Session>,
         due: Time,
     ) -> Self {
-        TicketRecord {
-            id: ticket.id,
-            line: line.clone(),
-            parent,
-            capacity: ticket.capacity,
-            session,
-            place: Mutex::new(Place::new(ticket, note, due)),
-            news: Notify::new(),
-        }
-    }
-
-    pub(super) fn place(&self) -> MutexGuard<'_, Place> {
-        self.place.lock()
+        let base = Base { parent, session };
+        TicketRecord::new(line, ticket, note, due, (base, NodeEntry::new()))
     }
 
     /// One of which nothing is known but that it has a node, which is to be removed.
@@ -116,29 +88,29 @@ impl TicketRecord {
         let (weight, capacity, token_count, min_token) = (1, 1, 1, 0);
         let ticket =
             Ticket { id, weight, capacity, lease, wait_lease: lease, token_count, min_token };
-        let record = TicketRecord::new(line, parent, &ticket, &Arc::from(""), session, Time::NEVER);
+        let record = TicketRecord::of(line, parent, &ticket, &Arc::from(""), session, Time::NEVER);
         {
             let mut place = record.place();
-            (place.gone, place.sweeping, place.doubtful) = (true, true, true);
+            (place.state, place.doubtful) = (State::Lapsed, true);
         }
         record
     }
 
     /// The path of a child of its line.
     pub(super) fn path(&self, child: &str) -> String {
-        format!("{}/{child}", self.parent)
+        format!("{}/{child}", self.base.parent)
     }
 
     /// The path of its node. None as long as there is none that we know of.
     pub(super) fn own(&self) -> Option<String> {
         let place = self.place();
-        (place.create != 0).then(|| self.path(&place.child))
+        (place.create != 0).then(|| self.path(&place.entry.child))
     }
 
     /// Whether the store may have a node of this ticket, as far as is known here.
     pub(super) fn may_be_there(&self) -> bool {
         let place = self.place();
-        !self.session.has_ended() && (place.create != 0 || place.doubtful)
+        !self.base.session.has_ended() && (place.create != 0 || place.doubtful)
     }
 
     /// What its node's path begins with when it is made.
@@ -150,194 +122,119 @@ impl TicketRecord {
     /// Its node is there.
     pub(super) fn born(&self, member: &Member, create: i64) {
         let mut place = self.place();
-        place.child.clone_from(&member.child);
-        place.seq = member.seq;
-        place.create = create;
+        place.entry.child.clone_from(&member.child);
+        place.entry.seq = member.seq;
+        place.born(create);
         place.doubtful = false;
         let permit = place.permit.take();
         drop(place);
         drop(permit);
     }
 
-    /// Whether it is wanted no more, and so to be swept away: then it is gone.
-    pub(super) fn lapse(&self, now: Time, loss_hint: &OnceLock<LossHint>) -> bool {
-        let Some(held) = self.place().lapse(now) else { return false };
-        self.news.notify_one();
-        if held && let Some(loss_hint) = loss_hint.get() {
-            loss_hint(self.id);
-        }
-        true
-    }
-
-    /// It is gone, and whoever cares is told, unless we are giving it up ourselves.
-    pub(super) fn lose(&self, loss_hint: &OnceLock<LossHint>) {
-        let held = {
-            let mut place = self.place();
-            // While we are giving it up, the answer to that says whether it was there.
-            if place.gone || place.leaving {
-                return;
-            }
-            place.gone = true;
-            place.admitted
-        };
-        self.news.notify_one();
-        if held && let Some(loss_hint) = loss_hint.get() {
-            loss_hint(self.id);
-        }
-    }
-
-    /// Something has changed: whoever waits is to look.
+    /// Has the waiter look again: something has changed.
     pub(super) fn stir(&self) {
         self.place().unsure = true;
         self.news.notify_one();
     }
 }
 
-impl Place {
-    fn new(ticket: &Ticket, note: &Arc<str>, due: Time) -> Self {
-        Place {
-            create: 0,
+impl NodeEntry {
+    fn new() -> Self {
+        NodeEntry {
             seq: 0,
             child: String::new(),
             moved: false,
             moving: false,
-            weight: ticket.weight,
-            lease: ticket.lease,
-            note: Arc::clone(note),
-            admitted: false,
-            gone: false,
-            leaving: false,
-            doubtful: false,
-            sweeping: false,
-            permit: None,
-            unsure: false,
-            due,
             patrol: Time::NEVER,
             warned: false,
             blockers: Vec::new(),
             blocked: Time::NEVER,
             proof: Time::NEVER,
-            watches: Vec::new(),
-            listens: false,
             guarded: String::new(),
         }
     }
+}
 
-    /// It is wanted, for its lease or its wait lease from then on. Its token, and whether it is
-    /// admitted; nothing if it is gone.
-    ///
-    /// All in one step, as [`Place::lapse`] is: a place that is wanted never looks as if it were
-    /// not, and one that was found not to be wanted is never wanted again.
-    pub(super) fn stand(&mut self, ticket: &Ticket, began: Time, new: bool) -> Option<(Seq, bool)> {
-        if self.gone {
-            return None;
-        }
-        if !self.admitted && !self.unsure && self.blockers.is_empty() {
-            self.admitted = true;
-        }
-        let time = if self.admitted { ticket.lease } else { ticket.wait_lease };
-        let until = began.after(time);
-        self.due = if new { until } else { self.due.max(until) };
-        Some((self.token(), self.admitted))
-    }
-
-    /// Its session is over for us, and it keeps others out for as long as the servers have it: it
-    /// is to be removed. One that is held is not, before its holder is sure to know of the loss.
+impl Place {
+    /// Has a ticket removed at once whose session is over here: for as long as the servers keep its
+    /// node it is in the way of others. One that was held is not, before its holder is sure to know
+    /// of the loss.
     pub(super) fn abandon(&mut self, now: Time) {
-        if !self.admitted {
+        if !self.was_held() {
             self.due = self.due.min(now);
         }
     }
 
-    /// It is asked for again, and so wanted until then. False if it was given up before: what was
-    /// sent for it is being removed, and nothing may be made for it any more.
+    /// Extends a ticket that is asked for again. `false` if it was given up before: what was sent
+    /// for it is being removed, and nothing may be made for it any more.
     pub(super) fn want(&mut self, until: Time) -> bool {
-        let wanted = !self.gone && !self.leaving && !self.sweeping;
+        let wanted = self.is_alive();
         if wanted {
             self.due = self.due.max(until);
         }
         wanted
     }
 
-    /// Whether nothing was made for it, and nobody looks for that: it may be forgotten. Nobody
-    /// will begin to look for it then.
+    /// Closes a ticket for which nothing was made, unless a task looks for that: it may be
+    /// forgotten.
     pub(super) fn retire(&mut self) -> bool {
         let unmade = self.create == 0 && !self.doubtful;
-        unmade && !std::mem::replace(&mut self.sweeping, true)
+        unmade && std::mem::replace(&mut self.state, State::Lapsed) != State::Lapsed
     }
 
     /// Whether a child of its line that carries its id is not its node, but another one.
     pub(super) fn disowns(&self, child: &str) -> bool {
-        self.create != 0 && !self.doubtful && !self.moving && self.child != child
+        let NodeEntry { child: own, moving, .. } = &self.entry;
+        self.create != 0 && !self.doubtful && !moving && own != child
     }
 
-    /// If it is wanted no more, it is gone, and being given up: then whether somebody held it who
-    /// has not been told.
-    fn lapse(&mut self, now: Time) -> Option<bool> {
-        // One that is just entering may have set out late.
-        let grace = Duration::from_secs(if self.create == 0 { 10 } else { 0 });
-        if self.leaving || self.sweeping || now < self.due.after(grace) {
-            return None;
+    /// The time at which to look next whether clients have come that do not see a held lock.
+    pub(super) fn patrol(&mut self, now: Time) -> Time {
+        if self.state != State::Held || self.entry.warned {
+            return Time::NEVER;
         }
-        self.sweeping = true;
-        Some(!std::mem::replace(&mut self.gone, true) && self.admitted)
-    }
-
-    /// Since when it is time to look whether clients have come that do not see this lock; for one
-    /// that is held.
-    pub(super) fn patrol_since(&mut self, now: Time) -> Option<Time> {
-        if !self.admitted || self.gone || self.leaving || self.warned {
-            return None;
+        if self.entry.patrol == Time::NEVER {
+            self.entry.patrol = now.after(PATROL);
         }
-        if self.patrol == Time::NEVER {
-            self.patrol = now.after(PATROL);
-        }
-        (self.patrol <= now).then_some(self.patrol)
+        self.entry.patrol
     }
 
-    /// That was done.
-    pub(super) fn patrolled(&mut self, now: Time) {
-        self.patrol = now.after(PATROL * 2);
+    /// Plans the next such look. Returns when it is.
+    pub(super) fn patrolled(&mut self, now: Time) -> Time {
+        self.entry.patrol = now.after(PATROL * 2);
+        self.entry.patrol
     }
 
-    pub(super) fn token(&self) -> Seq {
-        token(self.create)
-    }
-
-    /// Takes in who keeps it out.
+    /// Takes in the nodes that keep it out.
     pub(super) fn see(&mut self, blockers: Vec<Member>, now: Time) -> Vec<Watching> {
         self.unsure = false;
-        if self.blockers == blockers {
+        if self.entry.blockers == blockers {
             return Vec::new();
         }
-        self.blockers = blockers;
-        (self.blocked, self.proof) = (now, now.after(PROOF));
-        self.listens = false;
+        self.entry.blockers = blockers;
+        (self.entry.blocked, self.entry.proof) = (now, now.after(PROOF));
         // To be dropped without the lock.
         std::mem::take(&mut self.watches)
     }
 
-    /// Whether to ask now for proof that those who keep it out are there: after a while, and then
-    /// less and less often.
+    /// Whether to ask now for proof that the nodes that keep it out are there: after a while, and
+    /// then less and less often.
     pub(super) fn wants_proof(&mut self, now: Time) -> bool {
-        let due = now >= self.proof;
+        let due = now >= self.entry.proof;
         if due {
-            let pause = self.blocked.until(now).clamp(PROOF, PROOF * 12);
-            self.proof = now.after(pause);
+            let pause = self.entry.blocked.until(now).clamp(PROOF, PROOF * 12);
+            self.entry.proof = now.after(pause);
         }
         due
     }
 }
 
-/// So long somebody may keep a place out before proof is asked for.
+/// The time for which a node may keep a ticket out before proof of it is asked for.
 const PROOF: Duration = Duration::from_secs(5);
 
-/// After this time clients are looked for that do not see a lock; and again after twice this time.
+/// The time after which it is looked for clients that do not see a held lock; and then again each
+/// time after twice as long.
 const PATROL: Duration = Duration::from_secs(5);
-
-pub(super) fn token(create: i64) -> Seq {
-    Seq(create.unsigned_abs())
-}
 
 /// Marks a place doubtful until the answer comes.
 pub(super) struct Doubt<'a> {
@@ -362,32 +259,7 @@ impl<'a> Doubt<'a> {
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            self.record.place().moving = false;
-        }
-    }
-}
-
-/// A place is being given up. Unless that is done, the intention is taken back.
-pub(super) struct Leaving<'a> {
-    record: &'a TicketRecord,
-    done: bool,
-}
-
-impl<'a> Leaving<'a> {
-    pub(super) fn new(record: &'a TicketRecord) -> Self {
-        record.place().leaving = true;
-        Leaving { record, done: false }
-    }
-
-    pub(super) fn done(mut self) {
-        self.done = true;
-    }
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            self.record.place().leaving = false;
+            self.record.place().entry.moving = false;
         }
     }
 }
@@ -396,79 +268,41 @@ impl Drop for Leaving<'_> {
 mod tests {
     use super::*;
     use crate::clock;
-
-    fn ticket() -> Ticket {
-        let lease = Duration::from_secs(60);
-        let id = TicketId(5);
-        Ticket {
-            id,
-            weight: 1,
-            capacity: 1,
-            lease,
-            wait_lease: lease,
-            token_count: 1,
-            min_token: 0,
-        }
-    }
+    use crate::stores::ephemeral::ticket::tests::ticket;
 
     fn place(due: Time) -> Place {
-        let mut place = Place::new(&ticket(), &Arc::from(""), due);
-        place.create = 7;
-        place
-    }
-
-    #[test]
-    fn a_place_that_is_taken_never_lapses() {
-        let now = clock::now();
-        let mut place = place(now.after(Duration::from_secs(90)));
-        assert_eq!(place.lapse(now), None);
-        assert_eq!(place.stand(&ticket(), now, true), Some((Seq(7), true)));
-        assert_eq!(place.lapse(now.after(Duration::from_secs(59))), None);
-        // It is held for its lease from then on, and not for what it came with.
-        assert_eq!(place.lapse(now.after(Duration::from_secs(60))), Some(true));
-    }
-
-    #[test]
-    fn proof_is_asked_for_less_and_less_often() {
-        let mut place = place(Time::NEVER);
-        let at = |seconds: u64| Time(seconds * 1_000_000_000);
-        assert!(!place.wants_proof(at(1)), "of nobody");
-        let blockers = |number: u64| -> Vec<Member> {
-            let child = format!("_c_12345678-0000-0000-0000-000000000001-lock-{number:010}");
-            Member::read(&child).into_iter().collect()
-        };
-        place.see(blockers(1), at(100));
-        place.see(blockers(1), at(103)); // no news
-        let asked: Vec<_> = (100..300).filter(|second| place.wants_proof(at(*second))).collect();
-        assert_eq!(asked, [105, 110, 120, 140, 180, 240]);
-        place.see(blockers(2), at(300));
-        assert!(!place.wants_proof(at(304)) && place.wants_proof(at(305)));
+        Place::new(&ticket(1, 1), &Arc::from(""), due, NodeEntry::new())
     }
 
     #[test]
     fn a_ticket_that_was_given_up_is_not_entered_again() {
         let now = clock::now();
         let later = now.after(Duration::from_secs(30));
-        let mut place = Place::new(&ticket(), &Arc::from(""), now);
-        assert!(place.want(later), "it is asked for through an outage");
-        assert_eq!(place.lapse(now.after(Duration::from_secs(20))), None);
-        assert_eq!(place.lapse(later.after(Duration::from_secs(10))), Some(false));
-        assert!(!place.want(later), "what was sent for it is being removed");
-        assert!(!place.retire(), "that is for whoever removes it");
-        let mut place = Place::new(&ticket(), &Arc::from(""), now);
-        assert!(place.retire() && !place.want(later));
-        assert_eq!(place.lapse(later), None, "nobody looks for what was forgotten");
+        let mut given_up = place(now);
+        assert!(given_up.want(later), "it is asked for through an outage");
+        assert_eq!(given_up.lapse(now.after(Duration::from_secs(20))), None);
+        assert_eq!(given_up.lapse(later.after(Duration::from_secs(10))), Some(false));
+        assert!(!given_up.want(later), "what was sent for it is being removed");
+        assert!(!given_up.retire(), "that is for the task that removes it");
+        let mut unmade = place(now);
+        assert!(unmade.retire() && !unmade.want(later));
+        assert_eq!(unmade.lapse(later), None, "nobody looks for what was forgotten");
     }
 
     #[test]
-    fn a_place_that_lapsed_is_not_renewed() {
-        let now = clock::now();
-        let mut place = place(now);
-        assert_eq!(place.lapse(now), Some(false), "nobody held it yet");
-        assert_eq!(place.lapse(now), None, "it is on its way out");
-        assert_eq!(place.stand(&ticket(), now, false), None);
-        place.leaving = false; // somebody else tried that, too
-        assert_eq!(place.lapse(now), None);
-        assert_eq!(place.stand(&ticket(), now, false), None);
+    fn proof_is_asked_for_less_and_less_often() {
+        let mut node = place(Time::NEVER);
+        let at = |seconds: u64| Time(seconds * 1_000_000_000);
+        assert!(!node.wants_proof(at(1)), "of nobody");
+        let blockers = |number: u64| -> Vec<Member> {
+            let child = format!("_c_12345678-0000-0000-0000-000000000001-lock-{number:010}");
+            Member::read(&child).into_iter().collect()
+        };
+        node.see(blockers(1), at(100));
+        node.see(blockers(1), at(103)); // no news
+        let asked: Vec<_> = (100..300).filter(|second| node.wants_proof(at(*second))).collect();
+        assert_eq!(asked, [105, 110, 120, 140, 180, 240]);
+        node.see(blockers(2), at(300));
+        assert!(!node.wants_proof(at(304)) && node.wants_proof(at(305)));
     }
 }

@@ -1,4 +1,4 @@
-//! WatchRegistry: over a ticket's own node, and over those that keep it out.
+//! Watches: over a ticket's own node, and over those that keep it out.
 //!
 //! A watch is over one node, for one event. It is set again when the connection changes, and the
 //! server then tells of what was missed. It ends by itself only with its session, and then so does
@@ -6,49 +6,48 @@
 
 use super::errors;
 use super::layout::REVOKE;
-use super::shared::spawn;
+use super::shared::BACKGROUND;
 use super::ticket_record::{TicketRecord, Watching};
 use super::watch_registry::Event;
-use crate::store::LossHint;
-use std::sync::{Arc, OnceLock, Weak};
+use crate::stores::ephemeral::ticket::State;
+use crate::stores::runtime::LossHandler;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// So many nodes are watched one by one. More, and the whole line is.
+/// The number of nodes that are watched one by one. Of more, the whole line is watched.
 const FEW: usize = 16;
 
 impl TicketRecord {
-    /// WatchRegistry those that keep a ticket out.
+    /// Watches those that keep a ticket out.
     pub(super) fn listen(self: &Arc<Self>) {
-        let paths: Vec<_> = {
-            let mut place = self.place();
-            if place.listens || place.create == 0 || place.gone || place.blockers.is_empty() {
-                return;
-            }
-            place.listens = true;
-            place.blockers.iter().map(|member| self.path(&member.child)).collect()
-        };
-        let watches = if paths.len() > FEW {
-            vec![Watching(spawn(anybody(Arc::downgrade(self))).abort_handle())]
+        let mut place = self.place();
+        if place.state != State::Waiting || !place.watches.is_empty() {
+            return;
+        }
+        let blockers = &place.entry.blockers;
+        let watch = |task| Watching(BACKGROUND.spawn(task).abort_handle());
+        place.watches = if blockers.len() > FEW {
+            vec![Watching(BACKGROUND.spawn(anybody(Arc::downgrade(self))).abort_handle())]
         } else {
-            let watch = |path| Watching(spawn(other(Arc::downgrade(self), path)).abort_handle());
-            paths.into_iter().map(watch).collect()
+            let paths = blockers.iter().map(|member| self.path(&member.child));
+            paths.map(|path| watch(other(Arc::downgrade(self), path))).collect()
         };
-        let ended = std::mem::replace(&mut self.place().watches, watches);
-        drop(ended);
     }
 
-    /// WatchRegistry a ticket's own node, so that its loss is known. The watch ends with the node.
-    pub(super) fn guard(self: &Arc<Self>, loss_hint: &Arc<OnceLock<LossHint>>) {
+    /// Watches a ticket's own node, so that its loss is known. The watch ends with the node.
+    pub(super) fn guard(self: &Arc<Self>, loss: &LossHandler) {
         let child = {
             let mut place = self.place();
-            if place.guarded == place.child || place.create == 0 || place.gone {
+            let is_there = matches!(place.state, State::Waiting | State::Held);
+            if place.entry.guarded == place.entry.child || !is_there {
                 return;
             }
-            let child = place.child.clone();
-            place.guarded.clone_from(&child);
+            let child = place.entry.child.clone();
+            place.entry.guarded.clone_from(&child);
             child
         };
-        spawn(own(Arc::downgrade(self), child, Arc::clone(loss_hint)));
+        let path = self.path(&child);
+        BACKGROUND.spawn(own(Arc::downgrade(self), path, child, loss.clone()));
     }
 }
 
@@ -76,36 +75,45 @@ fn set<T>(outcome: Result<T, errors::ZkError>) -> Set<T> {
 
 const SOON: Duration = Duration::from_millis(100);
 
-/// WatchRegistry somebody else's node until it goes.
-async fn other(record: Weak<TicketRecord>, path: String) {
+/// Watches a node until it goes, and reads what is written into it. `false` if the watch is not
+/// wanted any more.
+async fn until_gone(record: &Weak<TicketRecord>, path: &str, read: impl Fn(&[u8])) -> bool {
     loop {
-        let Some(session) = record.upgrade().map(|record| Arc::clone(&record.session)) else {
-            return;
+        let Some(session) = record.upgrade().map(|record| Arc::clone(&record.base.session)) else {
+            return false;
         };
-        match set(session.client.get_and_watch_data(&path).await) {
-            Set::Done((_, watch)) => {
+        match set(session.client.get_and_watch_data(path).await) {
+            Set::Done((data, watch)) => {
+                read(&data);
                 drop(session);
                 match watch.changed().await {
-                    Event::Deleted => break,
-                    Event::Over => return,
+                    Event::Deleted => return true,
+                    Event::Over => return false,
                     Event::Changed => {}
                 }
             }
-            Set::Gone => break,
-            Set::Over => return,
+            Set::Gone => return true,
+            Set::Over => return false,
             Set::Again => tokio::time::sleep(SOON).await,
         }
     }
-    if let Some(record) = record.upgrade() {
+}
+
+/// Watches the node of another ticket until it goes.
+async fn other(record: Weak<TicketRecord>, path: String) {
+    if until_gone(&record, &path, |_| {}).await
+        && let Some(record) = record.upgrade()
+    {
         record.stir();
     }
 }
 
-/// WatchRegistry a whole line until anybody comes or goes.
+/// Watches a whole line until any node comes or goes.
 async fn anybody(record: Weak<TicketRecord>) {
     loop {
-        let Some((session, parent)) =
-            record.upgrade().map(|record| (Arc::clone(&record.session), record.parent.clone()))
+        let Some((session, parent)) = record
+            .upgrade()
+            .map(|record| (Arc::clone(&record.base.session), record.base.parent.clone()))
         else {
             return;
         };
@@ -126,43 +134,28 @@ async fn anybody(record: Weak<TicketRecord>) {
     }
 }
 
-/// WatchRegistry a ticket's own node until it goes, and reads what others write into it.
-async fn own(record: Weak<TicketRecord>, child: String, loss_hint: Arc<OnceLock<LossHint>>) {
-    loop {
-        let Some((session, path)) =
-            record.upgrade().map(|record| (Arc::clone(&record.session), record.path(&child)))
-        else {
-            return;
-        };
-        match set(session.client.get_and_watch_data(&path).await) {
-            Set::Done((data, watch)) => {
-                if data == REVOKE
-                    && let Some(record) = record.upgrade()
-                {
-                    let token = record.place().token().0;
-                    tracing::warn!(name = %record.line, token, "somebody asks us to let go");
-                }
-                drop(session);
-                match watch.changed().await {
-                    Event::Deleted => break,
-                    Event::Over => return,
-                    Event::Changed => {}
-                }
-            }
-            Set::Gone => break,
-            Set::Over => return,
-            Set::Again => tokio::time::sleep(SOON).await,
+/// Watches a ticket's own node until it goes, and warns of a request to let go.
+async fn own(record: Weak<TicketRecord>, path: String, child: String, loss: LossHandler) {
+    let warn = |data: &[u8]| {
+        if data == REVOKE
+            && let Some(record) = record.upgrade()
+        {
+            let token = record.place().token().0;
+            tracing::warn!(name = %record.line, token, "somebody asks us to let go");
         }
+    };
+    if !until_gone(&record, &path, warn).await {
+        return;
     }
     let Some(record) = record.upgrade() else { return };
     // One that has moved to another node is not gone.
     let (moved, moving) = {
         let place = record.place();
-        (place.child != child, place.moving || place.doubtful)
+        (place.entry.child != child, place.entry.moving || place.doubtful)
     };
     if moving {
         record.stir();
     } else if !moved {
-        record.lose(&loss_hint);
+        record.lose(&loss);
     }
 }

@@ -6,28 +6,24 @@
 use super::jute::{Reader, Writer};
 use super::zk_error::ZkError;
 use crate::clock;
+use crate::stores::net::Socket;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-/// What a connection runs over.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+use tokio::io::ReadBuf;
 
 /// No answer is longer. The servers' own limit is 1 MiB, but lists may be longer if they are told
 /// so.
 const LONGEST: usize = 16 << 20;
-/// So many requests may be unanswered at once; what comes later waits.
+/// The number of requests that may be unanswered at once; later ones wait.
 const UNANSWERED: usize = 4096;
-/// So many bytes may be gathered for the socket; what comes later waits.
+/// The number of bytes that may be gathered for the socket; later requests wait.
 const GATHERED: usize = 256 << 10;
-/// So much room is kept for what comes and goes, when there was need for more.
+/// The size of the buffers that are kept, when there was need for more.
 const KEPT: usize = 256 << 10;
-/// So much is read at once.
+/// The number of bytes that are read at once.
 const CHUNK: usize = 16 << 10;
 
 /// What is asked, by the protocol's numbers.
@@ -81,15 +77,20 @@ impl Header {
 
 /// A connection. `T` is what is kept of a request until it is answered.
 pub(super) struct Transport<T> {
-    socket: Box<dyn Socket>,
-    out: Vec<u8>,
-    /// How much of that is written.
-    written: usize,
-    input: Vec<u8>,
-    /// How much of that has been taken out.
-    taken: usize,
+    stream: Stream,
     /// What was sent and is not answered yet, in order.
     sent: VecDeque<(i32, T)>,
+}
+
+/// The bytes of a connection, and the times by which it is judged.
+struct Stream {
+    socket: Box<dyn Socket>,
+    out: Vec<u8>,
+    /// The length of the part of `out` that is written.
+    written: usize,
+    input: Vec<u8>,
+    /// The length of the part of `input` that was taken out.
+    taken: usize,
     last: i32,
     /// A ping is not answered yet.
     pinged: bool,
@@ -104,67 +105,36 @@ pub(super) struct Transport<T> {
 impl<T> Transport<T> {
     pub(super) fn new(socket: Box<dyn Socket>) -> Self {
         let now = clock::now();
-        let (out, input, sent) = (Vec::new(), Vec::new(), VecDeque::new());
-        let (spoke, heard, progress, asked) = (now, now, now, now);
-        let (written, taken, last, pinged) = (0, 0, 0, false);
-        Transport {
+        let stream = Stream {
             socket,
-            out,
-            written,
-            input,
-            taken,
-            sent,
-            last,
-            pinged,
-            spoke,
-            heard,
-            progress,
-            asked,
-        }
+            out: Vec::new(),
+            written: 0,
+            input: Vec::new(),
+            taken: 0,
+            last: 0,
+            pinged: false,
+            spoke: now,
+            heard: now,
+            progress: now,
+            asked: now,
+        };
+        Transport { stream, sent: VecDeque::new() }
     }
 
-    /// For another kind of requests, when all are answered.
+    /// The same connection for another kind of requests, when all are answered.
     pub(super) fn turn<U>(self) -> Transport<U> {
-        let Transport {
-            socket,
-            out,
-            written,
-            input,
-            taken,
-            last,
-            pinged,
-            spoke,
-            heard,
-            progress,
-            asked,
-            ..
-        } = self;
-        let sent = VecDeque::new();
-        Transport {
-            socket,
-            out,
-            written,
-            input,
-            taken,
-            sent,
-            last,
-            pinged,
-            spoke,
-            heard,
-            progress,
-            asked,
-        }
+        Transport { stream: self.stream, sent: VecDeque::new() }
     }
 
     /// Gathers bytes that are to be sent, with their length before them.
     pub(super) fn put(&mut self, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let len = i32::try_from(len).unwrap_or(i32::MAX);
-        self.out.extend_from_slice(&len.to_be_bytes());
+        self.stream.out.extend_from_slice(&len.to_be_bytes());
         for part in parts {
-            self.out.extend_from_slice(part);
+            self.stream.out.extend_from_slice(part);
         }
-        self.spoke = clock::now();
+        self.stream.spoke = clock::now();
     }
 
     /// Gathers a request that is not answered in its turn.
@@ -174,12 +144,12 @@ impl<T> Transport<T> {
 
     /// Gathers a request that is.
     pub(super) fn ask(&mut self, op: i32, body: &[u8], kept: T) {
-        self.last = self.last.checked_add(1).unwrap_or(1);
-        self.say(self.last, op, body);
+        self.stream.last = self.stream.last.checked_add(1).unwrap_or(1);
+        self.say(self.stream.last, op, body);
         if !self.waits() {
-            self.asked = self.spoke;
+            self.stream.asked = self.stream.spoke;
         }
-        self.sent.push_back((self.last, kept));
+        self.sent.push_back((self.stream.last, kept));
     }
 
     /// What was kept of the request that this answers.
@@ -192,7 +162,7 @@ impl<T> Transport<T> {
 
     /// Whether another request may be sent now.
     pub(super) fn has_room(&self) -> bool {
-        self.sent.len() < UNANSWERED && self.out.len() - self.written < GATHERED
+        self.sent.len() < UNANSWERED && self.stream.out.len() - self.stream.written < GATHERED
     }
 
     /// Whether all requests are answered.
@@ -202,31 +172,31 @@ impl<T> Transport<T> {
 
     /// Whether anything is not answered yet.
     fn waits(&self) -> bool {
-        self.pinged || !self.sent.is_empty()
+        self.stream.pinged || !self.sent.is_empty()
     }
 
     pub(super) fn ponged(&mut self) {
-        self.pinged = false;
+        self.stream.pinged = false;
     }
 
     /// When something was heard last.
     pub(super) fn heard(&self) -> Time {
-        self.heard
+        self.stream.heard
     }
 
     /// When it counts as dead, if nothing is heard until then of what was asked. Bytes are signs of
     /// life only for so long: a length that makes no sense would swallow all that comes.
     fn end(&self, silence: Duration) -> Time {
-        let heard = self.heard.max(self.asked).after(silence);
-        heard.min(self.progress.max(self.asked).after(silence * 4))
+        let heard = self.stream.heard.max(self.stream.asked).after(silence);
+        heard.min(self.stream.progress.max(self.stream.asked).after(silence * 4))
     }
 
-    /// When to look whether it lives. Who has said nothing for so long, though something was
-    /// asked, does not; `silence` is that time.
+    /// When to look whether it lives. A server that has said nothing for so long, though something
+    /// was asked, does not; `silence` is that time.
     pub(super) fn due(&self, silence: Duration) -> Time {
-        let ping = self.spoke.after(silence * 3 / 8);
+        let ping = self.stream.spoke.after(silence * 3 / 8);
         let end = self.end(silence);
-        match (self.pinged, self.waits()) {
+        match (self.stream.pinged, self.waits()) {
             (true, _) => end,
             (false, true) => ping.min(end),
             (false, false) => ping,
@@ -239,32 +209,32 @@ impl<T> Transport<T> {
         if self.waits() && now >= self.end(silence) {
             return false;
         }
-        if !self.pinged && now >= self.spoke.after(silence * 3 / 8) {
+        if !self.stream.pinged && now >= self.stream.spoke.after(silence * 3 / 8) {
             self.say(xid::PING, op::PING, &[]);
             if !self.waits() {
-                self.asked = now;
+                self.stream.asked = now;
             }
-            self.pinged = true;
+            self.stream.pinged = true;
         }
         true
     }
 
-    /// Writes what was gathered, as far as that goes. Whoever the context wakes has to go on.
+    /// Writes what was gathered, as far as that goes. The task that the context wakes has to go on.
     pub(super) fn write(&mut self, cx: &mut Context<'_>) -> Result<(), ZkError> {
-        while self.written < self.out.len() {
-            let rest = &self.out[self.written..];
-            match Pin::new(&mut *self.socket).poll_write(cx, rest) {
-                Poll::Ready(Ok(some @ 1..)) => self.written += some,
+        while self.stream.written < self.stream.out.len() {
+            let rest = &self.stream.out[self.stream.written..];
+            match Pin::new(&mut *self.stream.socket).poll_write(cx, rest) {
+                Poll::Ready(Ok(some @ 1..)) => self.stream.written += some,
                 Poll::Ready(_) => return Err(ZkError::ConnectionLoss),
                 Poll::Pending => return Ok(()),
             }
-            if self.written == self.out.len() {
-                self.out.clear();
-                self.out.shrink_to(KEPT);
-                self.written = 0;
+            if self.stream.written == self.stream.out.len() {
+                self.stream.out.clear();
+                self.stream.out.shrink_to(KEPT);
+                self.stream.written = 0;
             }
         }
-        match Pin::new(&mut *self.socket).poll_flush(cx) {
+        match Pin::new(&mut *self.stream.socket).poll_flush(cx) {
             Poll::Ready(Err(_)) => Err(ZkError::ConnectionLoss),
             Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
         }
@@ -278,33 +248,33 @@ impl<T> Transport<T> {
             }
             let mut space = [0; CHUNK];
             let mut space = ReadBuf::new(&mut space);
-            let read = ready!(Pin::new(&mut *self.socket).poll_read(cx, &mut space));
+            let read = ready!(Pin::new(&mut *self.stream.socket).poll_read(cx, &mut space));
             if read.is_err() || space.filled().is_empty() {
                 return Poll::Ready(Err(ZkError::ConnectionLoss));
             }
-            self.input.extend_from_slice(space.filled());
-            self.heard = clock::now();
+            self.stream.input.extend_from_slice(space.filled());
+            self.stream.heard = clock::now();
         }
     }
 
     fn frame(&mut self) -> Result<Option<Vec<u8>>, ZkError> {
-        let mut reader = Reader(&self.input[self.taken..]);
+        let mut reader = Reader(&self.stream.input[self.stream.taken..]);
         let Ok(len) = reader.int() else { return Ok(self.more()) };
         let len =
             usize::try_from(len).ok().filter(|len| *len <= LONGEST).ok_or(ZkError::Garbled)?;
         let Some(frame) = reader.0.get(..len) else { return Ok(self.more()) };
         let frame = frame.to_vec();
-        self.taken += 4 + len;
-        self.progress = self.heard;
+        self.stream.taken += 4 + len;
+        self.stream.progress = self.stream.heard;
         Ok(Some(frame))
     }
 
     /// Makes room for what is still to come.
     fn more<F>(&mut self) -> Option<F> {
-        self.input.drain(..self.taken);
-        self.taken = 0;
-        if self.input.len() < KEPT / 2 {
-            self.input.shrink_to(KEPT);
+        self.stream.input.drain(..self.stream.taken);
+        self.stream.taken = 0;
+        if self.stream.input.len() < KEPT / 2 {
+            self.stream.input.shrink_to(KEPT);
         }
         None
     }

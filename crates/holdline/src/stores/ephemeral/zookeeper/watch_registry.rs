@@ -1,4 +1,4 @@
-//! Who wants to be told of a change to a node.
+//! The watches that are registered with the servers, and their waiters.
 //!
 //! A watch is for one event. A server knows it as long as the connection lasts; on the next one all
 //! that are still wanted are set again, and the server tells at once of what was missed.

@@ -9,7 +9,7 @@ pub(super) enum ZkError {
     ConnectionLoss,
     /// No answer in time.
     Timeout,
-    /// Nobody listens at any of the addresses.
+    /// All addresses refused the connection.
     NoHosts,
     /// A server says that the session is over.
     SessionExpired,

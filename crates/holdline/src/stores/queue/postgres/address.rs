@@ -7,6 +7,7 @@
 //! A host may be the folder of a Unix socket, written with `%2F` for each `/`. The password is kept
 //! in a type that does not show it.
 
+use super::keys::KeyScheme;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::tls::TlsOptions;
 use crate::stores::url::{self, Secret, some};
@@ -32,6 +33,8 @@ pub(super) struct Address {
     /// Whether opening installs the schema if it is not there.
     pub(super) install: bool,
     pub(super) listen: Listen,
+    /// The most connections that hold locks, if sessions or transactions hold them.
+    pub(super) connections: Option<usize>,
     /// The time limit of one call, connecting included.
     pub(super) timeout: Duration,
 }
@@ -41,10 +44,18 @@ pub(super) struct Address {
 pub(super) enum Scheme {
     /// A table of leases, with a queue: see `sql/`.
     Table,
+    /// Advisory locks of sessions, with keys of this kind.
+    Advisory(KeyScheme),
+    /// A row for each lock, locked by an open transaction.
+    Row,
 }
 
 /// The schemes, by their names in a URL.
-const SCHEMES: [(&str, Scheme); 1] = [("table", Scheme::Table)];
+const SCHEMES: [(&str, Scheme); 3] = [
+    ("table", Scheme::Table),
+    ("row", Scheme::Row),
+    ("advisory", Scheme::Advisory(KeyScheme::Native)),
+];
 
 /// Where notices come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +68,8 @@ pub(super) enum Listen {
     Off,
 }
 
-const KNOWN: &str = "scheme, schema, install, listen, timeout, sslmode, password_file, \
+const KNOWN: &str = "scheme, keys, connections, schema, install, listen, timeout, sslmode, \
+    password_file, \
     password_env, ca_file, ca_env, cert_file, cert_env, key_file and key_env";
 
 impl Address {
@@ -89,15 +101,26 @@ impl Address {
             schema: "holdline".to_owned(),
             install: false,
             listen: Listen::Here,
+            connections: None,
             timeout: Duration::from_millis(1500),
         };
-        let mut seen = HashSet::new();
+        let (mut seen, mut keys) = (HashSet::new(), None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             if !seen.insert(key) {
                 return Err(invalid(&format!("has the option {} twice", shown(key))));
             }
+            if key == "keys" {
+                let why = "has keys that are not known; see the guide for PostgreSQL";
+                keys = Some(KeyScheme::named(value).ok_or_else(|| invalid(why))?);
+                continue;
+            }
             address.set(key, &decode(value)?)?;
+        }
+        match (keys, &mut address.scheme) {
+            (Some(keys), Scheme::Advisory(used)) => *used = keys,
+            (Some(_), _) => return Err(invalid("has keys, which only scheme=advisory has")),
+            (None, _) => {}
         }
         address.check()?;
         Ok(address)
@@ -110,9 +133,15 @@ impl Address {
         match key {
             "scheme" => {
                 let found = SCHEMES.iter().find(|(name, _)| *name == value);
-                let message = "a PostgreSQL store has the scheme \"table\"; no other is supported";
+                let message = "a PostgreSQL store has the schemes \"table\", \"row\" and \
+                               \"advisory\"; no other is supported";
                 let unknown = || Error::new(ErrorKind::Unsupported, message);
                 self.scheme = found.ok_or_else(unknown)?.1;
+            }
+            "connections" => {
+                let number = value.parse().ok().filter(|number| (1..=1000).contains(number));
+                let why = "has connections that are no number from 1 to 1000";
+                self.connections = Some(number.ok_or_else(|| invalid(why))?);
             }
             "schema" => schema_name(value)?.clone_into(&mut self.schema),
             "install" => self.install = yes("install", value)?,

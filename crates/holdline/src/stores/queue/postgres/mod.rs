@@ -8,6 +8,8 @@
 //! listener.rs     notices
 //! session.rs      one connection, and the task that drives it; tls.rs: connecting
 //! connection.rs   the connection for commands, which reconnects
+//! session_locks.rs  the schemes advisory and row; session_sql.rs: what is said to the server
+//! pool.rs         the connections that hold their locks; keys.rs: the keys of advisory locks
 //! errors.rs       faults of calls, and the errors that they become
 //! ```
 
@@ -15,11 +17,15 @@ mod address;
 mod connection;
 mod encode;
 mod errors;
+mod keys;
 mod listener;
 #[cfg(test)]
 mod model;
+mod pool;
 mod schema;
 mod session;
+mod session_locks;
+mod session_sql;
 mod table;
 mod tls;
 
@@ -28,6 +34,8 @@ use crate::error::Result;
 use crate::store::Store;
 use address::{Address, Scheme};
 use errors::Fault;
+use session_locks::SessionLocks;
+use session_sql::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
@@ -42,8 +50,18 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
         address.timeout
     });
     let silent = Fault::Silence.explain(&address, "");
-    match address.scheme {
-        Scheme::Table => {
+    let kind = match address.scheme {
+        Scheme::Table => None,
+        Scheme::Advisory(_) => Some(Kind::Advisory),
+        Scheme::Row => Some(Kind::Row),
+    };
+    match kind {
+        Some(kind) => {
+            let store = SessionLocks::new(address, kind);
+            within(limit, Box::pin(store.open())).await.unwrap_or(Err(silent))?;
+            Ok(Arc::new(store))
+        }
+        None => {
             let store = Table::new(address)?;
             within(limit, Box::pin(store.open())).await.unwrap_or(Err(silent))?;
             Ok(Arc::new(store))

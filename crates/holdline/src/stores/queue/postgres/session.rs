@@ -9,17 +9,16 @@ use super::errors::Fault;
 use super::tls::{self, OnNotice};
 use crate::clock::{self, within};
 use crate::error::Result as Opened;
-use crate::stores::runtime;
-use std::sync::OnceLock;
-use tokio::runtime::Handle;
+use crate::stores::runtime::Background;
+use std::future::Future;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::Client;
 
 /// The runtime of the connections of all PostgreSQL stores in this process.
-pub(super) fn runtime() -> Opened<&'static Handle> {
-    static RUNTIME: OnceLock<Handle> = OnceLock::new();
-    runtime::runtime(&RUNTIME, "postgres")
+pub(super) fn runtime() -> Opened<&'static Background> {
+    static BACKGROUND: Background = Background::new("postgres");
+    BACKGROUND.start().map(|()| &BACKGROUND)
 }
 
 /// An open connection.
@@ -63,10 +62,17 @@ impl Session {
 
     /// Waits until the connection has ended, which is noticed at once if the server closes it.
     /// Returns the fault.
-    pub(super) async fn ended(&self) -> Fault {
+    pub(super) fn ended(&self) -> impl Future<Output = Fault> + Send + use<> {
         let mut ended = self.ended.clone();
-        let fault = ended.wait_for(Option::is_some).await.ok().and_then(|fault| fault.clone());
-        fault.unwrap_or_else(|| Fault::Broken("it was closed".to_owned()))
+        async move {
+            let fault = ended.wait_for(Option::is_some).await.ok().and_then(|fault| fault.clone());
+            fault.unwrap_or_else(|| Fault::Broken("it was closed".to_owned()))
+        }
+    }
+
+    /// Closes it, with all that it has locked.
+    pub(super) fn close(&self) {
+        self.task.abort();
     }
 
     /// Whether the connection has ended.

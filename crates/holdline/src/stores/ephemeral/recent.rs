@@ -44,7 +44,7 @@ impl Recent {
         self.state().members.contains(&id)
     }
 
-    /// Takes a ticket out. Says whether it was there.
+    /// Takes a ticket out. Returns whether it was there.
     pub(super) fn remove(&self, id: TicketId) -> bool {
         let mut state = self.state();
         let was_there = state.members.remove(&id);

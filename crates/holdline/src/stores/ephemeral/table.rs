@@ -1,0 +1,207 @@
+//! The tickets of a store in this process, and when each is to be looked after.
+
+use super::recent::Recent;
+use super::ticket::{Entry, TicketRecord};
+use crate::clock;
+use crate::store::TicketId;
+use crate::stores::runtime::LossHandler;
+use crate::sync::Mutex;
+use holdline_kernel::Time;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::{Notify, Semaphore};
+
+/// The number of lapsed tickets that are kept in mind.
+const LAPSED: usize = 512;
+/// The number of tickets that are known to have asked for a place here.
+const ENTERED: usize = 1 << 15;
+/// The number of lapsed entries that are removed at once.
+const SWEEPS: usize = 32;
+
+/// The table of tickets.
+#[derive(Debug)]
+pub(super) struct Table<E: Entry> {
+    slots: Mutex<Slots<E>>,
+    pub(super) loss: LossHandler,
+    /// One permit for each write of an entry whose outcome is not known yet.
+    pub(super) entering: Arc<Semaphore>,
+    pub(super) sweeps: Semaphore,
+    /// Tickets that asked for a place. One of these without a record has no entry.
+    pub(super) entered: Recent,
+    /// Tickets that have lapsed: one that is asked for again would share its id with an entry that
+    /// is being removed.
+    pub(super) lapsed: Recent,
+    /// Wakes the janitor.
+    pub(super) nudge: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Slots<E: Entry> {
+    records: HashMap<TicketId, Slot<E>>,
+    /// The slots by the time of their next look.
+    looks: BTreeSet<(Time, TicketId)>,
+}
+
+#[derive(Debug)]
+struct Slot<E: Entry> {
+    record: Arc<TicketRecord<E>>,
+    look: Time,
+}
+
+impl<E: Entry> Slots<E> {
+    /// Has a ticket looked after at this time, or sooner if that is planned.
+    fn look_at(&mut self, id: TicketId, time: Time) {
+        let Some(slot) = self.records.get_mut(&id) else { return };
+        if time < slot.look {
+            self.looks.remove(&(slot.look, id));
+            slot.look = time;
+            self.looks.insert((time, id));
+        }
+    }
+}
+
+impl<E: Entry> Table<E> {
+    /// A table for a store that has at most so many writes of entries under way.
+    pub(super) fn new(entering: usize) -> Self {
+        Table {
+            slots: Mutex::new(Slots { records: HashMap::new(), looks: BTreeSet::new() }),
+            loss: LossHandler::default(),
+            entering: Arc::new(Semaphore::new(entering)),
+            sweeps: Semaphore::new(SWEEPS),
+            entered: Recent::new(ENTERED),
+            lapsed: Recent::new(LAPSED),
+            nudge: Arc::default(),
+        }
+    }
+
+    pub(super) fn find(&self, id: TicketId) -> Option<Arc<TicketRecord<E>>> {
+        self.slots.lock().records.get(&id).map(|slot| Arc::clone(&slot.record))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.lock().records.is_empty()
+    }
+
+    /// Adds a ticket. `false` if there is one of the same id.
+    pub(super) fn insert(&self, record: &Arc<TicketRecord<E>>) -> bool {
+        let first = {
+            let mut slots = self.slots.lock();
+            if slots.records.contains_key(&record.id) {
+                return false;
+            }
+            let slot = Slot { record: Arc::clone(record), look: Time::NEVER };
+            slots.records.insert(record.id, slot);
+            slots.look_at(record.id, clock::now());
+            slots.records.len() == 1
+        };
+        if first {
+            self.nudge.notify_one();
+        }
+        true
+    }
+
+    /// Removes a ticket that has no entry any more, and ends its watches.
+    pub(super) fn forget(&self, record: &TicketRecord<E>) {
+        let forgotten = {
+            let mut slots = self.slots.lock();
+            // There may be a newer one of the same id.
+            let same = |slot: &Slot<E>| std::ptr::eq(&raw const *slot.record, record);
+            let is_same = slots.records.get(&record.id).is_some_and(same);
+            let slot = is_same.then(|| slots.records.remove(&record.id)).flatten();
+            if let Some(slot) = &slot {
+                slots.looks.remove(&(slot.look, record.id));
+            }
+            slot
+        };
+        let ended = {
+            let mut place = record.place();
+            E::forgotten(&mut place);
+            (std::mem::take(&mut place.watches), place.permit.take())
+        };
+        drop((ended, forgotten)); // without the mutexes
+    }
+
+    /// Has a ticket looked after at the next tick.
+    pub(super) fn look_soon(&self, id: TicketId) {
+        self.look_at(id, clock::now());
+    }
+
+    pub(super) fn look_at(&self, id: TicketId, time: Time) {
+        self.slots.lock().look_at(id, time);
+    }
+
+    /// Takes the tickets that are to be looked after now out of the plan.
+    pub(super) fn due(&self, now: Time) -> Vec<Arc<TicketRecord<E>>> {
+        let mut guard = self.slots.lock();
+        let Slots { records, looks } = &mut *guard;
+        let mut due = Vec::new();
+        while let Some(first) = looks.first().filter(|(time, _)| *time <= now).copied() {
+            looks.remove(&first);
+            if let Some(slot) = records.get_mut(&first.1) {
+                slot.look = Time::NEVER;
+                due.push(Arc::clone(&slot.record));
+            }
+        }
+        due
+    }
+
+    /// Marks the tickets gone that `theirs` picks, those of a session that is over. Returns them.
+    pub(super) fn lose_all(
+        &self,
+        theirs: impl Fn(&TicketRecord<E>) -> bool,
+    ) -> Vec<Arc<TicketRecord<E>>> {
+        let mut records: Vec<_> = {
+            let slots = self.slots.lock();
+            slots.records.values().map(|slot| Arc::clone(&slot.record)).collect()
+        };
+        records.retain(|record| theirs(record));
+        for record in &records {
+            record.lose(&self.loss);
+        }
+        records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ticket::tests::{Fake, record};
+    use super::*;
+
+    fn ids(table: &Table<Fake>, now: u64) -> Vec<u128> {
+        table.due(Time(now)).iter().map(|record| record.id.0).collect()
+    }
+
+    #[test]
+    fn a_ticket_is_looked_after_when_it_is_due_and_only_then() {
+        let table = Table::<Fake>::new(1);
+        let records: Vec<_> = (0..3).map(|id| Arc::new(record(id, Time::NEVER))).collect();
+        assert!(records.iter().all(|record| table.insert(record)));
+        assert!(!table.insert(&records[0]), "there is one of this id");
+        let now = clock::now().0;
+        assert_eq!(ids(&table, now), [0, 1, 2], "each of them once, soon after it came");
+        assert_eq!(ids(&table, u64::MAX - 1), []);
+        for (id, time) in [(0, 30), (1, 10), (2, 20), (0, 5), (1, 40)] {
+            table.look_at(TicketId(id), Time(time));
+        }
+        table.forget(&records[2]);
+        assert_eq!(ids(&table, 4), []);
+        assert_eq!(
+            ids(&table, 50),
+            [0, 1],
+            "at the sooner of two times, and what is forgotten not"
+        );
+        assert_eq!(ids(&table, 50), []);
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_nothing_behind() {
+        let table = Table::<Fake>::new(1);
+        let (old, new) = (Arc::new(record(1, Time::NEVER)), Arc::new(record(1, Time::NEVER)));
+        table.insert(&old);
+        table.forget(&old);
+        assert!(table.is_empty() && table.slots.lock().looks.is_empty());
+        table.insert(&new);
+        table.forget(&old);
+        assert!(table.find(TicketId(1)).is_some(), "it is a newer one of the same id");
+    }
+}

@@ -1,0 +1,409 @@
+//! A ticket of this process: its state, and what is known of its entry in the store.
+
+use crate::names::Name;
+use crate::store::{Enter, Refusal, Seq, Ticket, TicketId, refuse};
+use crate::stores::runtime::LossHandler;
+use crate::sync::Mutex;
+use holdline_kernel::Time;
+use std::fmt::Debug;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+
+/// The store's part of a ticket: what it keeps of the entry, a key or a node.
+pub(super) trait Entry: Debug + Send + Sized + 'static {
+    /// What does not change while the ticket lives.
+    type Base: Debug + Send + Sync + 'static;
+    /// A watch, which ends when it is dropped.
+    type Watch: Debug + Send + 'static;
+
+    /// Whether those that are known to be ahead leave room for a ticket that waits.
+    fn has_room(place: &Place<Self>, capacity: u32) -> bool;
+
+    /// Ends what the entry used, once the ticket is forgotten.
+    fn forgotten(_place: &mut Place<Self>) {}
+}
+
+/// The state of a ticket, as far as this process knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It has no entry yet, or none that is known.
+    New,
+    /// Its entry is in the store, behind others.
+    Waiting,
+    /// It was admitted.
+    Held,
+    /// Its owner gives it up. Until the store has answered, its loss is not reported.
+    Leaving { held: bool },
+    /// Its entry is gone from the store, or must be taken for that. The holder may not know yet.
+    Gone { held: bool },
+    /// It was not wanted any more: gone, and its entry is being removed.
+    Lapsed,
+}
+
+/// One ticket of this process, from before its entry is written until after it is removed.
+#[derive(Debug)]
+pub(super) struct TicketRecord<E: Entry> {
+    pub(super) id: TicketId,
+    pub(super) line: Name,
+    pub(super) capacity: u32,
+    pub(super) base: E::Base,
+    place: Mutex<Place<E>>,
+    /// Notified when the standing may have changed.
+    pub(super) news: Notify,
+}
+
+/// The part of a ticket that changes.
+#[derive(Debug)]
+pub(super) struct Place<E: Entry> {
+    pub(super) state: State,
+    /// The store's number of the entry's creation, which is the fencing token. 0 if not known.
+    pub(super) create: i64,
+    pub(super) weight: u32,
+    pub(super) lease: Duration,
+    pub(super) note: Arc<str>,
+    /// A write of the entry was not answered: it may have been, or may still be, carried out.
+    pub(super) doubtful: bool,
+    /// Held until the outcome of the first write is known.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+    /// Changes may have been missed: the store is to be asked.
+    pub(super) unsure: bool,
+    /// The end of the time for which the ticket was asked for; then it lapses.
+    pub(super) due: Time,
+    pub(super) watches: Vec<E::Watch>,
+    pub(super) entry: E,
+}
+
+/// The answer of [`TicketRecord::stand`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stands {
+    pub(super) seq: Seq,
+    pub(super) held: bool,
+    /// It was admitted just now.
+    pub(super) fresh: bool,
+}
+
+/// The fencing token of an entry.
+pub(super) fn token(create: i64) -> Seq {
+    Seq(create.unsigned_abs())
+}
+
+/// The time beyond `due` in which a ticket without an entry is kept: its request may be late.
+const GRACE: Duration = Duration::from_secs(10);
+
+impl<E: Entry> TicketRecord<E> {
+    pub(super) fn new(
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        due: Time,
+        (base, entry): (E::Base, E),
+    ) -> Self {
+        TicketRecord {
+            id: ticket.id,
+            line: line.clone(),
+            capacity: ticket.capacity,
+            base,
+            place: Mutex::new(Place::new(ticket, note, due, entry)),
+            news: Notify::new(),
+        }
+    }
+
+    pub(super) fn place(&self) -> MutexGuard<'_, Place<E>> {
+        self.place.lock()
+    }
+
+    /// Checks a request to keep the place. `false` if the place is lost.
+    pub(super) fn is_kept(
+        &self,
+        ticket: &Ticket,
+        how: Enter,
+        began: Time,
+    ) -> crate::error::Result<bool> {
+        let place = self.place();
+        let moved = matches!(how, Enter::Keep(seq) if seq != place.token());
+        if moved || !place.is_alive() || began >= place.due {
+            return Ok(false);
+        }
+        if ticket.capacity != self.capacity {
+            return Err(refuse(&self.line, ticket, Refusal::Capacity { line: self.capacity }));
+        }
+        if ticket.weight > place.weight {
+            return Err(refuse(&self.line, ticket, Refusal::Weight));
+        }
+        Ok(true)
+    }
+
+    /// Extends the ticket for its lease or its wait lease, and admits it if there is room. `None`
+    /// if it is gone.
+    ///
+    /// All in one step, as [`lapse`](Self::lapse) is: a ticket that is wanted never looks as if it
+    /// were not, and one that has lapsed is never wanted again.
+    pub(super) fn stand(&self, ticket: &Ticket, began: Time, new: bool) -> Option<Stands> {
+        let mut place = self.place();
+        if !place.is_alive() {
+            return None;
+        }
+        let fresh = place.state == State::Waiting && E::has_room(&place, self.capacity);
+        if fresh {
+            place.state = State::Held;
+        }
+        let held = place.state == State::Held;
+        let until = began.after(if held { ticket.lease } else { ticket.wait_lease });
+        place.due = if new { until } else { place.due.max(until) };
+        Some(Stands { seq: place.token(), held, fresh })
+    }
+
+    /// Marks a ticket lapsed if it is not wanted any more, and returns whether it did.
+    pub(super) fn lapse(&self, now: Time, loss: &LossHandler) -> bool {
+        let Some(held) = self.place().lapse(now) else { return false };
+        self.tell(held, loss);
+        true
+    }
+
+    /// Marks a ticket gone, unless it is being given up: then the answer to that says whether its
+    /// entry was there.
+    pub(super) fn lose(&self, loss: &LossHandler) {
+        let held = {
+            let mut place = self.place();
+            if !place.is_alive() {
+                return;
+            }
+            let held = place.state == State::Held;
+            place.state = State::Gone { held };
+            held
+        };
+        self.tell(held, loss);
+    }
+
+    /// Wakes the waiter, and has the ticket renewed at once if it is held.
+    pub(super) fn tell(&self, held: bool, loss: &LossHandler) {
+        self.news.notify_one();
+        if held {
+            loss.hint(self.id);
+        }
+    }
+}
+
+impl<E: Entry> Place<E> {
+    pub(super) fn new(ticket: &Ticket, note: &Arc<str>, due: Time, entry: E) -> Self {
+        Place {
+            state: State::New,
+            create: 0,
+            weight: ticket.weight,
+            lease: ticket.lease,
+            note: Arc::clone(note),
+            doubtful: false,
+            permit: None,
+            unsure: false,
+            due,
+            watches: Vec::new(),
+            entry,
+        }
+    }
+
+    /// As [`TicketRecord::lapse`]. Returns whether a holder is to be told.
+    pub(super) fn lapse(&mut self, now: Time) -> Option<bool> {
+        let grace = if self.create == 0 { GRACE } else { Duration::ZERO };
+        let leaves = matches!(self.state, State::Leaving { .. } | State::Lapsed);
+        if leaves || now < self.due.after(grace) {
+            return None;
+        }
+        Some(std::mem::replace(&mut self.state, State::Lapsed) == State::Held)
+    }
+
+    pub(super) fn token(&self) -> Seq {
+        token(self.create)
+    }
+
+    /// Whether the ticket is neither gone nor being given up.
+    pub(super) fn is_alive(&self) -> bool {
+        matches!(self.state, State::New | State::Waiting | State::Held)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.state, State::Gone { .. } | State::Lapsed)
+    }
+
+    /// Whether the ticket was admitted, even if it is being given up or is gone.
+    pub(super) fn was_held(&self) -> bool {
+        use State::{Gone, Held, Leaving};
+        matches!(self.state, Held | Leaving { held: true } | Gone { held: true })
+    }
+
+    /// Notes that the entry is in the store.
+    pub(super) fn born(&mut self, create: i64) {
+        self.create = create;
+        if self.state == State::New && create != 0 {
+            self.state = State::Waiting;
+        }
+    }
+}
+
+/// A ticket that its owner gives up. Unless that is [`done`](Self::done), the ticket is again what
+/// it was when this is dropped.
+pub(super) struct Leaving<'a, E: Entry> {
+    record: &'a TicketRecord<E>,
+    done: bool,
+}
+
+impl<'a, E: Entry> Leaving<'a, E> {
+    pub(super) fn new(record: &'a TicketRecord<E>) -> Self {
+        let mut place = record.place();
+        if place.is_alive() {
+            place.state = State::Leaving { held: place.state == State::Held };
+        }
+        drop(place);
+        Leaving { record, done: false }
+    }
+
+    pub(super) fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl<E: Entry> Drop for Leaving<'_, E> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let mut place = self.record.place();
+        place.state = match place.state {
+            State::Leaving { held: true } => State::Held,
+            State::Leaving { held: false } if place.create == 0 => State::New,
+            State::Leaving { held: false } => State::Waiting,
+            other => other,
+        };
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::clock;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    /// A ticket of this weight, with a lease of a minute.
+    pub(in super::super) fn ticket(weight: u32, capacity: u32) -> Ticket {
+        let lease = Duration::from_secs(60);
+        let (id, token_count, min_token) = (TicketId(5), 1, 0);
+        Ticket { id, weight, capacity, lease, wait_lease: lease, token_count, min_token }
+    }
+
+    /// An entry that has room, or has not.
+    #[derive(Debug)]
+    pub(in super::super) struct Fake(bool);
+
+    impl Entry for Fake {
+        type Base = ();
+        type Watch = ();
+
+        fn has_room(place: &Place<Self>, _capacity: u32) -> bool {
+            place.entry.0
+        }
+    }
+
+    pub(in super::super) fn record(id: u128, due: Time) -> TicketRecord<Fake> {
+        let name = Name::new("x").expect("good");
+        let ticket = Ticket { id: TicketId(id), ..ticket(1, 1) };
+        TicketRecord::new(&name, &ticket, &Arc::from(""), due, ((), Fake(true)))
+    }
+
+    fn waiting(due: Time) -> TicketRecord<Fake> {
+        let record = record(5, due);
+        record.place().born(7);
+        record
+    }
+
+    const HELD: Stands = Stands { seq: Seq(7), held: true, fresh: false };
+
+    #[test]
+    fn a_ticket_is_held_for_its_lease_from_its_admission() {
+        let (now, loss) = (clock::now(), LossHandler::default());
+        let record = waiting(now.after(Duration::from_secs(90)));
+        assert!(!record.lapse(now, &loss));
+        let fresh = Stands { fresh: true, ..HELD };
+        assert_eq!(record.stand(&ticket(1, 1), now, true), Some(fresh));
+        assert_eq!(record.stand(&ticket(1, 1), now, false), Some(HELD));
+        assert!(!record.lapse(now.after(Duration::from_secs(59)), &loss));
+        assert!(record.lapse(now.after(Duration::from_secs(60)), &loss), "not what it came with");
+    }
+
+    /// A ticket lapsed in the moment in which it was admitted.
+    #[test]
+    fn a_ticket_that_is_wanted_never_lapses() {
+        let (over, loss) = (AtomicBool::new(false), LossHandler::default());
+        let record = waiting(clock::now().after(Duration::from_secs(60)));
+        std::thread::scope(|scope| {
+            let janitor = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    assert!(!record.lapse(clock::now(), &loss), "it was wanted all the time");
+                }
+            });
+            for round in 0..200_000 {
+                let stands = record.stand(&ticket(1, 1), clock::now(), round % 2 == 0);
+                if stands.is_none_or(|stands| !stands.held) {
+                    break; // the other thread says why
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            janitor.join().expect("it never lapsed");
+        });
+    }
+
+    /// A renewal that comes at the last moment is refused, or keeps the place: never both.
+    #[test]
+    fn a_ticket_that_lapsed_is_not_renewed() {
+        let loss = LossHandler::default();
+        for _ in 0..500 {
+            let record = waiting(clock::now());
+            let (renewed, lapsed) = std::thread::scope(|scope| {
+                let lapses = scope.spawn(|| record.lapse(clock::now(), &loss));
+                let stands = record.stand(&ticket(1, 1), clock::now(), false);
+                (stands.is_some(), lapses.join().expect("no panic"))
+            });
+            assert!(renewed != lapsed, "renewed: {renewed}; lapsed: {lapsed}");
+        }
+    }
+
+    #[test]
+    fn a_loss_is_reported_to_holders_and_once() {
+        let (hints, loss) = (Arc::new(AtomicU32::new(0)), LossHandler::default());
+        let count = Arc::clone(&hints);
+        let hint = move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        assert!(loss.0.set(Arc::new(hint)).is_ok());
+        let now = clock::now();
+        let (waits, holds, leaves) = (waiting(now), waiting(now), waiting(now));
+        for record in [&holds, &leaves] {
+            record.stand(&ticket(1, 1), now, true);
+        }
+        let leaving = Leaving::new(&leaves);
+        for record in [&waits, &holds, &leaves, &holds] {
+            record.lose(&loss);
+        }
+        assert_eq!(hints.load(Ordering::Relaxed), 1, "only that of the holder");
+        assert!(holds.lapse(now.after(Duration::from_secs(60)), &loss));
+        assert_eq!(hints.load(Ordering::Relaxed), 1);
+        drop(leaving);
+        leaves.lose(&loss);
+        assert_eq!(hints.load(Ordering::Relaxed), 2, "it is held as before");
+    }
+
+    #[test]
+    fn a_ticket_that_could_not_be_given_up_is_what_it_was() {
+        let now = clock::now();
+        let (new, waits, holds) = (record(5, now), waiting(now), waiting(now));
+        holds.stand(&ticket(1, 1), now, true);
+        for record in [new, waits, holds] {
+            let before = record.place().state;
+            let leaving = Leaving::new(&record);
+            assert!(!record.place().is_alive() && record.stand(&ticket(1, 1), now, true).is_none());
+            drop(leaving);
+            assert_eq!(record.place().state, before);
+            Leaving::new(&record).done();
+            assert!(matches!(record.place().state, State::Leaving { .. }));
+        }
+    }
+}

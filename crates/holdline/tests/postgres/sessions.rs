@@ -1,0 +1,250 @@
+//! Locks of sessions and of open transactions, which the server frees when the connection ends.
+
+use crate::raw::{Raw, ticket};
+use crate::server::{Server, one, private};
+use holdline::store::{Enter, Standing, Ticket};
+use holdline::{ErrorKind, Mutex, RwLock, open};
+use holdline_testkit::{Link, Way, soon, until};
+use std::time::Duration;
+use tokio_postgres::Client;
+
+const SCHEMES: [&str; 2] = ["advisory", "row"];
+
+fn url(server: &Server, scheme: &str) -> String {
+    format!("{}&scheme={scheme}", server.url())
+}
+
+/// Ends the sessions that hold something.
+const END_HOLDERS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+    WHERE application_name LIKE 'holdline%' AND (state = 'idle in transaction' \
+    OR pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory'))";
+
+async fn tries(sql: &Client, key: &str) -> bool {
+    let free = one(sql, &format!("SELECT pg_try_advisory_lock({key})"), &[]).await;
+    if free {
+        assert!(one::<bool>(sql, &format!("SELECT pg_advisory_unlock({key})"), &[]).await);
+    }
+    free
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_is_locked_for_other_programs_too() {
+    let Some(server) = private("session_keys", &["fsync=off"]) else { return };
+    let sql = server.sql().await;
+    for (keys, name, key) in [
+        ("number", "-7", "-7"),
+        ("pair", "3,-4", "3, -4"),
+        ("with_advisory_lock", "my_lock", "1202238042, 0"),
+        ("symfony", "my_lock", "1202238042"),
+        ("madelson", "MyLock", "-1679399172, 2061500415"),
+    ] {
+        let client = open(&(url(&server, "advisory") + "&keys=" + keys)).await.expect("opens");
+        let lock = Mutex::new(&client, name);
+        let guard = lock.lock().await.expect("works");
+        assert!(!tries(&sql, key).await, "{keys}: another program has it too");
+        guard.unlock().await.expect("it was held");
+        assert!(tries(&sql, key).await, "{keys}: it was not freed");
+        assert!(one::<bool>(&sql, &format!("SELECT pg_try_advisory_lock({key})"), &[]).await);
+        assert!(lock.try_lock().await.expect("works").is_none(), "{keys}: two have it");
+        let info = client.inspect(name).await.expect("works");
+        assert_eq!(info.holders.len(), 1, "{keys}: the other program is not shown");
+        assert!(one::<bool>(&sql, &format!("SELECT pg_advisory_unlock({key})"), &[]).await);
+        lock.lock().await.expect("works").unlock().await.expect("it was held");
+    }
+    let numbers = open(&(url(&server, "advisory") + "&keys=number")).await.expect("opens");
+    let error = Mutex::new(&numbers, "x").lock().await.expect_err("no number");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
+/// To the server, one session may lock again what it has; to us, two tickets are two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_session_does_not_enter_twice() {
+    let Some(server) = private("session_twice", &["fsync=off"]) else { return };
+    for scheme in SCHEMES {
+        let raw = Raw::open(&url(&server, scheme)).await;
+        let (one, two) = (ticket(1, 1), ticket(1, 1));
+        let seq = raw.hold(&one).await;
+        let standing = raw.enter(&two, Enter::Try).await.expect("works");
+        assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{scheme}: {standing:?}");
+        assert_eq!(raw.keep(&one, seq).await.expect("works"), Standing::Admitted(seq));
+        assert!(raw.leave(&one).await);
+        raw.hold(&two).await;
+        assert!(raw.leave(&two).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_share_an_advisory_lock() {
+    let Some(server) = private("session_readers", &["fsync=off"]) else { return };
+    let clients = [
+        open(&url(&server, "advisory")).await.expect("opens"),
+        open(&url(&server, "advisory")).await.expect("opens"),
+    ];
+    let [one, two] = clients.each_ref().map(|client| RwLock::new(client, "x"));
+    let readers = [one.read().await, two.read().await, one.read().await];
+    let readers = readers.map(|reader| reader.expect("works"));
+    assert!(two.try_write().await.expect("works").is_none());
+    assert!(one.try_write().await.expect("works").is_none());
+    for reader in readers {
+        reader.unlock().await.expect("it was held");
+    }
+    let writer = soon("the writer", two.write()).await.expect("works");
+    assert!(one.try_read().await.expect("works").is_none());
+    assert!(two.try_read().await.expect("works").is_none());
+    writer.unlock().await.expect("it was held");
+    let rows = open(&url(&server, "row")).await.expect("opens");
+    let error = RwLock::new(&rows, "x").read().await.expect_err("rows are not shared");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+/// The socket tells it, and not a renewal: the next one is 15 s away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_session_is_a_loss_at_once() {
+    let Some(server) = private("session_killed", &["fsync=off"]) else { return };
+    let sql = server.sql().await;
+    for scheme in SCHEMES {
+        let client = open(&url(&server, scheme)).await.expect("opens");
+        let lock = Mutex::new(&client, "x").lease(Duration::from_secs(60));
+        let guard = lock.lock().await.expect("works");
+        assert!(one::<i64>(&sql, END_HOLDERS, &[]).await >= 1);
+        let told = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await;
+        assert!(told.is_ok(), "{scheme}: it was not told before its next renewal");
+        assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+        let next = soon("another connection", lock.lock()).await.expect("works");
+        next.unlock().await.expect("it was held");
+    }
+}
+
+/// The holder cannot be heard, as if it stood still: the server frees the lock after the lease,
+/// and not before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_holder_keeps_it_for_its_lease() {
+    let Some(server) = private("session_silent", &["fsync=off"]) else { return };
+    for scheme in SCHEMES {
+        let link = Link::to(server.address()).expect("a link");
+        let at_link =
+            format!("postgres://postgres@{}/postgres?install=yes&scheme={scheme}", link.address());
+        let (far, near) = (Raw::open(&at_link).await, Raw::open(&url(&server, scheme)).await);
+        let lease = Duration::from_secs(3);
+        let (mine, rival) = (Ticket { lease, ..ticket(1, 1) }, ticket(1, 1));
+        let began = std::time::Instant::now();
+        let seq = far.hold(&mine).await;
+        link.stall(Way::Both);
+        until("the server frees it", async || {
+            let standing = near.enter(&rival, Enter::Try).await.expect("works");
+            matches!(standing, Standing::Admitted(_))
+        })
+        .await;
+        assert!(began.elapsed() >= lease, "{scheme}: it was freed early");
+        link.mend();
+        until("it is told", async || {
+            far.keep(&mine, seq).await.is_ok_and(|standing| standing == Standing::Lost)
+        })
+        .await;
+        assert!(near.leave(&rival).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abandoned_call_holds_nothing() {
+    let Some(server) = private("session_dropped", &["fsync=off"]) else { return };
+    let sql = server.sql().await;
+    for scheme in SCHEMES {
+        let (raw, rival) =
+            (Raw::open(&url(&server, scheme)).await, Raw::open(&url(&server, scheme)).await);
+        for round in 0..20 {
+            let mine = ticket(1, 1);
+            let call = raw.enter(&mine, Enter::Queue);
+            let _ = tokio::time::timeout(Duration::from_micros(round * 100), call).await;
+            raw.leave(&mine).await;
+            let other = ticket(1, 1);
+            let standing = rival.enter(&other, Enter::Try).await.expect("works");
+            assert!(matches!(standing, Standing::Admitted(_)), "{scheme} {round}: {standing:?}");
+            assert!(rival.leave(&other).await);
+        }
+        let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+        assert_eq!(one::<i64>(&sql, locks, &[]).await, 0);
+    }
+}
+
+/// A crash may take back numbers of the sequence that were not on the disk yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_of_rows_rise_over_a_crash() {
+    let Some(mut server) = private("session_crash", &[]) else { return };
+    let raw = Raw::open(&url(&server, "row")).await;
+    let mut last = 0;
+    for _ in 0..2 {
+        for _ in 0..40 {
+            let mine = ticket(1, 1);
+            let token = raw.hold(&mine).await.0;
+            assert!(token > last, "{token} came after {last}");
+            last = token;
+            assert!(raw.leave(&mine).await);
+        }
+        let held = ticket(1, 1);
+        last = raw.hold(&held).await.0;
+        server.kill();
+        server.start();
+        until("it is told", async || {
+            raw.keep(&held, holdline::store::Seq(last)).await.is_ok_and(|it| it == Standing::Lost)
+        })
+        .await;
+    }
+}
+
+/// Two clients of a transaction pool would be one session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_pool_is_refused() {
+    let Ok(pooled) = std::env::var("HOLDLINE_TEST_POSTGRES_POOLED") else {
+        holdline_testkit::missing("a_transaction_pool_is_refused needs postgres-pooled");
+        return;
+    };
+    for _ in 0..3 {
+        let error = open(&(pooled.clone() + "?scheme=advisory")).await.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("pools transactions"), "{error}");
+    }
+    // An open transaction keeps its session there.
+    let rows = open(&(pooled + "?scheme=row&install=yes&listen=off")).await.expect("opens");
+    let guard = Mutex::new(&rows, "pooled").lock().await.expect("works");
+    assert!(guard.token() > 0);
+    guard.unlock().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_of_connections_has_a_bound() {
+    let Some(server) = private("session_bound", &["fsync=off"]) else { return };
+    let client = open(&(url(&server, "row") + "&connections=2")).await.expect("opens");
+    let one = Mutex::new(&client, "1").lock().await.expect("works");
+    let two = Mutex::new(&client, "2").lock().await.expect("works");
+    let error = Mutex::new(&client, "3").try_lock().await.expect_err("no third");
+    assert!(error.to_string().contains("connections="), "{error}");
+    one.unlock().await.expect("it was held");
+    let three = Mutex::new(&client, "3").try_lock().await.expect("works").expect("free");
+    three.unlock().await.expect("it was held");
+    two.unlock().await.expect("it was held");
+}
+
+/// The founding documents' second scheme for databases: a row that was made before is locked by
+/// `SELECT ... FOR UPDATE`, by this library and by hand; a crash frees it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_made_before_is_locked_for_update() {
+    let Some(server) = private("session_row", &["fsync=off"]) else { return };
+    let client = open(&url(&server, "row")).await.expect("opens");
+    let mut sql = server.sql().await;
+    let insert = "INSERT INTO holdline.lock_row VALUES ('lock_xxxx')";
+    sql.batch_execute(insert).await.expect("works");
+    let lock = Mutex::new(&client, "lock_xxxx");
+    const TAKE: &str = "SELECT * FROM holdline.lock_row WHERE name = 'lock_xxxx' FOR UPDATE";
+    let by_hand = sql.transaction().await.expect("works");
+    assert_eq!(by_hand.query(TAKE, &[]).await.expect("works").len(), 1);
+    assert!(lock.try_lock().await.expect("works").is_none(), "two have it");
+    by_hand.commit().await.expect("works");
+    let guard = lock.lock().await.expect("works");
+    let no_wait = format!("{TAKE} NOWAIT");
+    assert!(sql.query(&no_wait, &[]).await.is_err(), "two have it");
+    // The statement by hand waits until the lock is released.
+    let waiting = tokio::spawn(async move { sql.query(TAKE, &[]).await.map(|rows| rows.len()) });
+    guard.unlock().await.expect("it was held");
+    assert_eq!(soon("the row", waiting).await.expect("no panic").expect("works"), 1);
+}
