@@ -18,13 +18,12 @@ async fn a_terminated_connection_is_made_again() {
     let (mine, next) = (ticket(1, 1), ticket(1, 1));
     let seq = raw.hold(&mine).await;
     raw.queue(&next).await;
+    server.listened_to().await;
     let sql = server.sql().await;
     assert_eq!(one::<i64>(&sql, TERMINATE, &[]).await, 2);
     assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
     // It listens again, too: the waiter was woken to ask again, and then by the notice.
-    let listens = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdline' \
-                   AND (query LIKE 'LISTEN%' OR query = '')";
-    until("it listens", async || one::<i64>(&sql, listens, &[]).await == 1).await;
+    server.listened_to().await;
     assert!(raw.leave(&mine).await);
     soon("the notice", raw.store.watch(&raw.line, next.id)).await.expect("works");
 }

@@ -1,7 +1,7 @@
 //! A private server for a test, which it may treat as it likes.
 
 use holdline_testkit::postgres::{node, url};
-use holdline_testkit::{Deployment, Folder, Private, free_port};
+use holdline_testkit::{Deployment, Folder, Private, free_port, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
@@ -52,6 +52,14 @@ impl Server {
             tokio_postgres::connect(&self.0.url(), NoTls).await.expect("it runs");
         tokio::spawn(connection);
         client
+    }
+
+    /// Waits until a store's listening connection is there.
+    pub(crate) async fn listened_to(&self) {
+        let sql = self.sql().await;
+        let listens = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdline' \
+                       AND state = 'idle' AND (query LIKE 'LISTEN%' OR query = '')";
+        until("it listens", async || one::<i64>(&sql, listens, &[]).await == 1).await;
     }
 
     /// Sends a signal to all of its processes, of which each has a group of its own.

@@ -2,19 +2,20 @@
 //!
 //! The process listens on one channel of its own, whose name is stored with each of its places; so
 //! a release notifies only the processes whose tickets it admits, and names the tickets. The
-//! process begins to listen with its first ticket that may wait, and does not wait for that:
-//! whatever waits already when the connection is made, for the first time or again, is woken to ask
-//! again. Waiters ask again anyway, after a bounded time.
+//! process begins to listen with its first ticket that may wait, and does not wait for that: what
+//! waits already when the connection is made, for the first time or again, is woken to ask again.
+//! Waiters ask again anyway, after a bounded time.
 
 use super::address::Address;
 use super::errors::Fault;
 use super::session::{self, Session};
 use crate::clock::{self, within};
 use crate::store::{LossHint, Seq, TicketId};
+use crate::stores::runtime::LossHandler;
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
 use holdline_kernel::Backoff;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
 
@@ -27,7 +28,7 @@ struct Shared {
     address: Arc<Address>,
     channel: String,
     waiters: Waiters,
-    loss_hint: OnceLock<LossHint>,
+    loss_handler: LossHandler,
     state: Mutex<State>,
 }
 
@@ -51,7 +52,7 @@ impl Listener {
             address,
             channel,
             waiters: Waiters::default(),
-            loss_hint: OnceLock::new(),
+            loss_handler: LossHandler::default(),
             state: Mutex::default(),
         };
         Listener { shared: Arc::new(shared), task: Mutex::default() }
@@ -62,7 +63,7 @@ impl Listener {
     }
 
     pub(super) fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared.loss_hint.set(loss_hint);
+        let _ = self.shared.loss_handler.0.set(loss_hint);
     }
 
     /// Waits for a notice to this ticket. Returns the place at which it was admitted, if the notice
@@ -172,9 +173,7 @@ impl Shared {
             ("w", Ok(seq)) => self.waiters.admit(id, Seq(seq)),
             ("a", _) => {
                 self.waiters.wake(id);
-                if let Some(loss_hint) = self.loss_hint.get() {
-                    loss_hint(id);
-                }
+                self.loss_handler.hint(id);
             }
             _ => {}
         }
