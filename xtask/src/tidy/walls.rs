@@ -9,7 +9,6 @@ use super::source::{Source, find_word, is_name};
 /// by all of them.
 const SHARED_BY_STORES: &[&str] = &[
     "backend",
-    "background",
     "engine",
     "in_flight",
     "liveness",

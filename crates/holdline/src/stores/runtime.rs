@@ -1,23 +1,63 @@
-//! The background runtime of a kind of store whose sessions or connections must go on while the
-//! program is busy.
+//! The background runtime of a kind of store, whose sessions or connections must go on while the
+//! program is busy; and the callback for losses.
 
 use crate::error::Result;
+use crate::store::{LossHint, TicketId};
 use crate::thread;
-use std::future::pending;
-use std::sync::OnceLock;
+use std::fmt;
+use std::future::{Future, pending};
+use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
-/// The runtime of all stores of one kind in this process, on a thread of its own; started by the
-/// first call, and kept in `slot`. A store calls it when it is opened, so that opening reports the
-/// error.
-///
-/// # Errors
-///
-/// [`Unavailable`](crate::ErrorKind::Unavailable) if the thread cannot be started; the next
-/// call tries again.
-pub(crate) fn runtime(
-    slot: &'static OnceLock<Handle>,
+/// The runtime of all stores of one kind in this process, on a thread of its own.
+#[derive(Debug)]
+pub(crate) struct Background {
     kind: &'static str,
-) -> Result<&'static Handle> {
-    thread::made_once(slot, || thread::start(&format!("holdline-{kind}"), pending::<()>))
+    handle: OnceLock<Handle>,
+}
+
+impl Background {
+    pub(crate) const fn new(kind: &'static str) -> Self {
+        Background { kind, handle: OnceLock::new() }
+    }
+
+    /// Starts the runtime, unless it runs. A store calls this when it is opened, so that opening
+    /// reports the error.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if the thread cannot be started; the next
+    /// call tries again.
+    pub(crate) fn start(&'static self) -> Result<()> {
+        let start = || thread::start(&format!("holdline-{}", self.kind), pending::<()>);
+        thread::made_once(&self.handle, start).map(drop)
+    }
+
+    /// Runs a task on the runtime, which must have been started.
+    pub(crate) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.handle.get().expect("it was started when the store was opened").spawn(task)
+    }
+}
+
+/// The callback for losses, once it is set.
+#[derive(Clone, Default)]
+pub(crate) struct LossHandler(pub(crate) Arc<OnceLock<LossHint>>);
+
+impl LossHandler {
+    /// Hints that a held ticket is gone.
+    pub(crate) fn hint(&self, id: TicketId) {
+        if let Some(loss_hint) = self.0.get() {
+            loss_hint(id);
+        }
+    }
+}
+
+impl fmt::Debug for LossHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.get().is_some() { "set" } else { "not set" })
+    }
 }

@@ -5,7 +5,7 @@ use super::ticket::{Entry, TicketRecord};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Standing, Ticket, TicketId, refuse};
-use crate::stores::ephemeral::background::Background;
+use crate::stores::runtime::Background;
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;

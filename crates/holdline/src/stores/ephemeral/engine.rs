@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use crate::error::{Error, ErrorKind};
     use crate::store::Seq;
-    use crate::stores::ephemeral::background::Background;
+    use crate::stores::runtime::Background;
     use crate::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -17,7 +17,6 @@
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod backend;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-mod background;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod engine;
 #[cfg(feature = "etcd")]

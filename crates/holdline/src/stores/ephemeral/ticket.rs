@@ -2,7 +2,7 @@
 
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Ticket, TicketId, refuse};
-use crate::stores::ephemeral::background::LossHandler;
+use crate::stores::runtime::LossHandler;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::fmt::Debug;

@@ -9,8 +9,8 @@ use super::layout::REVOKE;
 use super::shared::BACKGROUND;
 use super::ticket_record::{TicketRecord, Watching};
 use super::watch_registry::Event;
-use crate::stores::ephemeral::background::LossHandler;
 use crate::stores::ephemeral::ticket::State;
+use crate::stores::runtime::LossHandler;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -71,7 +71,7 @@ impl Subject for Server {
             Enter::Keep(seq) => text::quick_renew(&self.line, ticket, "quick", seq),
             Enter::Try => None,
         };
-        if let Some(quick) = quick.filter(|_| now % 2 == 0) {
+        if let Some(quick) = quick.filter(|_| now.is_multiple_of(2)) {
             let answer = self.ask(now, &quick);
             if answer.changed == 1 {
                 let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
@@ -87,7 +87,7 @@ impl Subject for Server {
     }
 
     fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
-        if now % 2 == 0 && self.ask(now, &text::quick_leave(&self.line, id)).changed == 1 {
+        if now.is_multiple_of(2) && self.ask(now, &text::quick_leave(&self.line, id)).changed == 1 {
             return (true, Woken::new());
         }
         let rows = self.run(now, &text::leave(&self.line, id, Duration::ZERO));
