@@ -51,8 +51,13 @@ impl Guard {
         // A group of its own, so that all of it can be killed, tests and all.
         let mut child = command.stdin(Stdio::null()).process_group(0).spawn()?;
         let process = Process::find(child.id().cast_signed());
-        if let Some(process) = &process {
-            self.tell("step", process)?;
+        if let Some(process) = &process
+            && let Err(error) = self.tell("step", process)
+        {
+            // Without a guard nothing would end it.
+            process.kill();
+            child.wait()?;
+            return Err(error);
         }
         let status = loop {
             match child.try_wait()? {
