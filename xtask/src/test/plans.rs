@@ -65,6 +65,8 @@ pub(super) const WHOLE: Plan = Plan {
         "zookeeper-three",
         "postgres-single",
         "postgres-pooled",
+        "mariadb",
+        "mysql",
     ],
     languages: true,
     steps: &[
@@ -98,6 +100,7 @@ const LANES: &[&[Step]] = &[
         step("postgres", Tests(&["--test", "postgres"])),
     ],
     &[
+        step("mysql", Tests(&["--test", "mysql"])),
         step("zookeeper", Tests(&["--test", "zookeeper"])),
         step("redis", Tests(&["--test", "redis"])),
         step("etcd", Tests(&["--test", "etcd"])),
@@ -157,6 +160,8 @@ const QUICK_TESTS: &[&str] = &[
     "redis::model",
     "--skip",
     "postgres::model",
+    "--skip",
+    "mysql::model",
     "--skip",
     "semaphore_of_three",
     "--skip",
@@ -246,6 +251,18 @@ pub(super) const PARTS: &[Plan] = &[
         ),
     ),
     on(
+        &["mariadb", "mysql"],
+        part(
+            "mysql",
+            "the store in MySQL and MariaDB",
+            &[
+                step("mysql", Tests(&["--test", "mysql"])),
+                step("mysql: unit tests", Tests(&["--lib", "--", "stores::queue::mysql::"])),
+                step("conformance", Tests(&["--test", "conformance", "--", "mysql", "mariadb"])),
+            ],
+        ),
+    ),
+    on(
         &["zookeeper-single", "zookeeper-three"],
         part(
             "zookeeper",
@@ -289,8 +306,18 @@ pub(super) const PARTS: &[Plan] = &[
     part("deny", "licences, bans, and advisories where they can be reached", &[DENY]),
 ];
 
-const LIBRARY_TESTS: &[&str] =
-    &["--lib", "--test", "smoke", "--", "--skip", "redis::model", "--skip", "postgres::model"];
+const LIBRARY_TESTS: &[&str] = &[
+    "--lib",
+    "--test",
+    "smoke",
+    "--",
+    "--skip",
+    "redis::model",
+    "--skip",
+    "postgres::model",
+    "--skip",
+    "mysql::model",
+];
 
 const CONFORMANCE_OF_REDIS: &[&str] =
     &["--test", "conformance", "--", "redis", "valkey", "--skip", "quorum"];

@@ -4,6 +4,7 @@
 #![cfg(feature = "etcd")]
 
 mod cost;
+mod dropped;
 mod faults;
 mod foreign;
 mod frozen;

@@ -151,6 +151,7 @@ impl Backend for Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.sessions.end();
+        self.watcher.close();
         self.table.nudge.notify_one();
     }
 }

@@ -177,6 +177,19 @@ impl Watcher {
         self.end(&old);
     }
 
+    /// Ends all watches, and the stream: the store is dropped. Watches that are kept would otherwise
+    /// keep the stream, and with it the connection.
+    pub(super) fn close(&self) {
+        let ended = {
+            let mut state = self.state();
+            state.kept.clear();
+            std::mem::take(&mut state.entries)
+        };
+        drop(ended); // their callbacks may hold what must not be dropped under the mutex
+        self.restart.notify_one();
+        self.wanted.notify_one();
+    }
+
     /// Ends watches.
     fn end(&self, ids: &[i64]) {
         let (ended, out) = {
