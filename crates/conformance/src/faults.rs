@@ -26,7 +26,7 @@ group! { "faults":
     a_late_entry_lapses,
     a_late_renewal_is_no_entry,
     a_late_departure_hits_nobody_else,
-    a_watch_that_fails_makes_nobody_spin needs Queues,
+    a_watch_that_fails_makes_nobody_spin needs Queues Wakes,
     doubled_requests_change_nothing needs Queues,
 }
 

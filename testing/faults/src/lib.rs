@@ -1,7 +1,7 @@
 //! Fault runs: processes use the library's locks while they are killed, stopped and robbed of their
 //! locks; they write down what they see, and the history checker judges it.
 //!
-//! The harness knows no store: [`run::Run`] takes a URL, faults, times, a seed and what to expect.
+//! The harness knows no store: `run::Run` takes a URL, faults, times, a seed and what to expect.
 //! `docs/faults/README.md` says how to run it for longer and how to read what it prints.
 
 mod breakages;

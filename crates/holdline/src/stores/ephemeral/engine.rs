@@ -93,7 +93,13 @@ async fn standing<B: Backend>(
     new: bool,
 ) -> Result<Standing> {
     let ticket = request.ticket;
-    let Some(stands) = record.stand(ticket, began, new) else { return Ok(Standing::Lost) };
+    let Some(stands) = record.stand(ticket, began, new) else {
+        if new && record.place().state == State::Lapsed {
+            // It lapsed while its entry was being written, and the sweep may have come before that.
+            B::background().spawn(sweep(Arc::downgrade(store), Arc::clone(record)));
+        }
+        return Ok(Standing::Lost);
+    };
     if new || stands.fresh {
         store.table().look_soon(ticket.id);
     }
@@ -226,7 +232,12 @@ pub(super) async fn sweep<B: Backend>(store: Weak<B>, record: Record<B>) {
     while let Some(store) = store.upgrade() {
         let Ok(turn) = store.table().sweeps.acquire().await else { return };
         match store.remove(&record, SWEEP).await {
-            Ok(_) => return store.table().forget(&record),
+            Ok(_) => {
+                store.table().forget(&record);
+                // The request to enter may go on, and write the entry after this.
+                store.table().entered.remove(record.id);
+                return;
+            }
             Err(error) => {
                 tracing::debug!(%error, name = %record.line, "a lapsed entry is still there");
             }
