@@ -150,7 +150,7 @@ impl Topology {
     }
 
     /// Starts one for a test alone, on free ports; `None` if its program is missing, which is noted
-    /// by [`missing()`].
+    /// by `missing()`.
     ///
     /// # Panics
     ///

@@ -177,8 +177,8 @@ impl Watcher {
         self.end(&old);
     }
 
-    /// Ends all watches, and the stream: the store is dropped. Watches that are kept would otherwise
-    /// keep the stream, and with it the connection.
+    /// Ends all watches, and the stream: the store is dropped. Watches that are kept would keep the
+    /// stream otherwise, and with it the connection.
     pub(super) fn close(&self) {
         let ended = {
             let mut state = self.state();
