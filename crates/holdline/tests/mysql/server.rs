@@ -89,6 +89,10 @@ pub(crate) fn ticket(lease: Duration) -> Ticket {
 
 /// Whether a transaction waits for a row that another has locked.
 pub(crate) async fn blocked(conn: &mut Conn) -> bool {
-    let sql = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    // Some versions of MariaDB show no transaction that has only begun to wait.
+    let sql = "SELECT (SELECT COUNT(*) FROM information_schema.innodb_trx
+                       WHERE trx_state = 'LOCK WAIT')
+                    + (SELECT COUNT(*) FROM information_schema.processlist
+                       WHERE db = DATABASE() AND command <> 'Sleep' AND time >= 1)";
     first::<u64>(conn, sql).await > 0
 }
