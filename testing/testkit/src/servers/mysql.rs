@@ -39,11 +39,16 @@ const INIT: &str = "CREATE USER IF NOT EXISTS 'holdline'@'%';\n\
                     GRANT ALL ON *.* TO 'holdline'@'%' WITH GRANT OPTION;\n\
                     CREATE DATABASE IF NOT EXISTS holdline;\n";
 
+/// A folder of its own for temporary tables: a server that starts removes what others have in a
+/// folder that they share.
+const TMPDIR: &str = "--tmpdir={dir}";
+
 /// What both are told alike, after the arguments that each of them wants first.
 fn node(name: &str, program: &'static Program, port: u16, first: &str) -> Node {
     Node::new(name, program, port, Probe::Mysql).file("init.sql", INIT).args([
         first,
         "--datadir={dir}/data",
+        TMPDIR,
         &format!("--port={port}"),
         "--bind-address=127.0.0.1",
         "--socket={dir}/socket",
@@ -64,6 +69,7 @@ pub fn mariadb(name: &str, port: u16) -> Node {
             [
                 "--no-defaults",
                 "--datadir={dir}/data",
+                TMPDIR,
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
             ],
@@ -74,7 +80,10 @@ pub fn mariadb(name: &str, port: u16) -> Node {
 /// A MySQL server. It runs as root: unlike `nobody`, root can read a checkout wherever it is.
 pub fn mysql(name: &str, port: u16) -> Node {
     node(name, &MYSQLD, port, "--user=root")
-        .before(&MYSQLD, ["--initialize-insecure", "--user=root", "--datadir={dir}/data", NO_FILES])
+        .before(
+            &MYSQLD,
+            ["--initialize-insecure", "--user=root", "--datadir={dir}/data", TMPDIR, NO_FILES],
+        )
         .args([NO_FILES, "--mysqlx=0", "--innodb-redo-log-capacity=32M"])
 }
 
