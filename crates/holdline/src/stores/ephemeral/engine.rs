@@ -120,8 +120,7 @@ async fn standing<B: Backend>(
 /// Serves [`Store::leave`](crate::store::Store::leave).
 pub(super) async fn leave<B: Backend>(store: &Arc<B>, line: &Name, id: TicketId) -> Result<bool> {
     let Some(record) = store.table().find(id) else {
-        // A ticket that asked for a place here, and has no record, has no entry.
-        if store.table().entered.remove(id) {
+        if store.table().entered.remove(id) && B::RECORDS_TELL_ALL {
             return Ok(false);
         }
         return store.remove_unknown(line, id).await;
@@ -316,6 +315,7 @@ mod tests {
 
     impl Backend for Fake {
         type Entry = First;
+        const RECORDS_TELL_ALL: bool = true;
 
         fn table(&self) -> &Table<First> {
             &self.table

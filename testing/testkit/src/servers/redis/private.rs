@@ -178,7 +178,8 @@ impl Server {
         self.client().get_connection().expect("it runs")
     }
 
-    /// The reply to a command.
+    /// The reply to a command. It is sent again if the server closes the connection, as one does
+    /// that becomes a replica.
     ///
     /// # Panics
     ///
@@ -186,7 +187,11 @@ impl Server {
     pub fn query<T: ::redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = ::redis::cmd(words[0]);
         command.arg(&words[1..]);
-        command.query(&mut self.conn()).expect("the server takes it")
+        match command.query(&mut self.conn()) {
+            Err(error) if error.is_io_error() => command.query(&mut self.conn()),
+            reply => reply,
+        }
+        .expect("the server takes it")
     }
 
     /// Puts its wall clock so many seconds ahead of the machine's, or behind. Only for [`shifted`].
