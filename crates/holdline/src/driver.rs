@@ -11,7 +11,7 @@ use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
 use crate::renewer::{self, PendingRelease};
 use crate::request::AcquireRequest;
-use crate::store::{Seq, Standing, Ticket, TicketId};
+use crate::store::{Enter, Seq, Standing, Ticket, TicketId};
 use holdline_kernel::{Acquisition, Action, Event, LeaseTimer, Time, WaitMode};
 use std::future::pending;
 use std::sync::Arc;
@@ -38,18 +38,14 @@ pub(crate) async fn acquire(
     let mut on_cancel = CancelGuard { handles, request, id: None };
     let mut ticket = request.ticket()?;
     // A request about this ticket was not answered: it may come late, and take a place.
-    let mut doubtful = false;
-    let mut last_error = None;
-    // Whether the store has said that others are before us, and calls in a row without an answer.
+    let (mut doubtful, mut last_error) = (false, None);
     let (mut told_to_wait, mut silences) = (false, 0);
     loop {
         let event = match action {
             Action::Send(how) => {
                 on_cancel.id = Some(ticket.id);
                 let sent = clock::now();
-                let call = handles.store.enter(&request.line, &ticket, &request.note, how);
-                let outcome = within(call_limit(request, sent), call).await;
-                handles.availability.note(|| handles.store.address(), outcome.as_ref());
+                let outcome = enter(handles, request, &ticket, how, sent).await;
                 silences = if outcome.is_none() { silences + 1 } else { 0 };
                 told_to_wait |= matches!(outcome, Some(Ok(Standing::Waiting { .. })));
                 match outcome {
@@ -71,11 +67,8 @@ pub(crate) async fn acquire(
                 }
             }
             Action::Wait { until, seq } => {
-                // Where nobody keeps a place, the notice is that the lock may be free.
-                let about = seq.is_some() || !handles.store.capabilities().fair_queue;
-                let listen = request.mode == WaitMode::Listen && about;
-                let told = within(until, notice(handles, request, &ticket, listen)).await;
-                told.flatten().map_or(Event::Woken, Event::AdmittedByNotice)
+                let told = notice(handles, request, &ticket, seq.is_some());
+                within(until, told).await.flatten().map_or(Event::Woken, Event::AdmittedByNotice)
             }
             Action::Grant { seq, sent } => {
                 let timer = LeaseTimer::new(request.lease, sent, request.renew);
@@ -102,6 +95,20 @@ pub(crate) async fn acquire(
         };
         action = acquisition.step(clock::now(), fastrand::u64(..), event);
     }
+}
+
+/// Asks the store. `None` if it does not answer in time.
+async fn enter(
+    handles: &StoreHandles,
+    request: &AcquireRequest,
+    ticket: &Ticket,
+    how: Enter,
+    sent: Time,
+) -> Option<Result<Standing>> {
+    let call = handles.store.enter(&request.line, ticket, &request.note, how);
+    let outcome = within(call_limit(request, sent), call).await;
+    handles.availability.note(|| handles.store.address(), outcome.as_ref());
+    outcome
 }
 
 /// Waits for room among the places that are still to be given up, and returns whether there was
@@ -138,8 +145,11 @@ async fn notice(
     handles: &StoreHandles,
     request: &AcquireRequest,
     ticket: &Ticket,
-    listen: bool,
+    has_place: bool,
 ) -> Option<Seq> {
+    // Where nobody keeps a place, the notice is that the lock may be free.
+    let about = has_place || !handles.store.capabilities().fair_queue;
+    let listen = request.mode == WaitMode::Listen && about;
     if listen && let Ok(told) = handles.store.watch(&request.line, ticket.id).await {
         return told;
     }
