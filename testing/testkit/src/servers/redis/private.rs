@@ -178,8 +178,8 @@ impl Server {
         self.client().get_connection().expect("it runs")
     }
 
-    /// The reply to a command. It is sent again if the server closes the connection, as one does
-    /// that becomes a replica.
+    /// The reply to a command. It is sent again, for a second, if the server closes the connection:
+    /// one that becomes a replica closes all of its clients'.
     ///
     /// # Panics
     ///
@@ -187,11 +187,18 @@ impl Server {
     pub fn query<T: ::redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = ::redis::cmd(words[0]);
         command.arg(&words[1..]);
-        match command.query(&mut self.conn()) {
-            Err(error) if error.is_io_error() => command.query(&mut self.conn()),
-            reply => reply,
+        let ask = || command.query(&mut self.client().get_connection()?);
+        let mut reply = ask();
+        for _ in 0..20 {
+            match reply {
+                Err(error) if error.is_io_error() => {
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    reply = ask();
+                }
+                other => return other.expect("the server takes it"),
+            }
         }
-        .expect("the server takes it")
+        reply.expect("the server takes it")
     }
 
     /// Puts its wall clock so many seconds ahead of the machine's, or behind. Only for [`shifted`].
