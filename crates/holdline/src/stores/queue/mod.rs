@@ -6,7 +6,7 @@
 //! 1. The layout: what stands in the server for a line's head, its places and its evictions, with a
 //!    mark of its version (`docs/layouts/`). The head has the fields of `holdline_kernel::Head`.
 //! 2. The two operations, enter and leave, in files of their own (`*.lua`, `*.sql`), and a test
-//!    that runs them against the kernel's `Line` on random operations (`redis/model.rs` is one).
+//!    that runs them against the kernel's `Line` on random operations (`model.rs`).
 //! 3. `mod.rs` with `impl AsyncStore`; `config.rs` or `address.rs` for the URL, by `stores::url`;
 //!    `errors.rs`, which says of each error of the server whether a retry helps and whether the
 //!    request may have been carried out.
@@ -19,7 +19,7 @@
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(in crate::stores) mod in_flight;
 pub mod memory;
-#[cfg(all(test, feature = "mysql"))]
+#[cfg(all(test, any(feature = "redis", feature = "postgres", feature = "mysql")))]
 mod model;
 #[cfg(feature = "mysql")]
 pub mod mysql;

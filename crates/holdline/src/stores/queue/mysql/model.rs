@@ -101,9 +101,9 @@ impl Subject for Server {
         (Some(Seq(token)).filter(|token| token.0 > 0), woken.into_iter().collect())
     }
 
-    fn look(&mut self, now: u64) -> QueueSnapshot {
+    fn look(&mut self, now: u64) -> (QueueSnapshot, Woken) {
         let rows = self.run(now, &text::look(&self.line));
-        text::snapshot(rows).expect("an answer that makes sense")
+        (text::snapshot(rows).expect("an answer that makes sense"), Woken::new())
     }
 }
 

@@ -1,17 +1,15 @@
-//! A model test of the scripts against the kernel's line: random operations on a real server, step
-//! by step, with a clock that the test sets. Replies, wake-ups and tokens must agree.
+//! The scripts against the kernel's line.
 //!
 //! The server is that of `HOLDLINE_TEST_REDIS`, or a private one if `redis-server` is installed.
 
 use super::connection::{BATCH, ENTER, EVICT, LEAVE, LOOK};
 use super::decode;
 use super::encode::{digits, millis, standing, tail, wants};
-use crate::store::{EVICTIONS_KEPT, Enter, Refusal, Seq, Standing, Ticket, TicketId};
+use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
+use crate::stores::queue::model::{Subject, Woken, run};
 use crate::sync::Mutex;
-use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use holdline_testkit::redis::start;
 use redis::{Connection, Value};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 const KEYS: [&str; 6] =
@@ -81,7 +79,7 @@ impl Server {
     }
 
     /// The tickets that the last operation woke, with their places.
-    fn woken(&mut self) -> BTreeSet<(TicketId, Seq)> {
+    fn woken(&mut self) -> Woken {
         let messages: Vec<Vec<u8>> = redis::cmd("LRANGE")
             .arg("model:woken")
             .arg(0)
@@ -102,62 +100,6 @@ impl Server {
     }
 }
 
-#[derive(Default)]
-struct Model {
-    head: Head,
-    deck: MemoryPlaces<()>,
-    woken: BTreeSet<(TicketId, Seq)>,
-    /// Tickets and notes, oldest first.
-    evicted: Vec<(TicketId, String)>,
-}
-
-impl Model {
-    fn on<T>(
-        &mut self,
-        now: u64,
-        work: impl FnOnce(&mut Line<'_, MemoryPlaces<()>, &mut dyn FnMut(&Place<()>)>) -> T,
-    ) -> T {
-        let woken = &mut self.woken;
-        let mut wake = |place: &Place<()>| {
-            woken.insert((place.id, place.seq));
-        };
-        let mut line = Line {
-            head: &mut self.head,
-            places: &mut self.deck,
-            now: Time(now * 1000),
-            stamp: now,
-            wake: &mut wake as &mut dyn FnMut(&Place<()>),
-        };
-        work(&mut line)
-    }
-}
-
-struct Chance(fastrand::Rng, u64);
-
-impl Chance {
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.0.usize(..choices.len())]
-    }
-
-    fn ticket(&mut self, ids: &[TicketId], capacity: u32) -> Ticket {
-        let id = self.of(ids);
-        // A ticket has one weight, most of the time.
-        let weight = match self.0.u8(..10) {
-            0 => 1 + self.0.u32(..capacity),
-            _ => 1 + (id.0 as u32) % capacity,
-        };
-        Ticket {
-            id,
-            weight,
-            capacity: if self.0.u8(..50) == 0 { capacity + 1 } else { capacity },
-            lease: Duration::from_micros(self.0.u64(1000..3_000_000)),
-            wait_lease: Duration::from_micros(self.0.u64(1000..1_000_000)),
-            token_count: self.of(&[1, 1, 1, 0, 7]),
-            min_token: self.of(&[0, 0, 0, 0, self.1]),
-        }
-    }
-}
-
 fn arguments(ticket: &Ticket, how: Enter) -> Vec<Vec<u8>> {
     let tail = tail(ticket.id, "channel", "a note, with\nlines\0 and all");
     vec![wants(ticket, how, IDLE).to_vec(), tail]
@@ -167,44 +109,56 @@ fn going(id: TicketId) -> Vec<Vec<u8>> {
     vec![digits(id).to_vec(), millis(IDLE).to_string().into_bytes()]
 }
 
-fn both_enter(
-    server: &mut Server,
-    model: &mut Model,
-    now: u64,
-    ticket: &Ticket,
-    how: Enter,
-) -> Result<Standing, Refusal> {
-    let Ok(expected) = model.on(now, |line| line.enter(ticket, how, ()));
-    let value = server.step('e', arguments(ticket, how), now);
-    let answer = standing(ticket, how, &value).expect("an answer that makes sense");
-    assert_eq!(answer, expected, "{how:?} {ticket:?} {value:?}");
-    expected
+impl Subject for Server {
+    fn enter(
+        &mut self,
+        now: u64,
+        ticket: &Ticket,
+        how: Enter,
+    ) -> (Result<Standing, Refusal>, Woken) {
+        let value = self.step('e', arguments(ticket, how), now);
+        let standing = standing(ticket, how, &value).expect("an answer that makes sense");
+        (standing, self.woken())
+    }
+
+    fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
+        let Value::Int(left @ (0 | 1)) = self.step('l', going(id), now) else {
+            panic!("an answer that makes no sense")
+        };
+        (left == 1, self.woken())
+    }
+
+    fn evict(&mut self, now: u64, id: TicketId, note: &str) -> (Option<Seq>, Woken) {
+        let script = self.evict.clone();
+        let rest = vec![Vec::new(), b"0".to_vec(), note.as_bytes().to_vec()];
+        let token = match self.run(&script, &[going(id), rest].concat(), now) {
+            Value::Nil => None,
+            Value::Int(token) => Some(Seq(token.unsigned_abs())),
+            other => panic!("{other:?}"),
+        };
+        (token, self.woken())
+    }
+
+    fn look(&mut self, now: u64) -> (QueueSnapshot, Woken) {
+        let script = self.look.clone();
+        let seen = decode::read(&self.run(&script, &[], now)).expect("a view");
+        (seen, self.woken())
+    }
+
+    /// They are, by the server's own clock.
+    fn forgets_evictions(&self) -> bool {
+        false
+    }
+
+    /// The indexes may be removed at any time: they are rebuilt from the places.
+    fn disturb(&mut self, random: u64) {
+        let key = if random.is_multiple_of(2) { KEYS[2] } else { KEYS[3] };
+        let _: () = redis::cmd("DEL").arg(key).query(&mut self.conn).expect("works");
+    }
 }
 
-/// A snapshot changes nothing in the server, so it may change nothing in the model.
-#[allow(clippy::redundant_closure_for_method_calls, reason = "a path is not general enough")]
-fn same_view(server: &mut Server, model: &Model, now: u64) {
-    let kept = &model.evicted;
-    let mut model = Model { head: model.head, deck: model.deck.clone(), ..Model::default() };
-    let Ok(()) = model.on(now, |line| line.expire());
-    let script = server.look.clone();
-    let seen = decode::read(&server.run(&script, &[], now)).expect("a view");
-    let expected: Vec<_> = model
-        .deck
-        .iter()
-        .map(|p| {
-            (p.id, p.seq, p.weight, p.seq < model.head.front, Time(now * 1000).until(p.expires))
-        })
-        .collect();
-    let evicted: Vec<_> = seen.evictions.iter().map(|one| (one.id, one.note.to_string())).collect();
-    let places: Vec<_> =
-        seen.places.iter().map(|p| (p.id, p.seq, p.weight, p.admitted, p.expires_in)).collect();
-    let seen = (evicted, places);
-    assert_eq!(seen.1, expected);
-    assert_eq!(seen.0, kept[kept.len().saturating_sub(EVICTIONS_KEPT)..]);
-}
-
-fn run(seed: u64, steps: u32, few: u8) {
+/// Holds lines of which the first `few` places fit one string against the kernel's.
+fn agree(seed: u64, few: u8) {
     let _turn = TURN.lock();
     let Some(server) = start("model") else { return };
     let client = redis::Client::open(server.url()).expect("a good URL");
@@ -218,87 +172,28 @@ fn run(seed: u64, steps: u32, few: u8) {
     };
     let _: () =
         redis::cmd("DEL").arg(&KEYS).arg("model:woken").query(&mut server.conn).expect("ok");
-    let mut model = Model::default();
-    let mut chance = Chance(fastrand::Rng::with_seed(seed), 0);
-    let ids: Vec<_> = (0..12).map(|n| TicketId(u128::MAX / 13 * n + n)).collect();
-    let (mut now, mut capacity) = (1_700_000_000_000_000, 1);
-    let mut seqs: Vec<(TicketId, Seq)> = Vec::new();
-    for step in 0..steps {
-        now += match chance.0.u8(..20) {
-            0 => chance.0.u64(..4_000_000),
-            1..5 => 0,
-            _ => chance.0.u64(..50_000),
-        };
-        chance.1 = now - 1_000_000 + chance.0.u64(..2_000_000);
-        if model.head.count == 0 && chance.0.u8(..4) == 0 {
-            capacity = chance.of(&[1, 2, 5, 1 << 30]);
-        }
-        match chance.0.u8(..12) {
-            0..7 => {
-                let ticket = chance.ticket(&ids, capacity);
-                let known = seqs.iter().rev().find(|(id, _)| *id == ticket.id);
-                let how = match (chance.0.u8(..5), known) {
-                    (0, _) => Enter::Try,
-                    (1 | 2, Some((_, seq))) => Enter::Keep(*seq),
-                    (3, Some((_, seq))) if step % 7 == 0 => Enter::Keep(Seq(seq.0 + 1)),
-                    _ => Enter::Queue,
-                };
-                let answer = both_enter(&mut server, &mut model, now, &ticket, how);
-                if let Ok(Standing::Admitted(seq) | Standing::Waiting { seq: Some(seq), .. }) =
-                    answer
-                {
-                    seqs.push((ticket.id, seq));
-                }
-            }
-            7..10 => {
-                let id = chance.of(&ids);
-                let Ok(expected) = model.on(now, |line| line.leave(id));
-                assert_eq!(server.step('l', going(id), now), Value::Int(i64::from(expected)));
-            }
-            10 if chance.0.bool() => {
-                let id = chance.of(&ids);
-                let Ok(expected) = model.on(now, |line| line.evict(id));
-                let script = server.evict.clone();
-                let note = format!("evicted in step {step}, with a \0");
-                let rest = vec![Vec::new(), b"0".to_vec(), note.clone().into_bytes()];
-                let value = server.run(&script, &[going(id), rest].concat(), now);
-                model.evicted.extend(expected.map(|_| (id, note)));
-                let expected = expected.map_or(Value::Nil, |seq| Value::Int(seq.0.cast_signed()));
-                assert_eq!(value, expected);
-            }
-            10 => lose_an_index(&mut server, &mut chance),
-            _ => same_view(&mut server, &model, now),
-        }
-        assert_eq!(server.woken(), std::mem::take(&mut model.woken), "seed {seed} step {step}");
-    }
-    assert!(seqs.len() > steps as usize / 10, "the run did something");
-}
-
-/// The indexes may be removed at any time: they are rebuilt from the places.
-fn lose_an_index(server: &mut Server, chance: &mut Chance) {
-    let key = chance.of(&[KEYS[2], KEYS[3]]);
-    let _: () = redis::cmd("DEL").arg(key).query(&mut server.conn).expect("works");
+    run(&mut server, seed, 4000);
 }
 
 #[test]
 fn the_scripts_are_the_kernels_line() {
     assert!(ENTER.text().contains("local FEW, SHORT = 8, ") && FEW == 8);
     for seed in 1..=5 {
-        run(seed, 4000, FEW);
+        agree(seed, FEW);
     }
 }
 
 #[test]
 fn they_are_so_when_lines_often_outgrow_one_string() {
     for (seed, few) in [(6, 0), (7, 1), (8, 2), (9, 2), (10, 3), (11, 3)] {
-        run(seed, 4000, few);
+        agree(seed, few);
     }
 }
 
 #[test]
 fn they_are_so_when_lines_never_outgrow_one_string() {
     for seed in 12..=14 {
-        run(seed, 4000, 100);
+        agree(seed, 100);
     }
 }
 
