@@ -193,9 +193,6 @@ impl Shared {
 impl Backend for Shared {
     type Entry = NodeEntry;
 
-    /// A ticket may lapse, and be forgotten, while its node is on the way.
-    const RECORDS_TELL_ALL: bool = false;
-
     fn table(&self) -> &Table<NodeEntry> {
         &self.table
     }
