@@ -36,7 +36,11 @@ async fn all_go_on(count: usize, befall: impl AsyncFn(&mut Servers)) {
         standbys.push(tokio::spawn(async move { election.campaign("next").await }));
     }
     for _ in 0..OBSERVERS {
-        let mut observer = Election::new(&client().await, "e").observe();
+        let observing = client().await;
+        // It rides out the outage of servers that have answered it.
+        let answered = async || observing.inspect("e").await.is_ok();
+        holdline_testkit::until("an answer", answered).await;
+        let mut observer = Election::new(&observing, "e").observe();
         observers.push(tokio::spawn(async move {
             loop {
                 match observer.next().await {
