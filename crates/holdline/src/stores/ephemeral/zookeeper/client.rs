@@ -41,7 +41,7 @@ pub(super) enum Mode {
 pub(super) struct Past {
     /// There has been a session: what listens there need not be found out.
     pub(super) reached: bool,
-    /// The number of vain tries since then.
+    /// The number of tries since then in which a server took the call, and gave no session.
     pub(super) tries: u32,
 }
 

@@ -317,8 +317,7 @@ impl Connection {
             let mut hosts = address.servers.hosts.clone();
             loop {
                 fastrand::shuffle(&mut hosts);
-                let silence = patience(self.silence, ident.length, tries);
-                tries += 1;
+                let (silence, began) = (patience(self.silence, ident.length, tries), clock::now());
                 for host in &hosts {
                     let seen = self.inner().seen;
                     match attach(address, host, silence, ident, seen).await {
@@ -335,6 +334,7 @@ impl Connection {
                         Err(why) => tracing::debug!(%host, %why, "no connection to ZooKeeper"),
                     }
                 }
+                tries += u32::from(began.until(clock::now()) >= silence);
                 clock::pause(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
                 pause = (pause * 2).min(Duration::from_millis(400));
             }

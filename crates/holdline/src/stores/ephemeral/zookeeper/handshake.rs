@@ -119,11 +119,14 @@ pub(super) async fn attach<T>(
     Ok((hand.transport.turn(), ident))
 }
 
-/// The time that a host has for each step of a handshake after so many vain tries: it grows up to a
-/// third of the session, because a busy server that is given up each time is only asked more.
+/// The time that a host has for each step of a handshake after so many tries for which it was too
+/// slow: it grows, because a busy server that is given up each time is only asked more.
 pub(super) fn patience(silence: Duration, session: Duration, tries: u32) -> Duration {
-    silence.saturating_mul(1 << tries.min(4)).min(session / 3).max(silence)
+    silence.saturating_mul(1 << tries.min(4)).min(session / 3).clamp(silence, PATIENCE)
 }
+
+/// The longest such time: another host may be better.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes a new session with a host, or says what else answers there.
 pub(super) async fn introduce<T>(

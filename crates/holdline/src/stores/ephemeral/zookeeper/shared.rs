@@ -157,7 +157,7 @@ impl Shared {
                         BACKGROUND.spawn(session.run(lost));
                     }
                     Err(error) => {
-                        slot.past.tries += 1;
+                        slot.past.tries += u32::from(error != ZkError::NoHosts);
                         slot.failure = Some(error);
                     }
                 }
