@@ -96,7 +96,7 @@ impl Pace {
 
     /// Waits until nothing has been slow for a while; not for ever, if it is always so.
     pub(crate) async fn calm(&self, lease: Duration) {
-        let until = Instant::now() + CALM * 30;
+        let until = Instant::now() + CALM * 10;
         let mut since = Instant::now();
         while since.elapsed() < CALM && Instant::now() < until {
             tokio::time::sleep(ASK).await;

@@ -8,6 +8,7 @@ mod cost;
 mod crash;
 mod faults;
 mod fenced;
+mod pooled;
 mod raw;
 mod schema;
 mod server;

@@ -2,13 +2,13 @@
 //! needed and again when it breaks.
 //!
 //! Calls are sent one behind the other without waiting for replies, and the server carries them out
-//! in that order. Every call has a time limit, connecting included. A call that is given up is
+//! in that order. Through a pooler each waits for the reply to the one before it. Every call has a time limit, connecting included. A call that is given up is
 //! carried out or not, and what is sent later comes later; but if a connection has not answered for
 //! a second, it is closed, since it may be cut without either end noticing.
 
-use super::address::Address;
+use super::address::{Address, Listen};
 use super::errors::Fault;
-use super::session::Session;
+use super::session::{Session, Turn};
 use crate::clock::{self, within};
 use crate::sync::Mutex;
 use futures_util::future::BoxFuture;
@@ -109,9 +109,14 @@ impl Connection {
 
     async fn ask_once(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let session = self.session().await?;
+        let mut turn = None;
+        if self.address.listen != Listen::Here {
+            turn = Some(session.turn().await?);
+        }
         let mut call = CallInFlight { connection: self, session: &session, answered: false };
         let reply = session.client.query_typed(sql, params).await.map_err(Fault::from);
         call.answered = !matches!(reply, Err(Fault::Broken(_)));
+        turn.into_iter().for_each(Turn::answered);
         drop(call);
         if reply.as_ref().is_err_and(Fault::breaks) {
             self.discard(&session);
