@@ -11,21 +11,25 @@ async fn many_calls_at_once_get_their_own_answers() {
         holdline_testkit::missing("HOLDLINE_TEST_POSTGRES_POOLED is not set");
         return;
     };
-    let client = open(&format!("{url}?install=yes&listen=off")).await.expect("opens");
-    let label = "x".repeat(1500);
-    let tasks: Vec<_> = (0..64)
+    let url = format!("{url}?install=yes&listen=off");
+    // One client alone would be given the same connection again.
+    let mut clients = Vec::new();
+    for _ in 0..16 {
+        clients.push(open(&url).await.expect("opens"));
+    }
+    let label = "x".repeat(3000);
+    let tasks: Vec<_> = (0..128)
         .map(|task| {
-            let (client, label) = (client.clone(), label.clone());
+            let (client, label) = (clients[task % clients.len()].clone(), label.clone());
             tokio::spawn(async move {
                 let name = format!("pooled {task}");
                 let lock = Mutex::new(&client, &name).label(&label);
-                for _ in 0..100 {
+                for _ in 0..50 {
                     // Those of one kind only would not be noticed.
-                    let (locked, _, _) =
-                        tokio::join!(lock.try_lock(), client.inspect(&name), client.list(&name),);
-                    match locked {
-                        Ok(guard) => drop(guard),
-                        Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+                    let (locked, seen, listed) =
+                        tokio::join!(lock.try_lock(), client.inspect(&name), client.list(&name));
+                    for error in [locked.err(), seen.err(), listed.err()].into_iter().flatten() {
+                        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
                     }
                 }
             })
@@ -34,5 +38,7 @@ async fn many_calls_at_once_get_their_own_answers() {
     for task in tasks {
         soon("a task", task).await.expect("all answers make sense");
     }
-    client.settle().await;
+    for client in &clients {
+        client.settle().await;
+    }
 }
