@@ -2,7 +2,6 @@
 
 use holdline_testkit::postgres::{node, url};
 use holdline_testkit::{Deployment, Folder, Private, free_port, until};
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, NoTls};
@@ -62,20 +61,8 @@ impl Server {
         until("it listens", async || one::<i64>(&sql, listens, &[]).await == 1).await;
     }
 
-    /// Sends a signal to all of its processes, of which each has a group of its own.
-    fn signal(&self, signal: Signal) {
-        let own = self.0.servers[0].pid().cast_signed();
-        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
-        let children = children.unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-        for pid in std::iter::once(own).chain(children).filter_map(Pid::from_raw) {
-            let _ = kill_process(pid, signal);
-        }
-    }
-
     /// Ends all of its processes, as a loss of power does; but what was given to the disk is there.
     pub(crate) fn kill(&mut self) {
-        self.signal(Signal::KILL);
         self.0.kill(0);
     }
 
@@ -86,18 +73,12 @@ impl Server {
 
     /// Stops all of its processes from running.
     pub(crate) fn freeze(&self) {
-        self.signal(Signal::STOP);
+        self.0.servers[0].pause();
     }
 
     /// Lets them run again.
     pub(crate) fn thaw(&self) {
-        self.signal(Signal::CONT);
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill(); // also those that stand still
+        self.0.servers[0].resume();
     }
 }
 

@@ -3,7 +3,7 @@
 //! Both take any user without a password, but for `with_password` (a role that a test creates),
 //! which is asked for one.
 
-use crate::{Deployment, Node, Probe, Program, Topology};
+use crate::{Deployment, Node, Private, Probe, Program, Topology, free_port};
 use rustix::process::Signal;
 
 /// The server. Debian keeps the programs of each version in a folder of their own.
@@ -39,6 +39,7 @@ pub fn node(name: &str, port: u16) -> Node {
         .user("nobody")
         // The postmaster ends its processes by itself, and at once.
         .stops_by(Signal::QUIT)
+        .with_children()
         .before(&INITDB, [&empty[..], &["--no-sync"]].concat())
         .args(["-D", "{dir}/data", "-p", &port.to_string()])
         .args([
@@ -77,6 +78,14 @@ pub fn pooler(port: u16, server: u16) -> Node {
                  default_pool_size = 20\nignore_startup_parameters = extra_float_digits\n"
             ),
         )
+}
+
+/// A private server; nothing (with a word about it) if it is not here.
+pub fn start(name: &str) -> Option<Private> {
+    Private::launch(name, || {
+        let port = free_port();
+        Deployment::new(url(port), vec![node("postgres", port)])
+    })
 }
 
 /// The URL of a server, or a pooler, on this port.

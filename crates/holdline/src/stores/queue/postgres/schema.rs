@@ -18,7 +18,8 @@ const VERSION: i32 = 1;
 /// The oldest server, as `server_version_num` has it.
 const OLDEST: i32 = 130_000;
 
-const PARTS: [&str; 2] = [include_str!("sql/tables.sql"), include_str!("sql/line.sql")];
+const PARTS: [&str; 3] =
+    [include_str!("sql/tables.sql"), include_str!("sql/line.sql"), include_str!("sql/rows.sql")];
 
 /// The name in the text, to be replaced by that of the schema.
 const PLACEHOLDER: &str = "\"holdline\"";

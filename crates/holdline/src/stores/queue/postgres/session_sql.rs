@@ -46,9 +46,6 @@ pub(super) struct Target {
     pub(super) notify: bool,
 }
 
-/// The tables that the scheme `row` needs, in the schema "holdline".
-pub(super) const ROW_TABLES: &str = include_str!("sql/rows.sql");
-
 /// The settings of a connection for advisory locks. The server frees what a client held that was
 /// cut off silently, and no time limit but that of the lease ends the session.
 const ADVISORY_SETTINGS: &str = "\
