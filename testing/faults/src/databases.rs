@@ -5,7 +5,7 @@
 use crate::breakages::{self, Deed, INSTANT, Shared, kind, lock};
 use crate::inject::{Breakage, Fault};
 use crate::redis::{LEASE, strict};
-use crate::run::{Run, WOKEN};
+use crate::run::Run;
 use holdline_checker::{Expect, FaultKind, Rule, Unpromised};
 use holdline_testkit::{Link, Private, Server, WallClock, Way};
 use std::ops::{Deref, DerefMut};
@@ -89,8 +89,7 @@ impl Row {
     /// Nothing breaks.
     pub(crate) fn calm(&self, title: &'static str) {
         let Some(place) = self.place() else { return };
-        let handoff = (self.holders == Holders::Leases).then_some(WOKEN);
-        let run = place.run(title, Expect { handoff, ..self.strict() });
+        let run = place.run(title, self.strict());
         Run { time: run.time.mul_f64(0.6), ..run }.go().must_be_ok();
     }
 
