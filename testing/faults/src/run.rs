@@ -164,7 +164,7 @@ impl Run {
             _ => 0,
         };
         let environment = |at| match &self.clocks {
-            Some(clocks) => clocks.environment(wall_clock(at)),
+            Some(clocks) => clocks.environment(&format!("c{at}"), wall_clock(at)),
             None => Vec::new(),
         };
         let role = |at: usize| Role {

@@ -1,6 +1,7 @@
 //! Wall clocks that are wrong, for programs that a test starts.
 
 use crate::{Folder, Program};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -42,14 +43,18 @@ impl WallClock {
         self.0.path().join(name)
     }
 
-    /// The environment of a program whose wall clock is so many seconds ahead, or behind.
+    /// The environment of programs whose wall clock is so many seconds ahead, or behind. Said again
+    /// of a clock of the same name, it moves that of programs that run.
     ///
     /// # Panics
     ///
     /// If there is no room for a small file.
-    pub fn environment(&self, seconds: i64) -> Vec<(String, String)> {
-        let shift = self.path(&format!("shift{seconds}"));
-        std::fs::write(&shift, (seconds * 1_000_000).to_ne_bytes()).expect("there is room");
+    pub fn environment(&self, name: &str, seconds: i64) -> Vec<(String, String)> {
+        let shift = self.path(name);
+        // Written in place: programs have mapped it.
+        let file = std::fs::File::options().write(true).create(true).truncate(false).open(&shift);
+        let micros = (seconds * 1_000_000).to_ne_bytes();
+        file.and_then(|mut file| file.write_all(&micros)).expect("there is room");
         let text = |path: PathBuf| path.display().to_string();
         vec![
             ("LD_PRELOAD".to_owned(), text(self.path("wallshift.so"))),
