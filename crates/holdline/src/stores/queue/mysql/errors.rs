@@ -19,13 +19,14 @@ pub(super) enum Fault {
 /// Deadlock; a row that changed since it was read; the deadlock of named locks.
 const CONFLICTS: [u16; 3] = [1213, 1020, 3058];
 
-/// Errors that pass by themselves: too many connections, the lock wait timeout, a server that shuts
-/// down, a killed or interrupted statement, a read-only server (which was the primary, or will be),
-/// a node that is not in its cluster's majority, no room, a statement that took too long.
-const PASSING: [u16; 19] = [
-    1040, 1203, 1205, 1053, 1077, 1079, 1317, 1927, 1290, 1792, 1836, 1047, 3100, 3101, 1021, 1114,
-    1969, 3024, 1226,
-];
+/// Errors that pass by themselves: the lock wait timeout, a server that shuts down, a killed or
+/// interrupted statement, a node that is not in its cluster's majority, a statement that took too
+/// long.
+const PASSING: [u16; 11] = [1205, 1053, 1077, 1079, 1317, 1927, 1047, 3100, 3101, 1969, 3024];
+
+/// What is said of a server that was the primary, or will be.
+pub(super) const READ_ONLY: &str =
+    "is read-only, as a replica is; use the address of the primary, or unset read_only there";
 
 impl Fault {
     /// Whether the server has undone everything because of a conflict with another client.
@@ -98,6 +99,13 @@ fn refused(error: &ServerError, address: &str) -> Error {
             "has another time zone than holdline set: a proxy in between mixes sessions; use a \
              direct connection, or a proxy that keeps a session's settings",
         ),
+        1040 | 1203 | 1226 => (
+            ErrorKind::Unavailable,
+            "has no connection left; a process needs two, and with the schemes row and named one \
+             more for each lock: raise max_connections or the user's limit, or close others",
+        ),
+        1290 | 1792 | 1836 => (ErrorKind::Unavailable, READ_ONLY),
+        1021 | 1114 => (ErrorKind::Unavailable, "has no room left; free some, or give it more"),
         code if PASSING.contains(&code) || CONFLICTS.contains(&code) => {
             (ErrorKind::Unavailable, "cannot serve at the moment")
         }
