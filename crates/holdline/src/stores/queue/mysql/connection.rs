@@ -46,8 +46,8 @@ impl Connections {
     }
 
     /// Runs a statement that may be repeated, and returns its answer. Repeats it after a conflict
-    /// and while somebody locks the row, and once if the connection breaks: most often the server
-    /// has closed an idle one.
+    /// and while somebody locks the row, and once if the connection or the statement is ended:
+    /// most often the server has closed an idle connection.
     pub(super) async fn call(&self, sql: &str) -> Result<Answer, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let (mut conflicts, mut doubt, mut broken) = (0, false, false);
@@ -62,7 +62,7 @@ impl Connections {
                 clock::pause(PAUSES.pause(0, fastrand::u64(..))).await;
             } else if fault.locked() {
                 // It has waited for a second; the time limit of the call ends this.
-            } else if matches!(fault, Fault::Broken(..)) && !broken {
+            } else if fault.ended() && !broken {
                 broken = true;
                 doubt |= fault.in_doubt();
                 self.idle.lock().clear(); // they are as old
