@@ -36,7 +36,7 @@ pub fn wall_micros() -> u64 {
 
 /// Sleeps until an instant of [`now`]'s clock. The runtime's timers may stop while the machine is
 /// suspended, so the clock is checked at least once a second.
-pub(crate) async fn sleep_until(at: Time) {
+pub async fn sleep_until(at: Time) {
     #[cfg(feature = "simulation")]
     if simulated::moment().is_some() {
         return simulated::sleep_until(at).await;
@@ -51,12 +51,12 @@ pub(crate) async fn sleep_until(at: Time) {
 }
 
 /// The instant `wait` from now, on the standard library's clock.
-pub(crate) fn instant_in(wait: Duration) -> std::time::Instant {
+pub fn instant_in(wait: Duration) -> std::time::Instant {
     std::time::Instant::now() + wait
 }
 
 /// Runs a future with a time limit. `None` if the limit came first.
-pub(crate) async fn within<F: Future>(limit: Time, future: F) -> Option<F::Output> {
+pub async fn within<F: Future>(limit: Time, future: F) -> Option<F::Output> {
     let over = async {
         match limit {
             Time::NEVER => pending().await,
@@ -70,8 +70,13 @@ pub(crate) async fn within<F: Future>(limit: Time, future: F) -> Option<F::Outpu
     }
 }
 
+/// Runs a future for this long. `None` if the time came first.
+pub async fn timeout<F: Future>(time: Duration, future: F) -> Option<F::Output> {
+    within(now().after(time), future).await
+}
+
 /// Sleeps for this long.
-pub(crate) async fn pause(time: Duration) {
+pub async fn pause(time: Duration) {
     sleep_until(now().after(time)).await;
 }
 

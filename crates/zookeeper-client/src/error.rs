@@ -4,7 +4,8 @@ use std::fmt;
 
 /// Why a request was not done, or why it is not known whether it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ZkError {
+#[non_exhaustive]
+pub enum Error {
     /// The connection broke before the answer came.
     ConnectionLoss,
     /// No answer in time.
@@ -25,13 +26,21 @@ pub(super) enum ZkError {
     SessionMoved,
     /// The server knows the user, and not by this password.
     AuthFailed,
+    /// The node's access list does not allow it.
     NoAuth,
+    /// The access list is not valid for this user.
     InvalidAcl,
+    /// A quota is used up.
     QuotaExceeded,
+    /// There is no such node.
     NoNode,
+    /// The node is there already.
     NodeExists,
+    /// The node has children.
     NotEmpty,
+    /// The node has another version.
     BadVersion,
+    /// The parent is ephemeral.
     NoChildrenForEphemerals,
     /// The server did not understand us.
     BadArguments,
@@ -47,11 +56,14 @@ pub(super) enum ZkError {
 
 /// What listens where ZooKeeper should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stranger {
+pub enum Stranger {
+    /// An HTTP server.
     Http,
+    /// A server that speaks TLS, which is not asked for.
     Tls,
     /// ZooKeeper without TLS, though it is asked for.
     Plain,
+    /// Something else.
     Unknown,
 }
 
@@ -72,62 +84,70 @@ impl Stranger {
     }
 }
 
-impl ZkError {
+impl Error {
+    /// Whether the session is over, and with it all that was on it.
+    pub fn is_over(&self) -> bool {
+        matches!(
+            self,
+            Error::SessionExpired | Error::SessionGivenUp | Error::WentBack | Error::AuthFailed
+        )
+    }
+
     /// What a code in an answer means. None if all went well.
-    pub(super) fn of(code: i32) -> Option<ZkError> {
+    pub(crate) fn of(code: i32) -> Option<Error> {
         Some(match code {
             0 => return None,
-            -4 => ZkError::ConnectionLoss,
-            -5 => ZkError::MarshallingError,
-            -6 => ZkError::Unimplemented,
-            -8 => ZkError::BadArguments,
-            -101 => ZkError::NoNode,
-            -102 => ZkError::NoAuth,
-            -103 => ZkError::BadVersion,
-            -108 => ZkError::NoChildrenForEphemerals,
-            -110 => ZkError::NodeExists,
-            -111 => ZkError::NotEmpty,
-            -112 => ZkError::SessionExpired,
-            -114 => ZkError::InvalidAcl,
+            -4 => Error::ConnectionLoss,
+            -5 => Error::MarshallingError,
+            -6 => Error::Unimplemented,
+            -8 => Error::BadArguments,
+            -101 => Error::NoNode,
+            -102 => Error::NoAuth,
+            -103 => Error::BadVersion,
+            -108 => Error::NoChildrenForEphemerals,
+            -110 => Error::NodeExists,
+            -111 => Error::NotEmpty,
+            -112 => Error::SessionExpired,
+            -114 => Error::InvalidAcl,
             // The latter: it wants a user, and we are none.
-            -115 | -124 => ZkError::AuthFailed,
-            -118 => ZkError::SessionMoved,
-            -125 => ZkError::QuotaExceeded,
-            code => ZkError::Code(code),
+            -115 | -124 => Error::AuthFailed,
+            -118 => Error::SessionMoved,
+            -125 => Error::QuotaExceeded,
+            code => Error::Code(code),
         })
     }
 }
 
-impl fmt::Display for ZkError {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ZkError::Stranger(stranger, host) => {
+            Error::Stranger(stranger, host) => {
                 return write!(f, "at {host} {}", stranger.what());
             }
-            ZkError::ConnectionLoss => "the connection broke",
-            ZkError::Timeout => "no answer in time",
-            ZkError::NoHosts => "nobody listens there",
-            ZkError::SessionExpired => "the session is over",
-            ZkError::SessionGivenUp => "the session was given up",
-            ZkError::WentBack => "the servers have lost transactions that they had confirmed",
-            ZkError::Busy => "too many acquisitions are under way or being given up",
-            ZkError::SessionMoved => "the session has moved to another connection",
-            ZkError::AuthFailed => "the login was refused",
-            ZkError::NoAuth => "the node's ACL does not allow it",
-            ZkError::InvalidAcl => "the ACL is not valid for us",
-            ZkError::QuotaExceeded => "the quota is used up",
-            ZkError::NoNode => "there is no such node",
-            ZkError::NodeExists => "the node is there",
-            ZkError::NotEmpty => "the node has children",
-            ZkError::BadVersion => "the node has another version",
-            ZkError::NoChildrenForEphemerals => "the parent is ephemeral",
-            ZkError::BadArguments => "the server takes the request for nonsense",
-            ZkError::MarshallingError => "the server could not read or write what it should",
-            ZkError::Unimplemented => "the server does not know the request",
-            ZkError::Garbled => "the answer makes no sense",
-            ZkError::Code(code) => return write!(f, "error {code} of the server"),
+            Error::ConnectionLoss => "the connection broke",
+            Error::Timeout => "no answer in time",
+            Error::NoHosts => "nobody listens there",
+            Error::SessionExpired => "the session is over",
+            Error::SessionGivenUp => "the session was given up",
+            Error::WentBack => "the servers have lost transactions that they had confirmed",
+            Error::Busy => "too many acquisitions are under way or being given up",
+            Error::SessionMoved => "the session has moved to another connection",
+            Error::AuthFailed => "the login was refused",
+            Error::NoAuth => "the node's ACL does not allow it",
+            Error::InvalidAcl => "the ACL is not valid for us",
+            Error::QuotaExceeded => "the quota is used up",
+            Error::NoNode => "there is no such node",
+            Error::NodeExists => "the node is there",
+            Error::NotEmpty => "the node has children",
+            Error::BadVersion => "the node has another version",
+            Error::NoChildrenForEphemerals => "the parent is ephemeral",
+            Error::BadArguments => "the server takes the request for nonsense",
+            Error::MarshallingError => "the server could not read or write what it should",
+            Error::Unimplemented => "the server does not know the request",
+            Error::Garbled => "the answer makes no sense",
+            Error::Code(code) => return write!(f, "error {code} of the server"),
         })
     }
 }
 
-impl std::error::Error for ZkError {}
+impl std::error::Error for Error {}
