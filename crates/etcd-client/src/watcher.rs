@@ -178,8 +178,8 @@ impl Watcher {
         self.end(&old);
     }
 
-    /// Ends all watches, and the stream: the client is dropped. Watches that are kept would keep the
-    /// stream otherwise, and with it the connection.
+    /// Ends all watches, and the stream; to be called before the watcher is dropped. Watches that
+    /// are kept would keep the stream otherwise, and with it the connection.
     pub fn close(&self) {
         let ended = {
             let mut state = self.state();
