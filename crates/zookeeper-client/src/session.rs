@@ -1,4 +1,4 @@
-//! One session with ZooKeeper, which all locks of a store share.
+//! One session with ZooKeeper, and until when the servers are sure to keep it.
 //!
 //! # Until when it lasts
 //!
@@ -16,14 +16,12 @@
 //! begins all sessions anew; a deposed one cannot get a quorum; and a connection to another server
 //! tells the leader at once.
 
-use super::address::Address;
-use super::client::{Client, Past};
-use super::connection::State;
-use super::errors::{self, ZkError};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::stores::ephemeral::liveness::Liveness;
-use crate::sync::Mutex;
+use crate::client::{Client, Past};
+use crate::config::Config;
+use crate::connection::State;
+use crate::error::Error;
+use holdline_base::clock;
+use holdline_base::liveness::Liveness;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,24 +33,19 @@ const TOUCH_INTERVAL: Duration = Duration::from_millis(1500);
 /// The duration of a round trip that makes no renewal wait.
 const TRIP: Duration = Duration::from_millis(400);
 
-/// How often it is looked for nodes of which nothing is known; or more rarely, if there are so many
-/// nodes that this takes longer.
-const LOOK: Duration = Duration::from_secs(10);
-const LOOK_EACH: Duration = Duration::from_millis(2);
-
-/// A session.
-pub(super) struct Session {
-    pub(super) client: Client,
-    pub(super) id: i64,
+/// A session. Somebody must [`run`](Self::run) it. It is closed when it is dropped.
+pub struct Session {
+    /// What can be asked on it.
+    pub client: Client,
+    /// Its number.
+    pub id: i64,
     /// How long the servers keep it without hearing of us.
-    pub(super) length: Duration,
+    pub length: Duration,
     /// Where to give heartbeats.
     root: String,
     liveness: Liveness,
     /// The servers say that there is no such session, and so no nodes of it.
     ended: AtomicBool,
-    /// When to look next whether it has nodes of which nothing is known. None while that is done.
-    look: Mutex<Option<Time>>,
 }
 
 /// After what time a heartbeat has been passed on, in a session of this length: a tick is never
@@ -61,66 +54,63 @@ fn touch_interval(length: Duration) -> Duration {
     TOUCH_INTERVAL.min(length * 3 / 10)
 }
 
-/// The longest lease that a session of this length can always vouch for.
-pub(super) fn longest_lease(length: Duration) -> Duration {
+/// The longest time for which a session of this length can always vouch at once.
+pub fn longest_lease(length: Duration) -> Duration {
     length.saturating_sub(touch_interval(length) * 2).saturating_sub(TRIP.min(length / 10))
 }
 
 impl Session {
-    /// A new session. [`ZkError::NoHosts`] is that all addresses refused the connection.
-    pub(super) async fn open(address: &Address, past: Past) -> Result<Self, ZkError> {
+    /// A new session, on a connection that a task of this runtime of Tokio looks after.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoHosts`] if all addresses refused the connection; [`Error::Stranger`] if something
+    /// else answers there; [`Error::AuthFailed`] if the user or the password is wrong.
+    ///
+    /// # Cancel safety
+    ///
+    /// A session that was made and that nobody knows of ends by itself.
+    pub async fn open(config: &Config, past: Past) -> Result<Self, Error> {
         let silence =
-            (address.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
+            (config.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
         let sent = clock::now();
-        let client = Client::connect(address, silence, past).await?;
-        let root = if address.root.is_empty() { "/" } else { &address.root };
+        let client = Client::connect(config, silence, past).await?;
         Ok(Session {
             id: client.id,
             length: client.length,
-            root: root.to_owned(),
+            root: config.root.clone(),
             // The leader itself has begun it, after a quorum had agreed.
             liveness: Liveness::new(sent, client.length),
             client,
             ended: AtomicBool::new(false),
-            look: Mutex::new(Some(sent.after(LOOK))),
         })
     }
 
-    pub(super) fn is_lost(&self) -> bool {
+    /// Whether it is over, or must be taken for that.
+    pub fn is_lost(&self) -> bool {
         self.liveness.good_until().is_none()
     }
 
     /// Makes it known that it is over.
-    pub(super) fn lose(&self) {
+    pub fn lose(&self) {
         self.liveness.lose();
     }
 
     /// A server has said something by which it is over.
-    pub(super) fn fail(&self, why: &ZkError) {
-        if *why == ZkError::SessionExpired {
+    pub fn fail(&self, why: &Error) {
+        if *why == Error::SessionExpired {
             self.ended.store(true, Ordering::Release);
         }
         self.lose();
     }
 
     /// Whether it is over for the servers, too, and all of its nodes are gone.
-    pub(super) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Whether to look now for nodes of which nothing is known. [`looked`](Self::looked) ends that.
-    pub(super) fn wants_look(&self, now: Time) -> bool {
-        self.look.lock().take_if(|due| *due <= now).is_some()
-    }
-
-    /// That was done, and it has so many nodes.
-    pub(super) fn looked(&self, nodes: usize) {
-        let pause = LOOK.max(LOOK_EACH * u32::try_from(nodes).unwrap_or(u32::MAX));
-        *self.look.lock() = Some(clock::now().after(pause));
-    }
-
     /// Has the heartbeats end: the session is not used any more.
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.liveness.retire();
     }
 
@@ -129,12 +119,16 @@ impl Session {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
-    pub(super) async fn good_for(&self, until: Time) -> bool {
+    pub async fn good_for(&self, until: Time) -> bool {
         self.liveness.good_for(until).await
     }
 
-    /// Gives heartbeats until it is lost or over.
-    pub(super) async fn run(self: Arc<Self>, lost: impl Fn(i64)) {
+    /// Gives heartbeats until it is lost or over, and then tells `lost` its number.
+    ///
+    /// # Cancel safety
+    ///
+    /// The session ends by itself if the future is dropped.
+    pub async fn run(self: Arc<Self>, lost: impl Fn(i64)) {
         let touch_interval = touch_interval(self.length);
         let limit = (self.length / 6).min(Duration::from_secs(2));
         let mut states = self.client.states();
@@ -142,14 +136,14 @@ impl Session {
         loop {
             tokio::select! {
                 () = self.liveness.retired() => return,
-                () = tokio::time::sleep(touch_interval) => {}
+                () = clock::pause(touch_interval) => {}
                 () = self.liveness.wanted.notified() => {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    clock::pause(Duration::from_millis(20)).await;
                 }
                 changed = states.changed() => {
                     let state = *states.borrow();
                     if state == State::Ended {
-                        self.fail(&ZkError::SessionExpired);
+                        self.fail(&Error::SessionExpired);
                     }
                     if changed.is_err() || matches!(state, State::Over | State::Ended) {
                         break;
@@ -160,22 +154,22 @@ impl Session {
                 break;
             }
             let sent = clock::now();
-            let outcome = tokio::time::timeout(limit, self.heartbeat()).await;
+            let outcome = clock::timeout(limit, self.heartbeat()).await;
             match outcome {
-                Ok(Ok(())) => {
+                Some(Ok(())) => {
                     if let Some(heard) = heartbeats.answered(sent, clock::now(), touch_interval) {
                         self.liveness.confirm(heard);
                     }
                 }
-                Ok(Err(error)) if errors::is_over(&error) => {
+                Some(Err(error)) if error.is_over() => {
                     self.fail(&error);
                     break;
                 }
-                Ok(Err(error)) => {
+                Some(Err(error)) => {
                     tracing::debug!(%error, "a heartbeat was not answered");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    clock::pause(Duration::from_millis(50)).await;
                 }
-                Err(_) => tracing::debug!("a heartbeat was not answered in time"),
+                None => tracing::debug!("a heartbeat was not answered in time"),
             }
         }
         self.lose();
@@ -183,23 +177,9 @@ impl Session {
     }
 
     /// A transaction that changes nothing, but needs a quorum.
-    async fn heartbeat(&self) -> Result<(), ZkError> {
+    async fn heartbeat(&self) -> Result<(), Error> {
         // Refused by a quorum is as good.
         self.client.check(&self.root).await.map(drop)
-    }
-
-    /// Refuses a lease that it cannot vouch for.
-    pub(super) fn check(&self, address: &Address, lease: Duration) -> Result<()> {
-        let longest = longest_lease(self.length);
-        if lease <= longest {
-            return Ok(());
-        }
-        let message = format!(
-            "a lease of {lease:?} is refused: {address} gives sessions of {:?}, which keep locks \
-             for {longest:?}; ask for a shorter lease, or raise maxSessionTimeout of the servers",
-            self.length
-        );
-        Err(Error::new(ErrorKind::Invalid, message))
     }
 }
 

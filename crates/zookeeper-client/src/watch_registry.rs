@@ -3,14 +3,14 @@
 //! A watch is for one event. A server knows it as long as the connection lasts; on the next one all
 //! that are still wanted are set again, and the server tells at once of what was missed.
 
-use super::jute::{Reader, Writer};
-use super::zk_error::ZkError;
+use crate::error::Error;
+use crate::jute::{Reader, Writer};
 use std::collections::HashMap;
 use tokio::sync::oneshot;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub enum Event {
     /// The node is gone.
     Deleted,
     /// Its data, or its children, are others now.
@@ -21,31 +21,36 @@ pub(super) enum Event {
 
 /// Waits for one event.
 #[derive(Debug)]
-pub(super) struct Watch(oneshot::Receiver<Event>);
+pub struct Watch(oneshot::Receiver<Event>);
 
 impl Watch {
-    pub(super) async fn changed(self) -> Event {
+    /// Waits for the event.
+    ///
+    /// # Cancel safety
+    ///
+    /// The watch ends when the future is dropped.
+    pub async fn changed(self) -> Event {
         self.0.await.unwrap_or(Event::Over)
     }
 }
 
 /// What is watched of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Data,
     Children,
 }
 
 /// All watches of a session.
 #[derive(Debug, Default)]
-pub(super) struct WatchRegistry(HashMap<(Kind, String), Vec<oneshot::Sender<Event>>>);
+pub(crate) struct WatchRegistry(HashMap<(Kind, String), Vec<oneshot::Sender<Event>>>);
 
 /// No request may be longer than 1 MiB, unless the servers are told otherwise.
 const CHUNK: usize = 128 << 10;
 
 impl WatchRegistry {
     /// A server has set one.
-    pub(super) fn add(&mut self, kind: Kind, path: String) -> Watch {
+    pub(crate) fn add(&mut self, kind: Kind, path: String) -> Watch {
         let (sender, receiver) = oneshot::channel();
         let watches = self.0.entry((kind, path)).or_default();
         watches.retain(|watch| !watch.is_closed());
@@ -54,7 +59,7 @@ impl WatchRegistry {
     }
 
     /// Tells of what a server has seen.
-    pub(super) fn tell(&mut self, mut body: Reader<'_>) -> Result<(), ZkError> {
+    pub(crate) fn tell(&mut self, mut body: Reader<'_>) -> Result<(), Error> {
         let (event, _state, path) = (body.int()?, body.int()?, body.text()?);
         let (kinds, event): (&[Kind], _) = match event {
             1 | 3 => (&[Kind::Data], Event::Changed),
@@ -72,7 +77,7 @@ impl WatchRegistry {
 
     /// What sets all of them again, in requests that are not too long: what has changed since the
     /// transaction `seen` is told at once.
-    pub(super) fn again(&mut self, seen: i64) -> Vec<Vec<u8>> {
+    pub(crate) fn again(&mut self, seen: i64) -> Vec<Vec<u8>> {
         self.0.retain(|_, watches| watches.iter().any(|watch| !watch.is_closed()));
         let (mut requests, mut size) = (Vec::new(), 0);
         let (mut data, mut children) = (Vec::new(), Vec::new());
@@ -100,7 +105,7 @@ impl WatchRegistry {
     }
 
     /// The session is over.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.0.clear();
     }
 }
@@ -125,7 +130,7 @@ mod tests {
         }
         watches.tell(Reader(&event(2, "/a"))).expect("good");
         assert_eq!(children.changed().await, Event::Deleted);
-        assert_eq!(watches.tell(Reader(&event(3, "/b")[..9])), Err(ZkError::Garbled));
+        assert_eq!(watches.tell(Reader(&event(3, "/b")[..9])), Err(Error::Garbled));
         watches.end();
         assert_eq!(other.changed().await, Event::Over);
     }

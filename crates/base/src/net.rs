@@ -1,8 +1,9 @@
-//! Connections over TCP and TLS, for stores that speak their protocols themselves.
+//! Connections over TCP and TLS, for clients that speak their protocols themselves.
 
-use super::servers::Servers;
-use super::tls::TlsOptions;
-use crate::error::{Error, ErrorKind, Result};
+use crate::clock;
+use crate::servers::Servers;
+use crate::tls::TlsOptions;
+use crate::{Error, ErrorKind, Result};
 use std::fmt::Display;
 use std::io;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// A byte stream to a server, in the clear or over TLS.
-pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
@@ -24,14 +25,14 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 /// # Cancel safety
 ///
 /// Dropping the future closes the connection.
-pub(crate) async fn dial(host: &str, limit: Duration) -> io::Result<TcpStream> {
+pub async fn dial(host: &str, limit: Duration) -> io::Result<TcpStream> {
     let addresses: Vec<_> = tokio::net::lookup_host(host).await?.collect();
     let share = limit / u32::try_from(addresses.len()).unwrap_or(1).max(1);
     let mut last = None;
     for address in addresses {
-        let connecting = tokio::time::timeout(share, TcpStream::connect(address)).await;
+        let connecting = clock::timeout(share, TcpStream::connect(address)).await;
         let late = || io::Error::new(io::ErrorKind::TimedOut, "connecting took too long");
-        match connecting.unwrap_or_else(|_| Err(late())) {
+        match connecting.unwrap_or_else(|| Err(late())) {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
                 return Ok(socket);
@@ -46,8 +47,8 @@ pub(crate) async fn dial(host: &str, limit: Duration) -> io::Result<TcpStream> {
 /// The TLS that a URL asks for: its certificates are read from their files for each connection, so
 /// that they can be renewed there.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(any(feature = "etcd-tls", feature = "zookeeper-tls")), allow(dead_code))]
-pub(crate) struct Tls {
+#[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "there is none"))]
+pub struct Tls {
     options: TlsOptions,
     /// The store's name in error messages.
     store: String,
@@ -63,7 +64,7 @@ impl Tls {
     ///
     /// [`Unsupported`](ErrorKind::Unsupported) in a build without the feature;
     /// [`Invalid`](ErrorKind::Invalid) if the certificates or a host cannot be used.
-    pub(crate) fn new(
+    pub fn new(
         servers: &Servers,
         store: &impl Display,
         protocol: Option<&'static [u8]>,
@@ -90,18 +91,14 @@ impl Tls {
 /// # Errors
 ///
 /// See [`speaks_no_tls`] for one of them.
-pub(crate) async fn wrap(
-    tls: Option<&Tls>,
-    host: &str,
-    socket: TcpStream,
-) -> io::Result<Box<dyn Socket>> {
+pub async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> io::Result<Box<dyn Socket>> {
     match tls {
         None => Ok(Box::new(socket)),
         Some(tls) => tls.connect(host, socket).await,
     }
 }
 
-#[cfg(not(any(feature = "etcd-tls", feature = "zookeeper-tls")))]
+#[cfg(not(feature = "tls"))]
 impl Tls {
     #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "there is none to check")]
     fn check(&self, _hosts: &[String]) -> Result<()> {
@@ -114,7 +111,7 @@ impl Tls {
     }
 }
 
-#[cfg(any(feature = "etcd-tls", feature = "zookeeper-tls"))]
+#[cfg(feature = "tls")]
 mod with_tls {
     use super::{Error, ErrorKind, Result, Socket, TcpStream, Tls, io};
     use rustls::ClientConfig;
@@ -159,8 +156,7 @@ mod with_tls {
 
     /// Whether this error of a handshake shows that the server does not speak TLS: it says
     /// something else, or hangs up.
-    #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "ZooKeeper asks in another way"))]
-    pub(crate) fn speaks_no_tls(error: &io::Error) -> bool {
+    pub fn speaks_no_tls(error: &io::Error) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         matches!(inner, Some(rustls::Error::InvalidMessage(_)))
@@ -168,11 +164,11 @@ mod with_tls {
     }
 }
 
-#[cfg(all(feature = "etcd", any(feature = "etcd-tls", feature = "zookeeper-tls")))]
-pub(crate) use with_tls::speaks_no_tls;
+#[cfg(feature = "tls")]
+pub use with_tls::speaks_no_tls;
 
 /// Whether this error of a handshake shows that the server does not speak TLS.
-#[cfg(all(feature = "etcd", not(any(feature = "etcd-tls", feature = "zookeeper-tls"))))]
-pub(crate) fn speaks_no_tls(_error: &io::Error) -> bool {
+#[cfg(not(feature = "tls"))]
+pub fn speaks_no_tls(_error: &io::Error) -> bool {
     false
 }

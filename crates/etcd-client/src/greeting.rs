@@ -3,7 +3,7 @@
 //! The first thing that such a server sends is a frame of settings. Whatever else comes is named
 //! for what it is, instead of as some broken connection.
 
-use crate::stores::net::Socket;
+use holdline_base::net::Socket;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -11,13 +11,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What a server speaks that does not speak what we do; empty if it does.
-pub(super) type Wrong = Arc<OnceLock<&'static str>>;
+pub(crate) type Wrong = Arc<OnceLock<&'static str>>;
 
 /// What is known of one that closes the connection before it has said anything.
-pub(super) const HUNG_UP: &str = "it hung up without a word; perhaps it wants TLS (etcds:)";
+pub(crate) const HUNG_UP: &str = "it hung up without a word; perhaps it wants TLS (etcds:)";
 
 /// A socket whose first bytes are looked at.
-pub(super) struct Greeted {
+pub(crate) struct Greeted {
     socket: Box<dyn Socket>,
     head: Vec<u8>,
     wrong: Wrong,
@@ -27,7 +27,7 @@ pub(super) struct Greeted {
 const HEAD: usize = 4;
 
 impl Greeted {
-    pub(super) fn new(socket: Box<dyn Socket>, wrong: &Wrong) -> Self {
+    pub(crate) fn new(socket: Box<dyn Socket>, wrong: &Wrong) -> Self {
         Greeted { socket, head: Vec::new(), wrong: Arc::clone(wrong) }
     }
 

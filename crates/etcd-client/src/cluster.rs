@@ -5,17 +5,17 @@
 //! dead member with every n-th call.) All our calls may be repeated, and the answer says whether an
 //! earlier try may have been carried out, too.
 
-use super::address::Address;
-use super::connection::{self, MemberConnection, StreamReader, StreamWriter};
-use super::errors::{self, Verdict};
-use super::flight::Flight;
-use super::grpc::{self, Status};
-use super::proto::{self, Headed};
-use crate::error::{Error, ErrorKind, Result};
-use crate::stores::net::Tls;
-use crate::stores::url::Secret;
-use crate::sync::Mutex;
+use crate::connection::{self, MemberConnection, PendingWrite, StreamReader, StreamWriter};
+use crate::error::{self, Verdict};
+use crate::grpc::{self, Status};
+use crate::proto::{self, Headed};
 use bytes::Bytes;
+use holdline_base::clock;
+use holdline_base::net::Tls;
+use holdline_base::servers::Servers;
+use holdline_base::sync::Mutex;
+use holdline_base::url::Secret;
+use holdline_base::{Error, ErrorKind, Result};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri};
 use prost::Message;
@@ -27,8 +27,11 @@ use tokio::{runtime, sync::watch};
 
 /// The way to one cluster. Shared by the caller's threads, the renewer's and our own: each runtime
 /// has connections of its own, so that one that is blocked does not hold up the others.
-pub(super) struct Cluster {
-    pub(super) address: Address,
+pub struct Cluster {
+    /// The cluster's name in messages.
+    name: String,
+    /// `host:port` of the members.
+    hosts: Vec<String>,
     /// The members' names, as requests give them.
     members: Vec<Authority>,
     tls: Option<Tls>,
@@ -48,10 +51,11 @@ type Connecting = watch::Receiver<Option<std::result::Result<MemberConnection, S
 
 /// What came back.
 #[derive(Debug)]
-pub(super) struct Answer<R> {
-    pub(super) body: R,
+pub struct Answer<R> {
+    /// The message.
+    pub body: R,
     /// The first try may have been carried out as well as the one that was answered.
-    pub(super) repeated: bool,
+    pub repeated: bool,
 }
 
 /// How many rounds of all members are tried before the caller is told.
@@ -60,23 +64,30 @@ const ROUNDS: usize = 3;
 const KEPT: usize = 64;
 
 impl Cluster {
-    pub(super) fn new(address: Address) -> Result<Self> {
-        let members = address.servers.hosts.iter().map(|host| {
+    /// The cluster of these servers, which messages call `name`. Members are connected to when they
+    /// are first used, in a runtime of Tokio.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if a host cannot be named in a request.
+    pub fn new(servers: Servers, tls: Option<Tls>, name: impl Into<String>) -> Result<Self> {
+        let (Servers { hosts, user, password, .. }, name) = (servers, name.into());
+        let members = hosts.iter().map(|host| {
             host.parse().map_err(|error: http::uri::InvalidUri| {
-                let message = format!("{host} in {address} is not a host");
+                let message = format!("{host} in {name} is not a host");
                 Error::because(ErrorKind::Invalid, message, error)
             })
         });
         let members = members.collect::<Result<Vec<Authority>>>()?;
-        let login = address.servers.user.clone().zip(address.servers.password.clone());
         Ok(Cluster {
             // Not all clients on the first member.
             chosen: AtomicUsize::new(fastrand::usize(..members.len())),
-            tls: address.tls()?,
-            address,
+            tls,
+            name,
+            hosts,
             members,
             connections: Mutex::default(),
-            login,
+            login: user.zip(password),
             token: Mutex::default(),
             reached: AtomicBool::new(false),
             term: AtomicU64::new(0),
@@ -88,12 +99,12 @@ impl Cluster {
     }
 
     /// Which member is used now.
-    pub(super) fn chosen(&self) -> usize {
+    pub(crate) fn chosen(&self) -> usize {
         self.chosen.load(Ordering::Relaxed)
     }
 
     /// Turns away from a member that failed, unless another caller has done so already.
-    pub(super) fn avoid(&self, member: usize) {
+    pub(crate) fn avoid(&self, member: usize) {
         let next = (member + 1) % self.members.len();
         let _ = self.chosen.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
         let mut connections = self.connections();
@@ -104,26 +115,35 @@ impl Cluster {
 
     /// Whether this answer is from the newest leadership that we know of. An answer from an older
     /// one may be that of a leader that has not noticed yet that it was replaced.
-    pub(super) fn is_current(&self, header: proto::Header) -> bool {
+    pub(crate) fn is_current(&self, header: proto::Header) -> bool {
         self.term.fetch_max(header.raft_term, Ordering::Relaxed) <= header.raft_term
     }
 
     /// The newest term of leadership that we know of.
-    pub(super) fn term(&self) -> u64 {
+    pub fn term(&self) -> u64 {
         self.term.load(Ordering::Relaxed)
     }
 
     /// A majority says that an older term is the newest: this is not the cluster that we knew, or
     /// one that has lost its data. What it says counts from now on.
-    pub(super) fn go_back(&self, known: u64, term: u64) {
+    pub(crate) fn go_back(&self, known: u64, term: u64) {
         let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
         if self.term.compare_exchange(known, term, done, failed).is_ok() {
-            tracing::warn!(store = %self.address, "etcd has gone back: it has lost its data");
+            tracing::warn!(store = %self.name, "etcd has gone back: it has lost its data");
         }
     }
 
     /// Asks, with so much time for each member.
-    pub(super) async fn call<Q, R>(
+    ///
+    /// # Errors
+    ///
+    /// Those of the members, when each has failed several times:
+    /// [`Unavailable`](ErrorKind::Unavailable) if a retry may succeed. The cause is what etcd said.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request may or may not be carried out if the future is dropped.
+    pub async fn call<Q, R>(
         &self,
         path: &'static str,
         request: &Q,
@@ -136,15 +156,23 @@ impl Cluster {
         self.send(path, request, limit, None).await
     }
 
-    /// Asks for a key to be written; the flight learns what becomes of it, also if the future is
+    /// Asks for a key to be written; `pending` learns what becomes of it, also if the future is
     /// dropped.
-    pub(super) async fn write(
+    ///
+    /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call); `pending` is kept until the answer is here, or none is expected.
+    pub async fn write(
         &self,
         txn: &proto::Txn,
         limit: Duration,
-        flight: &Arc<Flight>,
+        pending: Arc<dyn PendingWrite>,
     ) -> Result<Answer<proto::TxnAnswer>> {
-        self.send(proto::TXN, txn, limit, Some(flight)).await
+        self.send(proto::TXN, txn, limit, Some(&pending)).await
     }
 
     async fn send<Q, R>(
@@ -152,7 +180,7 @@ impl Cluster {
         path: &'static str,
         request: &Q,
         limit: Duration,
-        flight: Option<&Arc<Flight>>,
+        pending: Option<&Arc<dyn PendingWrite>>,
     ) -> Result<Answer<R>>
     where
         Q: Message,
@@ -162,24 +190,24 @@ impl Cluster {
         let (mut repeated, mut logins) = (false, 0);
         for attempt in 1.. {
             let member = self.chosen();
-            let ask = self.ask(path, frame.clone(), member, flight);
-            let status = match tokio::time::timeout(limit, ask).await {
-                Ok(Ok(body)) => {
+            let ask = self.ask(path, frame.clone(), member, pending);
+            let status = match clock::timeout(limit, ask).await {
+                Some(Ok(body)) => {
                     self.is_current(Headed::header(&body));
                     self.reached.store(true, Ordering::Relaxed);
                     return Ok(Answer { body, repeated });
                 }
-                Ok(Err(status)) => {
-                    if errors::may_be_done(&status)
-                        && let Some(flight) = flight
+                Some(Err(status)) => {
+                    if error::may_be_done(&status)
+                        && let Some(pending) = pending
                     {
-                        flight.lose();
+                        pending.lose();
                     }
                     status
                 }
-                Err(_) => Status::late("it did not answer in time"),
+                None => Status::late("it did not answer in time"),
             };
-            match errors::judge(&status) {
+            match error::judge(&status) {
                 Verdict::Login if logins < 2 && self.login.is_some() => {
                     logins += 1;
                     self.forget_token();
@@ -188,18 +216,18 @@ impl Cluster {
                 Verdict::Elsewhere => self.avoid(member),
                 Verdict::Later | Verdict::Login | Verdict::Final => {}
             }
-            repeated |= errors::may_be_done(&status);
-            let again = matches!(errors::judge(&status), Verdict::Elsewhere | Verdict::Later);
+            repeated |= error::may_be_done(&status);
+            let again = matches!(error::judge(&status), Verdict::Elsewhere | Verdict::Later);
             // Some errors are as good the first time as the third.
             let plain = matches!(status.code, grpc::Code::Foreign | grpc::Code::Silent);
             let rounds = if plain { 1 } else { ROUNDS };
             if !again || attempt >= rounds * self.members.len() {
                 let reached = self.reached.load(Ordering::Relaxed);
-                return Err(errors::error(&self.address, &status, reached));
+                return Err(error::error(&self.name, &status, reached));
             }
             if attempt % self.members.len() == 0 {
                 // All members failed: an election, most likely.
-                tokio::time::sleep(Duration::from_millis(fastrand::u64(50..150))).await;
+                clock::pause(Duration::from_millis(fastrand::u64(50..150))).await;
             }
         }
         unreachable!("the loop ends by returning")
@@ -210,18 +238,18 @@ impl Cluster {
         path: &'static str,
         body: Bytes,
         member: usize,
-        flight: Option<&Arc<Flight>>,
+        pending: Option<&Arc<dyn PendingWrite>>,
     ) -> std::result::Result<R, Status>
     where
         R: Message + Default,
     {
         let connection = self.connection(member).await?;
         let request = self.request(path, &connection, member).await?;
-        connection.unary(request, body, flight.cloned()).await
+        connection.unary(request, body, pending.cloned()).await
     }
 
     /// Opens a stream of messages in both directions with one member.
-    pub(super) async fn stream(
+    pub(crate) async fn stream(
         &self,
         path: &'static str,
         member: usize,
@@ -254,7 +282,7 @@ impl Cluster {
             connections.clear();
         }
         let (tell, told) = watch::channel(None);
-        let (host, tls) = (self.address.servers.hosts[member].clone(), self.tls.clone());
+        let (host, tls) = (self.hosts[member].clone(), self.tls.clone());
         tokio::spawn(async move {
             let connection = MemberConnection::connect(&host, tls.as_ref()).await;
             let _ = tell.send(Some(connection));
@@ -312,13 +340,13 @@ impl Cluster {
     }
 
     /// Logs in anew before the next request.
-    pub(super) fn forget_token(&self) {
+    pub(crate) fn forget_token(&self) {
         *self.token.lock() = None;
     }
 }
 
 impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.address)
+        f.write_str(&self.name)
     }
 }

@@ -3,45 +3,45 @@
 //!
 //! What comes from outside is never trusted: a length is believed only as far as there are bytes.
 
-use super::zk_error::ZkError;
+use crate::error::Error;
 
 /// What is to be sent.
 #[derive(Debug, Default)]
-pub(super) struct Writer(pub(super) Vec<u8>);
+pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
-    pub(super) fn int(mut self, value: i32) -> Self {
+    pub(crate) fn int(mut self, value: i32) -> Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    pub(super) fn long(mut self, value: i64) -> Self {
+    pub(crate) fn long(mut self, value: i64) -> Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    pub(super) fn bool(mut self, value: bool) -> Self {
+    pub(crate) fn bool(mut self, value: bool) -> Self {
         self.0.push(u8::from(value));
         self
     }
 
-    pub(super) fn bytes(self, bytes: &[u8]) -> Self {
+    pub(crate) fn bytes(self, bytes: &[u8]) -> Self {
         let mut writer = self.int(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
         writer.0.extend_from_slice(bytes);
         writer
     }
 
-    pub(super) fn text(self, text: &str) -> Self {
+    pub(crate) fn text(self, text: &str) -> Self {
         self.bytes(text.as_bytes())
     }
 
-    pub(super) fn texts(self, texts: &[&str]) -> Self {
+    pub(crate) fn texts(self, texts: &[&str]) -> Self {
         let writer = self.int(i32::try_from(texts.len()).unwrap_or(i32::MAX));
         texts.iter().fold(writer, |writer, text| writer.text(text))
     }
 
     /// The permissions for one identity, in a list of its own.
-    pub(super) fn acl(self, acl: Acl) -> Self {
+    pub(crate) fn acl(self, acl: Acl) -> Self {
         let (scheme, id) = match acl {
             Acl::Anyone => ("world", "anyone"),
             Acl::Creator => ("auth", ""),
@@ -55,7 +55,8 @@ const ALL: i32 = 31;
 
 /// The users that may do everything with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Acl {
+pub enum Acl {
+    /// Anyone who reaches the servers.
     Anyone,
     /// The user that the session has logged in as.
     Creator,
@@ -63,45 +64,45 @@ pub(super) enum Acl {
 
 /// What was received, from the front.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], ZkError> {
-        let (first, rest) = self.0.split_first_chunk().ok_or(ZkError::Garbled)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let (first, rest) = self.0.split_first_chunk().ok_or(Error::Garbled)?;
         self.0 = rest;
         Ok(*first)
     }
 
-    pub(super) fn int(&mut self) -> Result<i32, ZkError> {
+    pub(crate) fn int(&mut self) -> Result<i32, Error> {
         self.take().map(i32::from_be_bytes)
     }
 
-    pub(super) fn long(&mut self) -> Result<i64, ZkError> {
+    pub(crate) fn long(&mut self) -> Result<i64, Error> {
         self.take().map(i64::from_be_bytes)
     }
 
-    pub(super) fn bool(&mut self) -> Result<bool, ZkError> {
+    pub(crate) fn bool(&mut self) -> Result<bool, Error> {
         self.take().map(|[byte]| byte != 0)
     }
 
     /// Bytes; none at all are as good as an empty lot.
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8], ZkError> {
-        let len = usize::try_from(self.int()?.max(0)).map_err(|_| ZkError::Garbled)?;
-        let (bytes, rest) = self.0.split_at_checked(len).ok_or(ZkError::Garbled)?;
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Error> {
+        let len = usize::try_from(self.int()?.max(0)).map_err(|_| Error::Garbled)?;
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Error::Garbled)?;
         self.0 = rest;
         Ok(bytes)
     }
 
-    pub(super) fn text(&mut self) -> Result<&'a str, ZkError> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| ZkError::Garbled)
+    pub(crate) fn text(&mut self) -> Result<&'a str, Error> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Error::Garbled)
     }
 
-    pub(super) fn texts(&mut self) -> Result<Vec<String>, ZkError> {
+    pub(crate) fn texts(&mut self) -> Result<Vec<String>, Error> {
         // As many as come: room is made for no more than there are bytes.
         (0..self.int()?).map(|_| self.text().map(str::to_owned)).collect()
     }
 
-    pub(super) fn stat(&mut self) -> Result<Stat, ZkError> {
+    pub(crate) fn stat(&mut self) -> Result<Stat, Error> {
         let (czxid, _mzxid) = (self.long()?, self.long()?);
         let (_ctime, _mtime) = (self.long()?, self.long()?);
         let (version, _cversion, _aversion) = (self.int()?, self.int()?, self.int()?);
@@ -113,15 +114,15 @@ impl<'a> Reader<'a> {
 
 /// What the servers tell of a node, as far as we want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
+pub struct Stat {
     /// The transaction that made it.
-    pub(super) czxid: i64,
+    pub czxid: i64,
     /// The last one that made or removed a child of it.
-    pub(super) pzxid: i64,
+    pub pzxid: i64,
     /// How often its data were changed.
-    pub(super) version: i32,
+    pub version: i32,
     /// The session that it lasts with, or 0.
-    pub(super) ephemeral_owner: i64,
+    pub ephemeral_owner: i64,
 }
 
 #[cfg(test)]
@@ -163,17 +164,17 @@ mod tests {
         let stat = Stat { czxid: 1, pzxid: 11, version: 5, ephemeral_owner: 8 };
         assert_eq!(Reader(&written.0).stat(), Ok(stat));
         for len in 0..written.0.len() {
-            assert_eq!(Reader(&written.0[..len]).stat(), Err(ZkError::Garbled), "{len} bytes");
+            assert_eq!(Reader(&written.0[..len]).stat(), Err(Error::Garbled), "{len} bytes");
         }
     }
 
     #[test]
     fn hostile_lengths_are_errors() {
         for bytes in [&b""[..], b"\0\0\0", b"\0\0\0\x02a", b"\x7f\xff\xff\xffabc"] {
-            assert_eq!(Reader(bytes).bytes(), Err(ZkError::Garbled), "{bytes:?}");
-            assert_eq!(Reader(bytes).texts(), Err(ZkError::Garbled), "{bytes:?}");
+            assert_eq!(Reader(bytes).bytes(), Err(Error::Garbled), "{bytes:?}");
+            assert_eq!(Reader(bytes).texts(), Err(Error::Garbled), "{bytes:?}");
         }
-        assert_eq!(Reader(b"\0\0\0\x01\xff").text(), Err(ZkError::Garbled), "no UTF-8");
+        assert_eq!(Reader(b"\0\0\0\x01\xff").text(), Err(Error::Garbled), "no UTF-8");
         assert_eq!(Reader(b"\xff\xff\xff\xff").bytes(), Ok(&b""[..]), "that is none");
         assert_eq!(Reader(b"\x80\0\0\0").texts(), Ok(Vec::new()));
     }

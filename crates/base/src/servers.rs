@@ -1,48 +1,57 @@
-//! The servers that a URL names, how to log in to them, and whether over TLS: the part that the
-//! URLs of etcd and ZooKeeper have in common.
+//! The servers that a URL names, how to log in to them, and whether over TLS.
 //!
 //! ```text
 //! SCHEME://[user[:password]@]host[:port][,host[:port]...][/path][?option=value&...]
 //! ```
 
-use super::tls::{self, TlsOptions};
-use super::url::{self, Secret, some};
-use crate::error::{Error, Result};
+use crate::tls::{self, TlsOptions};
+use crate::url::{self, Secret, some};
+use crate::{Error, Result};
 use std::fmt;
 
-/// The servers of a store.
+/// The servers of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Servers {
+pub struct Servers {
     /// `host:port`, in the order in which the URL names them.
-    pub(crate) hosts: Vec<String>,
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<Secret>,
-    pub(crate) tls: bool,
-    pub(crate) tls_options: TlsOptions,
+    pub hosts: Vec<String>,
+    /// The user to log in as; not without a password.
+    pub user: Option<String>,
+    /// The user's password.
+    pub password: Option<Secret>,
+    /// Whether connections are over TLS.
+    pub tls: bool,
+    /// The certificates for that.
+    pub tls_options: TlsOptions,
 }
 
 /// The options that are read here, for the error about one that is not known.
-pub(crate) const KNOWN: &str =
+pub const KNOWN: &str =
     "password_file, password_env, tls, ca_file, ca_env, cert_file, cert_env, key_file and key_env";
 
-/// A URL that was read: the servers, and what the store itself makes sense of.
-pub(crate) struct Parts {
-    pub(crate) servers: Servers,
+/// A URL that was read: the servers, and what its kind of server makes sense of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The servers.
+    pub servers: Servers,
     /// The path without its first slash.
-    pub(crate) path: String,
+    pub path: String,
     /// The options that are not about the servers, with their values.
-    pub(crate) options: Vec<(String, String)>,
+    pub options: Vec<(String, String)>,
 }
 
 impl Servers {
     /// Reads what follows the colon of a URL. `tls` says whether the scheme asks for TLS, and
     /// `invalid` makes an error of a sentence that begins with the name of the URL.
-    pub(crate) fn read(
+    ///
+    /// # Errors
+    ///
+    /// That of `invalid`, or of a password's file that cannot be read.
+    pub fn read<E: From<Error>>(
         rest: &str,
         default_port: u16,
         tls: bool,
-        invalid: fn(&str) -> Error,
-    ) -> Result<Parts> {
+        invalid: fn(&str) -> E,
+    ) -> Result<Parts, E> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         if rest.contains('#') || query.contains('#') {
             return Err(invalid("has a part after #; write # in a password as %23"));
@@ -57,7 +66,7 @@ impl Servers {
         let decode = |text: &str| url::decode(text).map_err(invalid);
         let hosts = hosts.split(',').map(|text| url::host(text, default_port).map_err(invalid));
         let mut servers = Servers {
-            hosts: hosts.collect::<Result<_>>()?,
+            hosts: hosts.collect::<Result<_, E>>()?,
             user: some(decode(user)?),
             password: some(decode(password)?).map(Secret),
             tls,
@@ -76,7 +85,12 @@ impl Servers {
     }
 
     /// Sets an option. `false` if it is not about the servers.
-    fn set(&mut self, key: &str, value: &str, invalid: fn(&str) -> Error) -> Result<bool> {
+    fn set<E: From<Error>>(
+        &mut self,
+        key: &str,
+        value: &str,
+        invalid: fn(&str) -> E,
+    ) -> Result<bool, E> {
         match key {
             "tls" => self.tls = tls::wanted(value).map_err(invalid)?,
             "password_file" => self.password = Some(url::secret_file(key, value)?),

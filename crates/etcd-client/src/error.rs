@@ -1,12 +1,11 @@
-//! What etcd's errors mean for us.
+//! What etcd's errors mean for a caller.
 
-use super::address::Address;
-use super::grpc::{Code, Status};
-use crate::error::{Error, ErrorKind};
+use crate::grpc::{Code, Status};
+use holdline_base::{Error, ErrorKind};
 
 /// What to do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// Try the next member.
     Elsewhere,
     /// Try again in a moment: the cluster is busy.
@@ -20,7 +19,7 @@ pub(super) enum Verdict {
 /// The lease that a request named does not exist (any more).
 const NO_LEASE: &str = "requested lease not found";
 
-pub(super) fn judge(status: &Status) -> Verdict {
+pub(crate) fn judge(status: &Status) -> Verdict {
     let text = &status.message;
     match status.code {
         Code::Unauthenticated => Verdict::Login,
@@ -41,28 +40,28 @@ pub(super) fn judge(status: &Status) -> Verdict {
 }
 
 /// Whether a request that failed so may have been carried out.
-pub(super) fn may_be_done(status: &Status) -> bool {
+pub(crate) fn may_be_done(status: &Status) -> bool {
     match judge(status) {
         Verdict::Elsewhere => !status.unsent,
         Verdict::Later | Verdict::Login | Verdict::Final => false,
     }
 }
 
-/// Whether it failed because our lease is gone.
-pub(super) fn is_lease_gone(error: &Error) -> bool {
-    let source = std::error::Error::source(error);
-    source.is_some_and(|source| source.to_string().contains(NO_LEASE))
+/// Whether a call failed because the lease that it named is gone, by the cause of its error. That
+/// stays the same when the error is made one of another type.
+pub fn is_lease_gone(error: &dyn std::error::Error) -> bool {
+    error.source().is_some_and(|source| source.to_string().contains(NO_LEASE))
 }
 
 /// Whether a lease could not be granted because there is one by this number.
-pub(super) fn is_lease_there(error: &Error) -> bool {
+pub(crate) fn is_lease_there(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     source.is_some_and(|source| source.to_string().contains("lease already exists"))
 }
 
 /// The error for the caller. What etcd says is kept as its cause: it contains no secrets. A server
 /// that has answered before (`reached`) is expected to do so again.
-pub(super) fn error(address: &Address, status: &Status, reached: bool) -> Error {
+pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
     let text = &status.message;
     let (kind, message) = match status.code {
         Code::Unauthenticated | Code::PermissionDenied => {

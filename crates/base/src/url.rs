@@ -4,13 +4,16 @@
 //! Error texts never contain the URL itself, since it may contain a password. Most are the rest of
 //! a sentence that begins with the name of the URL.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use std::fmt;
 use std::time::Duration;
 
 /// A password. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(pub(crate) String);
+pub struct Secret(
+    /// The password itself.
+    pub String,
+);
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,7 +22,7 @@ impl fmt::Debug for Secret {
 }
 
 /// The host, without the brackets of an IPv6 address, and the port if one is given.
-pub(crate) fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
+pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     let (host, after) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         Some((host, after)) => (host, after),
         None => text.split_at(text.find(':').unwrap_or(text.len())),
@@ -36,7 +39,7 @@ pub(crate) fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static 
 }
 
 /// `host:port`, with this port unless another is given.
-pub(crate) fn host(text: &str, default_port: u16) -> Result<String, &'static str> {
+pub fn host(text: &str, default_port: u16) -> Result<String, &'static str> {
     let (name, port) = host_and_port(text)?;
     let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '%' | '[' | ']');
     if name.is_empty() || name.contains(bad) {
@@ -46,12 +49,12 @@ pub(crate) fn host(text: &str, default_port: u16) -> Result<String, &'static str
 }
 
 /// `host:port`, with brackets around an IPv6 address.
-pub(crate) fn join(host: &str, port: u16) -> String {
+pub fn join(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Undoes percent-encoding.
-pub(crate) fn decode(text: &str) -> Result<String, &'static str> {
+pub fn decode(text: &str) -> Result<String, &'static str> {
     let wrong = "has a % that is not followed by two hexadecimal digits";
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.bytes());
     while let Some(byte) = rest.next() {
@@ -67,7 +70,7 @@ pub(crate) fn decode(text: &str) -> Result<String, &'static str> {
 }
 
 /// A duration such as `500ms`, `2s`, `10m` or `1h`.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
     let millis: u64 = match unit {
         "ms" => 1,
@@ -80,7 +83,11 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// The first line of the file that this option names, which is a password.
-pub(crate) fn secret_file(option: &str, path: &str) -> Result<Secret> {
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] if the file cannot be read.
+pub fn secret_file(option: &str, path: &str) -> Result<Secret> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let message = format!("the file {path} that {option} names could not be read");
         Error::because(ErrorKind::Invalid, message, error)
@@ -89,7 +96,7 @@ pub(crate) fn secret_file(option: &str, path: &str) -> Result<Secret> {
 }
 
 /// The value of the environment variable that this option names: a password or a key.
-pub(crate) fn secret_env(option: &str, variable: &str) -> Result<Secret, String> {
+pub fn secret_env(option: &str, variable: &str) -> Result<Secret, String> {
     std::env::var(variable).map(Secret).map_err(|_| {
         format!("names the environment variable {variable} by {option}, which is not set")
     })
@@ -97,12 +104,12 @@ pub(crate) fn secret_env(option: &str, variable: &str) -> Result<Secret, String>
 
 /// The error for an option that is not one of these. Its name is not repeated: it may be a part of
 /// a password that has a `?` in it.
-pub(crate) fn unknown_option(known: &str) -> String {
+pub fn unknown_option(known: &str) -> String {
     format!("has an option that is not known; known are {known}")
 }
 
 /// The text, if it is not empty.
-pub(crate) fn some(text: String) -> Option<String> {
+pub fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 

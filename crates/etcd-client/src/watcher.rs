@@ -8,12 +8,12 @@
 //! key is kept for a moment after its end: the next one for that key has missed nothing, and no
 //! look is needed to be sure of that (decision 13).
 
-use super::cluster::Cluster;
-use super::connection::StreamWriter;
-use super::grpc::{Code, Status};
-use super::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
-use crate::clock;
-use crate::sync::Mutex;
+use crate::cluster::Cluster;
+use crate::connection::StreamWriter;
+use crate::grpc::{Code, Status};
+use crate::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
+use holdline_base::clock;
+use holdline_base::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, Weak};
@@ -31,7 +31,7 @@ const KEPT: usize = 256;
 
 /// What a watch tells.
 #[derive(Debug)]
-pub(super) enum News<'a> {
+pub enum News<'a> {
     /// Something happened to a key.
     Event(&'a Event),
     /// Some of what happened is not known.
@@ -41,7 +41,7 @@ pub(super) enum News<'a> {
 }
 
 /// A callback for news, on the background thread. It must not wait.
-pub(super) type Callback = Box<dyn Fn(News<'_>) + Send + Sync>;
+pub type Callback = Box<dyn Fn(News<'_>) + Send + Sync>;
 
 struct Entry {
     key: Vec<u8>,
@@ -68,8 +68,8 @@ struct State {
     out: Option<Arc<StreamWriter>>,
 }
 
-/// All watches of a store.
-pub(super) struct Watcher {
+/// All watches of a client.
+pub struct Watcher {
     cluster: Arc<Cluster>,
     state: Mutex<State>,
     /// There is something to watch.
@@ -80,7 +80,7 @@ pub(super) struct Watcher {
 
 /// One watch. It ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Watching {
+pub struct Watching {
     watcher: Weak<Watcher>,
     id: i64,
 }
@@ -110,7 +110,8 @@ impl State {
 }
 
 impl Watcher {
-    pub(super) fn new(cluster: Arc<Cluster>) -> Arc<Self> {
+    /// Watches in this cluster. A task must [`run`](Self::run) it.
+    pub fn new(cluster: Arc<Cluster>) -> Arc<Self> {
         Arc::new(Watcher {
             cluster,
             state: Mutex::default(),
@@ -125,7 +126,7 @@ impl Watcher {
 
     /// Watches a key, or all keys up to an end, from a revision on; or from now (0), which is told.
     /// etcd lets watches of the past wait for up to 100 ms, but not those that begin now.
-    pub(super) fn watch(
+    pub fn watch(
         self: &Arc<Self>,
         key: &[u8],
         range_end: Vec<u8>,
@@ -137,7 +138,7 @@ impl Watcher {
 
     /// Watches for the deletion of a key: by a watch that was kept, or else as [`Watcher::watch`]
     /// does. The callback is told what was missed since the revision `seen`, or that something was.
-    pub(super) fn watch_out(
+    pub fn watch_out(
         self: &Arc<Self>,
         key: &[u8],
         seen: i64,
@@ -166,8 +167,8 @@ impl Watcher {
         watching
     }
 
-    /// Ends what was kept long enough.
-    pub(super) fn tidy(&self) {
+    /// Ends what was kept long enough. To be called now and then, every second or so.
+    pub fn tidy(&self) {
         let now = clock::now();
         let kept = |state: &mut State| -> Vec<i64> {
             let old = state.kept.extract_if(|_, (_, since)| since.until(now) >= LINGER);
@@ -177,9 +178,9 @@ impl Watcher {
         self.end(&old);
     }
 
-    /// Ends all watches, and the stream: the store is dropped. Watches that are kept would keep the
-    /// stream otherwise, and with it the connection.
-    pub(super) fn close(&self) {
+    /// Ends all watches, and the stream; to be called before the watcher is dropped. Watches that
+    /// are kept would keep the stream otherwise, and with it the connection.
+    pub fn close(&self) {
         let ended = {
             let mut state = self.state();
             state.kept.clear();
@@ -238,19 +239,23 @@ impl Watcher {
     }
 
     /// Begins anew with the member that is chosen now.
-    pub(super) fn restart(&self) {
+    pub fn restart(&self) {
         self.restart.notify_one();
     }
 
-    /// Keeps the stream going while there is something to watch.
-    pub(super) async fn run(watcher: Weak<Watcher>) {
+    /// Keeps the stream going while there is something to watch, until the watcher is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is told any more once the future is dropped; another may be run.
+    pub async fn run(watcher: Weak<Watcher>) {
         let mut failures = 0;
         loop {
             let Some(this) = watcher.upgrade() else { return };
             if this.state().entries.is_empty() {
-                // The store may be dropped meanwhile.
+                // The watcher may be dropped meanwhile.
                 let wait = this.wanted.notified();
-                let _ = tokio::time::timeout(Duration::from_secs(1), wait).await;
+                let _ = clock::timeout(Duration::from_secs(1), wait).await;
                 continue;
             }
             let (member, began) = (this.cluster.chosen(), clock::now());
@@ -267,15 +272,15 @@ impl Watcher {
             failures = if lasted > Duration::from_secs(5) { 0 } else { failures + 1 };
             let backoff =
                 Backoff::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
-            tokio::time::sleep(backoff.pause(failures, fastrand::u64(..))).await;
+            clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
         }
     }
 
     /// One stream, until it breaks, is not trusted any more, or has nothing to do.
     async fn listen(&self, member: usize) -> Result<(), Status> {
         let late = || Status::late("the watch stream did not open in time");
-        let open = tokio::time::timeout(OPEN, self.cluster.stream(proto::WATCH, member));
-        let (out, mut answers) = open.await.unwrap_or_else(|_| Err(late()))?;
+        let open = clock::timeout(OPEN, self.cluster.stream(proto::WATCH, member));
+        let (out, mut answers) = open.await.unwrap_or_else(|| Err(late()))?;
         let out = Arc::new(out);
         let all: Vec<_> = {
             let mut state = self.state();
@@ -296,7 +301,7 @@ impl Watcher {
                     None => return Err(Status::unavailable("the watch stream ended")),
                 },
                 () = self.restart.notified() => return Ok(()),
-                () = tokio::time::sleep(limit) => {
+                () = clock::pause(limit) => {
                     if limit == OPEN {
                         return Err(late());
                     }

@@ -4,16 +4,16 @@
 //! sending costs no change of threads. (A client that hands every request to a task pays for two
 //! wakes a call, which is more than all the rest of the way through the client.)
 
-use super::errors;
-use super::flight::Flight;
-use super::greeting::{Greeted, HUNG_UP, Wrong};
-use super::grpc::{Code, Messages, Status, frame};
-use crate::stores::net::{self, Socket, Tls};
-use crate::sync::Mutex;
+use crate::error;
+use crate::greeting::{Greeted, HUNG_UP, Wrong};
+use crate::grpc::{Code, Messages, Status, frame};
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{PingPong, RecvStream, SendStream};
+use holdline_base::clock;
+use holdline_base::net::{self, Socket, Tls};
+use holdline_base::sync::Mutex;
 use http::{Method, Request, Response};
 use prost::Message;
 use std::future::{Future, poll_fn};
@@ -39,11 +39,21 @@ const LATE: Duration = Duration::from_secs(3);
 /// How much may be on its way to us: never a reason to wait.
 const WINDOW: u32 = 16 << 20;
 
+/// A write whose caller may be gone before its answer is here. It is dropped when nothing more will
+/// be known of it.
+pub trait PendingWrite: Send + Sync {
+    /// Notes that a try is over without an answer: it may have been, or may still be, carried out.
+    fn lose(&self);
+
+    /// Notes that a try that was taken for lost was answered after all.
+    fn find(&self);
+}
+
 type Conn = h2::client::Connection<Greeted, Bytes>;
 
 /// A connection. Closed when the last of these, and of its streams, is dropped.
 #[derive(Clone)]
-pub(super) struct MemberConnection {
+pub(crate) struct MemberConnection {
     requests: SendRequest<Bytes>,
     shared: Arc<SharedConnection>,
     /// Kept by every open stream, too.
@@ -122,7 +132,7 @@ impl Drop for Closing {
 
 impl MemberConnection {
     /// Connects. The task that looks after the connection runs on this runtime.
-    pub(super) async fn connect(host: &str, tls: Option<&Tls>) -> Result<MemberConnection, Status> {
+    pub(crate) async fn connect(host: &str, tls: Option<&Tls>) -> Result<MemberConnection, Status> {
         let wrong = Wrong::default();
         let connecting = async {
             let socket = net::dial(host, CONNECT).await.map_err(Status::unsent)?;
@@ -133,9 +143,9 @@ impl MemberConnection {
                 .handshake(Greeted::new(socket, &wrong));
             built.await.map_err(Status::unsent)
         };
-        let connected = tokio::time::timeout(CONNECT, connecting).await;
+        let connected = clock::timeout(CONNECT, connecting).await;
         let (requests, mut conn) =
-            connected.unwrap_or_else(|_| Err(Status::unsent("connecting took too long")))?;
+            connected.unwrap_or_else(|| Err(Status::unsent("connecting took too long")))?;
         let ping = conn.ping_pong();
         let waker_gate = Arc::<MutableWaker>::default();
         let waker = Waker::from(Arc::clone(&waker_gate));
@@ -145,15 +155,15 @@ impl MemberConnection {
         Ok(MemberConnection { requests, shared, streams, runtime: Handle::current(), wrong })
     }
 
-    /// One question, one answer. If it is a write, its flight learns how it ended even if the
-    /// future is dropped.
-    pub(super) async fn unary<R: Message + Default>(
+    /// One question, one answer. A pending write learns how it ended even if the future is
+    /// dropped.
+    pub(crate) async fn unary<R: Message + Default>(
         &self,
         request: Request<()>,
         body: Bytes,
-        flight: Option<Arc<Flight>>,
+        pending: Option<Arc<dyn PendingWrite>>,
     ) -> Result<R, Status> {
-        let answer = self.ask(request, body, flight).await;
+        let answer = self.ask(request, body, pending).await;
         match self.wrong.get() {
             // It may be etcd all the same, behind something that spoils what it says.
             Some(&HUNG_UP) => answer.map_err(|_| Status::unavailable(HUNG_UP)),
@@ -166,7 +176,7 @@ impl MemberConnection {
         &self,
         request: Request<()>,
         body: Bytes,
-        flight: Option<Arc<Flight>>,
+        pending: Option<Arc<dyn PendingWrite>>,
     ) -> Result<R, Status> {
         let mut requests = self.ready().await?;
         let answer = self.shared.say(|| {
@@ -174,7 +184,7 @@ impl MemberConnection {
             stream.send_data(body, true)?;
             Ok::<_, h2::Error>(answer)
         })?;
-        let mut sent = Sent { answer: Some(answer), flight, runtime: self.runtime.clone() };
+        let mut sent = Sent { answer: Some(answer), pending, runtime: self.runtime.clone() };
         let (head, body) = sent.head().await?.into_parts();
         Status::of_head(&head)?;
         let mut messages = Messages::new(body);
@@ -186,7 +196,7 @@ impl MemberConnection {
     }
 
     /// Opens a stream of messages in both directions.
-    pub(super) async fn stream(
+    pub(crate) async fn stream(
         &self,
         request: Request<()>,
     ) -> Result<(StreamWriter, StreamReader), Status> {
@@ -210,7 +220,7 @@ impl MemberConnection {
 /// A request that was sent, and has no answer yet.
 struct Sent {
     answer: Option<ResponseFuture>,
-    flight: Option<Arc<Flight>>,
+    pending: Option<Arc<dyn PendingWrite>>,
     runtime: Handle,
 }
 
@@ -230,27 +240,29 @@ impl Sent {
 /// The caller has given up, but it matters whether there is an answer.
 impl Drop for Sent {
     fn drop(&mut self) {
-        let (Some(answer), Some(flight)) = (self.answer.take(), self.flight.take()) else { return };
-        flight.lose();
+        let (Some(answer), Some(pending)) = (self.answer.take(), self.pending.take()) else {
+            return;
+        };
+        pending.lose();
         self.runtime.spawn(async move {
-            let Ok(Ok(answer)) = tokio::time::timeout(LATE, answer).await else { return };
+            let Some(Ok(answer)) = clock::timeout(LATE, answer).await else { return };
             let said = Status::of_head(&answer.into_parts().0);
-            if said.is_ok() || said.is_err_and(|status| !errors::may_be_done(&status)) {
-                flight.find();
+            if said.is_ok() || said.is_err_and(|status| !error::may_be_done(&status)) {
+                pending.find();
             }
         });
     }
 }
 
 /// Our side of a stream. The stream ends when it is dropped.
-pub(super) struct StreamWriter {
+pub(crate) struct StreamWriter {
     stream: Mutex<SendStream<Bytes>>,
     shared: Arc<SharedConnection>,
 }
 
 impl StreamWriter {
     /// Sends a message. A stream that is over says so on the other side.
-    pub(super) fn send(&self, message: &impl Message) {
+    pub(crate) fn send(&self, message: &impl Message) {
         let bytes = frame(message);
         let mut stream = self.stream.lock();
         let _ = self.shared.say(|| stream.send_data(bytes, false));
@@ -264,7 +276,7 @@ impl std::fmt::Debug for StreamWriter {
 }
 
 /// The other side of a stream.
-pub(super) struct StreamReader {
+pub(crate) struct StreamReader {
     answer: Answer,
     _open: Arc<()>,
 }
@@ -280,7 +292,7 @@ impl StreamReader {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(super) async fn message<R: Message + Default>(&mut self) -> Result<Option<R>, Status> {
+    pub(crate) async fn message<R: Message + Default>(&mut self) -> Result<Option<R>, Status> {
         loop {
             match &mut self.answer {
                 Answer::Coming(messages) => return messages.next().await,
@@ -295,7 +307,7 @@ impl StreamReader {
 }
 
 /// A request for this call.
-pub(super) fn request(uri: http::Uri) -> Request<()> {
+pub(crate) fn request(uri: http::Uri) -> Request<()> {
     let mut request = Request::new(());
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
@@ -309,7 +321,7 @@ pub(super) fn request(uri: http::Uri) -> Request<()> {
 /// Makes a connection secret, if TLS is asked for.
 async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> Result<Box<dyn Socket>, Status> {
     // A port without TLS may wait for a line to end that never does.
-    let Ok(socket) = tokio::time::timeout(HANDSHAKE, net::wrap(tls, host, socket)).await else {
+    let Some(socket) = clock::timeout(HANDSHAKE, net::wrap(tls, host, socket)).await else {
         let what = "it says nothing to TLS; write etcd: if it is to be plain";
         return Err(Status { unsent: true, ..Status::new(Code::Silent, what) });
     };
@@ -344,13 +356,13 @@ async fn look_after(closing: Closing, ping: Option<PingPong>, streams: Arc<()>) 
 async fn keepalive(ping: Option<PingPong>, streams: Arc<()>) {
     let Some(mut ping) = ping else { return std::future::pending().await };
     loop {
-        tokio::time::sleep(KEEPALIVE).await;
+        clock::pause(KEEPALIVE).await;
         // Calls have their own limits; and etcd wants no pings from clients without open streams.
         if Arc::strong_count(&streams) <= 2 {
             continue;
         }
         let pong = ping.ping(h2::Ping::opaque());
-        if !tokio::time::timeout(SILENCE, pong).await.is_ok_and(|pong| pong.is_ok()) {
+        if !clock::timeout(SILENCE, pong).await.is_some_and(|pong| pong.is_ok()) {
             return;
         }
     }

@@ -8,16 +8,16 @@ use prost::Message;
 
 /// Why a call failed.
 #[derive(Clone, Debug)]
-pub(super) struct Status {
-    pub(super) code: Code,
-    pub(super) message: String,
+pub(crate) struct Status {
+    pub(crate) code: Code,
+    pub(crate) message: String,
     /// The request never left this machine.
-    pub(super) unsent: bool,
+    pub(crate) unsent: bool,
 }
 
 /// The codes that mean something to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Code {
+pub(crate) enum Code {
     Cancelled,
     Unknown,
     InvalidArgument,
@@ -58,25 +58,25 @@ impl Code {
 }
 
 impl Status {
-    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Status { code, message: message.into(), unsent: false }
     }
 
-    pub(super) fn unavailable(message: impl std::fmt::Display) -> Self {
+    pub(crate) fn unavailable(message: impl std::fmt::Display) -> Self {
         Status::new(Code::Unavailable, message.to_string())
     }
 
     /// Nothing was sent: there is no connection.
-    pub(super) fn unsent(message: impl std::fmt::Display) -> Self {
+    pub(crate) fn unsent(message: impl std::fmt::Display) -> Self {
         Status { unsent: true, ..Status::unavailable(message) }
     }
 
     /// Something else than etcd was met, before anything was sent.
-    pub(super) fn foreign(what: impl std::fmt::Display) -> Self {
+    pub(crate) fn foreign(what: impl std::fmt::Display) -> Self {
         Status { unsent: true, ..Status::new(Code::Foreign, what.to_string()) }
     }
 
-    pub(super) fn late(what: &str) -> Self {
+    pub(crate) fn late(what: &str) -> Self {
         Status::new(Code::DeadlineExceeded, what)
     }
 
@@ -91,7 +91,7 @@ impl Status {
     }
 
     /// What the beginning of an answer says, if that is already the end.
-    pub(super) fn of_head(head: &Parts) -> Result<(), Status> {
+    pub(crate) fn of_head(head: &Parts) -> Result<(), Status> {
         match (head.status.as_u16(), Status::of(&head.headers)) {
             (200, Some(Err(status))) => Err(status),
             (200, _) => Ok(()),
@@ -131,7 +131,7 @@ fn unescape(text: &[u8]) -> String {
 }
 
 /// A message as it is sent: not compressed, and its length before it.
-pub(super) fn frame(message: &impl Message) -> Bytes {
+pub(crate) fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(HEAD + length);
     bytes.put_u8(0);
@@ -148,14 +148,14 @@ const LARGEST: usize = 64 << 20;
 
 /// The messages of an answer, one by one.
 #[derive(Debug)]
-pub(super) struct Messages {
+pub(crate) struct Messages {
     body: RecvStream,
     /// What has come of the next one.
     buffer: BytesMut,
 }
 
 impl Messages {
-    pub(super) fn new(body: RecvStream) -> Self {
+    pub(crate) fn new(body: RecvStream) -> Self {
         Messages { body, buffer: BytesMut::new() }
     }
 
@@ -164,7 +164,7 @@ impl Messages {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(super) async fn next<R: Message + Default>(&mut self) -> Result<Option<R>, Status> {
+    pub(crate) async fn next<R: Message + Default>(&mut self) -> Result<Option<R>, Status> {
         loop {
             if let Some(message) = self.take()? {
                 return Ok(Some(message));
@@ -181,7 +181,7 @@ impl Messages {
     }
 
     /// Reads to the end, and says whether that is a good one.
-    pub(super) async fn end(&mut self) -> Result<(), Status> {
+    pub(crate) async fn end(&mut self) -> Result<(), Status> {
         while let Some(bytes) = self.body.data().await {
             let _ = self.body.flow_control().release_capacity(bytes?.len());
         }
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_message_has_its_length_in_front() {
-        let bytes = frame(&super::super::proto::LeaseId { id: 1 });
+        let bytes = frame(&crate::proto::LeaseId { id: 1 });
         assert_eq!(&bytes[..], [0, 0, 0, 0, 2, 8, 1]);
     }
 

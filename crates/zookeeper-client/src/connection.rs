@@ -5,18 +5,17 @@
 //! of threads, and a request none.
 //!
 //! What was sent on a connection that breaks may have been done or not: it ends with
-//! [`ZkError::ConnectionLoss`], and is never sent again. What was not sent yet waits for the next
+//! [`Error::ConnectionLoss`], and is never sent again. What was not sent yet waits for the next
 //! one.
 
-use super::address::Address;
-use super::errors;
-use super::handshake::{Failure, SessionId, attach, patience, went_back};
-use super::jute::Reader;
-use super::transport::{Header, Transport, op, xid};
-use super::watch_registry::{Kind, Watch, WatchRegistry};
-use super::zk_error::ZkError;
-use crate::clock;
-use crate::sync::Mutex;
+use crate::config::Config;
+use crate::error::Error;
+use crate::handshake::{Failure, SessionId, attach, patience, went_back};
+use crate::jute::Reader;
+use crate::transport::{Header, Transport, op, xid};
+use crate::watch_registry::{Kind, Watch, WatchRegistry};
+use holdline_base::clock;
+use holdline_base::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -28,7 +27,8 @@ use tokio::sync::{oneshot, watch};
 
 /// How it goes with the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub enum State {
+    /// It serves.
     Serving,
     /// Another is being made.
     Broken,
@@ -39,22 +39,22 @@ pub(super) enum State {
 }
 
 /// What a server answered.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     frame: Vec<u8>,
     /// If one was to be set.
-    pub(super) watch: Option<Watch>,
+    pub(crate) watch: Option<Watch>,
 }
 
 impl Answer {
-    pub(super) fn body(&self) -> Reader<'_> {
+    pub(crate) fn body(&self) -> Reader<'_> {
         Reader(self.frame.get(Header::LEN..).unwrap_or_default())
     }
 }
 
-type Outcome = Result<Answer, ZkError>;
+type Outcome = Result<Answer, Error>;
 
 /// What is kept of a request until it is answered.
-pub(super) struct PendingReply {
+pub(crate) struct PendingReply {
     watch: Option<(Kind, String)>,
     /// `None` if no caller waits for the answer.
     reply: Option<oneshot::Sender<Outcome>>,
@@ -83,7 +83,7 @@ struct Ask {
 const MANY: usize = 256;
 
 /// The part of a connection that its task and its callers share.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     inner: Mutex<Inner>,
     state: watch::Sender<State>,
     silence: Duration,
@@ -97,7 +97,7 @@ struct Inner {
     seen: i64,
     /// The task.
     waker: Waker,
-    over: Option<ZkError>,
+    over: Option<Error>,
     /// The client was dropped.
     closing: bool,
 }
@@ -114,7 +114,7 @@ impl Inner {
     }
 
     /// Sends what was asked and is still wanted, as far as there is room on the connection.
-    fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), ZkError> {
+    fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
         let Some(transport) = &mut self.transport else { return Ok(()) };
         loop {
             let mut more = false;
@@ -134,10 +134,10 @@ impl Inner {
     }
 
     /// Takes in what the server says.
-    fn take(&mut self, frame: Vec<u8>) -> Result<(), ZkError> {
+    fn take(&mut self, frame: Vec<u8>) -> Result<(), Error> {
         let Some(transport) = &mut self.transport else { return Ok(()) };
         let (header, body) = Header::read(&frame)?;
-        match (header.xid, ZkError::of(header.code)) {
+        match (header.xid, Error::of(header.code)) {
             (xid::EVENT, _) => return self.watches.tell(body),
             (xid::PING, _) => {
                 transport.ponged();
@@ -149,8 +149,8 @@ impl Inner {
         }
         let kept = transport.answered(header.xid)?;
         self.seen = self.seen.max(header.zxid);
-        match ZkError::of(header.code) {
-            Some(error) if errors::is_over(&error) => {
+        match Error::of(header.code) {
+            Some(error) if error.is_over() => {
                 kept.answer(Err(error.clone()));
                 return Err(error);
             }
@@ -166,8 +166,8 @@ impl Inner {
 
 impl Connection {
     /// On a connection that has just been made, looked after on this runtime.
-    pub(super) fn new(
-        address: Address,
+    pub(crate) fn new(
+        config: Config,
         silence: Duration,
         transport: Transport<PendingReply>,
         ident: SessionId,
@@ -183,7 +183,7 @@ impl Connection {
         };
         let state = watch::Sender::new(State::Serving);
         let connection = Arc::new(Connection { inner: Mutex::new(inner), state, silence });
-        tokio::spawn(Arc::clone(&connection).run(address, ident));
+        tokio::spawn(Arc::clone(&connection).run(config, ident));
         connection
     }
 
@@ -191,17 +191,17 @@ impl Connection {
         self.inner.lock()
     }
 
-    pub(super) fn states(&self) -> watch::Receiver<State> {
+    pub(crate) fn states(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
     /// Asks something. It is sent when the reply is first polled, or with what is asked later.
-    pub(super) fn ask<T>(
+    pub(crate) fn ask<T>(
         self: &Arc<Self>,
         op: i32,
         body: Vec<u8>,
         watch: Option<(Kind, String)>,
-        read: fn(Outcome) -> Result<T, ZkError>,
+        read: fn(Outcome) -> Result<T, Error>,
     ) -> Reply<T> {
         let (sender, answer) = oneshot::channel();
         let kept = PendingReply { watch, reply: Some(sender) };
@@ -223,7 +223,7 @@ impl Connection {
     }
 
     /// Ends the session, as soon as there is a connection.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut inner = self.inner();
         inner.closing = true;
         let kept = PendingReply { watch: None, reply: None };
@@ -231,15 +231,15 @@ impl Connection {
         inner.waker.wake_by_ref();
     }
 
-    async fn run(self: Arc<Self>, address: Address, mut ident: SessionId) {
+    async fn run(self: Arc<Self>, config: Config, mut ident: SessionId) {
         loop {
             let why = self.serve().await;
-            if errors::is_over(&why) {
+            if why.is_over() {
                 return self.end(&why);
             }
             tracing::debug!(%why, "a connection to ZooKeeper broke");
             let heard = self.break_off();
-            match self.again(&address, &mut ident, heard).await {
+            match self.again(&config, &mut ident, heard).await {
                 Ok(transport) => self.resume(transport),
                 Err(error) => return self.end(&error),
             }
@@ -247,10 +247,10 @@ impl Connection {
     }
 
     /// Looks after the connection until it is of no use any more, and says why that is.
-    async fn serve(&self) -> ZkError {
+    async fn serve(&self) -> Error {
         loop {
             let due = self.inner().transport.as_ref().map(|transport| transport.due(self.silence));
-            let Some(due) = due else { return ZkError::ConnectionLoss };
+            let Some(due) = due else { return Error::ConnectionLoss };
             tokio::select! {
                 biased; // what has come is heard before anybody is called silent
                 why = poll_fn(|cx| self.poll(cx)) => return why,
@@ -258,7 +258,7 @@ impl Connection {
                     let mut inner = self.inner();
                     let alive = |transport: &mut Transport<_>| transport.tick(self.silence);
                     if !inner.transport.as_mut().is_some_and(alive) {
-                        return ZkError::Timeout;
+                        return Error::Timeout;
                     }
                 }
             }
@@ -266,7 +266,7 @@ impl Connection {
     }
 
     /// Ready when the connection is over.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<ZkError> {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Error> {
         let mut inner = self.inner();
         if !inner.waker.will_wake(cx.waker()) {
             inner.waker.clone_from(cx.waker());
@@ -277,10 +277,10 @@ impl Connection {
             }
             let closing = inner.closing;
             let Some(transport) = &mut inner.transport else {
-                return Poll::Ready(ZkError::ConnectionLoss);
+                return Poll::Ready(Error::ConnectionLoss);
             };
             if closing && transport.is_done() {
-                return Poll::Ready(ZkError::SessionGivenUp);
+                return Poll::Ready(Error::SessionGivenUp);
             }
             let taken = match ready!(transport.poll_frame(cx)) {
                 Ok(frame) => inner.take(frame),
@@ -298,7 +298,7 @@ impl Connection {
         self.state.send_replace(State::Broken);
         let Some(transport) = transport else { return clock::now() };
         let heard = transport.heard();
-        transport.unanswered().for_each(|kept| kept.answer(Err(ZkError::ConnectionLoss)));
+        transport.unanswered().for_each(|kept| kept.answer(Err(Error::ConnectionLoss)));
         heard
     }
 
@@ -307,29 +307,31 @@ impl Connection {
     /// length.
     async fn again(
         &self,
-        address: &Address,
+        config: &Config,
         ident: &mut SessionId,
         heard: Time,
-    ) -> Result<Transport<PendingReply>, ZkError> {
+    ) -> Result<Transport<PendingReply>, Error> {
         let over = heard.after(ident.length * 7 / 5);
         let (mut pause, mut tries) = (Duration::from_millis(10), 0);
         let search = async {
-            let mut hosts = address.servers.hosts.clone();
+            let mut hosts = config.servers.hosts.clone();
             loop {
                 fastrand::shuffle(&mut hosts);
                 let (silence, began) = (patience(self.silence, ident.length, tries), clock::now());
                 for host in &hosts {
                     let seen = self.inner().seen;
-                    match attach(address, host, silence, ident, seen).await {
+                    match attach(config, host, silence, ident, seen).await {
                         Ok((transport, attached)) => {
                             *ident = attached;
                             return Ok(transport);
                         }
                         Err(Failure::Over(error)) => return Err(error),
-                        Err(Failure::HungUp) if went_back(address, host, silence, seen).await => {
-                            let store = address.to_string();
-                            tracing::warn!(store, "it has lost confirmed transactions");
-                            return Err(ZkError::WentBack);
+                        Err(Failure::HungUp) if went_back(config, host, silence, seen).await => {
+                            tracing::warn!(
+                                store = config.name,
+                                "it has lost confirmed transactions"
+                            );
+                            return Err(Error::WentBack);
                         }
                         Err(why) => tracing::debug!(%host, %why, "no connection to ZooKeeper"),
                     }
@@ -339,7 +341,7 @@ impl Connection {
                 pause = (pause * 2).min(Duration::from_millis(400));
             }
         };
-        clock::within(over, search).await.unwrap_or(Err(ZkError::SessionGivenUp))
+        clock::within(over, search).await.unwrap_or(Err(Error::SessionGivenUp))
     }
 
     /// Goes on with another connection: watches are set again first of all.
@@ -355,14 +357,14 @@ impl Connection {
     }
 
     /// The session is over.
-    fn end(&self, why: &ZkError) {
+    fn end(&self, why: &Error) {
         let (transport, queue) = {
             let mut inner = self.inner();
             inner.over = Some(why.clone());
             inner.watches.end();
             (inner.transport.take(), std::mem::take(&mut inner.queue))
         };
-        let ended = *why == ZkError::SessionExpired;
+        let ended = *why == Error::SessionExpired;
         self.state.send_replace(if ended { State::Ended } else { State::Over });
         let sent = transport.into_iter().flat_map(Transport::unanswered);
         let asked = queue.into_iter().map(|ask| ask.kept);
@@ -371,21 +373,21 @@ impl Connection {
 }
 
 /// The answer to come. What it answers may be done even if this is dropped.
-pub(super) struct Reply<T> {
+pub struct Reply<T> {
     /// None when all is sent, as far as we know.
     connection: Option<Arc<Connection>>,
     answer: oneshot::Receiver<Outcome>,
-    read: fn(Outcome) -> Result<T, ZkError>,
+    read: fn(Outcome) -> Result<T, Error>,
 }
 
 impl<T> Future for Reply<T> {
-    type Output = Result<T, ZkError>;
+    type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(connection) = self.connection.take() {
             connection.flush();
         }
         let outcome = ready!(Pin::new(&mut self.answer).poll(cx));
-        Poll::Ready((self.read)(outcome.unwrap_or(Err(ZkError::SessionGivenUp))))
+        Poll::Ready((self.read)(outcome.unwrap_or(Err(Error::SessionGivenUp))))
     }
 }

@@ -1,38 +1,32 @@
-//! The TLS options of store URLs, and the rustls configuration that they make.
+//! The TLS options of URLs, and the rustls configuration that they make.
 
-use super::url::{self, Secret};
-#[cfg(any(
-    feature = "redis-tls",
-    feature = "etcd-tls",
-    feature = "zookeeper-tls",
-    feature = "mysql-tls",
-    feature = "postgres-tls"
-))]
-use {
-    crate::error::{Error, ErrorKind, Result},
-    std::fmt::Display,
-};
+use crate::url::{self, Secret};
+use crate::{Error, ErrorKind, Result};
+use std::fmt::Display;
 
 /// Certificates or a key in PEM, or the file that contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Pem {
+pub enum Pem {
+    /// The path of a file.
     File(String),
+    /// The PEM text.
     Text(Secret),
 }
 
 /// The certificate authorities and the client certificate that a URL names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TlsOptions {
+pub struct TlsOptions {
     /// The certificate authorities to trust, instead of the system's.
-    pub(crate) ca: Option<Pem>,
-    /// The client's certificate, and its key.
-    pub(crate) cert: Option<Pem>,
-    pub(crate) key: Option<Pem>,
+    pub ca: Option<Pem>,
+    /// The client's certificate.
+    pub cert: Option<Pem>,
+    /// The key of that certificate.
+    pub key: Option<Pem>,
 }
 
 impl TlsOptions {
     /// Sets an option of a URL. False if it is not about TLS.
-    pub(crate) fn set(&mut self, option: &str, value: &str) -> std::result::Result<bool, String> {
+    pub fn set(&mut self, option: &str, value: &str) -> Result<bool, String> {
         let (slot, from) = match option.split_once('_') {
             Some(("ca", from)) => (&mut self.ca, from),
             Some(("cert", from)) => (&mut self.cert, from),
@@ -49,7 +43,7 @@ impl TlsOptions {
     }
 
     /// Refuses options that contradict each other, or a URL without TLS.
-    pub(crate) fn check(&self, tls: bool) -> Result<(), &'static str> {
+    pub fn check(&self, tls: bool) -> Result<(), &'static str> {
         if self.cert.is_some() != self.key.is_some() {
             return Err("needs a certificate (cert_file) and its key (key_file) together");
         }
@@ -61,8 +55,7 @@ impl TlsOptions {
 }
 
 /// The value of the option `tls`.
-#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "mysql"))]
-pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
+pub fn wanted(value: &str) -> Result<bool, &'static str> {
     match value {
         "true" | "1" | "" => Ok(true),
         "false" | "0" => Ok(false),
@@ -70,16 +63,13 @@ pub(crate) fn wanted(value: &str) -> Result<bool, &'static str> {
     }
 }
 
-#[cfg(any(
-    feature = "redis-tls",
-    feature = "etcd-tls",
-    feature = "zookeeper-tls",
-    feature = "mysql-tls",
-    feature = "postgres-tls"
-))]
 impl Pem {
     /// The PEM text. `what` it is and the `store`'s name are for the error message.
-    pub(crate) fn read(&self, what: &str, store: &impl Display) -> Result<Vec<u8>> {
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the file cannot be read.
+    pub fn read(&self, what: &str, store: &impl Display) -> Result<Vec<u8>> {
         let path = match self {
             Pem::Text(text) => return Ok(text.0.clone().into_bytes()),
             Pem::File(path) => path,
@@ -91,10 +81,10 @@ impl Pem {
     }
 }
 
-#[cfg(any(feature = "etcd-tls", feature = "zookeeper-tls", feature = "postgres-tls"))]
+#[cfg(feature = "tls")]
 mod config {
     use super::TlsOptions;
-    use crate::error::{Error, ErrorKind, Result};
+    use crate::{Error, ErrorKind, Result};
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use rustls::{ClientConfig, RootCertStore};
@@ -105,7 +95,11 @@ mod config {
 
     impl TlsOptions {
         /// The rustls configuration. `store` is the store's name in error messages.
-        pub(crate) fn config(&self, store: &impl Display) -> Result<ClientConfig> {
+        ///
+        /// # Errors
+        ///
+        /// [`ErrorKind::Invalid`] if a certificate or the key cannot be read or used.
+        pub fn config(&self, store: &impl Display) -> Result<ClientConfig> {
             let unusable = |error: rustls::Error| {
                 let message = format!("the certificates of {store} cannot be used");
                 Error::because(ErrorKind::Invalid, message, error)

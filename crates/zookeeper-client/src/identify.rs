@@ -3,13 +3,13 @@
 //! ZooKeeper says nothing to what it does not understand, and so do others. So each is asked in its
 //! own words, on connections of their own.
 
-use super::address::Address;
-use super::zk_error::Stranger;
+use crate::config::Config;
+use crate::error::Stranger;
 use futures_util::future::Either;
+use holdline_base::clock;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -24,11 +24,11 @@ const HELLO: &[u8] =
     b"\x16\x03\x01\x00\x33\x01\x00\x00\x2f\x03\x03holdline asks: is this TLS here?\
                        \x00\x00\x06\xc0\x2f\xc0\x30\x00\x9c\x01\x00\x00\x00";
 
-/// Says what answers there, if that is something else than what the address tells.
-pub(super) async fn identify(address: &Address, host: &str) -> Option<Stranger> {
-    let (http, other) = if address.servers.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
-    let http = async { verdict(address, &says(host, http, 5).await, &[]) };
-    let other = async { verdict(address, &[], &says(host, other, 64).await) };
+/// Says what answers there, if that is something else than what the configuration tells.
+pub(crate) async fn identify(config: &Config, host: &str) -> Option<Stranger> {
+    let (http, other) = if config.servers.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
+    let http = async { verdict(config, &says(host, http, 5).await, &[]) };
+    let other = async { verdict(config, &[], &says(host, other, 64).await) };
     let (http, other) = (std::pin::pin!(http), std::pin::pin!(other));
     // A server that answers one question may wait for more of the other.
     match futures_util::future::select(http, other).await {
@@ -39,13 +39,13 @@ pub(super) async fn identify(address: &Address, host: &str) -> Option<Stranger> 
 }
 
 /// What the answers show.
-fn verdict(address: &Address, http: &[u8], other: &[u8]) -> Option<Stranger> {
+fn verdict(config: &Config, http: &[u8], other: &[u8]) -> Option<Stranger> {
     match (http, other) {
         (_, [0x15 | 0x16, 3, ..]) | ([0x15, 3, ..], _) => {
-            (!address.servers.tls).then_some(Stranger::Tls)
+            (!config.servers.tls).then_some(Stranger::Tls)
         }
         (http, _) if http.starts_with(b"HTTP/") => Some(Stranger::Http),
-        (_, other) if address.servers.tls && is_zookeeper(other) => Some(Stranger::Plain),
+        (_, other) if config.servers.tls && is_zookeeper(other) => Some(Stranger::Plain),
         ([], _) => None, // it may be one that is on its way up
         _ => Some(Stranger::Unknown),
     }
@@ -67,7 +67,7 @@ async fn says(host: &str, question: &[u8], enough: usize) -> Vec<u8> {
         while answer.len() < enough && socket.read_buf(&mut answer).await.ok()? > 0 {}
         Some(())
     };
-    let _ = timeout(LIMIT, ask).await;
+    let _ = clock::timeout(LIMIT, ask).await;
     answer
 }
 

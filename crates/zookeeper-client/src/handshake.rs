@@ -1,38 +1,37 @@
 //! Making a connection, and with it a session, or attaching it to the session that there is.
 
-use super::address::{Address, Login};
-use super::client::Past;
-use super::identify::identify;
-use super::jute::{Reader, Writer};
-use super::sasl::Digest;
-use super::transport::{Header, Transport, op, xid};
-use super::zk_error::ZkError;
-use crate::stores::net;
+use crate::client::Past;
+use crate::config::{Config, Login};
+use crate::error::Error;
+use crate::identify::identify;
+use crate::jute::{Reader, Writer};
+use crate::sasl::Digest;
+use crate::transport::{Header, Transport, op, xid};
+use holdline_base::{clock, net};
 use std::fmt;
 use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// A session, as its servers know it.
 #[derive(Clone)]
-pub(super) struct SessionId {
+pub(crate) struct SessionId {
     /// 0 for one that is still to be made.
-    pub(super) id: i64,
+    pub(crate) id: i64,
     password: Vec<u8>,
     /// How long the servers keep it without hearing of us.
-    pub(super) length: Duration,
+    pub(crate) length: Duration,
 }
 
 impl SessionId {
-    pub(super) fn new(length: Duration) -> Self {
+    pub(crate) fn new(length: Duration) -> Self {
         SessionId { id: 0, password: vec![0; 16], length }
     }
 }
 
 /// Why a server is of no use now.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The connection was refused.
     Absent,
     /// It hangs up without a word: it does not serve, or not us.
@@ -40,7 +39,7 @@ pub(super) enum Failure {
     /// It is silent, does not serve, or cannot be trusted.
     Unusable(String),
     /// No other would do better.
-    Over(ZkError),
+    Over(Error),
 }
 
 impl Failure {
@@ -62,10 +61,10 @@ impl fmt::Display for Failure {
 }
 
 /// Whether no other server would do better.
-impl From<ZkError> for Failure {
-    fn from(error: ZkError) -> Self {
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
         match error {
-            ZkError::SessionExpired | ZkError::SessionGivenUp | ZkError::AuthFailed => {
+            Error::SessionExpired | Error::SessionGivenUp | Error::AuthFailed => {
                 Failure::Over(error)
             }
             error => Failure::unusable(error),
@@ -76,29 +75,28 @@ impl From<ZkError> for Failure {
 /// Connects to a host, for the session: a new one if its id is 0. `seen` is the last transaction
 /// that was seen on it; a server that has not seen that one refuses us. The host has `silence` for
 /// each step.
-pub(super) async fn attach<T>(
-    address: &Address,
+pub(crate) async fn attach<T>(
+    config: &Config,
     host: &str,
     silence: Duration,
     ident: &SessionId,
     seen: i64,
 ) -> Result<(Transport<T>, SessionId), Failure> {
     let late = || Failure::unusable("it takes too long");
-    let socket = timeout(silence, net::dial(host, silence)).await.map_err(|_| late())?;
+    let socket = clock::timeout(silence, net::dial(host, silence)).await.ok_or_else(late)?;
     let socket = socket.map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => Failure::Absent,
         _ => Failure::unusable(error),
     })?;
-    let tls = address.tls().map_err(Failure::unusable)?;
-    let wrapping = net::wrap(tls.as_ref(), host, socket);
-    let socket = timeout(silence, wrapping).await.map_err(|_| late())?;
+    let wrapping = net::wrap(config.tls.as_ref(), host, socket);
+    let socket = clock::timeout(silence, wrapping).await.ok_or_else(late)?;
     let transport = Transport::<()>::new(socket.map_err(Failure::unusable)?);
     let mut hand = Handshake { transport, silence };
     let length = i32::try_from(ident.length.as_millis()).unwrap_or(i32::MAX);
     let request = Writer::default().int(0).long(seen).int(length).long(ident.id);
     hand.transport.put(&[&request.bytes(&ident.password).bool(false).0]);
-    let login = match (&address.servers.user, &address.servers.password) {
-        (Some(user), Some(password)) => Some((address.login, user, &password.0)),
+    let login = match (&config.servers.user, &config.servers.password) {
+        (Some(user), Some(password)) => Some((config.login, user, &password.0)),
         _ => None,
     };
     if let Some((Login::Digest, user, password)) = login {
@@ -107,7 +105,7 @@ pub(super) async fn attach<T>(
         hand.transport.say(xid::AUTH, op::AUTH, &body.0);
     }
     let first = match hand.next().await {
-        Err(ZkError::ConnectionLoss) => return Err(Failure::HungUp),
+        Err(Error::ConnectionLoss) => return Err(Failure::HungUp),
         first => first?,
     };
     let ident = answered(&first, ident)?;
@@ -121,7 +119,7 @@ pub(super) async fn attach<T>(
 
 /// The time that a host has for each step of a handshake after so many tries for which it was too
 /// slow: it grows, because a busy server that is given up each time is only asked more.
-pub(super) fn patience(silence: Duration, session: Duration, tries: u32) -> Duration {
+pub(crate) fn patience(silence: Duration, session: Duration, tries: u32) -> Duration {
     silence.saturating_mul(1 << tries.min(4)).min(session / 3).clamp(silence, PATIENCE)
 }
 
@@ -129,22 +127,22 @@ pub(super) fn patience(silence: Duration, session: Duration, tries: u32) -> Dura
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes a new session with a host, or says what else answers there.
-pub(super) async fn introduce<T>(
-    address: &Address,
+pub(crate) async fn introduce<T>(
+    config: &Config,
     host: &str,
     silence: Duration,
     new: &SessionId,
     past: Past,
 ) -> Result<(Transport<T>, SessionId), Failure> {
-    let silence = patience(silence, address.session, past.tries);
+    let silence = patience(silence, config.session, past.tries);
     if past.reached {
-        return attach(address, host, silence, new, 0).await;
+        return attach(config, host, silence, new, 0).await;
     }
-    let found = |stranger| Failure::Over(ZkError::Stranger(stranger, host.to_owned()));
-    let mut attempt = std::pin::pin!(attach(address, host, silence, new, 0));
+    let found = |stranger| Failure::Over(Error::Stranger(stranger, host.to_owned()));
+    let mut attempt = std::pin::pin!(attach(config, host, silence, new, 0));
     let look = async {
-        tokio::time::sleep(SUSPICIOUS).await;
-        identify(address, host).await
+        clock::pause(SUSPICIOUS).await;
+        identify(config, host).await
     };
     let failed = tokio::select! {
         done = &mut attempt => match done {
@@ -156,7 +154,7 @@ pub(super) async fn introduce<T>(
             None => return attempt.await,
         },
     };
-    Err(identify(address, host).await.map_or(failed, found))
+    Err(identify(config, host).await.map_or(failed, found))
 }
 
 /// After this time without an answer it is asked what it is that listens there.
@@ -166,9 +164,9 @@ const SUSPICIOUS: Duration = Duration::from_millis(300);
 /// that has seen those. That they are only behind (one is that follows, or has no leader) is
 /// told apart by a new session. To make one is a transaction to which a quorum agrees, so its
 /// number is higher than that of any before it, unless those are lost.
-pub(super) async fn went_back(address: &Address, host: &str, silence: Duration, seen: i64) -> bool {
+pub(crate) async fn went_back(config: &Config, host: &str, silence: Duration, seen: i64) -> bool {
     let new = SessionId::new(Duration::from_secs(2));
-    let Ok((transport, _)) = attach::<()>(address, host, silence, &new, 0).await else {
+    let Ok((transport, _)) = attach::<()>(config, host, silence, &new, 0).await else {
         return false;
     };
     let mut hand = Handshake { transport, silence };
@@ -187,10 +185,10 @@ fn answered(frame: &[u8], old: &SessionId) -> Result<SessionId, Failure> {
     let password = reader.bytes()?.to_vec();
     let length = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
     if id == 0 || length.is_zero() {
-        return Err(Failure::Over(ZkError::SessionExpired));
+        return Err(Failure::Over(Error::SessionExpired));
     }
     if old.id != 0 && old.id != id {
-        return Err(Failure::from(ZkError::Garbled));
+        return Err(Failure::from(Error::Garbled));
     }
     // Old servers do not say it, and have no such mode.
     if reader.bool().unwrap_or(false) {
@@ -198,7 +196,7 @@ fn answered(frame: &[u8], old: &SessionId) -> Result<SessionId, Failure> {
     }
     if old.id != 0 && length < old.length {
         tracing::warn!(?length, was = ?old.length, "a server keeps the session for a shorter time");
-        return Err(Failure::Over(ZkError::SessionGivenUp));
+        return Err(Failure::Over(Error::SessionGivenUp));
     }
     // One that is kept for longer than we asked for is as good for us as that.
     let length = length.min(old.length);
@@ -213,34 +211,34 @@ struct Handshake {
 
 impl Handshake {
     /// Writes what there is, and waits for what is said next.
-    async fn next(&mut self) -> Result<Vec<u8>, ZkError> {
+    async fn next(&mut self) -> Result<Vec<u8>, Error> {
         let transport = &mut self.transport;
         let next = poll_fn(|cx| {
             transport.write(cx)?;
             transport.poll_frame(cx)
         });
-        timeout(self.silence, next).await.unwrap_or(Err(ZkError::Timeout))
+        clock::timeout(self.silence, next).await.unwrap_or(Err(Error::Timeout))
     }
 
     /// The answer to the request of this number, without its header.
-    async fn reply(&mut self, wanted: i32) -> Result<Vec<u8>, ZkError> {
+    async fn reply(&mut self, wanted: i32) -> Result<Vec<u8>, Error> {
         let frame = self.next().await?;
         let (header, body) = Header::read(&frame)?;
-        match ZkError::of(header.code) {
+        match Error::of(header.code) {
             Some(error) => Err(error),
             None if header.xid == wanted => Ok(body.0.to_vec()),
-            None => Err(ZkError::Garbled),
+            None => Err(Error::Garbled),
         }
     }
 
-    async fn sasl(&mut self, user: &str, password: &str) -> Result<(), ZkError> {
+    async fn sasl(&mut self, user: &str, password: &str) -> Result<(), Error> {
         let challenge = self.token(1, &[]).await?;
         let (digest, answer) = Digest::answer(user, password, &challenge)?;
         digest.check(&self.token(2, &answer).await?)
     }
 
     /// Says something of a login, and hears the answer.
-    async fn token(&mut self, xid: i32, token: &[u8]) -> Result<Vec<u8>, ZkError> {
+    async fn token(&mut self, xid: i32, token: &[u8]) -> Result<Vec<u8>, Error> {
         self.transport.ask(op::SASL, &Writer::default().bytes(token).0, ());
         let answer = self.reply(xid).await?;
         self.transport.answered(xid)?;

@@ -3,10 +3,10 @@
 //! Requests are gathered and go out in one write. The socket does not hold them back until earlier
 //! ones are answered (Nagle's algorithm is off).
 
-use super::jute::{Reader, Writer};
-use super::zk_error::ZkError;
-use crate::clock;
-use crate::stores::net::Socket;
+use crate::error::Error;
+use crate::jute::{Reader, Writer};
+use holdline_base::clock;
+use holdline_base::net::Socket;
 use holdline_kernel::Time;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -27,48 +27,48 @@ const KEPT: usize = 256 << 10;
 const CHUNK: usize = 16 << 10;
 
 /// What is asked, by the protocol's numbers.
-pub(super) mod op {
-    pub(in super::super) const CREATE: i32 = 1;
-    pub(in super::super) const DELETE: i32 = 2;
-    pub(in super::super) const EXISTS: i32 = 3;
-    pub(in super::super) const GET_DATA: i32 = 4;
-    pub(in super::super) const SET_DATA: i32 = 5;
-    pub(in super::super) const GET_CHILDREN: i32 = 8;
-    pub(in super::super) const SYNC: i32 = 9;
-    pub(in super::super) const PING: i32 = 11;
-    pub(in super::super) const GET_CHILDREN_2: i32 = 12;
-    pub(in super::super) const CHECK: i32 = 13;
-    pub(in super::super) const MULTI: i32 = 14;
-    pub(in super::super) const CREATE_2: i32 = 15;
-    pub(in super::super) const CREATE_CONTAINER: i32 = 19;
-    pub(in super::super) const AUTH: i32 = 100;
-    pub(in super::super) const SET_WATCHES: i32 = 101;
-    pub(in super::super) const SASL: i32 = 102;
-    pub(in super::super) const GET_EPHEMERALS: i32 = 103;
-    pub(in super::super) const CLOSE: i32 = -11;
+pub(crate) mod op {
+    pub(crate) const CREATE: i32 = 1;
+    pub(crate) const DELETE: i32 = 2;
+    pub(crate) const EXISTS: i32 = 3;
+    pub(crate) const GET_DATA: i32 = 4;
+    pub(crate) const SET_DATA: i32 = 5;
+    pub(crate) const GET_CHILDREN: i32 = 8;
+    pub(crate) const SYNC: i32 = 9;
+    pub(crate) const PING: i32 = 11;
+    pub(crate) const GET_CHILDREN_2: i32 = 12;
+    pub(crate) const CHECK: i32 = 13;
+    pub(crate) const MULTI: i32 = 14;
+    pub(crate) const CREATE_2: i32 = 15;
+    pub(crate) const CREATE_CONTAINER: i32 = 19;
+    pub(crate) const AUTH: i32 = 100;
+    pub(crate) const SET_WATCHES: i32 = 101;
+    pub(crate) const SASL: i32 = 102;
+    pub(crate) const GET_EPHEMERALS: i32 = 103;
+    pub(crate) const CLOSE: i32 = -11;
 }
 
 /// The numbers of what is not answered in its turn.
-pub(super) mod xid {
-    pub(in super::super) const EVENT: i32 = -1;
-    pub(in super::super) const PING: i32 = -2;
-    pub(in super::super) const AUTH: i32 = -4;
-    pub(in super::super) const SET_WATCHES: i32 = -8;
+pub(crate) mod xid {
+    pub(crate) const EVENT: i32 = -1;
+    pub(crate) const PING: i32 = -2;
+    pub(crate) const AUTH: i32 = -4;
+    pub(crate) const SET_WATCHES: i32 = -8;
 }
 
 /// What comes before an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) xid: i32,
+pub(crate) struct Header {
+    pub(crate) xid: i32,
     /// The last transaction that the server had seen.
-    pub(super) zxid: i64,
-    pub(super) code: i32,
+    pub(crate) zxid: i64,
+    pub(crate) code: i32,
 }
 
 impl Header {
-    pub(super) const LEN: usize = 16;
+    pub(crate) const LEN: usize = 16;
 
-    pub(super) fn read(frame: &[u8]) -> Result<(Header, Reader<'_>), ZkError> {
+    pub(crate) fn read(frame: &[u8]) -> Result<(Header, Reader<'_>), Error> {
         let mut reader = Reader(frame);
         let header = Header { xid: reader.int()?, zxid: reader.long()?, code: reader.int()? };
         Ok((header, reader))
@@ -76,7 +76,7 @@ impl Header {
 }
 
 /// A connection. `T` is what is kept of a request until it is answered.
-pub(super) struct Transport<T> {
+pub(crate) struct Transport<T> {
     stream: Stream,
     /// What was sent and is not answered yet, in order.
     sent: VecDeque<(i32, T)>,
@@ -103,7 +103,7 @@ struct Stream {
 }
 
 impl<T> Transport<T> {
-    pub(super) fn new(socket: Box<dyn Socket>) -> Self {
+    pub(crate) fn new(socket: Box<dyn Socket>) -> Self {
         let now = clock::now();
         let stream = Stream {
             socket,
@@ -122,12 +122,12 @@ impl<T> Transport<T> {
     }
 
     /// The same connection for another kind of requests, when all are answered.
-    pub(super) fn turn<U>(self) -> Transport<U> {
+    pub(crate) fn turn<U>(self) -> Transport<U> {
         Transport { stream: self.stream, sent: VecDeque::new() }
     }
 
     /// Gathers bytes that are to be sent, with their length before them.
-    pub(super) fn put(&mut self, parts: &[&[u8]]) {
+    pub(crate) fn put(&mut self, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let len = i32::try_from(len).unwrap_or(i32::MAX);
         self.stream.out.extend_from_slice(&len.to_be_bytes());
@@ -138,12 +138,12 @@ impl<T> Transport<T> {
     }
 
     /// Gathers a request that is not answered in its turn.
-    pub(super) fn say(&mut self, xid: i32, op: i32, body: &[u8]) {
+    pub(crate) fn say(&mut self, xid: i32, op: i32, body: &[u8]) {
         self.put(&[&Writer::default().int(xid).int(op).0, body]);
     }
 
     /// Gathers a request that is.
-    pub(super) fn ask(&mut self, op: i32, body: &[u8], kept: T) {
+    pub(crate) fn ask(&mut self, op: i32, body: &[u8], kept: T) {
         self.stream.last = self.stream.last.checked_add(1).unwrap_or(1);
         self.say(self.stream.last, op, body);
         if !self.waits() {
@@ -153,20 +153,20 @@ impl<T> Transport<T> {
     }
 
     /// What was kept of the request that this answers.
-    pub(super) fn answered(&mut self, xid: i32) -> Result<T, ZkError> {
+    pub(crate) fn answered(&mut self, xid: i32) -> Result<T, Error> {
         match self.sent.pop_front() {
             Some((sent, kept)) if sent == xid => Ok(kept),
-            _ => Err(ZkError::Garbled),
+            _ => Err(Error::Garbled),
         }
     }
 
     /// Whether another request may be sent now.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.sent.len() < UNANSWERED && self.stream.out.len() - self.stream.written < GATHERED
     }
 
     /// Whether all requests are answered.
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.sent.is_empty()
     }
 
@@ -175,12 +175,12 @@ impl<T> Transport<T> {
         self.stream.pinged || !self.sent.is_empty()
     }
 
-    pub(super) fn ponged(&mut self) {
+    pub(crate) fn ponged(&mut self) {
         self.stream.pinged = false;
     }
 
     /// When something was heard last.
-    pub(super) fn heard(&self) -> Time {
+    pub(crate) fn heard(&self) -> Time {
         self.stream.heard
     }
 
@@ -193,7 +193,7 @@ impl<T> Transport<T> {
 
     /// When to look whether it lives. A server that has said nothing for so long, though something
     /// was asked, does not; `silence` is that time.
-    pub(super) fn due(&self, silence: Duration) -> Time {
+    pub(crate) fn due(&self, silence: Duration) -> Time {
         let ping = self.stream.spoke.after(silence * 3 / 8);
         let end = self.end(silence);
         match (self.stream.pinged, self.waits()) {
@@ -204,7 +204,7 @@ impl<T> Transport<T> {
     }
 
     /// Asks for a heartbeat when it is time to. False if the other side does not live.
-    pub(super) fn tick(&mut self, silence: Duration) -> bool {
+    pub(crate) fn tick(&mut self, silence: Duration) -> bool {
         let now = clock::now();
         if self.waits() && now >= self.end(silence) {
             return false;
@@ -220,12 +220,12 @@ impl<T> Transport<T> {
     }
 
     /// Writes what was gathered, as far as that goes. The task that the context wakes has to go on.
-    pub(super) fn write(&mut self, cx: &mut Context<'_>) -> Result<(), ZkError> {
+    pub(crate) fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
         while self.stream.written < self.stream.out.len() {
             let rest = &self.stream.out[self.stream.written..];
             match Pin::new(&mut *self.stream.socket).poll_write(cx, rest) {
                 Poll::Ready(Ok(some @ 1..)) => self.stream.written += some,
-                Poll::Ready(_) => return Err(ZkError::ConnectionLoss),
+                Poll::Ready(_) => return Err(Error::ConnectionLoss),
                 Poll::Pending => return Ok(()),
             }
             if self.stream.written == self.stream.out.len() {
@@ -235,13 +235,13 @@ impl<T> Transport<T> {
             }
         }
         match Pin::new(&mut *self.stream.socket).poll_flush(cx) {
-            Poll::Ready(Err(_)) => Err(ZkError::ConnectionLoss),
+            Poll::Ready(Err(_)) => Err(Error::ConnectionLoss),
             Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
         }
     }
 
     /// The next thing that the server says.
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, ZkError>> {
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, Error>> {
         loop {
             if let Some(frame) = self.frame()? {
                 return Poll::Ready(Ok(frame));
@@ -250,18 +250,17 @@ impl<T> Transport<T> {
             let mut space = ReadBuf::new(&mut space);
             let read = ready!(Pin::new(&mut *self.stream.socket).poll_read(cx, &mut space));
             if read.is_err() || space.filled().is_empty() {
-                return Poll::Ready(Err(ZkError::ConnectionLoss));
+                return Poll::Ready(Err(Error::ConnectionLoss));
             }
             self.stream.input.extend_from_slice(space.filled());
             self.stream.heard = clock::now();
         }
     }
 
-    fn frame(&mut self) -> Result<Option<Vec<u8>>, ZkError> {
+    fn frame(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let mut reader = Reader(&self.stream.input[self.stream.taken..]);
         let Ok(len) = reader.int() else { return Ok(self.more()) };
-        let len =
-            usize::try_from(len).ok().filter(|len| *len <= LONGEST).ok_or(ZkError::Garbled)?;
+        let len = usize::try_from(len).ok().filter(|len| *len <= LONGEST).ok_or(Error::Garbled)?;
         let Some(frame) = reader.0.get(..len) else { return Ok(self.more()) };
         let frame = frame.to_vec();
         self.stream.taken += 4 + len;
@@ -280,7 +279,7 @@ impl<T> Transport<T> {
     }
 
     /// What was sent, and will not be answered.
-    pub(super) fn unanswered(self) -> impl Iterator<Item = T> {
+    pub(crate) fn unanswered(self) -> impl Iterator<Item = T> {
         self.sent.into_iter().map(|(_, kept)| kept)
     }
 }
@@ -319,9 +318,9 @@ mod tests {
         assert_eq!(header, Header { xid: 1, zxid: 5, code: -101 });
         assert!(rest.0.is_empty() && second == b"next");
         assert_eq!(transport.answered(1), Ok('a'));
-        assert_eq!(transport.answered(1), Err(ZkError::Garbled), "not the next one's turn");
+        assert_eq!(transport.answered(1), Err(Error::Garbled), "not the next one's turn");
         drop(far);
-        assert_eq!(poll_fn(|cx| transport.poll_frame(cx)).await, Err(ZkError::ConnectionLoss));
+        assert_eq!(poll_fn(|cx| transport.poll_frame(cx)).await, Err(Error::ConnectionLoss));
     }
 
     #[tokio::test]
@@ -331,10 +330,10 @@ mod tests {
             let mut transport = Transport::<()>::new(Box::new(near));
             far.write_all(bad).await.expect("there is room");
             let frame = poll_fn(|cx| transport.poll_frame(cx)).await;
-            assert_eq!(frame, Err(ZkError::Garbled), "{bad:?}");
+            assert_eq!(frame, Err(Error::Garbled), "{bad:?}");
         }
         for len in 0..Header::LEN {
-            assert_eq!(Header::read(&[0; 16][..len]).err(), Some(ZkError::Garbled));
+            assert_eq!(Header::read(&[0; 16][..len]).err(), Some(Error::Garbled));
         }
     }
 

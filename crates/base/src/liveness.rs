@@ -1,4 +1,4 @@
-//! The liveness of a session: until when the store keeps its entries, by what it has confirmed.
+//! The liveness of a session: until when its servers keep it, by what they have confirmed.
 
 use holdline_kernel::Time;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::sync::{Notify, watch};
 /// The last news of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
-    /// The store counts the session's time from then on, or from later.
+    /// The servers count the session's time from then on, or from later.
     Alive(Time),
     Lost,
 }
@@ -15,17 +15,18 @@ enum Life {
 /// The liveness of a session. The task that gives the heartbeats confirms it, and others wait for
 /// that.
 #[derive(Debug)]
-pub(super) struct Liveness {
+pub struct Liveness {
     life: watch::Sender<Life>,
-    /// The time for which the store keeps the session without a heartbeat.
+    /// The time for which the servers keep the session without a heartbeat.
     length: Duration,
     /// Notified when a heartbeat is wanted before it is due.
-    pub(super) wanted: Notify,
+    pub wanted: Notify,
     retired: watch::Sender<bool>,
 }
 
 impl Liveness {
-    pub(super) fn new(begun: Time, length: Duration) -> Self {
+    /// That of a session which the servers keep for `length`, counted from `begun` or later.
+    pub fn new(begun: Time, length: Duration) -> Self {
         Liveness {
             life: watch::Sender::new(Life::Alive(begun)),
             length,
@@ -34,20 +35,20 @@ impl Liveness {
         }
     }
 
-    /// The time until which the store keeps the session. `None` if it is lost.
-    pub(super) fn good_until(&self) -> Option<Time> {
+    /// The time until which the servers keep the session. `None` if it is lost.
+    pub fn good_until(&self) -> Option<Time> {
         match *self.life.borrow() {
             Life::Alive(since) => Some(since.after(self.length)),
             Life::Lost => None,
         }
     }
 
-    /// Waits until the store is sure to keep the session until then. `false` if it is lost.
+    /// Waits until the servers are sure to keep the session until then. `false` if it is lost.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
-    pub(super) async fn good_for(&self, until: Time) -> bool {
+    pub async fn good_for(&self, until: Time) -> bool {
         let mut life = self.life.subscribe();
         loop {
             match self.good_until() {
@@ -61,8 +62,8 @@ impl Liveness {
         }
     }
 
-    /// Notes that the store counts the session's time from then on. A lost session stays lost.
-    pub(super) fn confirm(&self, at: Time) {
+    /// Notes that the servers count the session's time from then on. A lost session stays lost.
+    pub fn confirm(&self, at: Time) {
         self.life.send_if_modified(|life| match life {
             Life::Alive(since) if *since < at => {
                 *since = at;
@@ -73,17 +74,17 @@ impl Liveness {
     }
 
     /// Notes that the session is lost.
-    pub(super) fn lose(&self) {
+    pub fn lose(&self) {
         self.life.send_replace(Life::Lost);
     }
 
     /// Has the heartbeats end, when the session is not used any more.
-    pub(super) fn retire(&self) {
+    pub fn retire(&self) {
         self.retired.send_replace(true);
     }
 
     /// Waits for [`retire`](Self::retire).
-    pub(super) async fn retired(&self) {
+    pub async fn retired(&self) {
         let _ = self.retired.subscribe().wait_for(|retired| *retired).await;
     }
 }

@@ -1,27 +1,27 @@
 //! DIGEST-MD5 (RFC 2831), by which ZooKeeper's servers know users that are not in nodes' ACLs by a
 //! digest. MD5 is the servers' choice; secrecy needs TLS.
 
-use super::zk_error::ZkError;
+use crate::error::Error;
 use std::fmt::Write;
 
 /// What the servers call themselves, wherever they are.
 const SERVER: &str = "zookeeper/zk-sasl-md5";
 
 /// A login that is under way.
-pub(super) struct Digest {
+pub(crate) struct Digest {
     /// What the server has to answer, to show that it knows the password as well.
     expected: String,
 }
 
 impl Digest {
     /// The answer to a server's challenge.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         user: &str,
         password: &str,
         challenge: &[u8],
-    ) -> Result<(Self, Vec<u8>), ZkError> {
+    ) -> Result<(Self, Vec<u8>), Error> {
         let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|_| ZkError::AuthFailed)?;
+        getrandom::fill(&mut random).map_err(|_| Error::AuthFailed)?;
         Self::answer_with(user, password, challenge, &hex(&random))
     }
 
@@ -30,16 +30,16 @@ impl Digest {
         password: &str,
         challenge: &[u8],
         own: &str,
-    ) -> Result<(Self, Vec<u8>), ZkError> {
+    ) -> Result<(Self, Vec<u8>), Error> {
         let challenge = directives(challenge)?;
         let said = |key: &str| {
             let found = challenge.iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
             found.map(|(_, value)| value.as_str())
         };
-        let nonce = said("nonce").ok_or(ZkError::AuthFailed)?;
+        let nonce = said("nonce").ok_or(Error::AuthFailed)?;
         let auth = said("qop").is_none_or(|qop| qop.split(',').any(|one| one.trim() == "auth"));
         if said("algorithm") != Some("md5-sess") || !auth {
-            return Err(ZkError::AuthFailed);
+            return Err(Error::AuthFailed);
         }
         let realm = said("realm").unwrap_or_default();
         let who = [&latin(user)[..], b":", &latin(realm), b":", &latin(password)].concat();
@@ -61,10 +61,10 @@ impl Digest {
     }
 
     /// Whether the server has shown that it knows the password.
-    pub(super) fn check(&self, answer: &[u8]) -> Result<(), ZkError> {
+    pub(crate) fn check(&self, answer: &[u8]) -> Result<(), Error> {
         let answer = directives(answer)?;
         let shown = answer.iter().any(|(key, value)| key == "rspauth" && *value == self.expected);
-        if shown { Ok(()) } else { Err(ZkError::AuthFailed) }
+        if shown { Ok(()) } else { Err(Error::AuthFailed) }
     }
 }
 
@@ -86,22 +86,22 @@ fn quoted(text: &str) -> String {
 }
 
 /// Reads `key=value,key="value"`.
-fn directives(bytes: &[u8]) -> Result<Vec<(String, String)>, ZkError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| ZkError::AuthFailed)?;
+fn directives(bytes: &[u8]) -> Result<Vec<(String, String)>, Error> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Error::AuthFailed)?;
     let (mut all, mut rest) = (Vec::new(), text.chars().peekable());
     while rest.peek().is_some() {
         let key: String = rest.by_ref().take_while(|c| *c != '=').collect();
         let mut value = String::new();
         if rest.next_if_eq(&'"').is_some() {
             loop {
-                match rest.next().ok_or(ZkError::AuthFailed)? {
+                match rest.next().ok_or(Error::AuthFailed)? {
                     '"' => break,
-                    '\\' => value.push(rest.next().ok_or(ZkError::AuthFailed)?),
+                    '\\' => value.push(rest.next().ok_or(Error::AuthFailed)?),
                     c => value.push(c),
                 }
             }
             if rest.next().is_some_and(|c| c != ',') {
-                return Err(ZkError::AuthFailed);
+                return Err(Error::AuthFailed);
             }
         } else {
             value.extend(rest.by_ref().take_while(|c| *c != ','));
@@ -121,7 +121,7 @@ mod tests {
         let read: Vec<_> = read.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(read, [("realm", "a,\"b"), ("nonce", "x"), ("qop", "auth,auth-int")]);
         for bad in [&br#"realm="a"#[..], br#"realm="a\"#, br#"realm="a"b"#, b"\xff"] {
-            assert_eq!(directives(bad), Err(ZkError::AuthFailed), "{bad:?}");
+            assert_eq!(directives(bad), Err(Error::AuthFailed), "{bad:?}");
         }
     }
 
@@ -149,6 +149,6 @@ mod tests {
         assert!(answer.contains("username=\"m\\\"e\""), "{answer}");
         assert!(answer.contains(",response=a1d1505c8765642b79515e38101fc2b5,"), "{answer}");
         assert_eq!(digest.check(b"rspauth=d4496fb19a5b38da368693002458f87c"), Ok(()));
-        assert_eq!(digest.check(b"rspauth=0"), Err(ZkError::AuthFailed));
+        assert_eq!(digest.check(b"rspauth=0"), Err(Error::AuthFailed));
     }
 }
