@@ -6,6 +6,7 @@
 mod clock;
 mod cost;
 mod crash;
+mod errors;
 mod faults;
 mod fenced;
 mod pooled;
@@ -14,3 +15,6 @@ mod schema;
 mod server;
 mod sessions;
 mod speed;
+mod standby;
+mod tls;
+mod warnings;

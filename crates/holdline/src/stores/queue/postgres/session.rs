@@ -11,7 +11,7 @@ use crate::clock::{self, within};
 use crate::error::Result as Opened;
 use crate::stores::runtime::Background;
 use std::future::Future;
-use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::Client;
 
@@ -27,39 +27,9 @@ pub(super) struct Session {
     /// The fault that ended the connection.
     ended: watch::Receiver<Option<Fault>>,
     task: AbortHandle,
-    /// Whether a call was given up whose reply may still come.
-    abandoned: Mutex<bool>,
-}
-
-/// The turn of a call through a pooler, kept until its reply is here.
-///
-/// A pooler may give the server's connection away between two calls. PgBouncer does so when the
-/// reply to one call ends after it has passed on a part of the next: the rest then goes to another
-/// connection, and is taken there for a part of something else (its issue 759).
-pub(super) struct Turn<'a>(MutexGuard<'a, bool>);
-
-impl Turn<'_> {
-    /// The reply is here.
-    pub(super) fn answered(mut self) {
-        *self.0 = false;
-    }
 }
 
 impl Session {
-    /// Waits until no other call is under way.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing; dropping the turn gives the call up.
-    pub(super) async fn turn(&self) -> Result<Turn<'_>, Fault> {
-        let mut abandoned = self.abandoned.lock().await;
-        if std::mem::replace(&mut *abandoned, true) {
-            // One message, which cannot be torn apart; its reply comes behind the other.
-            self.client.batch_execute("").await?;
-        }
-        Ok(Turn(abandoned))
-    }
-
     /// Connects within the address' time limit. `on_notice` is called on the store's thread.
     ///
     /// # Cancel safety
@@ -87,7 +57,7 @@ impl Session {
         let task = AbortOnDrop(Some(task.abort_handle()));
         let gone = || Fault::Broken("its thread has ended".to_owned());
         let client = client.await.unwrap_or_else(|_| Err(gone()))?;
-        Ok(Session { client, ended, task: task.keep(), abandoned: Mutex::default() })
+        Ok(Session { client, ended, task: task.keep() })
     }
 
     /// Waits until the connection has ended, which is noticed at once if the server closes it.
