@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
-const LEASE: Duration = Duration::from_millis(1200);
+const LEASE: Duration = Duration::from_secs(3);
 
 /// A client through a link, and one that is beside it.
 async fn linked(server: &Server) -> (Link, Client, Client) {
