@@ -113,7 +113,7 @@ pub use open::open;
 pub use options::OnLoss;
 pub use owner_info::OwnerInfo;
 pub use recipes::{
-    Election, Group, Leader, Leadership, Member, Members, MembersObserver, Multi, MultiGuard, Mutex,
-    Observer, Owner, Ownership, ReentrantGuard, ReentrantMutex, Route, RwLock, Semaphore,
+    Election, Group, Leader, Leadership, Member, Members, MembersObserver, Multi, MultiGuard,
+    Mutex, Observer, Owner, Ownership, ReentrantGuard, ReentrantMutex, Route, RwLock, Semaphore,
     WriteGuard,
 };

@@ -1,15 +1,19 @@
 //! What one member of a group may claim: pure decisions, which `member.rs` carries out.
 //!
-//! A member relies on a look at the members for a bounded time, counted from before the look was
-//! asked for. Whoever joins waits for that long before it claims anything, so by then all looks
-//! that others rely on have seen it; and whoever leaves has stopped before others stop seeing it
-//! (**G4**). Of two members that see each other, one has the higher score. So no key has two owners
-//! at a time.
+//! **One owner at a time.** A member relies on a look at the members for a bounded time, counted
+//! from before the look was asked for. A member that joins waits for that long before it claims
+//! anything, so by then all looks that others rely on show it; and one that leaves has stopped
+//! before others cease to see it (**G4**). Of two members that see each other, one has the higher
+//! score.
 //!
-//! A member's epoch is a token of the group's line that was granted *after* everybody who had left
-//! by then had left, and *before* the look that it relies on. An earlier owner of a key either had
-//! left when the epoch was granted, and its own is lower; or the present owner joined after the
-//! earlier one's look, so its place, and its epoch, is higher.
+//! **Epochs rise.** A member's epoch is a token of the group's line that was granted between two
+//! looks, and nobody who is in the first, or in a later one, is missing in the next. So what an
+//! earlier owner of a key had was granted before: either that one had left when this epoch began;
+//! or this member joined when that one had looked for the last time. What comes and goes between
+//! two looks has not claimed anything, as it had to wait for longer than they are apart. The
+//! exception is a member that was alone when it joined, which does not wait: its first epoch is its
+//! place's token, lower than those of all that join later; and it waits before it claims in
+//! another.
 
 use super::members::Members;
 use crate::store::TicketId;
@@ -31,8 +35,10 @@ pub(super) struct Claims {
     me: TicketId,
     /// How long a look is relied on.
     stale_after: Duration,
-    /// From when on it may claim anything: all looks that do not show it are stale by then.
+    /// From when on it may claim anything.
     from: Time,
+    /// When all looks that do not show it are stale.
+    seen_by_all: Time,
     /// The look that it relies on.
     look: Look,
     epoch: u64,
@@ -60,30 +66,30 @@ pub(super) enum Step {
     Look,
 }
 
-/// A look under way, with the token that must come before it.
+/// A look under way, and the token that must come before it.
 #[derive(Debug)]
 pub(super) struct Looking {
     stale_after: Duration,
-    /// What the outcome is compared with.
-    base: Look,
+    /// The look before, of which nobody may be missing; none that is stale.
+    base: Option<Look>,
     epoch: u64,
-    somebody_left: bool,
+    needs_token: bool,
 }
 
 impl Claims {
-    /// Of a member that asked for its place at `sent`, and has it by this token. It claims nothing
-    /// before [`Claims::joined`].
-    pub(super) fn new(me: TicketId, stale_after: Duration, sent: Time, token: u64) -> Self {
-        let look = Look { sent, members: Members::default() };
-        Claims { me, stale_after, from: Time::NEVER, look, epoch: token, next: sent }
+    /// Of a member that has its place by this token, and has looked before it asked for that. It
+    /// claims nothing before [`Claims::joined`].
+    pub(super) fn new(me: TicketId, stale_after: Duration, before: Look, token: u64) -> Self {
+        let (from, next) = (Time::NEVER, before.sent);
+        Claims { me, stale_after, from, seen_by_all: from, look: before, epoch: token, next }
     }
 
     /// Decides, after the first look, from when on it may claim keys: at once if it is alone, as
     /// nobody then relies on a look that does not show it. It had its place at `granted`.
     pub(super) fn joined(&mut self, granted: Time, now: Time) -> Time {
-        let wait = self.stale_after + Lease::drift_of(self.stale_after);
+        self.seen_by_all = granted.after(self.stale_after + Lease::drift_of(self.stale_after));
         let is_alone = !self.look.members.has_others_than(self.me);
-        self.from = if is_alone { now } else { granted.after(wait) };
+        self.from = if is_alone { now } else { self.seen_by_all };
         self.from
     }
 
@@ -125,9 +131,9 @@ impl Claims {
         self.next = now.after(self.stale_after / 4);
         Looking {
             stale_after: self.stale_after,
-            base: self.look.clone(),
+            base: Some(self.look.clone()),
             epoch: self.epoch,
-            somebody_left: false,
+            needs_token: false,
         }
     }
 
@@ -135,6 +141,9 @@ impl Claims {
     /// whatever was claimed by it has been lost in between.
     pub(super) fn rely_on(&mut self, look: Look, epoch: u64, now: Time) -> bool {
         let was_stale = now >= self.until();
+        if epoch != self.epoch {
+            self.from = self.from.max(self.seen_by_all);
+        }
         (self.look, self.epoch) = (look, epoch);
         was_stale
     }
@@ -143,31 +152,33 @@ impl Claims {
 impl Looking {
     /// What to do next.
     pub(super) fn step(&mut self, now: Time) -> Step {
-        if now >= self.base.sent.after(self.stale_after) {
-            // Somebody may have come, claimed and left meanwhile, unseen.
-            self.base = Look { sent: now, members: Members::default() };
-            self.somebody_left = true;
-        }
-        if self.somebody_left { Step::TakeToken } else { Step::Look }
+        // Since a look that is stale somebody may have come, claimed and left, unseen.
+        self.base.take_if(|look| now >= look.sent.after(self.stale_after));
+        if self.base.is_some() && self.needs_token { Step::TakeToken } else { Step::Look }
     }
 
     /// Takes in a new token.
     pub(super) fn token_taken(&mut self, token: u64) {
-        (self.epoch, self.somebody_left) = (token, false);
+        (self.epoch, self.needs_token) = (token, false);
     }
 
-    /// Takes in what a look showed. Returns the look and its epoch if they can be relied on; if
-    /// not, somebody has left since the epoch began, and there are more steps.
-    pub(super) fn looked(&mut self, sent: Time, members: Members, now: Time) -> Option<(Look, u64)> {
+    /// Takes in what a look showed. Returns the look and its epoch if they can be relied on;
+    /// otherwise there are more steps.
+    pub(super) fn looked(
+        &mut self,
+        sent: Time,
+        members: Members,
+        now: Time,
+    ) -> Option<(Look, u64)> {
         let look = Look { sent, members };
-        let in_time = now < self.base.sent.after(self.stale_after);
-        if in_time && !look.members.lacks_some_of(&self.base.members) {
+        let follows = self.base.as_ref().is_some_and(|base| {
+            let in_time = now < base.sent.after(self.stale_after);
+            in_time && !look.members.lacks_some_of(&base.members)
+        });
+        if follows {
             return Some((look, self.epoch));
         }
-        self.somebody_left = true;
-        if in_time {
-            self.base = look;
-        }
+        (self.base, self.needs_token) = (Some(look), true);
         None
     }
 }

@@ -31,7 +31,8 @@ pub(super) struct LocalPermit<'a> {
 impl LocalLocks {
     /// The lock of a key with this hash, to be [waited](LocalPermit::wait) for.
     pub(super) fn of(&self, key: &[u8], hash: u64) -> LocalPermit<'_> {
-        let new = || Arc::new(LocalLock { hash, turn: Semaphore::new(1), losses: AtomicU64::new(0) });
+        let new =
+            || Arc::new(LocalLock { hash, turn: Semaphore::new(1), losses: AtomicU64::new(0) });
         let mut map = self.0.lock();
         let lock = match map.get(key) {
             Some(lock) => Arc::clone(lock),
@@ -45,12 +46,6 @@ impl LocalLocks {
         for lock in self.0.lock().values().filter(|lock| lost(lock.hash)) {
             lock.losses.fetch_add(1, Ordering::AcqRel);
         }
-    }
-
-    /// The number of keys in it.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.0.lock().len()
     }
 }
 
@@ -87,5 +82,28 @@ impl Drop for LocalPermit<'_> {
         if Arc::strong_count(&self.lock) == 2 {
             map.remove(&self.key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn a_key_is_in_it_as_long_as_somebody_uses_it() {
+        let locks = LocalLocks::default();
+        let len = || locks.0.lock().len();
+        let (mut one, mut two) = (locks.of(b"a", 1), locks.of(b"a", 1));
+        assert_eq!(one.wait().now_or_never(), Some(()));
+        assert_eq!(two.wait().now_or_never(), None, "two tasks have one key");
+        let mut other = locks.of(b"b", 2);
+        assert_eq!((other.wait().now_or_never(), len()), (Some(()), 2));
+        locks.lose(|hash| hash == 2);
+        assert_eq!((one.losses(), other.losses()), (0, 1));
+        drop(one);
+        assert_eq!(two.wait().now_or_never(), Some(()));
+        drop((two, other));
+        assert_eq!(len(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! One member of a group: it looks at the store, and answers by what it saw.
 
-use super::claims::{Claims, Look, Looking, Owner, Step};
+use super::claims::{Claims, Look, Owner, Step};
 use super::local_locks::{LocalLocks, LocalPermit};
 use super::members::Members;
 use super::{Group, rendezvous};
@@ -59,8 +59,8 @@ pub struct Ownership<'a> {
     permit: LocalPermit<'a>,
 }
 
-/// How many members may leave during one look before it is left to the next one.
-const TRIES: u32 = 3;
+/// The most steps of one look. Three are enough, unless members leave meanwhile.
+const STEPS: u32 = 9;
 
 impl Member {
     pub(super) async fn join(group: &Group, address: String) -> Result<Self> {
@@ -71,11 +71,11 @@ impl Member {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let options = Options { value: Some(address.clone()), ..group.options.clone() };
-        let sent = clock::now();
+        let before = Look { sent: clock::now(), members: group.members().await? };
         let place = acquire(&group.client, &options, name, (1, capacity), Wait::Forever).await;
         let guard = expect_acquired(place.map_err(|error| group.explain(error))?);
         let granted = clock::now();
-        let claims = Claims::new(guard.ticket(), group.stale_after, sent, guard.token());
+        let claims = Claims::new(guard.ticket(), group.stale_after, before, guard.token());
         let member = Member {
             group: group.clone(),
             capacity,
@@ -246,23 +246,20 @@ impl Member {
     /// Looks at the members.
     async fn look(&self) -> Result<()> {
         let mut looking = self.state().claims.start_looking(clock::now());
-        for _ in 0..TRIES {
+        for _ in 0..STEPS {
             if looking.step(clock::now()) == Step::TakeToken {
                 looking.token_taken(self.take_token().await?);
+                continue;
             }
-            if let Some((look, epoch)) = self.look_once(&mut looking).await? {
+            let sent = clock::now();
+            let members = self.group.members().await?;
+            if let Some((look, epoch)) = looking.looked(sent, members, clock::now()) {
                 self.rely_on(look, epoch);
                 return Ok(());
             }
         }
         let message = format!("members of group \"{}\" leave too often", self.guard.name());
         Err(Error::new(ErrorKind::Unavailable, message))
-    }
-
-    async fn look_once(&self, looking: &mut Looking) -> Result<Option<(Look, u64)>> {
-        let sent = clock::now();
-        let info = self.group.client.inspect(&self.group.name).await?;
-        Ok(looking.looked(sent, Members::seen(&info), clock::now()))
     }
 
     /// Takes a token from the group's line, by a place that is given up at once.
@@ -356,7 +353,8 @@ impl Ownership<'_> {
             _ => format!("the members were not seen for {:?}", self.member.group.stale_after),
         };
         let key = String::from_utf8_lossy(self.key());
-        let message = format!("key {key:?} of group \"{}\" was lost: {why}", self.member.guard.name());
+        let message =
+            format!("key {key:?} of group \"{}\" was lost: {why}", self.member.guard.name());
         Error::new(ErrorKind::Lost, message)
     }
 }

@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(score("c:1", "order-17"), SCORES[2]);
     }
 
-    const SCORES: [u64; 3] = [0, 0, 0];
+    const SCORES: [u64; 3] = [0x29d5_b1a7_7b14_0a6e, 0xa08f_e771_8e87_a080, 0xe7a5_35c8_8c10_f34e];
 
     #[test]
     fn keys_are_spread_evenly() {

@@ -4,7 +4,7 @@
 //! again. At every instant no key has two owners (**G26**), and epochs rise from owner to owner
 //! (**G27**). That the check has power is shown on members that do not keep the rules.
 
-use super::claims::{Claims, Looking, Owner, Step};
+use super::claims::{Claims, Look, Looking, Owner, Step};
 use super::members::Members;
 use super::rendezvous;
 use crate::store::TicketId;
@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const STALE_AFTER: Duration = Duration::from_millis(400);
-const LEASE: Lease = Lease { length: Duration::from_millis(900), margin: Duration::from_millis(45) };
+const LEASE: Lease =
+    Lease { length: Duration::from_millis(900), margin: Duration::from_millis(45) };
 const MS: u64 = 1_000_000;
 const KEYS: u64 = 12;
 
@@ -56,14 +57,40 @@ struct Process {
 
 /// A message that arrives at the line, or at a member.
 enum Message {
-    Enter { sent: Time },
-    Entered { sent: Time, token: u64 },
-    Renew { sent: Time },
-    Renewed { sent: Time },
-    Look { attempt: u64, sent: Time },
-    Looked { attempt: u64, sent: Time, members: Members },
-    TakeToken { attempt: u64 },
-    TokenTaken { attempt: u64, token: u64 },
+    /// A look before anything else, and then a place in the line.
+    LookFirst {
+        sent: Time,
+    },
+    Enter {
+        before: Look,
+    },
+    Entered {
+        sent: Time,
+        before: Look,
+        token: u64,
+    },
+    Renew {
+        sent: Time,
+    },
+    Renewed {
+        sent: Time,
+    },
+    Look {
+        attempt: u64,
+        sent: Time,
+    },
+    Looked {
+        attempt: u64,
+        sent: Time,
+        members: Members,
+    },
+    TakeToken {
+        attempt: u64,
+    },
+    TokenTaken {
+        attempt: u64,
+        token: u64,
+    },
     /// The member's own: to look, to renew, and to end.
     Act,
     RenewNow,
@@ -185,11 +212,16 @@ impl World {
     fn receive(&mut self, to: u64, message: Message) {
         match message {
             Message::Start(address) => self.start(address),
-            Message::Enter { sent } => {
+            Message::LookFirst { sent } => {
+                let before = Look { sent, members: self.members() };
+                self.post(to, Message::Enter { before });
+            }
+            Message::Enter { before } => {
+                // Its way back to the member and to the line again is one message here.
                 let Some(process) = self.processes.get(&to) else { return };
-                let address = Some(Arc::clone(&process.address));
-                let token = self.enter(to, address);
-                self.post(to, Message::Entered { sent, token });
+                let (address, sent) = (Arc::clone(&process.address), process.local(self.now));
+                let token = self.enter(to, Some(address));
+                self.post(to, Message::Entered { sent, before, token });
             }
             Message::TakeToken { attempt } => {
                 let token = self.enter(0, None);
@@ -202,11 +234,7 @@ impl World {
                 self.post(to, Message::Renewed { sent });
             }
             Message::Look { attempt, sent } => {
-                let places = self.line.iter().filter_map(|place| {
-                    let address = Arc::clone(place.address.as_ref()?);
-                    Some((TicketId(place.id.into()), place.token, address))
-                });
-                let members = Members::from_places(places);
+                let members = self.members();
                 self.post(to, Message::Looked { attempt, sent, members });
             }
             Message::Leave => {
@@ -223,6 +251,13 @@ impl World {
             }
             own => self.receive_at(to, own),
         }
+    }
+
+    fn members(&self) -> Members {
+        Members::from_places(self.line.iter().filter_map(|place| {
+            let address = Arc::clone(place.address.as_ref()?);
+            Some((TicketId(place.id.into()), place.token, address))
+        }))
     }
 
     fn enter(&mut self, id: u64, address: Option<Arc<str>>) -> u64 {
@@ -253,7 +288,7 @@ impl World {
         };
         let sent = process.local(self.now);
         self.processes.insert(id, process);
-        self.post(id, Message::Enter { sent });
+        self.post(id, Message::LookFirst { sent });
         self.send(id, 50, Message::Act);
         self.send(id, 200, Message::RenewNow);
         let end = if self.rng.bool() { Message::Crash } else { Message::Leave };
@@ -265,11 +300,12 @@ impl World {
         let Some(mut process) = self.processes.remove(&to) else { return };
         let now = process.local(self.now);
         match message {
-            Message::Entered { sent, token } if process.claims.is_none() => {
+            Message::Entered { sent, before, token } if process.claims.is_none() => {
                 process.good_until = LEASE.good_until(sent);
                 process.granted = Some(now);
-                let stale_after = STALE_AFTER * if self.defect == Defect::StaleLooks { 10 } else { 1 };
-                process.claims = Some(Claims::new(TicketId(to.into()), stale_after, sent, token));
+                let stale_after =
+                    STALE_AFTER * if self.defect == Defect::StaleLooks { 10 } else { 1 };
+                process.claims = Some(Claims::new(TicketId(to.into()), stale_after, before, token));
             }
             Message::RenewNow => {
                 self.post(to, Message::Renew { sent: now });
@@ -316,7 +352,7 @@ impl World {
         self.processes.insert(process.id, process);
     }
 
-    fn rely_on(&self, process: &mut Process, look: super::claims::Look, epoch: u64, now: Time) {
+    fn rely_on(&self, process: &mut Process, look: Look, epoch: u64, now: Time) {
         let Some(claims) = &mut process.claims else { return };
         claims.rely_on(look, epoch, now);
         if let Some(granted) = process.granted.filter(|_| !process.has_joined) {
@@ -356,16 +392,16 @@ fn outcome(seed: u64, defect: Defect) -> Result<u32, String> {
 
 #[test]
 fn no_key_has_two_owners_and_epochs_rise() {
-    let changes: u32 = (0..150)
+    let changes: u32 = (0..60)
         .map(|seed| outcome(seed, Defect::None).unwrap_or_else(|why| panic!("{why}")))
         .sum();
-    assert!(changes > 5_000, "keys changed their owner {changes} times only");
+    assert!(changes > 2_000, "keys changed their owner {changes} times only");
 }
 
 #[test]
 fn members_that_do_not_keep_the_rules_are_found_out() {
     for defect in [Defect::NoWait, Defect::NoNewEpoch, Defect::StaleLooks] {
-        let found = (0..50).filter(|seed| outcome(*seed, defect).is_err()).count();
-        assert!(found >= 25, "{defect:?} was found in {found} of 50 worlds");
+        let found = (0..20).filter(|seed| outcome(*seed, defect).is_err()).count();
+        assert!(found >= 10, "{defect:?} was found in {found} of 20 worlds");
     }
 }
