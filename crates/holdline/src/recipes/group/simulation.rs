@@ -392,9 +392,8 @@ fn outcome(seed: u64, defect: Defect) -> Result<u32, String> {
 
 #[test]
 fn no_key_has_two_owners_and_epochs_rise() {
-    let changes: u32 = (0..60)
-        .map(|seed| outcome(seed, Defect::None).unwrap_or_else(|why| panic!("{why}")))
-        .sum();
+    let changes: u32 =
+        (0..60).map(|seed| outcome(seed, Defect::None).unwrap_or_else(|why| panic!("{why}"))).sum();
     assert!(changes > 2_000, "keys changed their owner {changes} times only");
 }
 
