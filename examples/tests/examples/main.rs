@@ -5,6 +5,8 @@
 mod cron_job;
 mod fenced_sql;
 mod leader;
+mod one_owner;
+mod optimistic;
 mod support;
 mod web_service;
 mod worker;
