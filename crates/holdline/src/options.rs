@@ -163,8 +163,8 @@ fn unsupported(store: &dyn Store, what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The option methods, for a recipe that has a field `settings`.
-macro_rules! option_methods {
+/// The option methods of what is held, for a recipe that has a field `options`.
+macro_rules! holding_methods {
     () => {
         /// How long the lock lasts without being heard of: the longest time for which a crash, or a
         /// cut connection, keeps others out. Default: 10 s. It is renewed while the guard lives.
@@ -173,29 +173,10 @@ macro_rules! option_methods {
             self
         }
 
-        /// A lease that is not renewed: the lock is lost after this time, whatever happens.
-        pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
-            self.options.lease = lease;
-            self.options.renew = false;
-            self
-        }
-
         /// How long before anybody else can be admitted the holder is told of a loss. Default: a
         /// twentieth of the lease. The more time it takes to stop the work, the more it should be.
         pub fn margin(mut self, margin: ::std::time::Duration) -> Self {
             self.options.margin = Some(margin);
-            self
-        }
-
-        /// Wait by looking at the store by this schedule, instead of by listening to it.
-        pub fn poll(mut self, schedule: $crate::Backoff) -> Self {
-            self.options.schedule = Some(schedule);
-            self
-        }
-
-        /// Keep no place in the line while waiting: the first to ask when the lock is free gets it.
-        pub fn unfair(mut self) -> Self {
-            self.options.fair = false;
             self
         }
 
@@ -208,6 +189,33 @@ macro_rules! option_methods {
         /// What [`protect`](crate::Guard::protect) does when the lock is lost.
         pub fn on_loss(mut self, on_loss: $crate::OnLoss) -> Self {
             self.options.on_loss = on_loss;
+            self
+        }
+    };
+}
+pub(crate) use holding_methods;
+
+/// The option methods, for a recipe that has a field `options`, and waits.
+macro_rules! option_methods {
+    () => {
+        $crate::options::holding_methods!();
+
+        /// A lease that is not renewed: the lock is lost after this time, whatever happens.
+        pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
+            self.options.lease = lease;
+            self.options.renew = false;
+            self
+        }
+
+        /// Wait by looking at the store by this schedule, instead of by listening to it.
+        pub fn poll(mut self, schedule: $crate::Backoff) -> Self {
+            self.options.schedule = Some(schedule);
+            self
+        }
+
+        /// Keep no place in the line while waiting: the first to ask when the lock is free gets it.
+        pub fn unfair(mut self) -> Self {
+            self.options.fair = false;
             self
         }
     };
