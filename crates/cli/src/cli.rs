@@ -35,8 +35,9 @@ pub(crate) struct Cli {
 pub(crate) struct Common {
     /// Where the locks are: a URL such as sqlite:PATH
     ///
-    /// Without it and HOLDLINE_STORE, a file in the user's state directory, for the processes of
-    /// one machine. A password is better given in the environment, where other users do not see it.
+    /// Without it and HOLDLINE_STORE, /var/lib/holdline/locks.db if that is there, which the users
+    /// of this machine share, or else a file in the user's state directory. A password is better
+    /// given in the environment, where other users do not see it.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 

@@ -173,7 +173,7 @@ impl Job {
         let env = [
             (env::NAME, Some(self.name.clone())),
             (env::TOKEN, Some(hold.token(&self.name).to_string())),
-            (env::STORE, Some(session.store.clone()).filter(|_| self.export_store)),
+            (env::STORE, session.exported_store().filter(|_| self.export_store)),
             (env::HELD, Some(enclosing.with(&hold))),
         ];
         let ended = match Running::start(&self.command, &env, &mut signals, session.printer) {

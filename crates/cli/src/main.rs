@@ -22,6 +22,7 @@ mod output_queue;
 mod participant;
 mod printer;
 mod signals;
+mod store_url;
 mod timestamp;
 
 use crate::context::Session;
@@ -56,7 +57,13 @@ fn begin() -> Exit {
     let common = cli.common;
     let verbose = common.verbose > 0;
     let printer = Printer { json: common.json, quiet: common.quiet, verbose };
-    let store = common.store.unwrap_or_default();
+    let store = match store_url::resolve(common.store.as_deref().unwrap_or_default()) {
+        Ok(store) => store,
+        Err(failure) => {
+            printer.fail(&failure);
+            return failure.exit;
+        }
+    };
     let session = Session { printer, store, began, connect_timeout: common.connect_timeout };
     let done =
         log::show(printer, common.verbose).and_then(|()| commands::dispatch(cli.verb, &session));

@@ -9,8 +9,8 @@ use crate::store::Store;
 use crate::stores;
 use std::sync::Arc;
 
-/// Opens the store at this URL. An empty URL is the default: the file store in the user's state
-/// directory.
+/// Opens the store at this URL. An empty URL is the default: the file store of the machine if there
+/// is one, or else in the user's state directory (`stores::sqlite::default_path`).
 ///
 /// | URL | store |
 /// | --- | --- |
@@ -101,7 +101,7 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
 
 #[cfg(feature = "sqlite")]
 fn default() -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(stores::sqlite::File::open(stores::sqlite::default_path()?)?))
+    stores::sqlite::open_default()
 }
 
 #[cfg(not(feature = "sqlite"))]

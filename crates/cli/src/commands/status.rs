@@ -4,10 +4,11 @@ use crate::context::{Session, check_name};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::participant;
-use crate::printer::{Printer, clean};
+use crate::printer::{Level, Printer, clean};
 use clap::Args;
 use holdline::{LockInfo, Participant};
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::io::{IsTerminal, stdout};
 
 /// Show who holds and who waits
 ///
@@ -33,10 +34,16 @@ impl Status {
             let names = client.list("").await?;
             // The store has answered: from here each answer has its own time limit, as there may be
             // many locks.
-            let client = session.with_response_timeout(client);
+            let client = session.with_response_timeout(client.clone());
             for name in names {
                 infos.push(client.inspect(name.as_str()).await?);
             }
+        }
+        let in_store = format!(" in {}", session.describe(&client));
+        if session.printer.verbose || stdout().is_terminal() {
+            let message = format!("the locks{in_store}");
+            let fields = json!({ "store": client.address() });
+            session.printer.say(Level::Usually, "store", &message, fields);
         }
         let text = match name {
             Some(_) if session.printer.json => participant::info_json(&infos[0]).to_string(),
@@ -44,8 +51,8 @@ impl Status {
                 Value::Array(infos.iter().map(participant::info_json).collect()).to_string()
             }
             _ => table(&infos).unwrap_or_else(|| match name {
-                Some(name) => format!("nobody holds \"{}\" or waits for it", clean(name)),
-                None => "nobody holds or waits for anything".to_owned(),
+                Some(name) => format!("nobody holds \"{}\" or waits for it{in_store}", clean(name)),
+                None => format!("nobody holds or waits for anything{in_store}"),
             }),
         };
         Printer::answer(&text)?;

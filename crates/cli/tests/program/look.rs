@@ -6,7 +6,8 @@ use super::common::{Place, until};
 fn status_shows_who_holds_and_who_waits() {
     let place = Place::new();
     let run = place.run(["status"]);
-    assert_eq!((run.code, run.out.as_str()), (0, "nobody holds or waits for anything\n"));
+    let nobody = format!("nobody holds or waits for anything in {}\n", place.url());
+    assert_eq!((run.code, run.out), (0, nobody));
     let mut holder = place.hold(&["--label", "of \x1b[31mmine"], "x");
     let mut waiter = place.start(["run", "--label", "next", "x", "--", "echo", "in"]);
     until("it waits", || place.counts("x") == (1, 1));

@@ -24,3 +24,5 @@ mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod unread;
+#[cfg(target_os = "linux")]
+mod users;

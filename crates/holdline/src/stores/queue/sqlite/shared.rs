@@ -85,7 +85,7 @@ impl Shared {
         if let Some(liveness_dir) = &process_state.liveness_dir {
             return Ok(Arc::clone(liveness_dir));
         }
-        let liveness_dir = Arc::new(LivenessDir::open(&self.executor.site.live())?);
+        let liveness_dir = Arc::new(self.executor.site.liveness_dir()?);
         process_state.liveness_dir = Some(Arc::clone(&liveness_dir));
         Ok(liveness_dir)
     }
@@ -111,7 +111,7 @@ impl Shared {
         if let Some(monitor) = process_state.monitor.take() {
             monitor.close();
         }
-        let liveness_dir = Arc::new(LivenessDir::open(&self.executor.site.live())?);
+        let liveness_dir = Arc::new(self.executor.site.liveness_dir()?);
         let own_lock = liveness_dir.create_own()?;
         let process = own_lock.process;
         process_state.liveness_dir = Some(liveness_dir);
