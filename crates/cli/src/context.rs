@@ -83,6 +83,13 @@ impl Session {
         Ok(OpenedStore { client: client.response_timeout(left), until, limit })
     }
 
+    /// A store that is open already.
+    pub(crate) fn opened(&self, client: Client) -> OpenedStore {
+        let limit = self.connect_timeout.unwrap_or(ASKING);
+        let until = self.began + limit;
+        OpenedStore { client: client.response_timeout(limit), until, limit }
+    }
+
     /// Opens the store, and retries retryable errors.
     async fn keep_opening(&self, until: Instant) -> Result<Client, Failure> {
         loop {

@@ -63,6 +63,8 @@ pub(crate) struct LockOptions {
     pub(crate) value: Option<String>,
     /// Whether the lease is renewed.
     pub(crate) renew: bool,
+    /// How often it is renewed at least.
+    pub(crate) renew_every: Option<Duration>,
     /// Whether a place in the line is kept during the wait.
     pub(crate) fair: bool,
     /// The poll interval, instead of notifications.
@@ -96,6 +98,9 @@ macro_rules! on {
             true => recipe.lease($options.lease),
             false => recipe.fixed_lease($options.lease),
         };
+        if let Some(interval) = $options.renew_every {
+            recipe = recipe.renew_every(interval);
+        }
         if !$options.fair {
             recipe = recipe.unfair();
         }

@@ -18,16 +18,19 @@ mod job;
 mod lock_kind;
 mod log;
 mod nested;
+mod no_fork;
 mod output_queue;
 mod participant;
 mod printer;
 mod signals;
 mod store_url;
+mod terminal;
 mod timestamp;
 
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
+use clap::error::ErrorKind;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio::time::Instant;
@@ -77,7 +80,14 @@ fn begin() -> Exit {
 fn explain(error: &clap::Error) -> Exit {
     if error.use_stderr() {
         // Without colours, so that `redact` finds every password.
-        Printer::raw(error.render().to_string().trim_end());
+        let text = error.render().to_string();
+        let tip = match error.kind() {
+            ErrorKind::UnknownArgument => {
+                "\n\nA name that begins with \"-\" goes behind \"--\": holdline run -- -name COMMAND"
+            }
+            _ => "",
+        };
+        Printer::raw(&format!("{}{tip}", text.trim_end()));
         return Exit::USAGE;
     }
     let (text, plain) = (error.render(), std::env::var_os("NO_COLOR").is_some());

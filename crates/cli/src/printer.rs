@@ -3,7 +3,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::output_queue::{Output, STDERR, STDOUT};
-use crate::timestamp;
+use crate::{terminal, timestamp};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -97,6 +97,18 @@ impl Printer {
     /// It cannot be written, and a script must not take that for an empty answer.
     pub(crate) fn answer(text: &str) -> Result<bool, Failure> {
         Printer::answer_bytes(format!("{}\n", escape(text)).as_bytes())
+    }
+
+    /// Shows a text in place of the terminal's contents, cut to its size.
+    pub(crate) fn screen(text: &str) -> Result<bool, Failure> {
+        let (rows, columns) = terminal::size();
+        let lines = text.lines().take(rows.saturating_sub(1));
+        let lines: String = lines.fold(String::new(), |mut all, line| {
+            all.extend(clean(line).chars().take(columns));
+            all.push_str("\x1b[K\r\n");
+            all
+        });
+        write_answer(format!("\x1b[H{lines}\x1b[J").as_bytes())
     }
 
     /// The same for bytes, which are printed as they are.

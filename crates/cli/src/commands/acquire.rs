@@ -84,6 +84,7 @@ impl Acquire {
             hold: HoldArgs::without_command(self.lease),
             min_hold: None,
             outage: OUTAGE,
+            no_fork: false,
             export_store: true,
             command: Vec::new(),
         };

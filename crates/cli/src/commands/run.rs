@@ -61,6 +61,15 @@ pub(crate) struct Run {
     #[arg(long)]
     no_export_store: bool,
 
+    /// Let the command take the place of this process: no process of ours stays
+    ///
+    /// Only with the file store. The lock ends when the command has ended, and all that it has
+    /// started and not closed: also daemons; and after 24 hours. Nobody stops the command if the
+    /// lock is broken by force.
+    #[arg(long, short = 'F', conflicts_with_all = ["lease", "fixed_lease", "renew_every", "on_loss",
+          "grace", "min_hold"])]
+    no_fork: bool,
+
     /// Run this line with /bin/sh
     #[arg(short = 'c', long = "shell", value_name = "LINE", conflicts_with = "command")]
     shell: Option<OsString>,
@@ -93,6 +102,7 @@ impl Run {
             hold: self.hold,
             min_hold: self.min_hold,
             outage: OUTAGE,
+            no_fork: self.no_fork,
             export_store: !self.no_export_store,
             command,
         };

@@ -131,3 +131,22 @@ fn completions_and_manual_pages_are_printed() {
     assert!(page.code == 0 && page.out.contains("min\\-hold"), "{page:?}");
     assert_eq!(place.run(["man", "nothing"]).code, 64);
 }
+
+#[test]
+fn status_looks_again_and_again() {
+    let place = Place::new();
+    let mut holder = place.hold(&["--label", "me"], "job/1");
+    let _other = place.hold(&[], "other");
+    let mut status = place.start(["status", "--watch", "--every", "20ms", "--prefix", "job/"]);
+    let mut next = |part: &str| while !status.line().contains(part) {};
+    next("me");
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 0);
+    next("nobody holds or waits for anything");
+    let mut json = place.start(["status", "--watch", "--every", "20ms", "--json", "other"]);
+    for _ in 0..2 {
+        let line: serde_json::Value = serde_json::from_str(&json.line()).expect("JSON");
+        assert_eq!(line["name"], "other");
+    }
+    assert_eq!(place.run(["status", "--watch", "--every", "0s"]).code, 64);
+}

@@ -14,6 +14,8 @@ mod kinds;
 mod look;
 mod loss;
 mod nested;
+#[cfg(target_os = "linux")]
+mod no_fork;
 mod options;
 #[cfg(feature = "redis")]
 mod outage;

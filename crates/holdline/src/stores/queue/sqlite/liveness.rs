@@ -215,6 +215,11 @@ impl LivenessDir {
 }
 
 impl OwnLock {
+    /// Keeps it over an exec: it is then free when all that have inherited it have ended.
+    pub(super) fn inherit(&self) -> io::Result<()> {
+        Ok(rustix::io::fcntl_setfd(&self.file, rustix::io::FdFlags::empty())?)
+    }
+
     /// Whether the file is still there for other processes to see.
     pub(super) fn is_linked(&self) -> bool {
         rustix::fs::fstat(&self.file).is_ok_and(|about| about.st_nlink > 0)

@@ -94,6 +94,27 @@ impl File {
         File::at(Address::parse(url.strip_prefix("sqlite:").unwrap_or(url))?)
     }
 
+    /// Opens the default file: see [`default_path`].
+    ///
+    /// # Errors
+    ///
+    /// As [`File::open`], and [`ErrorKind::Invalid`] if there is no default.
+    pub fn open_default() -> Result<Self> {
+        File::at(Address::default_file()?)
+    }
+
+    /// Lets the programs that this process executes from now on inherit what shows it to be alive.
+    /// The locks that it holds then last, without being renewed, until the last of these programs
+    /// has ended, or their leases are over. For `exec` in place of this process; a child that is
+    /// started so keeps the locks of a parent that died.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Denied`] if this process has no lock of this store, or the system refuses.
+    pub fn inherit_by_exec(&self) -> Result<()> {
+        self.shared().inherit_by_exec()
+    }
+
     fn at(address: Address) -> Result<Self> {
         let shared = Arc::new(Shared::open(address)?);
         let room = Arc::new(Semaphore::new(QUEUE));
@@ -350,7 +371,7 @@ impl AsyncStore for File {
 
 /// Opens the default file.
 pub(crate) fn open_default() -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(File::at(Address::default_file()?)?))
+    Ok(Arc::new(File::open_default()?))
 }
 
 /// Reads what follows `sqlite:`.

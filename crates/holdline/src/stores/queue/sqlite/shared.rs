@@ -119,6 +119,14 @@ impl Shared {
         Ok(process)
     }
 
+    /// Lets executed programs inherit this process's liveness lock.
+    pub(super) fn inherit_by_exec(&self) -> Result<()> {
+        let process_state = self.process_state();
+        let own_lock = process_state.own_lock.as_ref();
+        let kept = own_lock.ok_or(io::ErrorKind::NotFound.into()).and_then(OwnLock::inherit);
+        kept.map_err(|error| self.failed(error))
+    }
+
     /// The monitor, if it runs.
     fn monitor(&self) -> Option<Arc<Monitor>> {
         self.process_state().monitor.clone()
