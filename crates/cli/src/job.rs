@@ -26,29 +26,29 @@ const LEASE: Duration = Duration::from_secs(10);
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WaitArgs {
     /// Do not wait: end with 75 if the lock is not free
-    #[arg(long, short = 'n', conflicts_with = "wait")]
+    #[arg(help_heading = "Waiting", long, short = 'n', conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
     /// Wait so long at most, for the store and for the lock, then end with 75
-    #[arg(long, short = 'w', value_name = "TIME", value_parser = duration::parse)]
+    #[arg(help_heading = "Waiting", long, short = 'w', value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 
     /// How long the store may be away while we wait, once it has answered; or "forever"
     /// [default: 10m for `run`, forever for `elect`]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_bound)]
+    #[arg(help_heading = "Waiting", long, value_name = "TIME", value_parser = duration::parse_bound)]
     pub(crate) outage: Option<Duration>,
 
     /// Keep no place in line: of those that wait, any may be next
-    #[arg(long, conflicts_with = "no_wait")]
+    #[arg(help_heading = "Waiting", long, conflicts_with = "no_wait")]
     pub(crate) unfair: bool,
 
     /// Look at the store so often, instead of listening to it
-    #[arg(long, value_name = "TIME", conflicts_with = "no_wait",
+    #[arg(help_heading = "Waiting", long, value_name = "TIME", conflicts_with = "no_wait",
           value_parser = duration::parse_interval)]
     pub(crate) poll: Option<Duration>,
 
     /// Exit code when the lock was not acquired
-    #[arg(long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
+    #[arg(help_heading = "Waiting", long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
     pub(crate) busy_code: u8,
 }
 
@@ -58,20 +58,20 @@ pub(crate) struct LeaseArgs {
     /// How long the lock outlives a crash or a cut connection; it is renewed while the command
     /// runs
     /// [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(help_heading = "Holding", long, value_name = "TIME", value_parser = duration::parse)]
     lease: Option<Duration>,
 
     /// Renew the lock at least so often [default: about a quarter of the lease]
-    #[arg(long, value_name = "TIME", conflicts_with = "fixed_lease",
+    #[arg(help_heading = "Holding", long, value_name = "TIME", conflicts_with = "fixed_lease",
           value_parser = duration::parse_interval)]
     renew_every: Option<Duration>,
 
     /// Do not renew the lock: after the lease it is lost, and the command is stopped in time
-    #[arg(long, requires = "lease")]
+    #[arg(help_heading = "Holding", long, requires = "lease")]
     fixed_lease: bool,
 
     /// Words for whoever looks at the lock
-    #[arg(long)]
+    #[arg(help_heading = "Holding", long)]
     label: Option<String>,
 }
 
@@ -82,12 +82,12 @@ pub(crate) struct HoldArgs {
     lease: LeaseArgs,
 
     /// What to do with the command when the lock is lost
-    #[arg(long, value_enum, default_value_t = OnLoss::Kill)]
+    #[arg(help_heading = "Holding", long, value_enum, default_value_t = OnLoss::Kill)]
     on_loss: OnLoss,
 
     /// Time between TERM and KILL when the lock is lost; at most half the lease
     /// [default: a fifth of the lease, 10s at most]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(help_heading = "Holding", long, value_name = "TIME", value_parser = duration::parse)]
     grace: Option<Duration>,
 }
 

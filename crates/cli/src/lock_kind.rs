@@ -17,17 +17,17 @@ pub(crate) struct LockKind {
     /// Share the lock with other --shared holders (read lock)
     ///
     /// A name that is used with --shared must be used with --shared or --exclusive everywhere.
-    #[arg(long, short = 's', conflicts_with_all = ["exclusive", "permits"])]
+    #[arg(help_heading = "Kind of lock", long, short = 's', conflicts_with_all = ["exclusive", "permits"])]
     shared: bool,
 
     /// Keep --shared holders out as well (write lock)
-    #[arg(long, short = 'x', conflicts_with = "permits")]
+    #[arg(help_heading = "Kind of lock", long, short = 'x', conflicts_with = "permits")]
     exclusive: bool,
 
     /// Take k of n permits, so that several may run at a time
     ///
     /// `--permits 1/4` lets four run. All users of the name must give the same n.
-    #[arg(long, value_name = "K/N")]
+    #[arg(help_heading = "Kind of lock", long, value_name = "K/N")]
     permits: Option<Permits>,
 }
 

@@ -15,6 +15,7 @@ mod env;
 mod exit;
 mod held;
 mod job;
+mod live_line;
 mod lock_kind;
 mod log;
 mod nested;

@@ -68,6 +68,10 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(unknown(None));
     };
+    if !matches!(scheme, "memory" | "sqlite") {
+        let refuse = |why| Error::new(ErrorKind::Invalid, format!("the URL {scheme}: {why}"));
+        stores::url::check(rest).map_err(refuse)?;
+    }
     match scheme {
         "memory" => stores::memory::open(rest),
         #[cfg(feature = "sqlite")]

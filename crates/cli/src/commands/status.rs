@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 use tokio::time::sleep;
+use unicode_width::UnicodeWidthStr;
 
 /// Show who holds and who waits
 ///
@@ -50,7 +51,7 @@ impl Status {
         if session.printer.verbose || stdout().is_terminal() {
             let message = format!("the locks in {}", session.describe(&client));
             let fields = json!({ "store": client.address() });
-            session.printer.say(Level::Usually, "store", &message, fields);
+            session.printer.say(Level::Usually, "opened", &message, fields);
         }
         let infos = self.look(session, &client).await?;
         Printer::answer(&self.text(session, &client, &infos))?;
@@ -127,10 +128,13 @@ fn table(infos: &[LockInfo]) -> Option<String> {
     if rows.len() == 1 {
         return None;
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let width = |column: usize| rows.iter().map(|row| row[column].width()).max();
     let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
     let lines = rows.iter().map(|row| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            let gap = width.saturating_sub(cell.width());
+            format!("{cell}{:gap$}", "")
+        });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     });
     Some(lines.collect::<Vec<_>>().join("\n"))
@@ -141,15 +145,16 @@ fn row(info: &LockInfo, state: &str, participant: &Participant) -> [String; 8] {
         weight if weight == info.capacity || weight == 1 => state.to_owned(),
         weight => format!("{state} {weight}/{}", info.capacity),
     };
-    let age =
-        participant::age(participant).map_or_else(|| "?".to_owned(), |age| format!("{age} ago"));
+    let unknown = || "?".to_owned();
+    let age = participant::age(participant);
+    let until = participant::left(participant);
     [
         clean(info.name.as_str()),
         state,
         participant::short_id(participant.id),
-        participant.token.to_string(),
-        age,
-        format!("in {}", duration::show(participant.expires_in)),
+        participant::token(participant).map_or_else(unknown, |token| token.to_string()),
+        age.map_or_else(unknown, |age| format!("{} ago", duration::show(age))),
+        until.map_or_else(unknown, |left| format!("in {}", duration::show(left))),
         participant::place(participant),
         participant::description(participant).unwrap_or_default(),
     ]

@@ -133,6 +133,39 @@ fn completions_and_manual_pages_are_printed() {
 }
 
 #[test]
+fn manual_pages_have_footers_and_whole_tables() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("man1")).unwrap();
+    let folder = place.path("man1");
+    let run = place.run(["man", "--dir", folder.to_str().unwrap()]);
+    assert_eq!((run.code, run.out.as_str()), (0, ""), "{run:?}");
+    let names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|it| it.unwrap().path()).collect();
+    let help = place.run(["--help"]).out;
+    let verbs = help.split("Commands:").nth(1).unwrap().split("\n\n").next().unwrap();
+    let verbs = verbs.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    assert_eq!(names.len(), verbs.count() + 1, "{names:?}");
+    for name in &names {
+        let text = std::fs::read_to_string(name).unwrap();
+        let title = name.file_stem().unwrap().to_str().unwrap();
+        let source = format!("\"holdline {}\"", env!("CARGO_PKG_VERSION"));
+        let footer = text.lines().find(|line| line.starts_with(".TH ")).unwrap();
+        assert!(footer.contains(title) && footer.contains(&source), "{footer}");
+    }
+    let source = std::fs::read_to_string(folder.join("holdline-run.1")).unwrap();
+    assert!(source.contains(".SH EXIT CODES\n.nf\n") && source.contains(".SH HOLDING"), "{source}");
+    // With groff, what is shown is looked at too.
+    let mut viewer = std::process::Command::new("man");
+    viewer.arg("-l").arg(folder.join("holdline-run.1"));
+    if let Ok(page) = viewer.env("MANWIDTH", "100").env("LC_ALL", "C.UTF-8").output() {
+        let page = String::from_utf8_lossy(&page.stdout).into_owned();
+        let line = page.lines().find(|line| line.trim_start().starts_with("75 "));
+        assert!(line.is_some_and(|line| line.trim_end().ends_with("another)")), "{page}");
+    }
+    let nowhere = place.run(["man", "--dir", place.path("none").to_str().unwrap()]);
+    assert_eq!(nowhere.code, 74, "{nowhere:?}");
+}
+
+#[test]
 fn status_looks_again_and_again() {
     let place = Place::new();
     let mut holder = place.hold(&["--label", "me"], "job/1");

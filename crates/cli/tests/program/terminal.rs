@@ -110,9 +110,9 @@ fn the_wait_is_shown_in_place_and_ctrl_c_ends_it() {
     let place = Place::new();
     let _holder = place.hold(&["--label", "other"], "x");
     let mut terminal = Terminal::start(&place, &["run", "-w", "60s", "x", "--", "echo", "ran"]);
-    terminal.expect("\r\x1b[Kholdline: waiting for lock \"x\"");
-    terminal.expect("(other)");
-    terminal.expect("place 1 in line");
+    terminal.expect("\r\x1b[Kholdline: held for ");
+    terminal.expect("(other); 1 waits, place 1 in line; giving up in ");
+    terminal.expect("waiting for lock \"x\" in sqlite:");
     terminal.expect("\r\x1b[K");
     terminal.write("\x03");
     terminal.expect("signal INT ended the wait");

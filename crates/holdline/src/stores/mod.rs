@@ -21,14 +21,6 @@ mod single_key;
 pub(crate) mod tls;
 #[cfg(any(feature = "redis-tls", feature = "mysql-tls"))]
 pub(crate) mod tls_provider;
-#[cfg(any(
-    feature = "redis",
-    feature = "etcd",
-    feature = "zookeeper",
-    feature = "mysql",
-    feature = "sqlite",
-    feature = "postgres"
-))]
 #[allow(dead_code, reason = "each store uses a part of it")]
 pub(crate) mod url;
 pub(crate) mod waiters;
