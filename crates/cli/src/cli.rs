@@ -6,7 +6,7 @@ use crate::commands::{
     acquire, break_, completions, elect, man, release, run, schema, status, sweep, try_, watch,
 };
 use crate::exit::Failure;
-use crate::{defaults, duration, env, exit};
+use crate::{defaults, duration, env, exit, top};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::time::Duration;
 
@@ -68,6 +68,7 @@ pub(crate) enum Verb {
     Try(try_::Try),
     Status(status::Status),
     Watch(watch::Watch),
+    Top(top::Top),
     Break(break_::Break),
     Elect(elect::Elect),
     Schema(schema::Schema),

@@ -27,6 +27,7 @@ mod signals;
 mod store_url;
 mod terminal;
 mod timestamp;
+mod top;
 
 use crate::context::Session;
 use crate::exit::{Exit, Failure};

@@ -183,3 +183,29 @@ fn status_looks_again_and_again() {
     }
     assert_eq!(place.run(["status", "--watch", "--every", "0s"]).code, 64);
 }
+
+#[test]
+fn top_counts_twenty_processes() {
+    let place = Place::new();
+    let mut holder = place.hold(&[], "x");
+    let script = "echo in; read x";
+    let waiters: Vec<_> =
+        (0..20).map(|_| place.start(["run", "x", "--", "sh", "-c", script])).collect();
+    until("all wait", || place.counts("x") == (1, 20));
+    let mut top = place.start(["top", "--every", "20ms"]);
+    let mut next = |part: &str| while !top.line().contains(part) {};
+    next("1 hold, 20 wait");
+    next("waiting 20/20");
+    next("20 waits");
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 0);
+    next("waiting 19/20");
+    let others = waiters.len();
+    drop(waiters);
+    next("free");
+    assert_eq!(others, 20);
+    let nowhere = place.run(["top", "--json"]);
+    assert_eq!(nowhere.code, 64, "{nowhere:?}");
+    let ended = place.run(["top", "--every", "20ms", "--looks", "3"]);
+    assert_eq!((ended.code, ended.out.matches("holdline top").count()), (0, 3), "{ended:?}");
+}
