@@ -4,6 +4,7 @@
 //! [`lock_within`](crate::Mutex::lock_within) return `Ok(None)`.
 
 use crate::loss::Loss;
+use holdline_base::ErrorKind as base;
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -95,6 +96,24 @@ impl Error {
     /// The cause of the loss, if this error is about one.
     pub fn loss(&self) -> Option<&Loss> {
         self.0.loss.as_ref()
+    }
+}
+
+/// An error of the crates that talk to servers, which know nothing of locks.
+impl From<holdline_base::Error> for Error {
+    fn from(error: holdline_base::Error) -> Self {
+        let (kind, message, cause) = error.into_parts();
+        let kind = match kind {
+            base::Unsupported => ErrorKind::Unsupported,
+            base::Invalid => ErrorKind::Invalid,
+            base::Denied => ErrorKind::Denied,
+            base::Corrupt => ErrorKind::Corrupt,
+            _ => ErrorKind::Unavailable,
+        };
+        match cause {
+            Some(cause) => Error::because(kind, message, cause),
+            None => Error::new(kind, message),
+        }
     }
 }
 

@@ -94,12 +94,13 @@ mod request;
 pub mod schema;
 pub mod store;
 pub mod stores;
-mod sync;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 mod thread;
 mod undone;
+
+use holdline_base::sync;
 
 pub use client::{Client, LockInfo, Participant};
 pub use error::{Error, ErrorKind, Result};

@@ -70,7 +70,7 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
     };
     if !matches!(scheme, "memory" | "sqlite") {
         let refuse = |why| Error::new(ErrorKind::Invalid, format!("the URL {scheme}: {why}"));
-        stores::url::check(rest).map_err(refuse)?;
+        holdline_base::url::check(rest).map_err(refuse)?;
     }
     match scheme {
         "memory" => stores::memory::open(rest),

@@ -397,8 +397,7 @@ async fn try_to_leave(leave: &PendingRelease) -> Result<()> {
 async fn renew(held: Arc<HeldLock>) {
     let interval = held.until().0.saturating_sub(clock::now().0);
     let limit = Duration::from_nanos(interval).min(held.ticket().lease / 4);
-    let outcome =
-        tokio::time::timeout(limit, held.renew(&*held.handles.background, None)).await.ok();
+    let outcome = clock::timeout(limit, held.renew(&*held.handles.background, None)).await;
     let handles = &held.handles;
     handles.availability.note(|| handles.store.address(), outcome.as_ref());
     metrics::renewed(matches!(outcome, Some(Ok(()))));

@@ -3,12 +3,13 @@
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 
 /// Print or install the tables and functions for locks in a database; or describe --json
 ///
-/// `events` is the JSON Schema of all that --json prints. Tables and functions are never created silently. Have the printed statements run by an administrator, or install
-/// them by --install; both can be repeated.
+/// `events` is the JSON Schema of all that --json prints. Tables and functions are never created
+/// silently. Have the printed statements run by an administrator, or install them by --install; both
+/// can be repeated.
 #[derive(Args, Debug)]
 pub(crate) struct Schema {
     /// Which database; or "events"
@@ -27,10 +28,6 @@ pub(crate) struct Schema {
 /// The description of all that `--json` prints.
 const EVENTS: &str = include_str!("../events.schema.json");
 
-fn kinds() -> Vec<&'static str> {
-    holdline::schema::KINDS.iter().copied().chain(["events"]).collect()
-}
-
 impl Schema {
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
         if self.kind == "events" {
@@ -44,11 +41,22 @@ impl Schema {
             Printer::answer(holdline::schema::text(&self.kind, self.name.as_deref())?.trim_end())?;
             return Ok(Exit::DONE);
         };
-        if url.split(':').next().is_none_or(|scheme| !scheme.starts_with(&self.kind)) {
+        let kind_of = holdline::schema::kind_of;
+        if kind_of(&url) != kind_of(&self.kind) {
             let message = format!("the URL to install at is not one of {}", self.kind);
             return Err(Failure::new(Exit::USAGE, "usage", message));
         }
         holdline::schema::install(&url).await?;
         Ok(Exit::DONE)
     }
+}
+
+/// The kinds, and the other names that people know them by.
+fn kinds() -> Vec<PossibleValue> {
+    let databases = holdline::schema::KINDS.map(|kind| match kind {
+        "postgres" => PossibleValue::new(kind).alias("postgresql"),
+        "mysql" => PossibleValue::new(kind).alias("mariadb"),
+        _ => PossibleValue::new(kind),
+    });
+    databases.into_iter().chain([PossibleValue::new("events")]).collect()
 }
