@@ -1,6 +1,7 @@
 //! One acquisition as it is asked for: everything about it but the store.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::LockMetrics;
 use crate::names::Name;
 use crate::store::{Ticket, TicketId};
 use holdline_kernel::{Lease, Time, WaitMode};
@@ -31,6 +32,7 @@ pub(crate) struct AcquireRequest {
     pub(crate) limit: Time,
     /// How long an outage of a store that has answered before may last.
     pub(crate) outage: Duration,
+    pub(crate) metrics: LockMetrics,
 }
 
 impl AcquireRequest {
