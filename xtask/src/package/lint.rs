@@ -35,11 +35,25 @@ pub(super) fn make(_check: bool) -> Outcome<String> {
         let files = ["deb/postinst", "deb/postrm", "deb/try.sh"].map(|file| sources.join(file));
         run(Command::new("shellcheck").args(files))?;
     }
+    let prometheus = folder("prometheus");
+    run(Command::new(&python)
+        .args(["-m", "json.tool"])
+        .arg(prometheus.join("dashboard.json"))
+        .arg("/dev/null"))?;
+    let rules = match tool("promtool") {
+        Some(promtool) => {
+            run(Command::new(promtool)
+                .args(["check", "rules"])
+                .arg(prometheus.join("alerts.yml")))?;
+            "alerts"
+        }
+        None => "not the alerts' expressions: promtool is missing",
+    };
     let units = units()?;
     let rest = ["wheel.py", "holdline/__init__.py", "holdline/__main__.py"];
     let rest = rest.map(|file| folder("python").join(file));
     run(Command::new(&python).args(["-m", "py_compile"]).args(rest))?;
-    Ok(format!("YAML, schemas of GitHub and Kubernetes, shell, Python, {units}"))
+    Ok(format!("YAML, schemas of GitHub and Kubernetes, shell, Python, JSON, {units}, {rules}"))
 }
 
 /// systemd's own check wants the programs that units start to exist.
