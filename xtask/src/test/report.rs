@@ -1,6 +1,7 @@
 //! What a run of the steps prints: headings, and the table at the end.
 
 use std::fmt::Write as _;
+use std::io::BufRead;
 use std::time::Duration;
 
 /// How a step went.
@@ -18,6 +19,40 @@ pub(crate) enum Verdict {
 #[derive(Default)]
 pub(super) struct Report {
     rows: Vec<(String, Duration, Verdict)>,
+}
+
+/// The most tests that a failed step names: the table must stay readable.
+const NAMED: usize = 20;
+
+/// The most that is shown of what a test said when it failed.
+const SHOWN: usize = 300;
+
+/// The tests that failed by what a step has printed, each with the first of its words, so that the
+/// table alone says what to look into.
+pub(super) fn failures(printed: impl BufRead) -> String {
+    let mut text = String::new();
+    let mut lines = printed.split(b'\n').map_while(Result::ok);
+    let mut named = 0;
+    while let Some(line) = lines.next() {
+        let line = String::from_utf8_lossy(&line);
+        let Some(name) = line.strip_prefix("---- ").and_then(|name| name.strip_suffix(" ----"))
+        else {
+            continue;
+        };
+        named += 1;
+        if named > NAMED {
+            continue;
+        }
+        let said = lines.by_ref().map(|line| String::from_utf8_lossy(&line).trim().to_owned());
+        // The panic's place, and its first line of words.
+        let said: Vec<_> = said.filter(|line| !line.is_empty()).take(2).collect();
+        let said: String = said.join(" ").chars().take(SHOWN).collect();
+        let _ = write!(text, "\n    {}: {said}", name.trim_end_matches(" stdout"));
+    }
+    if named > NAMED {
+        let _ = write!(text, "\n    and {} more", named - NAMED);
+    }
+    text
 }
 
 /// Announces a step.
@@ -85,5 +120,19 @@ mod tests {
         assert!(text.contains("not run       0.0 s  two: x is missing\n"), "{text}");
         assert!(text.contains("FAILED        0.0 s  three: it broke\n"), "{text}");
         assert!(!report.print());
+    }
+    #[test]
+    fn failed_tests_are_named_with_their_first_words() {
+        let log = "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\n\n\
+            thread 'a::b' (1) panicked at x.rs:1:2:\nleft is not right\nstack backtrace:\n   0: y\n\
+            ---- c ----\nno lock\n\n\nfailures:\n    a::b\n    c\n";
+        assert_eq!(
+            failures(log.as_bytes()),
+            "\n    a::b: thread 'a::b' (1) panicked at x.rs:1:2: left is not right\n    c: no lock \
+             failures:"
+        );
+        let many = "---- c ----\nno\nwords\n".repeat(NAMED + 2);
+        assert!(failures(many.as_bytes()).ends_with("\n    and 2 more"));
+        assert_eq!(failures("test result: ok".as_bytes()), "");
     }
 }
