@@ -362,7 +362,7 @@ async fn keepalive(ping: Option<PingPong>, streams: Arc<()>) {
             continue;
         }
         let pong = ping.ping(h2::Ping::opaque());
-        if !clock::timeout(SILENCE, pong).await.is_some_and(|pong| pong.is_ok()) {
+        if clock::timeout(SILENCE, pong).await.is_none_or(|pong| pong.is_err()) {
             return;
         }
     }
