@@ -116,8 +116,8 @@ impl Pace {
     }
 }
 
-/// Watches how late renewals are, of which this process has one thread for all cases: a storm beside
-/// them keeps it busy. They are due at each quarter of the lease, less the margin.
+/// Watches how late renewals are: this process has one thread for those of all cases, which a storm
+/// keeps busy. They are due at each quarter of the lease, less the margin.
 async fn watch_renewals(pace: Weak<Pace>) {
     let lease = Duration::from_secs(1);
     let in_time = lease * 3 / 5;

@@ -117,7 +117,7 @@ async fn a_connection_that_takes_longer_than_a_renewal_may() {
 async fn a_slow_link() {
     let Some(server) = private("slow", &[]) else { return };
     let (link, through, beside) = linked(&server).await;
-    link.delay(Duration::from_millis(60)); // 120 ms there and back, a tenth of the lease
+    link.delay(LEASE / 20); // there and back a tenth of the lease
     let held = lock(&through).lock().await.expect("works");
     let waits = lock(&beside);
     let waiting = tokio::spawn(async move { waits.lock().await });
