@@ -70,9 +70,10 @@ pub async fn within<F: Future>(limit: Time, future: F) -> Option<F::Output> {
     }
 }
 
-/// Runs a future for this long. `None` if the time came first.
-pub async fn timeout<F: Future>(time: Duration, future: F) -> Option<F::Output> {
-    within(now().after(time), future).await
+/// Runs a future for this long, from this call on. `None` if the time came first. A large future is
+/// better pinned by the caller, so that it need not be moved.
+pub fn timeout<F: Future>(time: Duration, future: F) -> impl Future<Output = Option<F::Output>> {
+    within(now().after(time), future)
 }
 
 /// Sleeps for this long.

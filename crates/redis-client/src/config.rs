@@ -1,4 +1,4 @@
-//! The configuration of a Redis store, as its URL gives it.
+//! The servers of a URL.
 //!
 //! ```text
 //! redis[s]://[user[:password]@]host[:port][/db]
@@ -9,62 +9,69 @@
 //!
 //! Passwords are kept in a type that does not show them.
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::stores::tls::TlsOptions;
-use crate::stores::url::{self, Secret, join, some};
+use holdline_base::tls::TlsOptions;
+use holdline_base::url::{self, Secret, join, some};
+use holdline_base::{Error, ErrorKind, Result};
 use std::time::Duration;
 
-/// The servers of a store, and the options for using them.
+/// The servers of a URL, and how to use them.
 #[derive(Clone, Debug)]
-pub(in crate::stores) struct Config {
-    pub(in crate::stores) kind: Kind,
-    pub(in crate::stores) hosts: Vec<(String, u16)>,
-    pub(in crate::stores) tls: bool,
-    pub(in crate::stores) tls_options: TlsOptions,
-    pub(in crate::stores) user: Option<String>,
-    pub(in crate::stores) password: Option<Secret>,
-    pub(in crate::stores) sentinel_user: Option<String>,
-    pub(in crate::stores) sentinel_password: Option<Secret>,
-    pub(in crate::stores) db: u32,
-    /// The prefix of all keys and channels.
-    pub(in crate::stores) prefix: String,
+pub struct Config {
+    /// How the servers stand to each other.
+    pub kind: Kind,
+    /// The hosts and their ports; none for a socket.
+    pub hosts: Vec<(String, u16)>,
+    /// Whether connections are over TLS.
+    pub tls: bool,
+    /// The certificates for that.
+    pub tls_options: TlsOptions,
+    /// The user to log in as.
+    pub user: Option<String>,
+    /// The password, of the user or of all.
+    pub password: Option<Secret>,
+    /// The user of the sentinels.
+    pub sentinel_user: Option<String>,
+    /// The password of the sentinels.
+    pub sentinel_password: Option<Secret>,
+    /// The number of the database.
+    pub db: u32,
     /// The time limit of one call, connecting included.
-    pub(in crate::stores) timeout: Duration,
-    /// The least time for which the token counter of an idle line is kept.
-    pub(in crate::stores) idle: Duration,
-    pub(in crate::stores) layout: Layout,
-    /// Whether notices use sharded channels. Detected, not set by the URL.
-    pub(in crate::stores) sharded: bool,
+    pub timeout: Duration,
+    /// Whether notices use sharded channels. No URL says so; see [`Connection::shards`].
+    ///
+    /// [`Connection::shards`]: crate::Connection::shards
+    pub sharded: bool,
 }
 
 /// The topology of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::stores) enum Kind {
+pub enum Kind {
+    /// One server.
     Single,
+    /// One server, at this socket.
     Unix(String),
     /// The sentinels know the address of this service's primary.
     Sentinel(String),
+    /// A cluster, of which these are some nodes.
     Cluster,
 }
 
-/// The layout of a lock in the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::stores) enum Layout {
-    /// A line with places: see `lua/enter_one.lua`.
-    Line,
-    /// A string with an expiry, as the common Redis lock libraries have it.
-    String,
-    /// A hash with one field, as Redisson's `RLock` has it.
-    Redisson,
-}
+/// The options that are not about the servers, with their values.
+type Options = Vec<(String, String)>;
 
-const KNOWN: &str = "prefix, timeout, idle, scheme, password_file, password_env, \
+/// The options that are read here, for the error about one that is not known.
+pub const KNOWN: &str = "timeout, password_file, password_env, \
     ca_file, ca_env, cert_file, cert_env, key_file, key_env, sentinel_user, \
     sentinel_password_file, sentinel_password_env";
 
 impl Config {
-    /// Reads what follows the first colon of a URL of this scheme.
-    pub(in crate::stores) fn read(scheme: &str, rest: &str) -> Result<Config> {
+    /// Reads what follows the first colon of a URL of this scheme. Options that are not about the
+    /// servers are returned, with their values.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the URL makes no sense.
+    pub fn read(scheme: &str, rest: &str) -> Result<(Config, Options)> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         if rest.contains('#') || query.contains('#') {
             return Err(invalid("has a part after #; write # in a password as %23"));
@@ -84,10 +91,7 @@ impl Config {
             sentinel_user: None,
             sentinel_password: None,
             db: 0,
-            prefix: String::new(),
             timeout: Duration::from_millis(1500),
-            idle: Duration::from_secs(600),
-            layout: Layout::Line,
             sharded: false,
         };
         let port = if kind == "sentinel" { 26379 } else { 6379 };
@@ -95,15 +99,16 @@ impl Config {
             config.hosts = hosts.split(',').map(|h| host(h, port)).collect::<Result<_>>()?;
         }
         config.place(kind, path)?;
+        let mut options = Options::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            config.set(key, &decode(value)?)?;
-        }
-        if config.layout == Layout::Line && config.prefix.is_empty() {
-            "holdline:".clone_into(&mut config.prefix);
+            let value = decode(value)?;
+            if !config.set(key, &value)? {
+                options.push((key.to_owned(), value));
+            }
         }
         config.agrees()?;
-        Ok(config)
+        Ok((config, options))
     }
 
     /// Refuses options that contradict each other.
@@ -151,29 +156,13 @@ impl Config {
         Ok(())
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+    /// Sets an option. `false` if it is not about the servers.
+    fn set(&mut self, key: &str, value: &str) -> Result<bool> {
         if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
-            return Ok(());
+            return Ok(true);
         }
         match key {
-            "prefix" if value.contains(['{', '}']) || value.chars().any(char::is_whitespace) => {
-                return Err(invalid("has a prefix with braces or spaces"));
-            }
-            "prefix" => value.clone_into(&mut self.prefix),
             "timeout" => self.timeout = duration(value)?,
-            "idle" => self.idle = duration(value)?,
-            "scheme" => {
-                self.layout = match value {
-                    "line" => Layout::Line,
-                    "string" => Layout::String,
-                    "redisson" => Layout::Redisson,
-                    _ => {
-                        let message = "a Redis store has the schemes \"line\", \"string\" and \
-                            \"redisson\"; no other is supported";
-                        return Err(Error::new(ErrorKind::Unsupported, message));
-                    }
-                }
-            }
             "password_file" => self.password = Some(url::secret_file(key, value)?),
             "password_env" => self.password = Some(secret_env(key, value)?),
             "db" => self.db = value.parse().map_err(|_| invalid("has a db that is no number"))?,
@@ -182,14 +171,14 @@ impl Config {
                 self.sentinel_password = Some(url::secret_file(key, value)?);
             }
             "sentinel_password_env" => self.sentinel_password = Some(secret_env(key, value)?),
-            _ => return Err(invalid(&url::unknown_option(KNOWN))),
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The URL for messages: without what stands before the host, and without options. A lone word
     /// there may well be a password whose colon was forgotten.
-    pub(in crate::stores) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         let scheme = if self.tls { "rediss" } else { "redis" };
         let hosts: Vec<String> = self.hosts.iter().map(|(h, p)| join(h, *p)).collect();
         let hosts = hosts.join(",");
@@ -203,8 +192,8 @@ impl Config {
     }
 }
 
-/// The URL itself is not shown: it may have a password in an unexpected place.
-fn invalid(problem: &str) -> Error {
+/// The error for a URL. The URL itself is not shown: it may have a password in an unexpected place.
+pub fn invalid(problem: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("the Redis store's URL {problem}"))
 }
 
@@ -218,7 +207,12 @@ fn decode(text: &str) -> Result<String> {
     url::decode(text).map_err(invalid)
 }
 
-fn duration(text: &str) -> Result<Duration> {
+/// A time of 10 ms to a week.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] for all else.
+pub fn duration(text: &str) -> Result<Duration> {
     let allowed = Duration::from_millis(10)..=Duration::from_secs(7 * 86_400);
     url::duration(text).filter(|time| allowed.contains(time)).ok_or_else(|| {
         invalid("has a time that is not like 500ms, 2s, 10m or 1h, from 10ms to 168h")
@@ -235,18 +229,18 @@ mod tests {
 
     fn read(url: &str) -> Result<Config> {
         let (scheme, rest) = url.split_once(':').expect("a colon");
-        Config::read(scheme, rest)
+        Config::read(scheme, rest).map(|(config, _)| config)
     }
 
     #[test]
     fn urls_that_make_sense() {
         let plain = read("redis://localhost").expect("good");
         assert_eq!(plain.hosts, [("localhost".to_owned(), 6379)]);
-        assert_eq!((plain.db, plain.prefix.as_str(), plain.tls), (0, "holdline:", false));
-        let full = read("rediss://al:p%40ss%3a@[::1]:7/3?prefix=app:&timeout=500ms").expect("good");
+        assert_eq!((plain.db, plain.tls), (0, false));
+        let full = read("rediss://al:p%40ss%3a@[::1]:7/3?timeout=500ms").expect("good");
         assert_eq!(full.hosts, [("::1".to_owned(), 7)]);
         assert_eq!(full.password, Some(Secret("p@ss:".to_owned())));
-        assert_eq!((full.db, full.prefix.as_str(), full.tls), (3, "app:", true));
+        assert_eq!((full.db, full.tls), (3, true));
         assert_eq!(full.timeout, Duration::from_millis(500));
         assert_eq!(full.address(), "rediss://[::1]:7/3");
         assert!(!format!("{full:?}").contains("p@ss"));
@@ -269,17 +263,14 @@ mod tests {
             "redis://h/x",
             "redis://u:canary%zz@h",
             "redis://u:canary@h#x",
-            "redis://u:canary@h?x=1",
             "redis://canary@h",
             "redis+cluster://canary@a,b",
             "redis://h?timeout=5",
-            "redis://h?prefix={a}",
             "redis+cluster://h/1",
             "redis+sentinel://h",
             "redis+proxy://h",
             "redis://h?password_env=HOLDLINE_NOT_SET",
             "redis://h?password_file=/nonexistent",
-            "redis://h?ack=1",
             "redis://h?ca_file=ca.pem",
             "rediss://h?cert_file=cert.pem",
             "rediss://h?key_file=key.pem",
@@ -289,7 +280,11 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
             assert!(!format!("{error:?}").contains("canary"), "{error:?}");
         }
-        let error = read("redis://h?scheme=other").expect_err("no such scheme");
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn what_is_not_about_the_servers_is_returned() {
+        let (_, options) = Config::read("redis", "//h?x=%20y&timeout=2s").expect("good");
+        assert_eq!(options, [("x".to_owned(), " y".to_owned())]);
     }
 }

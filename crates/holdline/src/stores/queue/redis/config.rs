@@ -1,0 +1,102 @@
+//! The configuration of a Redis store, as its URL gives it: the servers, and the layout of the locks.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::stores::url;
+use holdline_redis_client as client;
+use holdline_redis_client::{duration, invalid};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The servers of a store, and the options for its locks.
+#[derive(Clone, Debug)]
+pub(in crate::stores) struct Config {
+    pub(in crate::stores) servers: Arc<client::Config>,
+    /// The prefix of all keys and channels.
+    pub(in crate::stores) prefix: String,
+    /// The least time for which the token counter of an idle line is kept.
+    pub(in crate::stores) idle: Duration,
+    pub(in crate::stores) layout: Layout,
+}
+
+/// The layout of a lock in the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stores) enum Layout {
+    /// A line with places: see `lua/enter_one.lua`.
+    Line,
+    /// A string with an expiry, as the common Redis lock libraries have it.
+    String,
+    /// A hash with one field, as Redisson's `RLock` has it.
+    Redisson,
+}
+
+impl Config {
+    /// Reads what follows the first colon of a URL of this scheme.
+    pub(in crate::stores) fn read(scheme: &str, rest: &str) -> Result<Config> {
+        let (servers, options) = client::Config::read(scheme, rest)?;
+        let mut config = Config {
+            servers: Arc::new(servers),
+            prefix: String::new(),
+            idle: Duration::from_secs(600),
+            layout: Layout::Line,
+        };
+        for (key, value) in options {
+            config.set(&key, value)?;
+        }
+        if config.layout == Layout::Line && config.prefix.is_empty() {
+            "holdline:".clone_into(&mut config.prefix);
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: String) -> Result<()> {
+        match key {
+            "prefix" if value.contains(['{', '}']) || value.chars().any(char::is_whitespace) => {
+                return Err(invalid("has a prefix with braces or spaces").into());
+            }
+            "prefix" => self.prefix = value,
+            "idle" => self.idle = duration(&value)?,
+            "scheme" => {
+                self.layout = match &*value {
+                    "line" => Layout::Line,
+                    "string" => Layout::String,
+                    "redisson" => Layout::Redisson,
+                    _ => {
+                        let message = "a Redis store has the schemes \"line\", \"string\" and \
+                            \"redisson\"; no other is supported";
+                        return Err(Error::new(ErrorKind::Unsupported, message));
+                    }
+                }
+            }
+            _ => {
+                let known = format!("prefix, idle, scheme, {}", client::KNOWN);
+                return Err(invalid(&url::unknown_option(&known)).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_that_make_sense() {
+        let plain = Config::read("redis", "//h").expect("good");
+        assert_eq!((plain.prefix.as_str(), plain.layout), ("holdline:", Layout::Line));
+        let full = Config::read("redis", "//h?prefix=app:&idle=2s&scheme=string").expect("good");
+        assert_eq!((full.prefix.as_str(), full.layout), ("app:", Layout::String));
+        assert_eq!(full.idle, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn urls_that_do_not() {
+        for rest in ["//u:canary@h?x=1", "//h?prefix={a}", "//h?ack=1", "//h?idle=5"] {
+            let error = Config::read("redis", rest).expect_err(rest);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{rest}");
+            assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        }
+        let error = Config::read("redis", "//h?scheme=other").expect_err("no such scheme");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+}
