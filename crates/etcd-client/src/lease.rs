@@ -279,9 +279,10 @@ impl Lease {
         let mut sent = clock::now();
         out.send(&LeaseId { id: self.id });
         loop {
+            let majority = pin!(self.ask_majority(cluster));
             let (answer, led) = tokio::join!(
                 clock::timeout(self.limit(), answers.message::<AliveAnswer>()),
-                clock::timeout(2 * self.limit(), pin!(self.ask_majority(cluster))),
+                clock::timeout(2 * self.limit(), majority),
             );
             let answer = match answer {
                 Some(Ok(Some(answer))) => answer,

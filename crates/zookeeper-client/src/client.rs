@@ -40,17 +40,31 @@ pub enum Mode {
     Container = 4,
 }
 
+/// What is known from earlier tries to get a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Past {
+    /// There has been a session: what listens there need not be found out.
+    pub reached: bool,
+    /// The number of tries since then in which a server took the call, and gave no session.
+    pub tries: u32,
+}
+
 /// After this time without an answer the next server is asked, too.
 const NEXT: Duration = Duration::from_millis(300);
 
 impl Client {
-    /// A new session, of the first server that gives one; each is asked once, and has `silence` for
-    /// each step of that. [`Error::NoHosts`] is that all addresses refused the connection.
+    /// A new session, of the first server that gives one; each is asked once. A connection that is
+    /// silent for longer than `silence` is given up. [`Error::NoHosts`] is that all addresses
+    /// refused the connection.
     ///
     /// # Cancel safety
     ///
     /// A session that was made and that nobody knows of ends by itself.
-    pub(crate) async fn connect(config: &Config, silence: Duration) -> Result<Client, Error> {
+    pub(crate) async fn connect(
+        config: &Config,
+        silence: Duration,
+        past: Past,
+    ) -> Result<Client, Error> {
         let mut hosts = config.servers.hosts.clone();
         fastrand::shuffle(&mut hosts);
         let new = &SessionId::new(config.session);
@@ -86,8 +100,7 @@ impl Client {
                 },
                 () = next, if hosts.len() > 0 => {
                     let host = hosts.next().map_or("", String::as_str);
-                    let attempt = introduce(config, host, silence, new);
-                    tries.push(async move { (host, attempt.await) });
+                    tries.push(async move { (host, introduce(config, host, silence, new, past).await) });
                 }
                 else => return Err(failure),
             }

@@ -10,7 +10,7 @@
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::handshake::{Failure, SessionId, attach, went_back};
+use crate::handshake::{Failure, SessionId, attach, patience, went_back};
 use crate::jute::Reader;
 use crate::transport::{Header, Transport, op, xid};
 use crate::watch_registry::{Kind, Watch, WatchRegistry};
@@ -312,31 +312,29 @@ impl Connection {
         heard: Time,
     ) -> Result<Transport<PendingReply>, Error> {
         let over = heard.after(ident.length * 7 / 5);
-        let mut pause = Duration::from_millis(10);
+        let (mut pause, mut tries) = (Duration::from_millis(10), 0);
         let search = async {
             let mut hosts = config.servers.hosts.clone();
             loop {
                 fastrand::shuffle(&mut hosts);
+                let (silence, began) = (patience(self.silence, ident.length, tries), clock::now());
                 for host in &hosts {
                     let seen = self.inner().seen;
-                    match attach(config, host, self.silence, ident, seen).await {
+                    match attach(config, host, silence, ident, seen).await {
                         Ok((transport, attached)) => {
                             *ident = attached;
                             return Ok(transport);
                         }
                         Err(Failure::Over(error)) => return Err(error),
-                        Err(Failure::HungUp)
-                            if went_back(config, host, self.silence, seen).await =>
-                        {
-                            tracing::warn!(
-                                store = config.name,
-                                "it has lost confirmed transactions"
-                            );
+                        Err(Failure::HungUp) if went_back(config, host, silence, seen).await => {
+                            let store = &config.name;
+                            tracing::warn!(store, "it has lost confirmed transactions");
                             return Err(Error::WentBack);
                         }
                         Err(why) => tracing::debug!(%host, %why, "no connection to ZooKeeper"),
                     }
                 }
+                tries += u32::from(began.until(clock::now()) >= silence);
                 clock::pause(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
                 pause = (pause * 2).min(Duration::from_millis(400));
             }

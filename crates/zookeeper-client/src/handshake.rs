@@ -1,5 +1,6 @@
 //! Making a connection, and with it a session, or attaching it to the session that there is.
 
+use crate::client::Past;
 use crate::config::{Config, Login};
 use crate::error::Error;
 use crate::identify::identify;
@@ -117,13 +118,27 @@ pub(crate) async fn attach<T>(
     Ok((hand.transport.turn(), ident))
 }
 
+/// The time that a host has for each step of a handshake after so many tries for which it was too
+/// slow: it grows, because a busy server that is given up each time is only asked more.
+pub(crate) fn patience(silence: Duration, session: Duration, tries: u32) -> Duration {
+    silence.saturating_mul(1 << tries.min(4)).min(session / 3).clamp(silence, PATIENCE)
+}
+
+/// The longest such time: another host may be better.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Makes a new session with a host, or says what else answers there.
 pub(crate) async fn introduce<T>(
     config: &Config,
     host: &str,
     silence: Duration,
     new: &SessionId,
+    past: Past,
 ) -> Result<(Transport<T>, SessionId), Failure> {
+    let silence = patience(silence, config.session, past.tries);
+    if past.reached {
+        return attach(config, host, silence, new, 0).await;
+    }
     let found = |stranger| Failure::Over(Error::Stranger(stranger, host.to_owned()));
     let mut attempt = std::pin::pin!(attach(config, host, silence, new, 0));
     let look = async {

@@ -9,10 +9,10 @@
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use holdline_base::servers::Servers;
-//! use holdline_zookeeper_client::{Acl, Config, Mode, Session};
+//! use holdline_zookeeper_client::{Acl, Config, Mode, Past, Session};
 //!
 //! let servers = Servers { hosts: vec!["localhost:2181".to_owned()], ..Servers::default() };
-//! let session = std::sync::Arc::new(Session::open(&Config::new(servers)).await?);
+//! let session = std::sync::Arc::new(Session::open(&Config::new(servers), Past::default()).await?);
 //! tokio::spawn(session.clone().run(|id| eprintln!("session {id:x} is over")));
 //! let (path, _) = session.client.create("/a", b"data", Mode::Ephemeral, Acl::Anyone).await?;
 //! println!("made {path}");
@@ -34,7 +34,7 @@ mod session;
 mod transport;
 mod watch_registry;
 
-pub use client::{Client, Mode};
+pub use client::{Client, Mode, Past};
 pub use config::{Config, Login};
 pub use connection::{Reply, State};
 pub use error::{Error, Stranger};

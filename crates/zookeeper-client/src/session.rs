@@ -16,7 +16,7 @@
 //! begins all sessions anew; a deposed one cannot get a quorum; and a connection to another server
 //! tells the leader at once.
 
-use crate::client::Client;
+use crate::client::{Client, Past};
 use crate::config::Config;
 use crate::connection::State;
 use crate::error::Error;
@@ -60,7 +60,8 @@ pub fn longest_lease(length: Duration) -> Duration {
 }
 
 impl Session {
-    /// A new session, on a connection that a task of this runtime of Tokio looks after.
+    /// A new session, on a connection that a task of this runtime of Tokio looks after. `past` says
+    /// what is known from earlier tries.
     ///
     /// # Errors
     ///
@@ -70,11 +71,11 @@ impl Session {
     /// # Cancel safety
     ///
     /// A session that was made and that nobody knows of ends by itself.
-    pub async fn open(config: &Config) -> Result<Self, Error> {
+    pub async fn open(config: &Config, past: Past) -> Result<Self, Error> {
         let silence =
             (config.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
         let sent = clock::now();
-        let client = Client::connect(config, silence).await?;
+        let client = Client::connect(config, silence, past).await?;
         Ok(Session {
             id: client.id,
             length: client.length,
