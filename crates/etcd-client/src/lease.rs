@@ -197,6 +197,10 @@ impl Lease {
     }
 
     /// Asks the server whether it is there.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
     pub async fn is_alive(&self) -> bool {
         // Only a heartbeat sent from now on is good for that long.
         self.good_for(clock::now().after(self.ttl)).await

@@ -8,6 +8,14 @@ use redis::{FromRedisValue, Value};
 impl Connection {
     /// Checks that the server accepts the login and is new enough, and warns if it evicts keys when
     /// memory is short. If the server does not say, it passes.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if it is too old; else why it could not be asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
     pub async fn check(&self, address: &str) -> Result<(), Error> {
         let mut info = redis::cmd("INFO");
         let texts = match self.ask(info.arg("default")).await {
@@ -59,12 +67,20 @@ fn too_old(version: &str) -> bool {
 impl Connection {
     /// Whether the server has sharded channels, by the command that Redisson uses too: both must
     /// publish and subscribe in the same way.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
     pub async fn shards(&self) -> bool {
         self.ask(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await.is_ok()
     }
 
     /// Whether keyspace notifications are on for deleted and expired keys. If the server does not
     /// say, they are taken to be off.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
     pub async fn tells_of_keys(&self) -> bool {
         let mut config = redis::cmd("CONFIG");
         let answer = self.ask(config.arg("GET").arg("notify-keyspace-events")).await;

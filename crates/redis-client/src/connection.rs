@@ -1,8 +1,9 @@
 //! The connection for commands: one, shared by all calls of a store, made when it is first needed
 //! and again when it breaks.
 //!
-//! It lives on the runtime of the call that made it. Every call has a time limit, connecting included. A connection on which a
-//! call has had no reply for a second is closed too: it may be cut without either end noticing.
+//! It lives on the runtime of the call that made it. Every call has a time limit, connecting
+//! included. A connection on which a call has had no reply for a second is closed too: it may be
+//! cut without either end noticing.
 
 use crate::config::Config;
 use crate::connect::{self, Conn};
@@ -129,7 +130,15 @@ impl Connection {
     }
 
     /// Runs a script: one round trip, or two if the server has not cached it. `fill` adds the
-    /// number of keys, the keys and the arguments.
+    /// number of keys, the keys and the arguments, of some `size` bytes together.
+    ///
+    /// # Errors
+    ///
+    /// The fault; [`Fault::in_doubt`] says whether the script may have run all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// The script may or may not run if the future is dropped.
     pub async fn run(
         &self,
         script: &Script,
@@ -145,6 +154,14 @@ impl Connection {
     }
 
     /// Sends a command, within the time limit.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let talk = pin!(self.converse(command));
@@ -265,6 +282,14 @@ impl Connection {
 
 impl Connection {
     /// Every key that matches the pattern, on every server; some perhaps twice.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the first request that failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
     pub async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         let limit = clock::now().after(self.config.timeout * 5);
         let scanning = async {

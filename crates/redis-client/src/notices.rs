@@ -87,6 +87,14 @@ impl Notices {
     }
 
     /// Sends a heartbeat. A cluster's connections have their own.
+    ///
+    /// # Errors
+    ///
+    /// That the connection broke.
+    ///
+    /// # Cancel safety
+    ///
+    /// Another may be sent.
     pub async fn ping(&mut self) -> Result<(), RedisError> {
         match &mut self.0 {
             // Any reply will do, even an error.
@@ -98,7 +106,11 @@ impl Notices {
         }
     }
 
-    /// The next event. Dropping the future loses none.
+    /// The next event.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses none.
     pub async fn next(&mut self) -> Event {
         match &mut self.0 {
             Kind::Plain(_, stream) => match stream.next().await {

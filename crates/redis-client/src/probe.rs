@@ -23,6 +23,10 @@ enum Found {
 
 /// The error that says what listens at the first host that replies. None if there is none, or if it
 /// is a Redis server. The caller limits the time.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes its connections.
 pub async fn why(config: &Config) -> Option<Error> {
     if matches!(config.kind, Kind::Unix(_)) {
         return None;

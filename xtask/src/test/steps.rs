@@ -10,8 +10,12 @@ const STORES: &[&str] =
     &["memory", "sqlite", "redis", "quorum", "etcd", "zookeeper", "postgres", "mysql"];
 
 /// The crates beneath the library that talk to servers. Each is built alone as well, without TLS.
-const CLIENTS: &[&str] =
-    &["holdline-base", "holdline-etcd-client", "holdline-zookeeper-client", "holdline-redis-client"];
+const CLIENTS: &[&str] = &[
+    "holdline-base",
+    "holdline-etcd-client",
+    "holdline-zookeeper-client",
+    "holdline-redis-client",
+];
 
 /// One row of the final table.
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! The configuration of a Redis store, as its URL gives it: the servers, and the layout of the locks.
+//! The configuration of a Redis store, as its URL gives it: the servers, and the layout of locks.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::url;

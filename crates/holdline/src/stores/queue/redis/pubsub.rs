@@ -118,8 +118,8 @@ impl PubSub {
         *task = Some(tokio::spawn(listening).abort_handle());
     }
 
-    /// Waits until the task has subscribed, or has failed once; not for long, since waiters ask again
-    /// anyway, and what is to be asked may have little time.
+    /// Waits until the task has subscribed, or has failed once; not for long, since waiters ask
+    /// again anyway, and what is to be asked may have little time.
     pub(in crate::stores) async fn ready(&self) {
         if *self.listener.state.borrow() == State::On {
             return;
