@@ -102,10 +102,46 @@ pub fn secret_env(option: &str, variable: &str) -> Result<Secret, String> {
     })
 }
 
-/// The error for an option that is not one of these. Its name is not repeated: it may be a part of
-/// a password that has a `?` in it.
-pub fn unknown_option(known: &str) -> String {
-    format!("has an option that is not known; known are {known}")
+/// The error for an option that is not one of these. Its name may be shown, because [`check`] has
+/// made sure that it is no part of a password.
+pub fn unknown_option(option: &str, known: &str) -> String {
+    let option: String = option.chars().take(40).flat_map(char::escape_default).collect();
+    format!("has the option \"{option}\", which is not known; known are {known}")
+}
+
+/// Refuses what no URL of a server may have: characters of a password that are not encoded, so that
+/// the rest would be read as something else, and options that are given twice.
+///
+/// # Errors
+///
+/// What is wrong, without the password; the rest of a sentence that begins with the URL's name.
+pub fn check(rest: &str) -> Result<(), String> {
+    let hint = "; if it is a part of the password, write % as %25, / as %2F, ? as %3F, # as %23 \
+                and @ as %40";
+    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if rest.contains('#') {
+        return Err(format!("has a part after #{hint}"));
+    }
+    if query.contains('@') {
+        return Err(format!("has an @ behind a ?{hint}; in an option, write @ as %40"));
+    }
+    let login = address.rsplit_once('@').map_or("", |(login, _)| login);
+    let login = login.strip_prefix("//").unwrap_or(login);
+    // A number before the slash is a port, and the @ is a part of the path.
+    let password = login.split_once('/').and_then(|(begin, _)| begin.rsplit_once(':'));
+    if password.is_some_and(|(_, begin)| begin.parse::<u16>().is_err()) {
+        return Err(format!("has a / before the @{hint}"));
+    }
+    let mut seen = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let key = pair.split('=').next().unwrap_or_default();
+        if seen.contains(&key) {
+            let key: String = key.chars().take(40).flat_map(char::escape_default).collect();
+            return Err(format!("has the option \"{key}\" twice"));
+        }
+        seen.push(key);
+    }
+    Ok(())
 }
 
 /// The text, if it is not empty.
@@ -135,6 +171,28 @@ mod tests {
         for bad in ["%", "%2", "%zz", "%+f", "%ff"] {
             assert!(decode(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn passwords_that_are_not_encoded_are_told() {
+        for good in [
+            "//host",
+            "//me:pa%2Fss@host/db?a=1&b=2",
+            "//a:1,b:2/x@y",
+            "//:p@[::1]:1/0",
+            "//me@host/a@b",
+            "///run/a@b.sock",
+            "//h:1/a@b",
+            "//me:p@ss@h",
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["//me:p/ss@h", "//:/ss@h", "//:p?ss@h/0", "//me:p#ss@h", "//h/?a=x@y"] {
+            let error = check(bad).expect_err(bad);
+            assert!(error.contains("%2F") && !error.contains("ss@"), "{error}");
+        }
+        assert_eq!(check("//h?a=1&b=2&a=1"), Err("has the option \"a\" twice".to_owned()));
+        assert!(unknown_option("colour", "size").contains("\"colour\""));
     }
 
     #[test]

@@ -72,10 +72,12 @@ pub(crate) async fn acquire(
             }
             Action::Grant { seq, sent } => {
                 let timer = LeaseTimer::new(request.lease, sent, request.renew);
+                let timer = request.renewed_often(timer);
                 return Ok(Some(on_cancel.granted(ticket, seq, timer)));
             }
             Action::GrantOnNotice { seq, until } => {
                 let timer = LeaseTimer::trusted(request.lease, clock::now(), until);
+                let timer = request.renewed_often(timer);
                 return Ok(Some(on_cancel.granted(ticket, seq, timer)));
             }
             Action::Restart => {

@@ -143,8 +143,14 @@ impl fmt::Display for Error {
         f.write_str(&self.0.message)?;
         if f.alternate() {
             let mut cause = std::error::Error::source(self);
+            let mut said = self.0.message.clone();
             while let Some(error) = cause {
-                write!(f, ": {error}")?;
+                // Messages often name their cause, and causes that of their own.
+                let text = error.to_string();
+                if !said.contains(&text) {
+                    write!(f, ": {text}")?;
+                    said = text;
+                }
                 cause = error.source();
             }
         }
@@ -167,6 +173,15 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let inner = || io::Error::other("no room");
+        let error = Error::because(ErrorKind::Denied, "x failed: no room; make some", inner());
+        assert_eq!(format!("{error:#}"), "x failed: no room; make some");
+        let error = Error::because(ErrorKind::Denied, "x failed", io::Error::other(inner()));
+        assert_eq!(format!("{error:#}"), "x failed: no room");
+    }
 
     #[test]
     fn what_is_short_is_said_and_is_no_lack_of_rights() {

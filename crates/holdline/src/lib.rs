@@ -23,6 +23,7 @@
 //! | up to n | [`Semaphore`] |
 //! | one, whom the others can see | [`Election`] |
 //! | one at a time to several things, all or none | [`Multi`] |
+//! | one process for each key, with no request for each | [`Group`] |
 //!
 //! Without async: [`blocking`]. Where no lock is needed, because one process can be made
 //! responsible for each key, or a write can be refused when another one was faster, that is better
@@ -113,6 +114,7 @@ pub use open::open;
 pub use options::OnLoss;
 pub use owner_info::OwnerInfo;
 pub use recipes::{
-    Election, Leader, Leadership, Multi, MultiGuard, Mutex, Observer, Owner, ReentrantGuard,
-    ReentrantMutex, RwLock, Semaphore, WriteGuard,
+    Election, Group, Leader, Leadership, Member, Members, MembersObserver, Multi, MultiGuard,
+    Mutex, Observer, Owner, Ownership, ReentrantGuard, ReentrantMutex, Route, RwLock, Semaphore,
+    WriteGuard,
 };

@@ -10,10 +10,13 @@ mod codes;
 mod common;
 mod contend;
 mod defaults;
+mod events;
 mod kinds;
 mod look;
 mod loss;
 mod nested;
+#[cfg(target_os = "linux")]
+mod no_fork;
 mod options;
 #[cfg(feature = "redis")]
 mod outage;
@@ -24,3 +27,5 @@ mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod unread;
+#[cfg(target_os = "linux")]
+mod users;

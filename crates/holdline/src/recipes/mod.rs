@@ -6,8 +6,10 @@
 //! | [`Semaphore`] of n | n | permits asked for |
 //! | [`RwLock`] | 2^30 | read 1, write 2^30 |
 //! | [`Multi`] | several mutexes, in name order | all or none |
+//! | [`Group`] | more than there are members | 1 |
 
 mod election;
+mod group;
 mod multi;
 mod mutex;
 mod reentrant;
@@ -15,6 +17,7 @@ mod rwlock;
 mod semaphore;
 
 pub use election::{Election, Leader, Leadership, Observer};
+pub use group::{Group, Member, Members, MembersObserver, Ownership, Route};
 pub use multi::{Multi, MultiGuard};
 pub use mutex::Mutex;
 pub use reentrant::{Owner, ReentrantGuard, ReentrantMutex};

@@ -31,7 +31,10 @@ impl Address {
         for (option, value) in options {
             match option.as_str() {
                 "prefix" => address.prefix = value,
-                _ => return Err(invalid(&url::unknown_option(&format!("prefix, {KNOWN}")))),
+                _ => {
+                    let known = format!("prefix, {KNOWN}");
+                    return Err(invalid(&url::unknown_option(&option, &known)));
+                }
             }
         }
         if address.prefix.chars().any(char::is_control) {

@@ -93,7 +93,7 @@ impl Address {
             }
             _ => {
                 let known = format!("dialect, mixed, session, auth, acl, {KNOWN}");
-                return Err(invalid(&url::unknown_option(&known)));
+                return Err(invalid(&url::unknown_option(key, &known)));
             }
         }
         Ok(())

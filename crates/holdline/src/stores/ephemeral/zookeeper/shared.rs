@@ -153,8 +153,8 @@ impl Shared {
                     Ok(session) => {
                         let session = Arc::new(session);
                         slot.failure = None;
-                        shared.looks.begin();
                         slot.past = Past { reached: true, tries: 0 };
+                        shared.looks.begin();
                         slot.session = Some(Arc::clone(&session));
                         let shared = Arc::downgrade(&shared);
                         let lost = move |id| {

@@ -69,7 +69,7 @@ impl Config {
             }
             _ => {
                 let known = format!("prefix, idle, scheme, {}", client::KNOWN);
-                return Err(invalid(&url::unknown_option(&known)).into());
+                return Err(invalid(&url::unknown_option(key, &known)).into());
             }
         }
         Ok(())
