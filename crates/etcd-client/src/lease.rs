@@ -227,7 +227,7 @@ impl Lease {
         while self.liveness.retired().now_or_never().is_none() && !self.is_lost() {
             let member = cluster.chosen();
             let before = self.liveness.good_until();
-            match self.stream(&cluster, member, &user).await {
+            match Box::pin(self.stream(&cluster, member, &user)).await {
                 End::Lost => {
                     self.liveness.lose();
                     user.lost();

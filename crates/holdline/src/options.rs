@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::{LockMetrics, Recipe};
 use crate::names::Name;
 use crate::owner_info::OwnerInfo;
 use crate::request::{AcquireRequest, Handoff};
@@ -56,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) value: Option<String>,
     pub(crate) on_loss: OnLoss,
     pub(crate) handoff: Option<Handoff>,
+    /// What the metrics call it.
+    pub(crate) recipe: Recipe,
 }
 
 /// The lease, unless another is asked for.
@@ -81,11 +84,17 @@ impl Default for Options {
             value: None,
             on_loss: OnLoss::Stop,
             handoff: None,
+            recipe: Recipe::default(),
         }
     }
 }
 
 impl Options {
+    /// The defaults for this kind of lock.
+    pub(crate) fn new(recipe: Recipe) -> Self {
+        Options { recipe, ..Options::default() }
+    }
+
     /// What to ask of the store; or why that makes no sense.
     pub(crate) fn request(
         &self,
@@ -94,6 +103,7 @@ impl Options {
         line: Name,
         (weight, capacity): (u32, u32),
         wait: Wait,
+        metrics: LockMetrics,
     ) -> Result<AcquireRequest> {
         let capabilities = store.capabilities();
         check_lease(store, self.lease)?;
@@ -139,6 +149,7 @@ impl Options {
                 Wait::Forever => Time::NEVER,
             },
             outage: bounds.outage,
+            metrics,
         })
     }
 
