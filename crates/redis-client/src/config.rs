@@ -37,6 +37,8 @@ pub struct Config {
     pub db: u32,
     /// The time limit of one call, connecting included.
     pub timeout: Duration,
+    /// Called when a connection for commands was made. It must not wait.
+    pub connected: fn(),
     /// Whether notices use sharded channels. No URL says so; see [`Connection::shards`].
     ///
     /// [`Connection::shards`]: crate::Connection::shards
@@ -92,6 +94,7 @@ impl Config {
             sentinel_password: None,
             db: 0,
             timeout: Duration::from_millis(1500),
+            connected: || (),
             sharded: false,
         };
         let port = if kind == "sentinel" { 26379 } else { 6379 };

@@ -32,7 +32,8 @@ pub(in crate::stores) enum Layout {
 impl Config {
     /// Reads what follows the first colon of a URL of this scheme.
     pub(in crate::stores) fn read(scheme: &str, rest: &str) -> Result<Config> {
-        let (servers, options) = client::Config::read(scheme, rest)?;
+        let (mut servers, options) = client::Config::read(scheme, rest)?;
+        servers.connected = || crate::metrics::connected("redis");
         let mut config = Config {
             servers: Arc::new(servers),
             prefix: String::new(),
