@@ -72,7 +72,7 @@ fn updates(common: &Common, target: &Target, report: &mut Report) -> Result<(), 
             let updates: usize = rounds.iter().map(|round| round.times.len()).sum();
             let tries: usize = rounds.iter().map(|round| round.tries).sum();
             table.row([
-                Cell::number(f64::from(records)),
+                format!("{records}").as_str().into(),
                 format!("{work} ms").as_str().into(),
                 way.label().into(),
                 Cell::rates(rounds.iter().map(|round| round.rate)),
