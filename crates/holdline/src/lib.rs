@@ -116,3 +116,5 @@ pub use recipes::{
     Election, Leader, Leadership, Multi, MultiGuard, Mutex, Observer, Owner, ReentrantGuard,
     ReentrantMutex, RwLock, Semaphore, WriteGuard,
 };
+#[cfg(feature = "sqlite")]
+pub use stores::sqlite;

@@ -1,7 +1,7 @@
 //! `holdline top`: who holds and who waits, live.
 //!
-//! - `seen` asks the store, `stats` counts from look to look, `model` is the state, and what keys do
-//!   to it; `view` draws it.
+//! - `seen` asks the store, `stats` counts from look to look, `model` is the state, and what keys
+//!   do to it; `view` draws it.
 //! - This file does the input and output: the terminal, keys, signals, and breaking a lock.
 
 mod model;

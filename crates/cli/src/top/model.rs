@@ -1,5 +1,5 @@
-//! The state of `holdline top`: what was seen of the locks, and what the user has chosen. It does no
-//! input and output: looks and keys come in, actions go out.
+//! The state of `holdline top`: what was seen of the locks, and what the user has chosen. It does
+//! no input and output: looks and keys come in, actions go out.
 
 use super::seen::{Lock, Party};
 use super::stats::Stats;
@@ -267,9 +267,8 @@ impl Model {
             Key::Home | Key::Char('g') => self.step(isize::MIN / 2),
             Key::End | Key::Char('G') => self.step(isize::MAX / 2),
             Key::Right | Key::Enter | Key::Char('l') => self.mode = Mode::Line,
-            Key::Left | Key::Escape | Key::Char('h') => self.mode = Mode::Locks,
             Key::Tab if self.mode == Mode::Locks => self.mode = Mode::Line,
-            Key::Tab => self.mode = Mode::Locks,
+            Key::Tab | Key::Left | Key::Escape | Key::Char('h') => self.mode = Mode::Locks,
             Key::Char('s') => {
                 self.sort = self.sort.next();
                 self.arrange();
