@@ -96,7 +96,7 @@ impl Running<'_> {
         self.looks += 1;
         match looked {
             Ok((locks, unseen)) => self.model.update(self.began.elapsed(), locks, unseen),
-            Err(error) => self.model.notice = Some(error.to_string()),
+            Err(error) => self.model.fail(self.began.elapsed(), error.to_string()),
         }
     }
 
@@ -170,7 +170,7 @@ impl Running<'_> {
         };
         let looked = seen::look(&self.client, &self.top.prefix).await;
         self.take(looked);
-        self.model.notice = Some(notice);
+        self.model.say(notice);
     }
 }
 
