@@ -3,7 +3,7 @@
 use super::address::{Address, Listen};
 use super::connection::{Connection, Param};
 use super::encode::{self, Id, micros, number_of};
-use super::errors::Fault;
+use super::errors::{Fault, outcome_unknown};
 use super::listener::Listener;
 use super::schema::{check, statement};
 use super::warnings::warn;
@@ -46,12 +46,6 @@ struct Statements {
 /// How long a ticket that left with an `enter` unanswered is barred. By then the request has been
 /// carried out, or never will be.
 const BAR_TIME: Duration = Duration::from_secs(60);
-
-/// The rows of a call, and whether an earlier attempt may have been carried out too.
-struct Answer {
-    rows: Vec<Row>,
-    repeated: bool,
-}
 
 impl Table {
     pub(super) fn new(address: Address) -> Result<Self> {
@@ -100,18 +94,6 @@ impl Table {
         Ok(())
     }
 
-    /// Calls a function, and once more if the connection breaks: every operation is idempotent.
-    /// Most often the server has closed an idle connection.
-    async fn call(&self, sql: &str, params: &[Param<'_>]) -> Result<Answer, Fault> {
-        match self.0.connection.ask(sql, params).await {
-            Err(fault) if fault.breaks() => {
-                let rows = self.0.connection.ask(sql, params).await?;
-                Ok(Answer { rows, repeated: fault.in_doubt() })
-            }
-            other => other.map(|rows| Answer { rows, repeated: false }),
-        }
-    }
-
     /// The only value of a result.
     fn value<T: FromSqlOwned>(&self, line: &Name, rows: &[Row]) -> Result<T> {
         let value = rows.first().and_then(|row| row.try_get(0).ok());
@@ -126,17 +108,6 @@ impl Table {
         let message =
             format!("{} gave an answer about lock \"{line}\" that makes no sense", self.0.address);
         Error::new(ErrorKind::Corrupt, message)
-    }
-
-    /// The error for a call whose first attempt, of which no reply came, may have removed what the
-    /// second did not find.
-    fn outcome_unknown(&self, line: &Name) -> Error {
-        let message = format!(
-            "the connection to {} broke while a place in lock \"{line}\" was given up; it is not \
-             there any more, but it is not known whether it was there until then",
-            self.0.address
-        );
-        Error::new(ErrorKind::Unknown, message)
     }
 }
 
@@ -164,6 +135,8 @@ impl AsyncStore for Table {
         let deaf = listener.as_ref().filter(|listener| how != Enter::Try && !listener.listens());
         let channel = listener.as_ref().map_or("", Listener::channel);
         let answer = self
+            .0
+            .connection
             .call(
                 &statements.enter,
                 &[
@@ -209,14 +182,14 @@ impl AsyncStore for Table {
         let bar = if barred { micros(BAR_TIME) } else { 0 };
         let params: [Param<'_>; 3] =
             [(&line.as_str(), Type::TEXT), (&Id(id), Type::UUID), (&bar, Type::INT8)];
-        let answer = self.call(&statements.leave, &params).await;
+        let answer = self.0.connection.call(&statements.leave, &params).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         if barred {
             in_flight.forget(id);
         }
         let found: bool = self.value(line, &answer.rows)?;
         if !found && answer.repeated {
-            return Err(self.outcome_unknown(line));
+            return Err(outcome_unknown(&self.0.address, line));
         }
         Ok(found)
     }
@@ -229,13 +202,15 @@ impl AsyncStore for Table {
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let answer = self.call(&self.0.statements.look, &[(&line.as_str(), Type::TEXT)]).await;
+        let answer =
+            self.0.connection.call(&self.0.statements.look, &[(&line.as_str(), Type::TEXT)]).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         encode::snapshot(&answer.rows).map_err(|_| self.nonsense(line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let answer = self.call(&self.0.statements.list, &[(&prefix, Type::TEXT)]).await;
+        let answer =
+            self.0.connection.call(&self.0.statements.list, &[(&prefix, Type::TEXT)]).await;
         let answer = answer.map_err(|fault| fault.explain(&self.0.address, "the list of locks"))?;
         let names = answer.rows.iter().filter_map(|row| row.try_get::<_, &str>(0).ok());
         Ok(names.filter_map(|name| Name::new(name).ok()).collect())
@@ -244,11 +219,11 @@ impl AsyncStore for Table {
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let params: [Param<'_>; 3] =
             [(&line.as_str(), Type::TEXT), (&Id(id), Type::UUID), (&note, Type::TEXT)];
-        let answer = self.call(&self.0.statements.evict, &params).await;
+        let answer = self.0.connection.call(&self.0.statements.evict, &params).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         let token: Option<i64> = self.value(line, &answer.rows)?;
         if token.is_none() && answer.repeated {
-            return Err(self.outcome_unknown(line));
+            return Err(outcome_unknown(&self.0.address, line));
         }
         Ok(token.map(|token| Seq(token.unsigned_abs())))
     }
