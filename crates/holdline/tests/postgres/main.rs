@@ -14,6 +14,7 @@ mod raw;
 mod schema;
 mod server;
 mod sessions;
+mod shedlock;
 mod speed;
 mod standby;
 mod tls;
