@@ -3,7 +3,7 @@
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 
 /// Print or install the tables and functions for locks in a database
 ///
@@ -12,7 +12,7 @@ use clap::builder::PossibleValuesParser;
 #[derive(Args, Debug)]
 pub(crate) struct Schema {
     /// Which database
-    #[arg(value_parser = PossibleValuesParser::new(holdline::schema::KINDS))]
+    #[arg(value_parser = PossibleValuesParser::new(kinds()))]
     kind: String,
 
     /// Install them in the database at this URL, instead of printing them
@@ -30,11 +30,21 @@ impl Schema {
             Printer::answer(holdline::schema::text(&self.kind, self.name.as_deref())?.trim_end())?;
             return Ok(Exit::DONE);
         };
-        if url.split(':').next().is_none_or(|scheme| !scheme.starts_with(&self.kind)) {
+        let kind_of = holdline::schema::kind_of;
+        if kind_of(&url) != kind_of(&self.kind) {
             let message = format!("the URL to install at is not one of {}", self.kind);
             return Err(Failure::new(Exit::USAGE, "usage", message));
         }
         holdline::schema::install(&url).await?;
         Ok(Exit::DONE)
     }
+}
+
+/// The kinds, and the other names that people know them by.
+fn kinds() -> [PossibleValue; 2] {
+    holdline::schema::KINDS.map(|kind| match kind {
+        "postgres" => PossibleValue::new(kind).alias("postgresql"),
+        "mysql" => PossibleValue::new(kind).alias("mariadb"),
+        _ => PossibleValue::new(kind),
+    })
 }

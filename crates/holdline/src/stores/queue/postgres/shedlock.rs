@@ -6,8 +6,8 @@
 //! released before. Times are UTC by the server's live clock.
 
 use super::address::Address;
-use super::connection::{Connection, Param};
-use super::encode::micros;
+use super::connection::{Answer, Connection};
+use super::encode::{Param, fill, micros, truth, value};
 use super::errors::{Fault, outcome_unknown};
 use super::keys::native;
 use super::schema::{check_server, statement};
@@ -21,8 +21,8 @@ use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 /// Locks in ShedLock's table.
 #[derive(Clone)]
@@ -66,9 +66,9 @@ const ENTER: &str = "\
     other AS MATERIALIZED (SELECT lock_until FROM {t}, durable \
         WHERE name = $1 AND lock_until > {now} AND left(locked_by, 41) <> $2), \
     mine AS (INSERT INTO {t} AS l (name, lock_until, locked_at, locked_by) \
-        SELECT $1, {now} + $3 * {us}, {now}, $4 WHERE NOT EXISTS (SELECT FROM other) \
+        SELECT $1, {now} + $3::float8 * {us}, {now}, $4 WHERE NOT EXISTS (SELECT FROM other) \
         ON CONFLICT (name) DO UPDATE SET locked_by = $4, \
-            lock_until = greatest({now} + $3 * {us}, \
+            lock_until = greatest({now} + $3::float8 * {us}, \
                 CASE WHEN left(l.locked_by, 41) = $2 THEN l.lock_until END), \
             locked_at = CASE WHEN left(l.locked_by, 41) = $2 AND l.lock_until > {now} \
                 THEN l.locked_at ELSE {now} END \
@@ -79,12 +79,12 @@ const ENTER: &str = "\
 const KEEP: &str = "\
     WITH durable AS MATERIALIZED (SELECT CASE WHEN current_setting('synchronous_commit') = 'off' \
         THEN set_config('synchronous_commit', 'on', true) END) \
-    UPDATE {t} SET lock_until = greatest(lock_until, {now} + $3 * {us}), locked_by = $4 \
+    UPDATE {t} SET lock_until = greatest(lock_until, {now} + $3::float8 * {us}), locked_by = $4 \
     FROM durable WHERE name = $1 AND left(locked_by, 41) = $2 AND lock_until > {now} RETURNING 1";
 
 /// What was released is nobody's, though it may stay locked for a while.
 const LEAVE: &str = "\
-    UPDATE {t} SET lock_until = greatest({now}, locked_at + $3 * {us}), \
+    UPDATE {t} SET lock_until = greatest({now}, locked_at + $3::float8 * {us}), \
         locked_by = 'holdline, released' \
     WHERE name = $1 AND left(locked_by, 41) = $2 AND lock_until > {now} RETURNING 1";
 
@@ -133,11 +133,9 @@ impl Shedlock {
         opened.map(drop).map_err(|fault| fault.explain(&self.0.address, "ShedLock's table"))
     }
 
-    async fn call(&self, line: &Name, sql: &str, params: &[Param<'_>]) -> Result<(Vec<Row>, bool)> {
-        let answer = self.0.connection.call(sql, params).await;
-        let answer =
-            answer.map_err(|fault| fault.explain(&self.0.address, &format!("lock \"{line}\"")))?;
-        Ok((answer.rows, answer.repeated))
+    async fn call(&self, line: &Name, statement: &str, params: &[Param<'_>]) -> Result<Answer> {
+        let answer = self.0.connection.call(&fill(statement, params)?).await;
+        answer.map_err(|fault| fault.explain(&self.0.address, &format!("lock \"{line}\"")))
     }
 
     fn no_such_lock(&self) -> Error {
@@ -151,10 +149,11 @@ impl Shedlock {
 
     /// The present holder: what `locked_by` says, and for how long.
     async fn holder(&self, line: &Name) -> Result<Option<(String, Duration)>> {
-        let params: [Param<'_>; 1] = [(&line.as_str(), Type::TEXT)];
-        let (rows, _) = self.call(line, &self.0.sql.look, &params).await?;
-        let left = |row: &Row| Duration::from_micros(row.get::<_, i64>(1).unsigned_abs());
-        Ok(rows.first().map(|row| (row.get(0), left(row))))
+        let answer = self.call(line, &self.0.sql.look, &[Param::Text(line.as_str())]).await?;
+        let Some(row) = answer.rows.first() else { return Ok(None) };
+        let left: i64 = value(row, 1).unwrap_or(0);
+        let by = row.try_get(0).ok().flatten().unwrap_or_default().to_owned();
+        Ok(Some((by, Duration::from_micros(left.max(0).unsigned_abs()))))
     }
 }
 
@@ -162,7 +161,8 @@ impl Shedlock {
 /// so.
 async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
     check_server(client, address).await?;
-    let params: [Param<'_>; 1] = [(&address.schema, Type::TEXT)];
+    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
+        [(&address.schema, Type::TEXT)];
     let mut rows = client.query_typed(TYPE, &params).await?;
     if rows.is_empty() && address.install {
         client.batch_execute(&statement(&address.schema, CREATE)).await?;
@@ -221,36 +221,36 @@ impl AsyncStore for Shedlock {
         } else {
             (&self.0.sql.enter, self.0.address.at_least)
         };
-        let params: [Param<'_>; 4] = [
-            (&line.as_str(), Type::TEXT),
-            (&mine, Type::TEXT),
-            (&(micros(ticket.lease.max(least)) as f64), Type::FLOAT8),
-            (&by, Type::TEXT),
+        let params = [
+            Param::Text(line.as_str()),
+            Param::Text(&mine),
+            Param::Number(micros(ticket.lease.max(least))),
+            Param::Text(&by),
         ];
-        let (rows, _) = self.call(line, sql, &params).await?;
+        let answer = self.call(line, sql, &params).await?;
+        let row = answer.rows.first();
         if keeps {
-            return Ok(if rows.is_empty() { Standing::Lost } else { Standing::Admitted(Seq(0)) });
+            return Ok(row.map_or(Standing::Lost, |_| Standing::Admitted(Seq(0))));
         }
-        let (taken, left): (bool, i64) =
-            rows.first().map_or((false, 0), |row| (row.get(0), row.get(1)));
-        if taken {
+        if row.is_some_and(|row| truth(row, 0) == Some(true)) {
             return Ok(Standing::Admitted(Seq(0)));
         }
+        let left: i64 = row.and_then(|row| value(row, 1)).unwrap_or(0);
         let left = Duration::from_micros(left.max(0).unsigned_abs());
         Ok(Standing::Waiting { seq: None, again: left.clamp(Duration::from_millis(2), PAUSE) })
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let params: [Param<'_>; 3] = [
-            (&line.as_str(), Type::TEXT),
-            (&owner(id), Type::TEXT),
-            (&(micros(self.0.address.at_least) as f64), Type::FLOAT8),
+        let params = [
+            Param::Text(line.as_str()),
+            Param::Text(&owner(id)),
+            Param::Number(micros(self.0.address.at_least)),
         ];
-        let (rows, repeated) = self.call(line, &self.0.sql.leave, &params).await?;
-        if rows.is_empty() && repeated {
+        let answer = self.call(line, &self.0.sql.leave, &params).await?;
+        if answer.rows.is_empty() && answer.repeated {
             return Err(outcome_unknown(&self.0.address, line));
         }
-        Ok(!rows.is_empty())
+        Ok(!answer.rows.is_empty())
     }
 
     async fn watch(&self, _line: &Name, _id: TicketId) -> Result<Option<Seq>> {
@@ -275,9 +275,10 @@ impl AsyncStore for Shedlock {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let rows = self.0.connection.ask(&self.0.sql.list, &[(&prefix, Type::TEXT)]).await;
+        let rows = self.0.connection.ask(&fill(&self.0.sql.list, &[Param::Text(prefix)])?).await;
         let rows = rows.map_err(|fault| fault.explain(&self.0.address, "the list of locks"))?;
-        Ok(rows.iter().filter_map(|row| Name::new(row.get::<_, &str>(0)).ok()).collect())
+        let names = rows.iter().filter_map(|row| row.try_get(0).ok()?);
+        Ok(names.filter_map(|name| Name::new(name).ok()).collect())
     }
 
     /// Frees it; no reason is kept.
@@ -285,12 +286,12 @@ impl AsyncStore for Shedlock {
         let Some((by, _)) = self.holder(line).await?.filter(|(by, _)| holder_of(by).0 == id) else {
             return Ok(None);
         };
-        let params: [Param<'_>; 2] = [(&line.as_str(), Type::TEXT), (&by, Type::TEXT)];
-        let (rows, repeated) = self.call(line, &self.0.sql.evict, &params).await?;
-        if rows.is_empty() && repeated {
+        let params = [Param::Text(line.as_str()), Param::Text(&by)];
+        let answer = self.call(line, &self.0.sql.evict, &params).await?;
+        if answer.rows.is_empty() && answer.repeated {
             return Err(outcome_unknown(&self.0.address, line));
         }
-        Ok((!rows.is_empty()).then_some(Seq(0)))
+        Ok((!answer.rows.is_empty()).then_some(Seq(0)))
     }
 
     fn capabilities(&self) -> Capabilities {
