@@ -4,6 +4,7 @@
 #![cfg(feature = "postgres")]
 
 mod clock;
+mod compare;
 mod cost;
 mod crash;
 mod errors;

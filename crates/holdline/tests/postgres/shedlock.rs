@@ -54,7 +54,7 @@ async fn rows_are_those_of_shedlock() {
     let broken = client.force_unlock("job", info.holders[0].id, "a test").await.expect("works");
     assert!(broken.is_some());
     lock.lock().await.expect("works").unlock().await.expect("it was held");
-    let error = Mutex::new(&client, "x".repeat(65)).lock().await.expect_err("too long");
+    let error = Mutex::new(&client, "x".repeat(256)).lock().await.expect_err("too long");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     let error = RwLock::new(&client, "job").read().await.expect_err("none");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

@@ -52,7 +52,7 @@ final class Peer {
             "curator-write", (name, wait) ->
                     curator(new InterProcessReadWriteLock(curator(), "/" + name).writeLock(), wait),
             "shedlock", (name, wait) -> shedlock(name, wait, Duration.ZERO),
-            "shedlock-2s", (name, wait) -> shedlock(name, wait, Duration.ofSeconds(2)),
+            "shedlock-1h", (name, wait) -> shedlock(name, wait, Duration.ofHours(1)),
             "latch", Peer::latch);
 
     public static void main(String[] args) throws Exception {

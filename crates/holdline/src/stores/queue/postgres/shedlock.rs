@@ -43,7 +43,8 @@ struct Statements {
     evict: String,
 }
 
-const CREATE: &str = "CREATE TABLE IF NOT EXISTS \"holdline\".shedlock (name varchar(64) PRIMARY KEY, \
+/// As ShedLock says, with more room for names.
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS \"holdline\".shedlock (name varchar(255) PRIMARY KEY, \
     lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)";
 
 const TYPE: &str = "SELECT a.atttypid::regtype::text FROM pg_attribute a JOIN pg_class c \
