@@ -6,6 +6,8 @@ mod cron_job;
 mod fenced_databases;
 mod fenced_sql;
 mod leader;
+mod one_owner;
+mod optimistic;
 mod support;
 mod web_service;
 mod worker;
