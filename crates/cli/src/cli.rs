@@ -55,7 +55,8 @@ pub(crate) struct Common {
 
     /// How long the store may take to be opened and to answer first
     /// [default: 1.8s, but 15s for those who wait]
-    #[arg(help_heading = "General", long, global = true, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(help_heading = "General",
+          long, global = true, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) connect_timeout: Option<Duration>,
 }
 

@@ -30,12 +30,14 @@ pub(crate) struct WaitArgs {
     pub(crate) no_wait: bool,
 
     /// Wait so long at most, for the store and for the lock, then end with 75
-    #[arg(help_heading = "Waiting", long, short = 'w', value_name = "TIME", value_parser = duration::parse)]
+    #[arg(help_heading = "Waiting",
+          long, short = 'w', value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 
     /// How long the store may be away while we wait, once it has answered; or "forever"
     /// [default: 10m for `run`, forever for `elect`]
-    #[arg(help_heading = "Waiting", long, value_name = "TIME", value_parser = duration::parse_bound)]
+    #[arg(help_heading = "Waiting",
+          long, value_name = "TIME", value_parser = duration::parse_bound)]
     pub(crate) outage: Option<Duration>,
 
     /// Keep no place in line: of those that wait, any may be next
@@ -48,7 +50,8 @@ pub(crate) struct WaitArgs {
     pub(crate) poll: Option<Duration>,
 
     /// Exit code when the lock was not acquired
-    #[arg(help_heading = "Waiting", long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
+    #[arg(help_heading = "Waiting",
+          long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
     pub(crate) busy_code: u8,
 }
 

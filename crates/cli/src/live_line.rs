@@ -85,8 +85,8 @@ mod tests {
                 assert!(line.contains("2 wait, place 1 in line"), "{width}: {line}");
             }
         }
-        let whole = "holdline: held for 3m by pid 7 on a-host-with-a-name; 2 wait, place 1 in line; \
-                     waiting for lock \"日本\" in sqlite:/a/b";
+        let whole = "holdline: held for 3m by pid 7 on a-host-with-a-name; 2 wait, place 1 in \
+                     line; waiting for lock \"日本\" in sqlite:/a/b";
         assert_eq!(fit("holdline: ", &parts, 150), whole);
         assert_eq!(fit("holdline: ", &parts, 16), "held for 3m by …");
     }

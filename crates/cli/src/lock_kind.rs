@@ -17,7 +17,8 @@ pub(crate) struct LockKind {
     /// Share the lock with other --shared holders (read lock)
     ///
     /// A name that is used with --shared must be used with --shared or --exclusive everywhere.
-    #[arg(help_heading = "Kind of lock", long, short = 's', conflicts_with_all = ["exclusive", "permits"])]
+    #[arg(help_heading = "Kind of lock",
+          long, short = 's', conflicts_with_all = ["exclusive", "permits"])]
     shared: bool,
 
     /// Keep --shared holders out as well (write lock)

@@ -85,7 +85,8 @@ fn explain(error: &clap::Error) -> Exit {
         let text = error.render().to_string();
         let tip = match error.kind() {
             ErrorKind::UnknownArgument => {
-                "\n\nA name that begins with \"-\" goes behind \"--\": holdline run -- -name COMMAND"
+                "\n\nA name that begins with \"-\" goes behind \"--\": holdline run -- -name \
+                 COMMAND"
             }
             _ => "",
         };

@@ -1,8 +1,8 @@
 //! `run -F`: the command takes the place of this process, and holds the lock by itself.
 //!
-//! That is honest only where a lock ends with its process without anybody's help: in the file store,
-//! whose liveness lock the command inherits. Nobody renews, so the lease is as long as the store
-//! allows, and nobody stops the command if the lock is broken.
+//! That is honest only where a lock ends with its process without anybody's help: in the file
+//! store, whose liveness lock the command inherits. Nobody renews, so the lease is as long as the
+//! store allows, and nobody stops the command if the lock is broken.
 
 use crate::child::lookup;
 use crate::exit::Failure;
@@ -19,14 +19,14 @@ pub(crate) const LEASE: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug)]
 pub(crate) struct ExecStore {
     #[cfg(feature = "sqlite")]
-    file: holdline::stores::sqlite::File,
+    file: holdline::sqlite::File,
 }
 
 impl ExecStore {
     /// Opens the store, if it is one that can hold a lock for the command.
     #[cfg(feature = "sqlite")]
     pub(crate) fn open(url: &str) -> Result<Self, Failure> {
-        use holdline::stores::sqlite::File;
+        use holdline::sqlite::File;
         let file = match url {
             "" => File::open_default()?,
             url if url.starts_with("sqlite:") => File::open_url(url)?,

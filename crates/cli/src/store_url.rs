@@ -5,12 +5,12 @@ use std::path::Path;
 
 /// The default store of all users of the machine, if it is there.
 #[cfg(feature = "sqlite")]
-pub(crate) const MACHINE_PATH: &str = holdline::stores::sqlite::MACHINE_PATH;
+pub(crate) const MACHINE_PATH: &str = holdline::sqlite::MACHINE_PATH;
 #[cfg(not(feature = "sqlite"))]
 pub(crate) const MACHINE_PATH: &str = "\0";
 
-/// The store of `--store`: its URL with absolute paths, so that it is the same store for the command
-/// and in every folder. Empty for the default.
+/// The store of `--store`: its URL with absolute paths, so that it is the same store in every
+/// folder, also for the command. Empty for the default.
 pub(crate) fn resolve(url: &str) -> Result<String, Failure> {
     let nodes: Vec<&str> =
         url.strip_prefix("quorum:").map_or(vec![url], |it| it.split(',').collect());
@@ -30,7 +30,7 @@ pub(crate) fn resolve(url: &str) -> Result<String, Failure> {
 pub(crate) fn of_default() -> Option<String> {
     #[cfg(feature = "sqlite")]
     {
-        let path = holdline::stores::sqlite::default_path().ok()?;
+        let path = holdline::sqlite::default_path().ok()?;
         let path = std::path::absolute(path).ok()?;
         Some(format!("sqlite:{}", written(path.to_str()?)))
     }

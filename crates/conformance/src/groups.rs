@@ -20,6 +20,7 @@ group! { "group":
     a_removed_member_owns_nothing needs Weights Fences,
     a_cut_off_member_stops needs Weights Fences,
     observers_see_who_comes_and_goes needs Weights Fences,
+    a_dropped_join_leaves_nothing needs Weights Fences,
     members_agree_on_the_time needs Weights Fences,
     servers_join_and_leave needs Weights Fences,
     servers_die needs Weights Fences Processes,
@@ -120,7 +121,7 @@ async fn a_key_moves_to_a_member_that_joins(ctx: Ctx) {
     let one = join(&ctx, "one:1").await;
     // A key that the second will have.
     let members = holdline::Members::of(["one:1", "two:1"]);
-    let moving = (0..).map(key).find(|key| members.owner(key) == Some("two:1"));
+    let moving = (0..1000).map(key).find(|key| members.owner(key) == Some("two:1"));
     let moving = moving.expect("half of them");
     let Ok(Route::Mine(mine)) = one.route(&moving).await else { panic!("it is alone") };
     let token = mine.token();
@@ -218,6 +219,27 @@ async fn observers_see_who_comes_and_goes(ctx: Ctx) {
     assert_eq!(next().await, ["two:1"]);
     drop(two);
     assert!(next().await.is_empty());
+}
+
+async fn a_dropped_join_leaves_nothing(ctx: Ctx) {
+    let one = join(&ctx, "one:1").await;
+    let (client, name) = (ctx.client().await, ctx.name("x"));
+    let group = of(&client, &name, ctx.lease);
+    {
+        let mut joining = Box::pin(group.join("two:1"));
+        let mut seen = group.observe().every(Duration::from_millis(10));
+        let joined = async {
+            while in_time("it is seen", seen.next()).await.expect("the store is there").len() < 2 {}
+        };
+        tokio::select! {
+            // It waits until all looks that do not show it are stale.
+            joined = &mut joining => drop(joined.expect("the store is there")),
+            () = joined => {}
+        }
+    }
+    let alone = || async { group.members().await.is_ok_and(|members| members.len() == 1) };
+    eventually("the other has left", alone).await;
+    all_are_owned(&[&one]).await;
 }
 
 async fn members_agree_on_the_time(ctx: Ctx) {

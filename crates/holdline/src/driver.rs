@@ -71,13 +71,11 @@ pub(crate) async fn acquire(
                 within(until, told).await.flatten().map_or(Event::Woken, Event::AdmittedByNotice)
             }
             Action::Grant { seq, sent } => {
-                let timer = LeaseTimer::new(request.lease, sent, request.renew);
-                let timer = request.renewed_often(timer);
+                let timer = request.timer(sent);
                 return Ok(Some(on_cancel.granted(ticket, seq, timer)));
             }
             Action::GrantOnNotice { seq, until } => {
-                let timer = LeaseTimer::trusted(request.lease, clock::now(), until);
-                let timer = request.renewed_often(timer);
+                let timer = request.trusted_timer(until);
                 return Ok(Some(on_cancel.granted(ticket, seq, timer)));
             }
             Action::Restart => {

@@ -145,3 +145,5 @@ pub use recipes::{
     Mutex, Observer, Owner, Ownership, ReentrantGuard, ReentrantMutex, Route, RwLock, Semaphore,
     WriteGuard,
 };
+#[cfg(feature = "sqlite")]
+pub use stores::sqlite;

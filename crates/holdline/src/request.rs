@@ -39,8 +39,17 @@ pub(crate) struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// The timer, with the interval that was chosen.
-    pub(crate) fn renewed_often(&self, timer: LeaseTimer) -> LeaseTimer {
+    /// The timer of a lock that was acquired by a request sent at `sent`.
+    pub(crate) fn timer(&self, sent: Time) -> LeaseTimer {
+        self.often(LeaseTimer::new(self.lease, sent, self.renew))
+    }
+
+    /// The timer of a lock that was acquired by a notice, and is good until then.
+    pub(crate) fn trusted_timer(&self, until: Time) -> LeaseTimer {
+        self.often(LeaseTimer::trusted(self.lease, clock::now(), until))
+    }
+
+    fn often(&self, timer: LeaseTimer) -> LeaseTimer {
         self.renew_interval.map_or(timer, |interval| timer.every(interval, clock::now()))
     }
 

@@ -8,6 +8,7 @@ mod fenced_sql;
 mod leader;
 mod one_owner;
 mod optimistic;
+mod roll_back;
 mod support;
 mod web_service;
 mod worker;

@@ -13,7 +13,8 @@ const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
     return redis.call('DEL', KEYS[1]) else return 0 end";
 
 /// Writes a number if its version is still this one.
-const WRITE: &str = "if (redis.call('HGET', KEYS[1], 'version') or '0') ~= ARGV[1] then return 0 end \
+const WRITE: &str = "local version = redis.call('HGET', KEYS[1], 'version') or '0' \
+    if version ~= ARGV[1] then return 0 end \
     redis.call('HSET', KEYS[1], 'number', ARGV[2]) \
     redis.call('HINCRBY', KEYS[1], 'version', 1) return 1";
 

@@ -72,7 +72,7 @@ fn updates(common: &Common, target: &Target, report: &mut Report) -> Result<(), 
             let updates: usize = rounds.iter().map(|round| round.times.len()).sum();
             let tries: usize = rounds.iter().map(|round| round.tries).sum();
             table.row([
-                Cell::number(f64::from(records)),
+                format!("{records}").as_str().into(),
                 format!("{work} ms").as_str().into(),
                 way.label().into(),
                 Cell::rates(rounds.iter().map(|round| round.rate)),
@@ -169,7 +169,7 @@ fn groups(common: &Common, target: &Target, report: &mut Report) -> Result<(), F
     let other = runtime.block_on(group.join("b:1"))?;
     let key = runtime.block_on(async {
         let members = group.members().await?;
-        let mine = (0..).map(|n| format!("key-{n}")).find(|k| members.owner(k) == Some("a:1"));
+        let mine = (0..1000).map(|n| format!("key-{n}")).find(|k| members.owner(k) == Some("a:1"));
         mine.ok_or_else(|| Failure::from("no key is a member's"))
     })?;
     let lock = Mutex::new(&client, fresh("lock"));

@@ -31,7 +31,8 @@ pub(crate) struct Acquire {
     name: String,
 
     /// Another lock to hold with it: all or none. May be given several times
-    #[arg(help_heading = "Kind of lock", long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
+    #[arg(help_heading = "Kind of lock",
+          long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
     also: Vec<String>,
 
     #[command(flatten)]
@@ -49,7 +50,8 @@ pub(crate) struct Acquire {
 
     /// Let the lock outlive its caller, until it is released or this time is over; then nothing
     /// more is said
-    #[arg(help_heading = "Owner", long, value_name = "TIME", conflicts_with = "owner", value_parser = duration::parse)]
+    #[arg(help_heading = "Owner",
+          long, value_name = "TIME", conflicts_with = "owner", value_parser = duration::parse)]
     detach: Option<Duration>,
 
     /// What to do with the owner when the lock is lost

@@ -5,6 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use clap::{Args, Command};
 use clap_mangen::Man as Page;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Print a manual page, for `man -l -`, or write all of them into a folder
@@ -58,7 +59,7 @@ fn title(command: &Command) -> String {
 /// tables keep their lines; its headings become sections.
 fn page(command: &Command) -> String {
     let below = command.get_after_long_help().or(command.get_after_help());
-    let below = below.map(|text| text.to_string()).unwrap_or_default();
+    let below = below.map(ToString::to_string).unwrap_or_default();
     let bare = command.clone().after_help(None::<&str>).after_long_help(None::<&str>);
     let page = Page::new(bare)
         .title(title(command))
@@ -77,7 +78,7 @@ fn page(command: &Command) -> String {
             verbatim = false;
         }
         if let Some(heading) = heading {
-            text.push_str(&format!(".SH {}\n.nf\n", heading.to_uppercase()));
+            let _ = write!(text, ".SH {}\n.nf\n", heading.to_uppercase());
             verbatim = true;
         } else if verbatim || !line.is_empty() {
             text.push_str(&escaped(line));

@@ -52,7 +52,8 @@ pub(crate) struct Run {
     min_hold: Option<Duration>,
 
     /// Another lock to hold with it, of the same kind: all or none. May be given several times
-    #[arg(help_heading = "Kind of lock", long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
+    #[arg(help_heading = "Kind of lock",
+          long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
     also: Vec<String>,
 
     /// Do not tell the command the store's URL, which may hold a password
@@ -66,7 +67,8 @@ pub(crate) struct Run {
     /// Only with the file store. The lock ends when the command has ended, and all that it has
     /// started and not closed: also daemons; and after 24 hours. Nobody stops the command if the
     /// lock is broken by force.
-    #[arg(help_heading = "Command", long, short = 'F', conflicts_with_all = ["lease", "fixed_lease", "renew_every", "on_loss",
+    #[arg(help_heading = "Command",
+          long, short = 'F', conflicts_with_all = ["lease", "fixed_lease", "renew_every", "on_loss",
           "grace", "min_hold"])]
     no_fork: bool,
 

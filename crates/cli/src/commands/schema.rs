@@ -8,8 +8,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 /// Print or install the tables and functions for locks in a database; or describe --json
 ///
 /// `events` is the JSON Schema of all that --json prints. Tables and functions are never created
-/// silently. Have the printed statements run by an administrator, or install them by --install; both
-/// can be repeated.
+/// silently. Have the printed statements run by an administrator, or install them by --install;
+/// both can be repeated.
 #[derive(Args, Debug)]
 pub(crate) struct Schema {
     /// Which database; or "events"

@@ -1,7 +1,7 @@
 //! `holdline top`: who holds and who waits, live.
 //!
-//! - `seen` asks the store, `stats` counts from look to look, `model` is the state, and what keys do
-//!   to it; `view` draws it.
+//! - `seen` asks the store, `stats` counts from look to look, `model` is the state, and what keys
+//!   do to it; `view` draws it.
 //! - This file does the input and output: the terminal, keys, signals, and breaking a lock.
 
 mod model;
@@ -96,7 +96,7 @@ impl Running<'_> {
         self.looks += 1;
         match looked {
             Ok((locks, unseen)) => self.model.update(self.began.elapsed(), locks, unseen),
-            Err(error) => self.model.notice = Some(error.to_string()),
+            Err(error) => self.model.fail(self.began.elapsed(), error.to_string()),
         }
     }
 
@@ -170,7 +170,7 @@ impl Running<'_> {
         };
         let looked = seen::look(&self.client, &self.top.prefix).await;
         self.take(looked);
-        self.model.notice = Some(notice);
+        self.model.say(notice);
     }
 }
 

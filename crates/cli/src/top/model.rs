@@ -1,5 +1,5 @@
-//! The state of `holdline top`: what was seen of the locks, and what the user has chosen. It does no
-//! input and output: looks and keys come in, actions go out.
+//! The state of `holdline top`: what was seen of the locks, and what the user has chosen. It does
+//! no input and output: looks and keys come in, actions go out.
 
 use super::seen::{Lock, Party};
 use super::stats::Stats;
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// How long a lock that is free is still shown.
 const FREE_SHOWN: Duration = Duration::from_secs(5);
+/// How long it is shown what came of an action.
+const SAID_SHOWN: Duration = Duration::from_secs(5);
 /// The most locks whose history is kept while nobody uses them.
 const MOST_KEPT: usize = 10_000;
 /// The span of the rate of acquisitions.
@@ -107,8 +109,10 @@ pub(super) struct Model {
     pub(super) sort: Sort,
     pub(super) paused: bool,
     pub(super) filter: String,
-    /// Why the last look failed, or what came of the last action.
-    pub(super) notice: Option<String>,
+    /// Why the last look failed.
+    failure: Option<String>,
+    /// What came of the last action, and until when it is shown.
+    said: Option<(String, Duration)>,
     /// How many locks there are that were not looked at.
     pub(super) unseen: usize,
     /// The rows, sorted and filtered.
@@ -129,7 +133,8 @@ impl Model {
             sort: Sort::Waiting,
             paused: false,
             filter: String::new(),
-            notice: None,
+            failure: None,
+            said: None,
             unseen: 0,
             rows: Vec::new(),
             selected: None,
@@ -143,7 +148,7 @@ impl Model {
 
     /// Takes a look at all locks into account. `now` counts from the start.
     pub(super) fn update(&mut self, now: Duration, seen: Vec<Lock>, unseen: usize) {
-        (self.now, self.unseen, self.notice) = (now, unseen, None);
+        (self.now, self.unseen, self.failure) = (now, unseen, None);
         let mut before = std::mem::take(&mut self.locks);
         let mut taken = 0;
         for lock in seen {
@@ -163,6 +168,22 @@ impl Model {
         self.recent.push((now, taken));
         self.recent.retain(|(then, _)| now.saturating_sub(*then) < RATE_SPAN);
         self.arrange();
+    }
+
+    /// Takes a look into account that failed.
+    pub(super) fn fail(&mut self, now: Duration, why: String) {
+        (self.now, self.failure) = (now, Some(why));
+    }
+
+    /// Shows what came of an action, for a while.
+    pub(super) fn say(&mut self, text: impl Into<String>) {
+        self.said = Some((text.into(), self.now + SAID_SHOWN));
+    }
+
+    /// What is to be told: of the last action, else of a look that failed.
+    pub(super) fn notice(&self) -> Option<&str> {
+        let said = self.said.as_ref().filter(|(_, until)| self.now < *until);
+        said.map(|(text, _)| text).or(self.failure.as_ref()).map(String::as_str)
     }
 
     /// Acquisitions seen in a second, of late.
@@ -234,7 +255,7 @@ impl Model {
                 if matches!(key, Key::Char('y' | 'Y')) {
                     return Action::Break { name, id };
                 }
-                self.notice = Some("nothing was broken".to_owned());
+                self.say("nothing was broken");
             }
             Mode::Locks | Mode::Line => return self.command(key),
         }
@@ -267,9 +288,8 @@ impl Model {
             Key::Home | Key::Char('g') => self.step(isize::MIN / 2),
             Key::End | Key::Char('G') => self.step(isize::MAX / 2),
             Key::Right | Key::Enter | Key::Char('l') => self.mode = Mode::Line,
-            Key::Left | Key::Escape | Key::Char('h') => self.mode = Mode::Locks,
             Key::Tab if self.mode == Mode::Locks => self.mode = Mode::Line,
-            Key::Tab => self.mode = Mode::Locks,
+            Key::Tab | Key::Left | Key::Escape | Key::Char('h') => self.mode = Mode::Locks,
             Key::Char('s') => {
                 self.sort = self.sort.next();
                 self.arrange();
@@ -306,7 +326,7 @@ impl Model {
         });
         match found {
             Some(question) => self.mode = question,
-            None => self.notice = Some("nobody holds or waits here".to_owned()),
+            None => self.say("nobody holds or waits here"),
         }
     }
 }

@@ -63,8 +63,8 @@ impl Stats {
         taken
     }
 
-    /// How long this holder has held. Of one that held already when this began it is how long it has
-    /// held and waited, which it says itself.
+    /// How long this holder has held. Of one that held already when this began it is how long it
+    /// has held and waited, which it says itself.
     pub(super) fn held(&self, now: Duration, holder: &Party) -> Option<Duration> {
         let since = self.holders.get(&holder.id).and_then(|hold| hold.since);
         since.map(|since| now.saturating_sub(since)).or(holder.age)

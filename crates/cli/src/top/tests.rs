@@ -40,7 +40,8 @@ fn screen(model: &Model, width: u16, height: u16) -> Vec<String> {
     terminal.draw(|frame| view::draw(frame, model, &title)).unwrap();
     let buffer = terminal.backend().buffer();
     let rows = buffer.content().chunks(usize::from(width));
-    let text = |row: &[ratatui::buffer::Cell]| row.iter().map(|cell| cell.symbol()).collect();
+    let text =
+        |row: &[ratatui::buffer::Cell]| row.iter().map(ratatui::buffer::Cell::symbol).collect();
     rows.map(|row| -> String { text(row) }).map(|row| row.trim_end().to_owned()).collect()
 }
 
@@ -128,7 +129,7 @@ fn keys_sort_filter_move_and_quit() {
 fn a_lock_is_broken_only_after_a_yes() {
     let mut model = Model::new();
     model.key(Key::Char('b'));
-    assert_eq!(model.notice.as_deref(), Some("nobody holds or waits here"));
+    assert_eq!(model.notice(), Some("nobody holds or waits here"));
     model.update(Duration::ZERO, vec![lock("a", &[1], &[2, 3])], 0);
     press(&mut model, "b");
     assert!(matches!(&model.mode, Mode::Break { id: TicketId(1), .. }), "the holder");
@@ -186,6 +187,19 @@ fn the_question_and_the_help_are_readable() {
     for word in ["quit", "sort by waiting", "break the lock", "LOST"] {
         assert!(shown.contains(word), "{word}: {shown}");
     }
+}
+
+#[test]
+fn what_was_done_is_shown_for_a_while_and_a_failure_until_it_is_over() {
+    let mut model = Model::new();
+    model.say("broken");
+    model.update(SECOND * 4, vec![], 0);
+    assert_eq!(model.notice(), Some("broken"), "a look does not hide it");
+    model.fail(SECOND * 6, "no answer".to_owned());
+    assert_eq!(model.notice(), Some("no answer"));
+    assert!(screen(&model, 80, 24)[23].contains("no answer"));
+    model.update(SECOND * 7, vec![], 0);
+    assert_eq!(model.notice(), None);
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn heading<'a>(model: &Model, title: &Title<'a>) -> Text<'a> {
 }
 
 fn footer(model: &Model) -> Line<'static> {
-    match (&model.mode, &model.notice) {
+    match (&model.mode, model.notice()) {
         (Mode::Filter, _) => Line::from(format!("/{}_", clean(&model.filter))),
         (_, Some(notice)) => Line::styled(clean(notice), BOLD),
         (_, None) if !model.filter.is_empty() => {
@@ -199,7 +199,7 @@ fn popup(frame: &mut Frame<'_>, title: &str, text: &str, width: u16) {
 pub(super) fn plain(model: &Model, title: &Title<'_>) -> String {
     let mut lines: Vec<String> =
         heading(model, title).lines.iter().map(ToString::to_string).collect();
-    lines.extend(model.notice.as_deref().map(clean));
+    lines.extend(model.notice().map(clean));
     for row in &model.rows {
         let [held, waiting, hold, taken, lost, holder] = cells(row);
         lines.push(format!(

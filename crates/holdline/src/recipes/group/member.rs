@@ -117,14 +117,14 @@ impl Member {
     pub async fn route(&self, key: impl AsRef<[u8]>) -> Result<Route<'_>> {
         let key = key.as_ref();
         let hash = rendezvous::of_key(key);
-        self.refresh().await;
+        self.refresh_soon().await;
         if let Owner::Other(address) = self.owner(hash).await? {
             return Ok(Route::Other(address));
         }
         let mut permit = self.locks.of(key, hash);
         permit.wait().await;
         // It may have taken long.
-        self.refresh().await;
+        self.refresh_soon().await;
         let losses = permit.losses();
         match self.owner(hash).await? {
             Owner::Other(address) => Ok(Route::Other(address)),
@@ -220,6 +220,18 @@ impl Member {
         self.guard.unlock().await
     }
 
+    /// Looks at the members if it is time to, but does not wait for another task that does, as long
+    /// as what is known can be relied on: a store that is slow holds up one request, not all.
+    async fn refresh_soon(&self) {
+        let (is_due, is_known) = {
+            let (now, state) = (clock::now(), self.state());
+            (now >= state.claims.next_look(), now < state.claims.until())
+        };
+        if is_due && (!is_known || self.looking.try_lock().is_ok()) {
+            self.refresh().await;
+        }
+    }
+
     /// Looks at the members, if it is time to. What comes of it is seen in the state.
     async fn refresh(&self) {
         let is_due = || clock::now() >= self.state().claims.next_look();
@@ -232,7 +244,8 @@ impl Member {
         }
         // Half of the time that a look is relied on: a second one can be made if it fails.
         let limit = clock::now().after(self.group.stale_after / 2);
-        let failure = match clock::within(limit, self.look()).await {
+        // Boxed, because it is large, and every future of this member has one in it.
+        let failure = match clock::within(limit, Box::pin(self.look())).await {
             Some(Ok(())) => None,
             Some(Err(error)) => Some((error.kind(), format!("{error:#}"))),
             None => {

@@ -18,7 +18,6 @@ pub use members::Members;
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Options, holding_methods};
-use std::mem;
 use std::time::Duration;
 
 /// A group of processes that share out keys: each key belongs to one member at a time, and each
@@ -132,7 +131,7 @@ impl Group {
     ///
     /// Dropping the future leaves the group, in the background.
     pub async fn join(&self, address: impl Into<String>) -> Result<Member> {
-        Member::join(self, address.into()).await
+        Box::pin(Member::join(self, address.into())).await
     }
 
     /// The members, for a process that is none: a balancer, a client. It asks the store.
@@ -191,7 +190,7 @@ impl MembersObserver {
         let Group { client, name, .. } = &self.group;
         let changed = |info| {
             let members = Members::seen(&info);
-            let before = mem::replace(&mut self.last, Some(members.clone()));
+            let before = self.last.replace(members.clone());
             (before.as_ref() != Some(&members)).then_some(members)
         };
         client.inspect_until(name, self.every, changed).await

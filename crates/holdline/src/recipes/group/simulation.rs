@@ -335,12 +335,11 @@ impl World {
             }
             Message::Looked { attempt, sent, members } if attempt == process.attempt => {
                 let Some(mut looking) = process.looking.take() else { return self.keep(process) };
-                match looking.looked(sent, members, now) {
-                    Some((look, epoch)) => self.rely_on(&mut process, look, epoch, now),
-                    None => {
-                        process.looking = Some(looking);
-                        self.step(&mut process, now);
-                    }
+                if let Some((look, epoch)) = looking.looked(sent, members, now) {
+                    self.rely_on(&mut process, look, epoch, now);
+                } else {
+                    process.looking = Some(looking);
+                    self.step(&mut process, now);
                 }
             }
             _ => {}

@@ -212,8 +212,8 @@ pub(super) fn pause() {
     std::thread::sleep(Duration::from_micros(fastrand::u64(50..300)));
 }
 
-/// Creates the file: for this user only, unless its URL says otherwise. SQLite gives its other files
-/// the same mode.
+/// Creates the file: for this user only, unless its URL says otherwise. SQLite gives its other
+/// files the same mode.
 fn create(path: &Path, creation: Creation) -> Result<PathBuf> {
     let making = |error| refused("make the lock database", path, error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

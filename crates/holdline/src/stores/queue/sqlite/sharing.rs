@@ -52,8 +52,8 @@ impl Sharing {
     }
 
     /// Gives what this user has made the database's group, and this mode. What belongs to another
-    /// user is left to that user. Nothing is opened: closing a file of a database would end SQLite's
-    /// locks on it.
+    /// user is left to that user. Nothing is opened: closing a file of a database would end
+    /// SQLite's locks on it.
     pub(super) fn apply(self, folder: impl AsFd, name: &Path, mode: Mode) -> io::Result<()> {
         adjust(folder.as_fd(), name, Some(mode), Some(self.gid))
     }
