@@ -3,6 +3,7 @@
 //! pass. The suite for `own_store` is in its own file.
 
 mod cron_job;
+mod fenced_databases;
 mod fenced_sql;
 mod leader;
 mod one_owner;

@@ -7,10 +7,13 @@
 mod breakages;
 mod client;
 mod clusters;
+mod crowds;
+mod databases;
 mod inject;
 mod judge;
 mod nodes;
 mod outages;
+mod postgres;
 mod recording_store;
 mod redis;
 mod redis_failover;
@@ -46,6 +49,7 @@ const CASES: &[&[Case]] = &[
     redis_failover::CASES,
     redis_quorum::CASES,
     clusters::CASES,
+    postgres::CASES,
 ];
 
 /// The role of a client process: the variable of the environment that gives it, and what plays it
@@ -56,6 +60,7 @@ const ROLES: &[Role] = &[
     (client::ROLE, client::client),
     (storms::PART, storms::storm),
     (outages::PART, outages::party),
+    (crowds::PART, crowds::part),
 ];
 
 /// Does the fault runs that the arguments ask for, or all of them. The program that calls this is

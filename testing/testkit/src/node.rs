@@ -28,6 +28,7 @@ pub struct Node {
     pub(crate) up: (u16, Probe),
     pub(crate) user: Option<&'static str>,
     pub(crate) stop: Signal,
+    pub(crate) has_children: bool,
 }
 
 impl Node {
@@ -45,6 +46,7 @@ impl Node {
             up: (port, up),
             user: None,
             stop: Signal::KILL,
+            has_children: false,
         }
     }
 
@@ -106,6 +108,13 @@ impl Node {
     /// unless chosen. A server with processes of its own needs another, as PostgreSQL's QUIT.
     pub fn stops_by(mut self, signal: Signal) -> Self {
         self.stop = signal;
+        self
+    }
+
+    /// The process starts processes of its own, one for each connection for example: they are
+    /// killed, paused and resumed with it.
+    pub fn with_children(mut self) -> Self {
+        self.has_children = true;
         self
     }
 

@@ -38,7 +38,9 @@ async fn acquire(
     numbers: (u32, u32),
     wait: Wait,
 ) -> Result<Option<Guard>> {
-    let request = options.request(&**client.store(), client.bounds(), name, numbers, wait)?;
+    let metrics = client.lock_metrics(options.recipe, &name);
+    let store = &**client.store();
+    let request = options.request(store, client.bounds(), name, numbers, wait, metrics)?;
     let guard = client.acquire(request, options.handoff).await?;
     Ok(guard.map(|guard| guard.on_loss(options.on_loss)))
 }

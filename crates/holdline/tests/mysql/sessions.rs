@@ -1,6 +1,6 @@
 //! The schemes `row` and `named`: locks that a connection holds.
 
-use crate::server::{databases, first};
+use crate::server::{Database, count, databases, first, private};
 use holdline::{Mutex, open};
 use holdline_testkit::soon;
 use mysql_async::prelude::Queryable;
@@ -56,6 +56,33 @@ async fn a_named_lock_is_the_servers_own() {
     }
 }
 
+/// Nothing is asked of the server between renewals: that a connection has ended is seen on its
+/// socket. And the server ends no connection that holds a lock, whatever its defaults are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_lock_is_quiet_and_is_left_alone() {
+    let Some(server) = private("mysql-quiet", &[]) else { return };
+    let database = Database::fresh(&server.url(), "quiet").await;
+    let mut conn = database.conn().await;
+    conn.query_drop(
+        "SET GLOBAL wait_timeout = 1, idle_transaction_timeout = 1, \
+         idle_write_transaction_timeout = 1, idle_readonly_transaction_timeout = 1, \
+         max_statement_time = 1",
+    )
+    .await
+    .expect("it may");
+    for scheme in ["row", "named"] {
+        let client = open(&database.url(&format!("&scheme={scheme}"))).await.expect("opens");
+        let lock = Mutex::new(&client, scheme).lease(Duration::from_secs(600));
+        let guard = lock.lock().await.expect("works");
+        let before = count(&mut conn, "Questions").await;
+        tokio::time::sleep(Duration::from_secs(3)).await; // longer than the server's limits
+        assert_eq!(count(&mut conn, "Questions").await, before + 1, "{scheme}: this one");
+        let other = open(&database.url(&format!("&scheme={scheme}"))).await.expect("opens");
+        assert!(Mutex::new(&other, scheme).try_lock().await.expect("works").is_none());
+        guard.unlock().await.expect("it is still held");
+    }
+}
+
 /// A connection that the server ends takes its lock with it: the holder is told, long before its
 /// lease is over, and the next has a higher token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,6 +101,28 @@ async fn an_ended_connection_is_a_loss() {
             let next = soon("the next", Mutex::new(&other, "x").lock()).await.expect("works");
             assert!(next.token() > guard.token());
             next.unlock().await.expect("held");
+        }
+    }
+}
+
+/// Rows that are locked when InnoDB splits their page keep nobody from making rows beside them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_locked_leave_the_gaps_between_them_free() {
+    // Some thirty of these fill a page.
+    let name = |number: usize| format!("{number:0>500}");
+    for database in databases("gaps").await {
+        let url = database.url("&scheme=row");
+        let (one, other) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+        let mut guards = Vec::new();
+        for number in (0..100).step_by(2) {
+            guards.push(soon("a lock", Mutex::new(&one, name(number)).lock()).await.expect("free"));
+        }
+        for number in (1..100).step_by(2) {
+            let between = Mutex::new(&other, name(number)).try_lock().await.expect("works");
+            between.unwrap_or_else(|| panic!("{number} is free")).unlock().await.expect("held");
+        }
+        for guard in guards {
+            guard.unlock().await.expect("held");
         }
     }
 }

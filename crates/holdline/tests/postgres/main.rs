@@ -4,12 +4,19 @@
 #![cfg(feature = "postgres")]
 
 mod clock;
+mod compare;
 mod cost;
 mod crash;
+mod errors;
 mod faults;
 mod fenced;
+mod pooled;
 mod raw;
 mod schema;
 mod server;
 mod sessions;
+mod shedlock;
 mod speed;
+mod standby;
+mod tls;
+mod warnings;

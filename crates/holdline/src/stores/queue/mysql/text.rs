@@ -102,13 +102,13 @@ pub(super) fn quick_leave(line: &Name, id: TicketId) -> String {
 
 pub(super) fn leave(line: &Name, id: TicketId, bar: Duration) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
-    format!("CALL holdline_1_leave({line}, {id}, {})", micros(bar))
+    format!("CALL holdline_1_leave({line}, {id}, {}, NULL, 0)", micros(bar))
 }
 
 pub(super) fn evict(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
     let (note, kept) = (hex(note.as_bytes()), micros(kept));
-    format!("CALL holdline_1_evict({line}, {id}, {note}, {kept})")
+    format!("CALL holdline_1_leave({line}, {id}, 0, {note}, {kept})")
 }
 
 pub(super) fn sweep(idle: Duration) -> String {
@@ -163,7 +163,12 @@ pub(super) fn lock_row(line: &Name) -> String {
 }
 
 pub(super) fn make_row(line: &Name) -> String {
-    format!("INSERT IGNORE INTO holdline_row (name) VALUES ({})", hex(line.as_str().as_bytes()))
+    // A server that logs statements refuses to write with READ COMMITTED.
+    format!(
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+         INSERT IGNORE INTO holdline_row (name) VALUES ({})",
+        hex(line.as_str().as_bytes())
+    )
 }
 
 pub(super) fn own(line: &Name, ticket: &Ticket, connection: u32, note: &str) -> String {

@@ -8,13 +8,14 @@
 
 use super::address::{Address, Listen, Scheme};
 use super::connection::Connection;
+use super::encode::{truth, value};
 use super::errors::Fault;
 use super::keys::{KeyScheme, native};
 use super::listener::Listener;
 use super::pool::{Claim, Pool};
-use super::schema::statement;
-use super::session::{self, Session};
-use super::session_sql::{CHANNEL, Kind, ROW_TABLES, Target, check_no_pooler, prepare};
+use super::schema::{absent, install, statement};
+use super::session;
+use super::session_sql::{CHANNEL, Kind, Target, check_no_pooler, prepare};
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -110,15 +111,15 @@ impl SessionLocks {
 
     /// Connects, and checks that the scheme can be used there.
     pub(super) async fn open(&self) -> Result<()> {
-        let explain = |fault: Fault| fault.explain(&self.0.address, "the schema");
-        if self.0.kind == Kind::Row && self.0.address.install {
-            let session =
-                Session::open(&self.0.address, Box::new(|_| {})).await.map_err(explain)?;
-            let text = statement(&self.0.address.schema, ROW_TABLES);
-            let done = session.client.batch_execute(&text).await;
-            done.map_err(|error| explain(error.into()))?;
-        }
-        let claim = self.0.pool.claim().await.map_err(explain)?;
+        let address = &self.0.address;
+        let explain = |fault: Fault| fault.explain(address, "the schema");
+        let claim = match self.0.pool.claim().await {
+            Err(fault) if self.0.kind == Kind::Row && address.install && absent(&fault) => {
+                install(address).await?;
+                self.0.pool.claim().await.map_err(explain)?
+            }
+            other => other.map_err(explain)?,
+        };
         if self.0.kind == Kind::Advisory {
             let other = self.0.looks.session().await.map_err(explain)?;
             let probe = check_no_pooler(&claim.conn.session.client, &other.client);
@@ -300,9 +301,7 @@ impl SessionLocks {
     /// Another client's lock, and the connection that asked.
     async fn foreign(&self, line: &Name) -> Result<Option<super::session_sql::Holder>> {
         let target = self.target(line, false)?;
-        let look = async { target.holder(&self.0.looks.session().await?.client).await };
-        let limit = clock::now().after(self.0.address.timeout);
-        let found = within(limit, look).await.unwrap_or(Err(Fault::Silence));
+        let found = target.holder(&self.0.looks).await;
         found.map_err(|fault| self.explain(fault, line))
     }
 }
@@ -484,18 +483,17 @@ impl AsyncStore for SessionLocks {
         let Some(holder) = self.foreign(line).await?.filter(|holder| holder.id == id) else {
             return Ok(None);
         };
-        let sql = "SELECT pg_terminate_backend($1)";
-        let params = [(&holder.pid as _, tokio_postgres::types::Type::INT4)];
-        let rows = self.0.looks.ask(sql, &params).await;
+        let sql = format!("SELECT pg_terminate_backend({})", holder.pid);
+        let rows = self.0.looks.ask(&sql).await;
         let rows = rows.map_err(|fault| self.explain(fault, line))?;
-        let ended = rows.first().is_some_and(|row| row.get(0));
+        let ended = rows.first().and_then(|row| truth(row, 0)) == Some(true);
         if !ended || self.0.kind == Kind::Advisory {
             return Ok(ended.then_some(Seq(0)));
         }
         let sql = statement(&self.0.address.schema, "SELECT nextval('\"holdline\".lock_token')");
-        let rows = self.0.looks.ask(&sql, &[]).await;
+        let rows = self.0.looks.ask(&sql).await;
         let rows = rows.map_err(|fault| self.explain(fault, line))?;
-        Ok(rows.first().map(|row| Seq(row.get::<_, i64>(0).unsigned_abs())))
+        Ok(rows.first().and_then(|row| value(row, 0)).map(Seq))
     }
 
     fn capabilities(&self) -> Capabilities {

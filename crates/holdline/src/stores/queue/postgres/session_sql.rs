@@ -2,10 +2,12 @@
 //! (`SELECT ... FOR UPDATE`).
 
 use super::address::Address;
+use super::connection::Connection;
+use super::encode::value;
 use super::errors::Fault;
 use super::keys::Key;
 use super::pool::{Claim, Prepare};
-use super::schema::statement;
+use super::schema::{check_server, statement};
 use crate::error::{Error, ErrorKind};
 use crate::names::Name;
 use crate::store::{Seq, TicketId};
@@ -14,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// The channel on which all processes are told of what is free.
@@ -46,9 +47,6 @@ pub(super) struct Target {
     pub(super) notify: bool,
 }
 
-/// The tables that the scheme `row` needs, in the schema "holdline".
-pub(super) const ROW_TABLES: &str = include_str!("sql/rows.sql");
-
 /// The settings of a connection for advisory locks. The server frees what a client held that was
 /// cut off silently, and no time limit but that of the lease ends the session.
 const ADVISORY_SETTINGS: &str = "\
@@ -68,15 +66,32 @@ const FORWARD: &str = "\
         greatest(nextval('\"holdline\".lock_token') + 1048576, \
         (extract(epoch from clock_timestamp()) * 1000000)::bigint)); COMMIT";
 
+/// The oldest server with `idle_session_timeout`.
+const OLDEST_FOR_ADVISORY: i32 = 140_000;
+/// The oldest server with `transaction_timeout`.
+const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
+
 /// The way to make a new connection ready.
-pub(super) fn prepare(kind: Kind, address: &Address) -> Prepare {
+pub(super) fn prepare(kind: Kind, address: &Arc<Address>) -> Prepare {
     let text: Arc<str> = match kind {
         Kind::Advisory => ADVISORY_SETTINGS.into(),
         Kind::Row => statement(&address.schema, FORWARD).into(),
     };
+    let address = Arc::clone(address);
     Box::new(move |client| {
-        let text = Arc::clone(&text);
-        Box::pin(async move { Ok(client.batch_execute(&text).await?) })
+        let (text, address) = (Arc::clone(&text), Arc::clone(&address));
+        Box::pin(async move {
+            let version = check_server(client, &address).await?;
+            if kind == Kind::Advisory && version < OLDEST_FOR_ADVISORY {
+                let message = format!(
+                    "{address} is older than PostgreSQL 14; scheme=advisory \
+                    needs its idle_session_timeout"
+                );
+                return Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)));
+            }
+            client.batch_execute(&text).await?;
+            Ok(version)
+        })
     })
 }
 
@@ -168,10 +183,15 @@ impl Target {
         address: &Address,
     ) -> Result<Option<Seq>, Fault> {
         let name = literal(self.line.as_str());
+        let unlimited = if claim.conn.version >= WITH_TRANSACTION_TIMEOUT {
+            "SET LOCAL transaction_timeout = 0; "
+        } else {
+            ""
+        };
         let take = statement(
             &address.schema,
             &format!(
-                "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL synchronous_commit = off; \
+                "BEGIN; {unlimited}SET LOCAL statement_timeout = 0; SET LOCAL synchronous_commit = off; \
                  SET LOCAL idle_in_transaction_session_timeout = {}; \
                  SET LOCAL application_name = '{}'; \
                  SELECT nextval('\"holdline\".lock_token') FROM (SELECT 1 FROM \
@@ -249,29 +269,29 @@ impl Target {
 
     /// The process of the server that holds it, and what it says of itself, if it is another
     /// client's. For a row, only a client of this library is seen.
-    pub(super) async fn holder(&self, client: &Client) -> Result<Option<Holder>, Fault> {
-        let rows = match self.kind {
-            Kind::Row => {
-                let sql = "SELECT pid, application_name FROM pg_stat_activity \
-                           WHERE application_name LIKE $1 AND datname = current_database()";
-                client.query_typed(sql, &[(&self.session_name(None), Type::TEXT)]).await?
-            }
+    pub(super) async fn holder(&self, looks: &Connection) -> Result<Option<Holder>, Fault> {
+        let sql = match self.kind {
+            Kind::Row => format!(
+                "SELECT pid, application_name FROM pg_stat_activity \
+                 WHERE application_name LIKE '{}' AND datname = current_database()",
+                self.session_name(None)
+            ),
             Kind::Advisory => {
                 let (class, object, part) = match self.key {
-                    Key::Number(number) => ((number >> 32) as u32, number as u32, 1_i16),
+                    Key::Number(number) => ((number >> 32) as u32, number as u32, 1),
                     Key::Pair(high, low) => (high as u32, low as u32, 2),
                 };
-                let sql = "SELECT l.pid, coalesce(a.application_name, '') FROM pg_locks l \
-                           LEFT JOIN pg_stat_activity a USING (pid) WHERE l.granted \
-                           AND l.locktype = 'advisory' AND l.classid = $1 AND l.objid = $2 \
-                           AND l.objsubid = $3 AND l.database = \
-                           (SELECT oid FROM pg_database WHERE datname = current_database())";
-                let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-                    [(&class, Type::OID), (&object, Type::OID), (&part, Type::INT2)];
-                client.query_typed(sql, &params).await?
+                format!(
+                    "SELECT l.pid, coalesce(a.application_name, '') FROM pg_locks l \
+                     LEFT JOIN pg_stat_activity a USING (pid) WHERE l.granted \
+                     AND l.locktype = 'advisory' AND l.classid = '{class}' \
+                     AND l.objid = '{object}' AND l.objsubid = {part} AND l.database = \
+                     (SELECT oid FROM pg_database WHERE datname = current_database())"
+                )
             }
         };
-        Ok(rows.first().map(|row| Holder::new(row.get(0), row.get(1))))
+        let rows = looks.ask(&sql).await?;
+        Ok(rows.first().and_then(|row| Some(Holder::new(value(row, 0)?, row.try_get(1).ok()??))))
     }
 }
 
