@@ -10,6 +10,7 @@ mod clusters;
 mod databases;
 mod inject;
 mod judge;
+mod mysql;
 mod nodes;
 mod outages;
 mod postgres;
@@ -49,6 +50,7 @@ const CASES: &[&[Case]] = &[
     redis_quorum::CASES,
     clusters::CASES,
     postgres::CASES,
+    mysql::CASES,
 ];
 
 /// The role of a client process: the variable of the environment that gives it, and what plays it
