@@ -3,7 +3,7 @@
 
 use crate::redis::KEEPS;
 use holdline_checker::Expect;
-use holdline_testkit::{self as testkit, Node, Private};
+use holdline_testkit::{self as testkit, Private};
 use std::time::Duration;
 
 /// A store made of nodes, of which some may be treated badly.
@@ -91,30 +91,6 @@ pub(crate) fn rows() -> Vec<Row> {
             late: secs(2),
             session: secs(0),
         },
-        Row {
-            name: "mariadb",
-            open: || database(mysql(testkit::mysql::mariadb), ""),
-            late: secs(2),
-            session: secs(0),
-        },
-        Row {
-            name: "mariadb-row",
-            open: || database(mysql(testkit::mysql::mariadb), "&scheme=row"),
-            late: secs(2),
-            session: secs(0),
-        },
-        Row {
-            name: "mysql",
-            open: || database(mysql(testkit::mysql::mysql), ""),
-            late: secs(2),
-            session: secs(0),
-        },
-        Row {
-            name: "mysql-named",
-            open: || database(mysql(testkit::mysql::mysql), "&scheme=named"),
-            late: secs(2),
-            session: secs(0),
-        },
     ]
 }
 
@@ -127,10 +103,6 @@ fn database(servers: Option<Private>, options: &str) -> Option<Box<dyn Subject>>
 
 fn postgres() -> Option<Private> {
     testkit::postgres::start("outages")
-}
-
-fn mysql(kind: fn(&str, u16) -> Node) -> Option<Private> {
-    testkit::mysql::start("outages", kind)
 }
 
 fn servers(servers: Option<Private>) -> Option<Box<dyn Subject>> {

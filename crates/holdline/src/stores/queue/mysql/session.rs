@@ -26,7 +26,7 @@ use crate::store::{
 };
 use crate::stores::runtime::{Background, LossHandler};
 use crate::sync::Mutex;
-use holdline_kernel::Time;
+use holdline_kernel::{Backoff, Time};
 use mysql_async::Opts;
 use std::collections::HashMap;
 use std::fmt;
@@ -36,16 +36,20 @@ use std::time::Duration;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 use tokio::task::JoinSet;
 
-/// How long to wait before asking again for a lock that is held.
-const AGAIN: Duration = Duration::from_millis(500);
+/// How long to wait before asking again for a lock that is held. Those who ask at fixed intervals
+/// may miss each moment at which it is free.
+const AGAIN: Backoff = Backoff::fixed(Duration::from_millis(100)).jitter(50);
+/// How many connections that hold nothing are kept.
+const SPARE: usize = 8;
 /// The most locks of one process: each is a connection.
 const MOST: usize = 64;
 
 /// The settings of a connection that holds locks. Each statement begins a transaction. It waits only
-/// to make a row. The server ends it neither for its age nor because nothing is said on it.
+/// to make a row; a look for one that is missing must not lock the gap, in which others make theirs. The server ends it neither for its age nor because nothing is said on it.
 const SESSION: &str = "SET SESSION autocommit = 0, /*M! idle_transaction_timeout = 0, \
     idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, */ \
-    wait_timeout = 86400";
+    wait_timeout = 86400; \
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// The runtime of the connections of all these stores in this process.
 static RUNTIME: Background = Background::new("mysql");
@@ -61,7 +65,7 @@ struct Shared {
     opts: Opts,
     address: String,
     /// For records of holders, and tokens.
-    records: Connections,
+    records: Arc<Connections>,
     /// The locks that this process holds, or is just asking for.
     lines: Mutex<HashMap<Name, Line>>,
     /// Connections that hold nothing.
@@ -90,10 +94,10 @@ impl Sessions {
             opts: opts::of(&config)?,
             address: config.address(),
             // A renewal counts, also if it changes nothing.
-            records: Connections::new(
+            records: Arc::new(Connections::new(
                 &Arc::new(Config { found_rows: true, ..config.clone() }),
                 config.connections,
-            )?,
+            )?),
             config,
             lines: Mutex::default(),
             idle: Mutex::default(),
@@ -157,7 +161,8 @@ impl Shared {
         note: &str,
         how: Enter,
     ) -> Result<Standing, Fault> {
-        let busy = Ok(Standing::Waiting { seq: None, again: AGAIN });
+        let again = AGAIN.pause(0, fastrand::u64(..));
+        let busy = Ok(Standing::Waiting { seq: None, again });
         let sent = clock::now();
         if held.as_ref().is_some_and(|hold| hold.until <= sent) {
             Self::free(held);
@@ -276,7 +281,7 @@ impl Shared {
     /// Keeps a connection for the next lock, unless there are enough.
     fn spare(&self, link: Watched) {
         let mut idle = self.idle.lock();
-        if idle.len() < self.config.connections {
+        if idle.len() < SPARE.max(self.config.connections) {
             idle.push(link);
         }
     }
