@@ -30,6 +30,7 @@ mod cost;
 mod election;
 mod fairness;
 mod faults;
+mod groups;
 mod kit;
 mod leases;
 mod loss;
@@ -326,6 +327,7 @@ pub fn cases() -> Vec<Case> {
         rwlock::cases(),
         semaphore::cases(),
         election::cases(),
+        groups::cases(),
         multi::cases(),
         reentrant::cases(),
         loss::cases(),
@@ -418,6 +420,12 @@ impl Ctx {
         let chaos = Chaos::new(Arc::clone(self.client().await.store()));
         let client = chaos.client();
         (chaos, client)
+    }
+
+    /// A time limit for an acquisition that must come to nothing: in less than that a store that is
+    /// there answers.
+    fn brief(&self) -> Duration {
+        self.lease * 3 / 10
     }
 
     /// A name that no other case uses.

@@ -9,8 +9,8 @@ use crate::store::Store;
 use crate::stores;
 use std::sync::Arc;
 
-/// Opens the store at this URL. An empty URL is the default: the file store in the user's state
-/// directory.
+/// Opens the store at this URL. An empty URL is the default: the file store of the machine if there
+/// is one, or else in the user's state directory (`stores::sqlite::default_path`).
 ///
 /// | URL | store |
 /// | --- | --- |
@@ -68,6 +68,10 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(unknown(None));
     };
+    if !matches!(scheme, "memory" | "sqlite") {
+        let refuse = |why| Error::new(ErrorKind::Invalid, format!("the URL {scheme}: {why}"));
+        holdline_base::url::check(rest).map_err(refuse)?;
+    }
     match scheme {
         "memory" => stores::memory::open(rest),
         #[cfg(feature = "sqlite")]
@@ -101,7 +105,7 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
 
 #[cfg(feature = "sqlite")]
 fn default() -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(stores::sqlite::File::open(stores::sqlite::default_path()?)?))
+    stores::sqlite::open_default()
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -166,6 +170,22 @@ mod tests {
         }
         for url in ["", "sqlite:/a", "redis://etcd", "rediss+cluster://a,zk"] {
             assert!(connects(url), "{url}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn doubled_and_unknown_options_are_named() {
+        let refusal = async |url: &str| open(url).await.expect_err(url).to_string();
+        for scheme in ["redis", "etcd", "zookeeper", "postgres", "mysql"] {
+            let twice = refusal(&format!("{scheme}://h/d?timeout=1s&timeout=2s")).await;
+            assert!(twice.contains("the option \"timeout\" twice"), "{twice}");
+            for bad in ["me:pa/ss@h/d", "me:pa?ss@h/d", "me:pa#ss@h/d"] {
+                let hint = refusal(&format!("{scheme}://{bad}")).await;
+                assert!(hint.contains("%2F") && !hint.contains("me:"), "{hint}");
+            }
+            let unknown = refusal(&format!("{scheme}://h/d?colour=red")).await;
+            let absent = unknown.contains("build with the feature");
+            assert!(absent || unknown.contains("colour"), "{unknown}");
         }
     }
 

@@ -5,13 +5,14 @@ use crate::printer::Printer;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
-/// Print or install the tables and functions for locks in a database
+/// Print or install the tables and functions for locks in a database; or describe --json
 ///
-/// They are never created silently. Have the printed statements run by an administrator, or install
-/// them by --install; both can be repeated.
+/// `events` is the JSON Schema of all that --json prints. Tables and functions are never created
+/// silently. Have the printed statements run by an administrator, or install them by --install;
+/// both can be repeated.
 #[derive(Args, Debug)]
 pub(crate) struct Schema {
-    /// Which database
+    /// Which database; or "events"
     #[arg(value_parser = PossibleValuesParser::new(kinds()))]
     kind: String,
 
@@ -24,8 +25,18 @@ pub(crate) struct Schema {
     name: Option<String>,
 }
 
+/// The description of all that `--json` prints.
+const EVENTS: &str = include_str!("../events.schema.json");
+
 impl Schema {
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
+        if self.kind == "events" {
+            if self.install.is_some() || self.name.is_some() {
+                return Err(Failure::usage("the schema of events can only be printed"));
+            }
+            Printer::answer(EVENTS.trim_end())?;
+            return Ok(Exit::DONE);
+        }
         let Some(url) = self.install else {
             Printer::answer(holdline::schema::text(&self.kind, self.name.as_deref())?.trim_end())?;
             return Ok(Exit::DONE);
@@ -41,10 +52,11 @@ impl Schema {
 }
 
 /// The kinds, and the other names that people know them by.
-fn kinds() -> [PossibleValue; 2] {
-    holdline::schema::KINDS.map(|kind| match kind {
+fn kinds() -> Vec<PossibleValue> {
+    let databases = holdline::schema::KINDS.map(|kind| match kind {
         "postgres" => PossibleValue::new(kind).alias("postgresql"),
         "mysql" => PossibleValue::new(kind).alias("mariadb"),
         _ => PossibleValue::new(kind),
-    })
+    });
+    databases.into_iter().chain([PossibleValue::new("events")]).collect()
 }

@@ -10,10 +10,14 @@ mod codes;
 mod common;
 mod contend;
 mod defaults;
+mod documents;
+mod events;
 mod kinds;
 mod look;
 mod loss;
 mod nested;
+#[cfg(target_os = "linux")]
+mod no_fork;
 mod options;
 #[cfg(feature = "redis")]
 mod outage;
@@ -24,3 +28,5 @@ mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod unread;
+#[cfg(target_os = "linux")]
+mod users;

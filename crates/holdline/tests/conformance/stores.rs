@@ -54,11 +54,6 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(redis());
     #[cfg(feature = "mysql")]
     rows.extend(mysql());
-    #[cfg(feature = "postgres")]
-    rows.extend([
-        Row::server("postgres", "HOLDLINE_TEST_POSTGRES", "?install=yes"),
-        Row::server("postgres-pooled", "HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
-    ]);
     #[cfg(feature = "etcd")]
     rows.extend([
         Row::server("etcd", "HOLDLINE_TEST_ETCD", ""),
@@ -68,8 +63,6 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(zookeeper());
     #[cfg(feature = "postgres")]
     rows.extend([
-        Row::server("postgres", "HOLDLINE_TEST_POSTGRES", "?install=yes"),
-        Row::server("postgres-pooled", "HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
         Row::server("postgres-advisory", "HOLDLINE_TEST_POSTGRES", "?scheme=advisory")
             .without(SESSION_LOCKS)
             .without(ADVISORY_LOCKS),
@@ -79,6 +72,9 @@ pub(crate) fn rows() -> Vec<Row> {
             "?scheme=row&install=yes&connections=40",
         )
         .without(SESSION_LOCKS),
+        Row::server("postgres-shedlock", "HOLDLINE_TEST_POSTGRES", "?scheme=shedlock&install=yes")
+            .taking(|name| name.chars().count() <= 255)
+            .without(SHEDLOCK),
     ]);
     rows
 }
@@ -107,6 +103,10 @@ const SESSION_LOCKS: &[&str] = &[
     "process::another_process_holds_it",
     MANY_LOCKS,
 ];
+
+/// What ShedLock's table has no room for.
+#[cfg(feature = "postgres")]
+const SHEDLOCK: &[&str] = &[];
 
 /// The same of advisory locks, of which it does not even know the tickets.
 #[cfg(feature = "postgres")]
@@ -173,9 +173,7 @@ fn mysql() -> [Row; 6] {
     const NAMED: &str = "?install=yes&scheme=named";
     [
         Row::server("mariadb", MARIADB, "?install=yes"),
-        // A lock of an odd name was once waited for in vain for 30 s, and it is not known why.
-        Row::server("mariadb-row", MARIADB, ROW)
-            .without(&[MANY_LOCKS, "names::odd_prefixes_are_just_prefixes"]),
+        Row::server("mariadb-row", MARIADB, ROW).without(&[MANY_LOCKS]),
         Row::server("mariadb-named", MARIADB, NAMED).without(&[MANY_LOCKS]),
         // With the flag by which rows that were found count as changed.
         Row::server("mysql", MYSQL, "?install=yes&found_rows=yes"),

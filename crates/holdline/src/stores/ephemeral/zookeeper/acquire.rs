@@ -4,7 +4,6 @@
 //! and a session's requests are carried out in that order: a list that is asked for right behind
 //! the creation of a node has that node in it.
 
-use super::client::Mode;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member};
 use super::path;
@@ -16,6 +15,7 @@ use crate::store::{Enter, Standing};
 use crate::stores::ephemeral::backend::{Acquire, Joined, Request};
 use crate::stores::ephemeral::engine;
 use holdline_kernel::Time;
+use holdline_zookeeper_client::Mode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,7 +70,11 @@ impl Shared {
     ) -> Result<Option<Arc<TicketRecord>>> {
         let ticket = request.ticket;
         let due = began.after(ticket.wait_lease.max(ticket.lease));
-        if let Some(record) = self.table.find(ticket.id) {
+        let known = self.table.find(ticket.id);
+        if known.is_some() || self.table.lapsed.contains(ticket.id) {
+            self.table.entered.remove(ticket.id); // its node may be there, or come yet
+        }
+        if let Some(record) = known {
             let wanted = !record.base.session.is_lost() && record.place().want(due);
             return Ok(wanted.then_some(record));
         }
@@ -79,7 +83,7 @@ impl Shared {
         }
         let over = began.after(request.limit);
         let session = self.session(request.limit).await?;
-        session.check(&self.address, ticket.lease)?;
+        self.check_lease(&session, ticket.lease)?;
         let permit = Arc::clone(&self.table.entering).acquire_owned();
         let Some(Ok(permit)) = clock::within(over, permit).await else {
             return Err(self.error(ZkError::Busy));
@@ -88,6 +92,8 @@ impl Shared {
         let record = TicketRecord::of(request.line, parent, ticket, request.note, session, due);
         record.place().permit = Some(permit);
         let record = Arc::new(record);
+        // Its record may be forgotten while its node is on the way.
+        self.table.entered.remove(ticket.id);
         self.table.insert(&record);
         Ok(Some(record))
     }

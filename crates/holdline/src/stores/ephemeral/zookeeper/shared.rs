@@ -3,10 +3,8 @@
 use super::address::Address;
 use super::cleanup::Cleanup;
 use super::errors::{self, ZkError};
-use super::jute::Acl;
-use super::orphans;
+use super::orphans::{self, Looks};
 use super::others;
-use super::session::Session;
 use super::ticket_record::{NodeEntry, Record};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,7 +14,8 @@ use crate::stores::ephemeral::table::Table;
 use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use holdline_zookeeper_client::{Acl, Config, Past, Session, longest_lease};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -25,13 +24,13 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: Address,
+    config: Config,
     session_slot: Mutex<SessionSlot>,
     /// How often it was tried to open a session.
     opened: watch::Sender<u64>,
     pub(super) table: Table<NodeEntry>,
-    /// There has been a session.
-    reached: AtomicBool,
     pub(super) cleanup: Cleanup,
+    pub(super) looks: Looks,
     /// The number of held tickets that wanted a patrol in this tick.
     patrols: AtomicU32,
 }
@@ -42,6 +41,8 @@ struct SessionSlot {
     session: Option<Arc<Session>>,
     /// One is being opened.
     opening: bool,
+    /// How that went before.
+    past: Past,
     /// Why the last could not be opened.
     failure: Option<ZkError>,
     /// The time since when it is not used.
@@ -58,18 +59,24 @@ const ENTERING: usize = 256;
 pub(super) static BACKGROUND: Background = Background::new("zookeeper");
 
 impl Shared {
-    pub(super) fn new(address: Address) -> Arc<Self> {
+    /// # Errors
+    ///
+    /// If a certificate or a host of the address cannot be used, or the system gives no thread.
+    pub(super) fn new(address: Address) -> Result<Arc<Self>> {
+        let config = address.config()?;
+        BACKGROUND.start()?;
         let shared = Arc::new(Shared {
             address,
+            config,
             session_slot: Mutex::default(),
             opened: watch::Sender::new(0),
             table: Table::new(ENTERING),
-            reached: AtomicBool::new(false),
             cleanup: Cleanup::default(),
+            looks: Looks::default(),
             patrols: AtomicU32::new(0),
         });
         engine::start_janitor(&shared);
-        shared
+        Ok(shared)
     }
 
     fn session_slot(&self) -> MutexGuard<'_, SessionSlot> {
@@ -114,11 +121,8 @@ impl Shared {
             if let Some(session) = self.living() {
                 return Ok(session);
             }
-            let mut failure = self.session_slot().failure.clone().unwrap_or(ZkError::Timeout);
+            let failure = self.session_slot().failure.clone().unwrap_or(ZkError::Timeout);
             let absent = matches!(failure, ZkError::NoHosts | ZkError::Stranger(..));
-            if matches!(failure, ZkError::Stranger(..)) && self.reached.load(Ordering::Relaxed) {
-                failure = ZkError::ConnectionLoss; // it will be the right one again
-            }
             let error = self.error(failure);
             // Retry until the deadline if a server may be starting; fail fast if all refused the
             // connection.
@@ -131,16 +135,17 @@ impl Shared {
 
     /// Opens a session in the background, unless that is under way.
     fn open(self: &Arc<Self>) {
-        {
+        let past = {
             let mut slot = self.session_slot();
             if slot.opening {
                 return;
             }
             slot.opening = true;
-        }
+            slot.past
+        };
         let shared = Arc::clone(self);
         BACKGROUND.spawn(async move {
-            let outcome = Session::open(&shared.address).await;
+            let outcome = Session::open(&shared.config, past).await;
             {
                 let mut slot = shared.session_slot();
                 slot.opening = false;
@@ -148,7 +153,8 @@ impl Shared {
                     Ok(session) => {
                         let session = Arc::new(session);
                         slot.failure = None;
-                        shared.reached.store(true, Ordering::Relaxed);
+                        slot.past = Past { reached: true, tries: 0 };
+                        shared.looks.begin();
                         slot.session = Some(Arc::clone(&session));
                         let shared = Arc::downgrade(&shared);
                         let lost = move |id| {
@@ -158,7 +164,10 @@ impl Shared {
                         };
                         BACKGROUND.spawn(session.run(lost));
                     }
-                    Err(error) => slot.failure = Some(error),
+                    Err(error) => {
+                        slot.past.tries += u32::from(error != ZkError::NoHosts);
+                        slot.failure = Some(error);
+                    }
                 }
             }
             shared.opened.send_modify(|count| *count += 1);
@@ -181,9 +190,23 @@ impl Shared {
         }
     }
 
+    /// Refuses a lease for which a session cannot vouch.
+    pub(super) fn check_lease(&self, session: &Session, lease: Duration) -> Result<()> {
+        let (longest, address) = (longest_lease(session.length), &self.address);
+        if lease <= longest {
+            return Ok(());
+        }
+        let message = format!(
+            "a lease of {lease:?} is refused: {address} gives sessions of {:?}, which keep locks \
+             for {longest:?}; ask for a shorter lease, or raise maxSessionTimeout of the servers",
+            session.length
+        );
+        Err(Error::new(ErrorKind::Invalid, message))
+    }
+
     /// Takes in how a request failed.
     pub(super) fn failed(&self, session: &Session, error: &ZkError) {
-        if errors::is_over(error) {
+        if error.is_over() {
             session.fail(error);
             self.expired(session.id);
         }
@@ -192,9 +215,6 @@ impl Shared {
 
 impl Backend for Shared {
     type Entry = NodeEntry;
-
-    /// A ticket may lapse, and be forgotten, while its node is on the way.
-    const RECORDS_TELL_ALL: bool = false;
 
     fn table(&self) -> &Table<NodeEntry> {
         &self.table
@@ -228,7 +248,7 @@ impl Backend for Shared {
     fn look_around(self: &Arc<Self>, now: Time) -> bool {
         self.patrols.store(0, Ordering::Relaxed);
         let mut slot = self.session_slot();
-        if let Some(session) = slot.session.as_ref().filter(|session| session.wants_look(now)) {
+        if let Some(session) = slot.session.as_ref().filter(|_| self.looks.is_due(now)) {
             BACKGROUND.spawn(orphans::look(Arc::downgrade(self), Arc::clone(session)));
         }
         if !self.table.is_empty() || slot.opening {

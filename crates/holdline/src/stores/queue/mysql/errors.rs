@@ -135,7 +135,6 @@ fn refused(error: &ServerError, address: &str) -> Error {
             "has no connection left; a process needs two, and with the schemes row and named one \
              more for each lock: raise max_connections or the user's limit, or close others",
         ),
-        1665 => (ErrorKind::Unsupported, "needs binlog_format = ROW or MIXED"),
         1290 | 1792 | 1836 => (ErrorKind::Unavailable, READ_ONLY),
         1021 | 1114 => (ErrorKind::Unavailable, "has no room left; free some, or give it more"),
         code if [&PASSING[..], &INTERRUPTED, &CONFLICTS].concat().contains(&code) => {

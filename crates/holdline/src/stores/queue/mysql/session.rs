@@ -44,12 +44,14 @@ const SPARE: usize = 8;
 /// The most locks of one process: each is a connection.
 const MOST: usize = 64;
 
-/// The settings of a connection that holds locks. Each statement begins a transaction. It waits only
-/// to make a row; a look for one that is missing must not lock the gap, in which others make theirs. The server ends it neither for its age nor because nothing is said on it.
+/// The settings of a connection with locks. Each statement begins a transaction. It waits only
+/// to make a row. The server ends it neither for its age nor because nothing is said on it. With
+/// REPEATABLE READ, the lock of a row would become one of the gap beside it when InnoDB splits a
+/// page or removes a row there, and keep others from making rows in that gap: locks that nobody
+/// holds could not be had for as long as this one is held.
 const SESSION: &str = "SET SESSION autocommit = 0, /*M! idle_transaction_timeout = 0, \
     idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, */ \
-    wait_timeout = 86400; \
-    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    wait_timeout = 86400; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// The runtime of the connections of all these stores in this process.
 static RUNTIME: Background = Background::new("mysql");

@@ -17,15 +17,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
-
-/// A parameter of a statement, with its type: so that a statement needs no preparation.
-pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow as Row};
 
 /// A check of a new connection, before it serves calls.
 pub(super) type Check =
     Box<dyn for<'a> Fn(&'a Client) -> BoxFuture<'a, Result<(), Fault>> + Send + Sync>;
+
+/// The rows of a call, and whether an earlier attempt may have been carried out too.
+pub(super) struct Answer {
+    pub(super) rows: Vec<Row>,
+    pub(super) repeated: bool,
+}
 
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
@@ -80,14 +82,14 @@ impl Connection {
         }
     }
 
-    /// Runs one statement, within the time limit: one round trip. It is sent again if it met
-    /// another transaction.
+    /// Runs one statement, which has its parameters in it, within the time limit: one round trip.
+    /// It is sent again if it met another transaction.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the statement is carried out or not; before any that is sent
     /// later over the same connection.
-    pub(super) async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn ask(&self, sql: &str) -> Result<Vec<Row>, Fault> {
         let limit = clock::now().after(self.address.timeout);
         let talk = async {
             // It is never closed.
@@ -95,7 +97,7 @@ impl Connection {
             let backoff = Backoff::exponential(SHORT_PAUSE, LONG_PAUSE).jitter(50);
             let mut collisions = 0;
             loop {
-                match self.ask_once(sql, params).await {
+                match self.ask_once(sql).await {
                     Err(fault) if fault.collided() => {
                         clock::pause(backoff.pause(collisions, fastrand::u64(..))).await;
                         collisions += 1;
@@ -107,16 +109,32 @@ impl Connection {
         within(limit, talk).await.unwrap_or(Err(Fault::Silence))
     }
 
-    async fn ask_once(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    /// As [`ask`](Self::ask), and once more if the connection breaks, for operations that may be
+    /// repeated. Most often the server has closed an idle connection.
+    pub(super) async fn call(&self, sql: &str) -> Result<Answer, Fault> {
+        match self.ask(sql).await {
+            Err(fault) if fault.breaks() => {
+                let rows = self.ask(sql).await?;
+                Ok(Answer { rows, repeated: fault.in_doubt() })
+            }
+            other => other.map(|rows| Answer { rows, repeated: false }),
+        }
+    }
+
+    async fn ask_once(&self, sql: &str) -> Result<Vec<Row>, Fault> {
         let session = self.session().await?;
         let mut call = CallInFlight { connection: self, session: &session, answered: false };
-        let reply = session.client.query_typed(sql, params).await.map_err(Fault::from);
+        let reply = session.client.simple_query(sql).await.map_err(Fault::from);
         call.answered = !matches!(reply, Err(Fault::Broken(_)));
         drop(call);
         if reply.as_ref().is_err_and(Fault::breaks) {
             self.discard(&session);
         }
-        reply
+        let row = |message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        };
+        reply.map(|messages| messages.into_iter().filter_map(row).collect())
     }
 
     /// The present connection, unless it is silent; or a new one.
@@ -166,6 +184,7 @@ impl Connection {
         (self.check)(&session.client).await?;
         let session = Arc::new(session);
         *self.slot.lock() = Slot { session: Some(Arc::clone(&session)), silent: None };
+        crate::metrics::connected("postgres");
         Ok(session)
     }
 

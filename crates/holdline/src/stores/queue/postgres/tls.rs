@@ -26,7 +26,7 @@ pub(super) async fn connect(
 #[cfg(feature = "postgres-tls")]
 async fn secure(address: &Address, on_notice: OnNotice) -> Result<(Client, Driver), Fault> {
     // Read again for each connection, so that certificates can be renewed.
-    let tls = address.tls_options.config(address).map_err(Fault::Ours)?;
+    let tls = address.tls_options.config(address).map_err(|error| Fault::Ours(error.into()))?;
     let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls);
     let connected = address.config().connect(tls).await;
     let (client, connection) = connected.map_err(|error| untrusted(error.into(), address))?;

@@ -2,7 +2,8 @@
 //! that the row of a busy lock becomes slower by the second.
 
 use super::address::Address;
-use tokio_postgres::Client;
+use super::connection::Connection;
+use super::encode::value;
 
 /// What has kept old row versions alive for a minute, and its seconds; the worst first. What this
 /// role may not see is not found.
@@ -23,10 +24,11 @@ const OLD: &str = "\
     ORDER BY 2 DESC LIMIT 3";
 
 /// Warns of them. What cannot be asked is no fault.
-pub(super) async fn warn(client: &Client, address: &Address) {
-    let Ok(rows) = client.query_typed(OLD, &[]).await else { return };
+pub(super) async fn warn(connection: &Connection, address: &Address) {
+    let Ok(rows) = connection.ask(OLD).await else { return };
     for row in rows {
-        let (what, seconds): (&str, i64) = (row.get(0), row.get(1));
+        let what = row.try_get(0).ok().flatten().unwrap_or_default();
+        let seconds: i64 = value(&row, 1).unwrap_or_default();
         let age = if seconds > 0 { format!(", for {seconds} s now") } else { String::new() };
         tracing::warn!(
             "at {address} {what} keeps old row versions alive{age}: busy locks become slower \

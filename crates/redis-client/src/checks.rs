@@ -1,0 +1,93 @@
+//! The checks of a server when a store is opened.
+
+use crate::connection::Connection;
+use crate::fault::{Fault, says};
+use holdline_base::{Error, ErrorKind};
+use redis::{FromRedisValue, Value};
+
+impl Connection {
+    /// Checks that the server accepts the login and is new enough, and warns if it evicts keys when
+    /// memory is short. If the server does not say, it passes.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if it is too old; else why it could not be asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn check(&self, address: &str) -> Result<(), Error> {
+        let mut info = redis::cmd("INFO");
+        let texts = match self.ask(info.arg("default")).await {
+            Ok(value) => texts(value),
+            Err(Fault::Refused(error)) if ["NOPERM", UNKNOWN].iter().any(|it| says(&error, it)) => {
+                return Ok(());
+            }
+            Err(fault) => return Err(fault.explain(address)),
+        };
+        if let Some(version) = said(&texts, "redis_version").find(|version| too_old(version)) {
+            let message = format!(
+                "{address} runs version {version}; Redis 6.2 or later, or Valkey, is needed"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        if let Some(policy) = said(&texts, "maxmemory_policy").find(|it| *it != "noeviction") {
+            tracing::warn!(
+                "{address} has maxmemory-policy {policy}: when it runs out of memory it drops \
+                 keys that are still needed; set it to noeviction"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The error for a command that was disabled: every server version has `INFO`.
+const UNKNOWN: &str = "unknown command";
+
+/// The replies to `INFO`; one from each node of a cluster.
+fn texts(value: Value) -> Vec<String> {
+    let texts = match value {
+        Value::Map(nodes) => nodes.into_iter().map(|(_, text)| text).collect(),
+        text => vec![text],
+    };
+    texts.into_iter().filter_map(|text| String::from_redis_value(text).ok()).collect()
+}
+
+/// The values of this field in all texts.
+fn said<'a>(texts: &'a [String], what: &'a str) -> impl Iterator<Item = &'a str> {
+    let lines = texts.iter().flat_map(|text| text.lines());
+    lines.filter_map(move |line| Some(line.strip_prefix(what)?.strip_prefix(':')?.trim()))
+}
+
+fn too_old(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next(), parts.next()) < (Some(6), Some(2))
+}
+
+impl Connection {
+    /// Whether the server has sharded channels, by the command that Redisson uses too: both must
+    /// publish and subscribe in the same way.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn shards(&self) -> bool {
+        self.ask(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await.is_ok()
+    }
+
+    /// Whether keyspace notifications are on for deleted and expired keys. If the server does not
+    /// say, they are taken to be off.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn tells_of_keys(&self) -> bool {
+        let mut config = redis::cmd("CONFIG");
+        let answer = self.ask(config.arg("GET").arg("notify-keyspace-events")).await;
+        let words: Vec<String> =
+            answer.ok().and_then(|value| Vec::from_redis_value(value).ok()).unwrap_or_default();
+        let flags = words.get(1).map_or("", String::as_str);
+        let all = flags.contains('A');
+        flags.contains('K') && (all || (flags.contains('g') && flags.contains('x')))
+    }
+}

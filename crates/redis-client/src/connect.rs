@@ -1,0 +1,332 @@
+//! Connecting: to one server, to the primary that the sentinels name, or to a cluster.
+
+use crate::config::{Config, Kind};
+use crate::fault::Fault;
+use crate::notices::{self, Notices};
+use crate::scan;
+use holdline_base::{Error, ErrorKind, clock};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster::ClusterClientBuilder;
+use redis::cluster_async::ClusterConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, Value,
+};
+use std::pin::pin;
+
+/// A connection for commands, shared by all calls.
+#[derive(Clone)]
+pub(crate) enum Conn {
+    One(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl Conn {
+    /// Sends a command. A reply that is an error becomes an `Err`; errors inside a reply do not.
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+        let answer = match self {
+            Conn::One(conn) => conn.req_packed_command(command).await?,
+            Conn::Cluster(conn) => conn.req_packed_command(command).await?,
+        };
+        match answer {
+            error @ Value::ServerError(_) => error.extract_error(),
+            answer => Ok(answer),
+        }
+    }
+
+    /// All keys that match a pattern. In a cluster, a command without a key goes to any node, so
+    /// each primary is asked by its address.
+    pub(crate) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
+        match self {
+            Conn::One(conn) => scan::one(pattern, &mut conn.clone()).await,
+            Conn::Cluster(conn) => scan::cluster(pattern, &mut conn.clone()).await,
+        }
+    }
+}
+
+/// Connects for commands, and subscribes to the channel, if there is one. The caller limits the
+/// time.
+pub(crate) async fn commands(config: &Config, reply_order_channel: &str) -> Result<Conn, Fault> {
+    if config.kind == Kind::Cluster {
+        return Ok(Conn::Cluster(connect(cluster(config)?).await?));
+    }
+    let addr = target(config).await?;
+    let client = client(config, addr, login(config))?;
+    let conn = Conn::One(multiplexed(&client, config).await?);
+    if !reply_order_channel.is_empty() {
+        let heard = listen(conn.clone(), reply_order_channel.to_owned());
+        tokio::spawn(clock::timeout(config.timeout, heard));
+    }
+    Ok(conn)
+}
+
+/// Subscribes a connection for commands to a channel. Nothing waits for this or reads the messages,
+/// and it may fail.
+async fn listen(mut conn: Conn, channel: String) -> Result<(), RedisError> {
+    // Under the older protocol, a connection that subscribes could do nothing else.
+    conn.ask(redis::cmd("HELLO").arg(3)).await?;
+    conn.ask(redis::cmd("SUBSCRIBE").arg(channel)).await?;
+    Ok(())
+}
+
+impl Notices {
+    /// Connects, without any channel. The caller limits the time.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the attempt.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn open(config: &Config) -> Result<Notices, Fault> {
+        if config.sharded {
+            let (pushes, heard) = tokio::sync::mpsc::unbounded_channel();
+            let builder = cluster(config)?.use_protocol(ProtocolVersion::RESP3).push_sender(pushes);
+            return Ok(Notices(notices::Kind::Sharded(connect(builder).await?, heard)));
+        }
+        let addr = target(config).await?;
+        let client = client(config, addr, login(config))?;
+        client.get_async_pubsub().await.map(Notices::from).map_err(unsent)
+    }
+}
+
+async fn multiplexed(client: &Client, config: &Config) -> Result<MultiplexedConnection, Fault> {
+    let options = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(config.timeout))
+        .set_response_timeout(None); // every call has a limit of its own
+    client.get_multiplexed_async_connection_with_config(&options).await.map_err(unsent)
+}
+
+/// A fault before any command was sent.
+fn unsent(error: RedisError) -> Fault {
+    match Fault::from(error) {
+        Fault::Broken(error, _) => Fault::Broken(error, true),
+        other => other,
+    }
+}
+
+fn login(config: &Config) -> RedisConnectionInfo {
+    let mut login = RedisConnectionInfo::default()
+        .set_db(i64::from(config.db))
+        .set_lib_name("holdline", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &config.user {
+        login = login.set_username(user);
+    }
+    if let Some(password) = &config.password {
+        login = login.set_password(&password.0);
+    }
+    login
+}
+
+fn address(config: &Config, host: &str, port: u16) -> ConnectionAddr {
+    if config.tls {
+        let host = host.to_owned();
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+    } else {
+        ConnectionAddr::Tcp(host.to_owned(), port)
+    }
+}
+
+fn client(
+    config: &Config,
+    addr: ConnectionAddr,
+    login: RedisConnectionInfo,
+) -> Result<Client, Fault> {
+    let info = addr
+        .into_connection_info()
+        .map_err(unsent)?
+        .set_redis_settings(login)
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    if !config.tls {
+        return Client::open(info).map_err(unsent);
+    }
+    tls::client(config, info)
+}
+
+/// The address of the server for commands: for most topologies, that in the URL.
+async fn target(config: &Config) -> Result<ConnectionAddr, Fault> {
+    match &config.kind {
+        Kind::Unix(path) => Ok(ConnectionAddr::Unix(path.into())),
+        Kind::Single => {
+            let (host, port) = &config.hosts[0];
+            Ok(address(config, host, *port))
+        }
+        // Notices go through any node of a cluster: try another one each time.
+        Kind::Cluster => {
+            let (host, port) = &config.hosts[fastrand::usize(..config.hosts.len())];
+            Ok(address(config, host, *port))
+        }
+        Kind::Sentinel(service) => primary(config, service).await,
+    }
+}
+
+/// Asks the sentinels for the primary, one after the other, each with an equal share of the time.
+async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault> {
+    let share = config.timeout / (config.hosts.len() as u32 + 1);
+    let mut fault = Fault::Silence;
+    for (host, port) in &config.hosts {
+        let asked = pin!(ask_sentinel(config, host, *port, service));
+        match clock::timeout(share, asked).await {
+            Some(Ok(addr)) => return Ok(addr),
+            Some(Err(error)) => fault = error,
+            None => {}
+        }
+    }
+    Err(fault)
+}
+
+async fn ask_sentinel(
+    config: &Config,
+    host: &str,
+    port: u16,
+    service: &str,
+) -> Result<ConnectionAddr, Fault> {
+    let mut login = RedisConnectionInfo::default();
+    if let Some(user) = &config.sentinel_user {
+        login = login.set_username(user);
+    }
+    if let Some(password) = &config.sentinel_password {
+        login = login.set_password(&password.0);
+    }
+    let client = client(config, address(config, host, port), login)?;
+    let mut sentinel = multiplexed(&client, config).await?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
+    let found: Option<(String, u16)> = command.query_async(&mut sentinel).await?;
+    let Some((host, port)) = found else {
+        let message = format!(
+            "{} is watched by sentinels that know no primary of this name",
+            config.address()
+        );
+        return Err(Fault::Ours(Error::new(ErrorKind::Unavailable, message)));
+    };
+    Ok(address(config, &host, port))
+}
+
+async fn connect(builder: ClusterClientBuilder) -> Result<ClusterConnection, Fault> {
+    let client = builder.build().map_err(unsent)?;
+    client.get_async_connection().await.map_err(unsent)
+}
+
+fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
+    let nodes = config.hosts.iter().map(|(host, port)| address(config, host, *port));
+    let nodes: Vec<_> = nodes
+        .map(IntoConnectionInfo::into_connection_info)
+        .collect::<Result<_, _>>()
+        .map_err(unsent)?;
+    let mut builder = ClusterClientBuilder::new(nodes)
+        .retries(3)
+        // The client waits for all nodes, twice: those that the URL names, then those that they
+        // name. So a node that hangs must not use up the time, nor delay other calls.
+        .connection_timeout(config.timeout / 4)
+        .response_timeout(config.timeout / 2)
+        .overall_response_timeout(Some(config.timeout))
+        .tcp_settings(TcpSettings::default().set_nodelay(true));
+    if let Some(user) = &config.user {
+        builder = builder.username(user);
+    }
+    if let Some(password) = &config.password {
+        builder = builder.password(&password.0);
+    }
+    if config.tls {
+        builder = tls::cluster(config, builder)?;
+    }
+    Ok(builder)
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use super::{Client, Config, Error, ErrorKind, Fault, unsent};
+    use holdline_base::tls::Pem;
+    use redis::cluster::ClusterClientBuilder;
+    use redis::{ClientTlsConfig, ConnectionInfo, TlsCertificates, TlsMode};
+    use rustls::crypto::CryptoProvider;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::sign::CertifiedKey;
+
+    /// The certificates that the URL names, if any.
+    fn certificates(config: &Config) -> Result<Option<TlsCertificates>, Fault> {
+        holdline_base::tls_provider::choose();
+        let read = |pem: &Option<Pem>, what| {
+            let text = pem.as_ref().map(|pem| pem.read(what, &config.address()));
+            text.transpose().map_err(Fault::Ours)
+        };
+        let options = &config.tls_options;
+        let root_cert = read(&options.ca, "CA certificate")?;
+        let pair = read(&options.cert, "certificate")?.zip(read(&options.key, "key")?);
+        let client_tls =
+            pair.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        let any = client_tls.is_some() || root_cert.is_some();
+        let certificates = TlsCertificates { client_tls, root_cert };
+        if !make_sense(&certificates) {
+            let message = format!(
+                "the certificates or the key for {} cannot be used: they are not in PEM, or there \
+                 are none, or the key belongs to another certificate",
+                config.address()
+            );
+            return Err(Fault::Ours(Error::new(ErrorKind::Invalid, message)));
+        }
+        Ok(any.then_some(certificates))
+    }
+
+    /// Whether the certificates and the key can be used. Otherwise the client would report a broken
+    /// connection.
+    fn make_sense(TlsCertificates { client_tls, root_cert }: &TlsCertificates) -> bool {
+        let chain = |pem: &[u8]| {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+            chain.ok().filter(|chain| !chain.is_empty())
+        };
+        let ours = client_tls.as_ref().is_none_or(|pair| {
+            let key = PrivateKeyDer::from_pem_slice(&pair.client_key).ok();
+            let parts = chain(&pair.client_cert).zip(key).zip(CryptoProvider::get_default());
+            parts.is_some_and(|((chain, key), ring)| {
+                CertifiedKey::from_der(chain, key, ring).is_ok()
+            })
+        });
+        ours && root_cert.as_ref().is_none_or(|pem| chain(pem).is_some())
+    }
+
+    pub(crate) fn client(config: &Config, info: ConnectionInfo) -> Result<Client, Fault> {
+        match certificates(config)? {
+            None => Client::open(info).map_err(unsent),
+            Some(certificates) => Client::build_with_tls(info, certificates).map_err(unsent),
+        }
+    }
+
+    pub(crate) fn cluster(
+        config: &Config,
+        builder: ClusterClientBuilder,
+    ) -> Result<ClusterClientBuilder, Fault> {
+        let builder = builder.tls(TlsMode::Secure);
+        Ok(match certificates(config)? {
+            None => builder,
+            Some(certificates) => builder.certs(certificates),
+        })
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+mod tls {
+    use super::{Client, Config, Error, ErrorKind, Fault};
+    use redis::ConnectionInfo;
+    use redis::cluster::ClusterClientBuilder;
+
+    fn absent<T>() -> Result<T, Fault> {
+        let message = "TLS to Redis is not in this build; build with the feature \"redis-tls\"";
+        Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
+    }
+
+    pub(crate) fn client(_: &Config, _: ConnectionInfo) -> Result<Client, Fault> {
+        absent()
+    }
+
+    pub(crate) fn cluster(
+        _: &Config,
+        _: ClusterClientBuilder,
+    ) -> Result<ClusterClientBuilder, Fault> {
+        absent()
+    }
+}

@@ -1,0 +1,150 @@
+//! The connection for notices: with plain channels, which any node of a cluster forwards, or with
+//! sharded ones, which belong to a slot as keys do.
+
+use futures_util::{StreamExt, TryStreamExt};
+use redis::aio::{PubSub, PubSubSink, PubSubStream};
+use redis::cluster_async::ClusterConnection;
+use redis::{PushInfo, PushKind, RedisError, Value};
+use std::future::Future;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// The connection for messages on channels.
+pub struct Notices(pub(crate) Kind);
+
+pub(crate) enum Kind {
+    Plain(PubSubSink, PubSubStream),
+    Sharded(ClusterConnection, UnboundedReceiver<PushInfo>),
+}
+
+/// An event on the connection.
+pub enum Event {
+    /// A message on a channel.
+    Message(Vec<u8>, Vec<u8>),
+    /// A channel has moved to another node.
+    Moved(Vec<u8>),
+    /// The connection broke, or one of several.
+    Broken,
+}
+
+impl std::fmt::Debug for Notices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Notices").finish_non_exhaustive()
+    }
+}
+
+impl From<PubSub> for Notices {
+    fn from(pubsub: PubSub) -> Self {
+        let (sink, stream) = pubsub.split();
+        Notices(Kind::Plain(sink, stream))
+    }
+}
+
+impl Notices {
+    /// Subscribes to channels, and waits until that is done.
+    ///
+    /// # Errors
+    ///
+    /// The first refusal, or that the connection broke.
+    ///
+    /// # Cancel safety
+    ///
+    /// Some of the channels may be subscribed to if the future is dropped.
+    pub async fn subscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
+        match &mut self.0 {
+            _ if channels.is_empty() => Ok(()),
+            Kind::Plain(sink, _) => sink.subscribe(channels).await,
+            Kind::Sharded(conn, _) => {
+                each(channels, |channel| {
+                    let mut conn = conn.clone();
+                    async move { conn.ssubscribe(channel).await }
+                })
+                .await
+            }
+        }
+    }
+
+    /// Ends subscriptions.
+    ///
+    /// # Errors
+    ///
+    /// As [`subscribe`](Self::subscribe).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`subscribe`](Self::subscribe).
+    pub async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
+        match &mut self.0 {
+            _ if channels.is_empty() => Ok(()),
+            Kind::Plain(sink, _) => sink.unsubscribe(channels).await,
+            Kind::Sharded(conn, _) => {
+                each(channels, |channel| {
+                    let mut conn = conn.clone();
+                    async move { conn.sunsubscribe(channel).await }
+                })
+                .await
+            }
+        }
+    }
+
+    /// Sends a heartbeat. A cluster's connections have their own.
+    ///
+    /// # Errors
+    ///
+    /// That the connection broke.
+    ///
+    /// # Cancel safety
+    ///
+    /// Another may be sent.
+    pub async fn ping(&mut self) -> Result<(), RedisError> {
+        match &mut self.0 {
+            // Any reply will do, even an error.
+            Kind::Plain(sink, _) => match sink.ping::<Value>().await {
+                Err(error) if error.is_io_error() => Err(error),
+                _ => Ok(()),
+            },
+            Kind::Sharded(..) => Ok(()),
+        }
+    }
+
+    /// The next event.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses none.
+    pub async fn next(&mut self) -> Event {
+        match &mut self.0 {
+            Kind::Plain(_, stream) => match stream.next().await {
+                Some(message) => Event::Message(
+                    message.get_channel_name().as_bytes().to_vec(),
+                    message.get_payload_bytes().to_vec(),
+                ),
+                None => Event::Broken,
+            },
+            Kind::Sharded(_, pushes) => loop {
+                let Some(PushInfo { kind, data }) = pushes.recv().await else {
+                    return Event::Broken;
+                };
+                let mut parts = data.into_iter().map(|part| match part {
+                    Value::BulkString(bytes) => bytes,
+                    _ => Vec::new(),
+                });
+                let mut part = || parts.next().unwrap_or_default();
+                match kind {
+                    PushKind::SMessage => return Event::Message(part(), part()),
+                    PushKind::SUnsubscribe => return Event::Moved(part()),
+                    PushKind::Disconnection => return Event::Broken,
+                    _ => {}
+                }
+            },
+        }
+    }
+}
+
+/// Runs `work` for each channel separately, since each has a slot of its own; up to 64 at a time.
+async fn each<F: Future<Output = Result<(), RedisError>>>(
+    channels: &[String],
+    work: impl Fn(String) -> F,
+) -> Result<(), RedisError> {
+    let work: Vec<F> = channels.iter().cloned().map(work).collect();
+    futures_util::stream::iter(work).buffer_unordered(64).try_collect().await
+}
