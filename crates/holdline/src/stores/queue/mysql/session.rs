@@ -196,8 +196,8 @@ impl Shared {
             return busy;
         };
         let (until, connection) = (sent.after(ticket.lease), held_by.conn.id());
-        let _watch = self.look_after(line, ticket.id, until, held_by.end.clone());
-        **held = Some(Hold { id: ticket.id, seq: Seq(0), until, held_by, _watch });
+        let watch = self.look_after(line, ticket.id, until, held_by.end.clone());
+        **held = Some(Hold { id: ticket.id, seq: Seq(0), until, held_by, _watch: watch });
         let own = self.records.call(&text::own(line, ticket, connection, note)).await;
         let seq = own.and_then(|answer| {
             let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0));
