@@ -36,6 +36,10 @@ pub fn wall_micros() -> u64 {
 
 /// Sleeps until an instant of [`now`]'s clock. The runtime's timers may stop while the machine is
 /// suspended, so the clock is checked at least once a second.
+///
+/// # Cancel safety
+///
+/// Dropping the future changes nothing.
 pub async fn sleep_until(at: Time) {
     #[cfg(feature = "simulation")]
     if simulated::moment().is_some() {
@@ -56,6 +60,10 @@ pub fn instant_in(wait: Duration) -> std::time::Instant {
 }
 
 /// Runs a future with a time limit. `None` if the limit came first.
+///
+/// # Cancel safety
+///
+/// That of the future.
 pub async fn within<F: Future>(limit: Time, future: F) -> Option<F::Output> {
     let over = async {
         match limit {
@@ -70,12 +78,17 @@ pub async fn within<F: Future>(limit: Time, future: F) -> Option<F::Output> {
     }
 }
 
-/// Runs a future for this long. `None` if the time came first.
-pub async fn timeout<F: Future>(time: Duration, future: F) -> Option<F::Output> {
-    within(now().after(time), future).await
+/// Runs a future for this long, from this call on. `None` if the time came first. A large future is
+/// better pinned by the caller, so that it need not be moved.
+pub fn timeout<F: Future>(time: Duration, future: F) -> impl Future<Output = Option<F::Output>> {
+    within(now().after(time), future)
 }
 
 /// Sleeps for this long.
+///
+/// # Cancel safety
+///
+/// Dropping the future changes nothing.
 pub async fn pause(time: Duration) {
     sleep_until(now().after(time)).await;
 }

@@ -24,8 +24,8 @@ pub enum ErrorKind {
     Corrupt,
 }
 
-/// The error of a failed operation. [`Display`](fmt::Display) is one sentence; its cause is the
-/// [source](std::error::Error::source).
+/// The error of a failed operation. [`Display`](fmt::Display) is one sentence; the alternate form
+/// (`{:#}`) adds the causes.
 pub struct Error {
     kind: ErrorKind,
     message: String,
@@ -61,14 +61,21 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        if f.alternate() {
+            let mut cause = std::error::Error::source(self);
+            while let Some(error) = cause {
+                write!(f, ": {error}")?;
+                cause = error.source();
+            }
+        }
+        Ok(())
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {self}", self.kind)?;
-        self.cause.iter().try_for_each(|cause| write!(f, ": {cause}"))
+        write!(f, "{:?}: {self:#}", self.kind)
     }
 }
 

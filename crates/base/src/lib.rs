@@ -4,6 +4,7 @@
 //!   simulation can move it.
 //! - [`url`], [`servers`], [`tls`]: the parts of a URL that name servers, a user and certificates.
 //! - [`net`]: connections over TCP and TLS to what such a URL names.
+//! - `tls_provider`: the provider of cryptography for clients that use the process's default.
 //! - [`liveness`]: until when a session is good, by what its server has confirmed.
 //! - [`sync`]: a mutex that ignores poisoning.
 //! - [`Error`]: what went wrong, as a kind to act on and a sentence to read.
@@ -19,6 +20,8 @@ pub mod net;
 pub mod servers;
 pub mod sync;
 pub mod tls;
+#[cfg(feature = "provider")]
+pub mod tls_provider;
 pub mod url;
 
 pub use error::{Cause, Error, ErrorKind, Result};

@@ -162,7 +162,7 @@ mod tests {
             "//a?tls&cert_env=PATH",
             "//a?tls&ca_env=HOLDLINE_NOT_SET",
         ] {
-            let error = read(bad).err().expect(bad);
+            let error = read(bad).expect_err(bad);
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(!format!("{error:#}").contains("secret"), "{bad}: {error:#}");
         }

@@ -20,6 +20,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri};
 use prost::Message;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -190,7 +191,7 @@ impl Cluster {
         let (mut repeated, mut logins) = (false, 0);
         for attempt in 1.. {
             let member = self.chosen();
-            let ask = self.ask(path, frame.clone(), member, pending);
+            let ask = pin!(self.ask(path, frame.clone(), member, pending));
             let status = match clock::timeout(limit, ask).await {
                 Some(Ok(body)) => {
                     self.is_current(Headed::header(&body));

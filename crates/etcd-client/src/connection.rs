@@ -17,7 +17,7 @@ use holdline_base::sync::Mutex;
 use http::{Method, Request, Response};
 use prost::Message;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
@@ -143,7 +143,7 @@ impl MemberConnection {
                 .handshake(Greeted::new(socket, &wrong));
             built.await.map_err(Status::unsent)
         };
-        let connected = clock::timeout(CONNECT, connecting).await;
+        let connected = clock::timeout(CONNECT, pin!(connecting)).await;
         let (requests, mut conn) =
             connected.unwrap_or_else(|| Err(Status::unsent("connecting took too long")))?;
         let ping = conn.ping_pong();
@@ -321,7 +321,7 @@ pub(crate) fn request(uri: http::Uri) -> Request<()> {
 /// Makes a connection secret, if TLS is asked for.
 async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> Result<Box<dyn Socket>, Status> {
     // A port without TLS may wait for a line to end that never does.
-    let Some(socket) = clock::timeout(HANDSHAKE, net::wrap(tls, host, socket)).await else {
+    let Some(socket) = clock::timeout(HANDSHAKE, pin!(net::wrap(tls, host, socket))).await else {
         let what = "it says nothing to TLS; write etcd: if it is to be plain";
         return Err(Status { unsent: true, ..Status::new(Code::Silent, what) });
     };
@@ -362,7 +362,7 @@ async fn keepalive(ping: Option<PingPong>, streams: Arc<()>) {
             continue;
         }
         let pong = ping.ping(h2::Ping::opaque());
-        if !clock::timeout(SILENCE, pong).await.is_some_and(|pong| pong.is_ok()) {
+        if clock::timeout(SILENCE, pong).await.is_none_or(|pong| pong.is_err()) {
             return;
         }
     }

@@ -29,6 +29,7 @@ use holdline_base::clock;
 use holdline_base::liveness::Liveness;
 use holdline_base::{Error, ErrorKind, Result};
 use holdline_kernel::{Backoff, Time};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,6 +197,10 @@ impl Lease {
     }
 
     /// Asks the server whether it is there.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
     pub async fn is_alive(&self) -> bool {
         // Only a heartbeat sent from now on is good for that long.
         self.good_for(clock::now().after(self.ttl)).await
@@ -222,7 +227,7 @@ impl Lease {
         while self.liveness.retired().now_or_never().is_none() && !self.is_lost() {
             let member = cluster.chosen();
             let before = self.liveness.good_until();
-            match self.stream(&cluster, member, &user).await {
+            match Box::pin(self.stream(&cluster, member, &user)).await {
                 End::Lost => {
                     self.liveness.lose();
                     user.lost();
@@ -268,7 +273,8 @@ impl Lease {
 
     /// Gives heartbeats to one member.
     async fn stream(&self, cluster: &Cluster, member: usize, user: &impl LeaseUser) -> End {
-        let open = clock::timeout(self.limit(), cluster.stream(proto::KEEP_ALIVE, member));
+        let open = pin!(cluster.stream(proto::KEEP_ALIVE, member));
+        let open = clock::timeout(self.limit(), open);
         let (out, mut answers) = match open.await {
             Some(Ok(stream)) => stream,
             Some(Err(status)) => return broken(cluster, &status),
@@ -277,9 +283,10 @@ impl Lease {
         let mut sent = clock::now();
         out.send(&LeaseId { id: self.id });
         loop {
+            let majority = pin!(self.ask_majority(cluster));
             let (answer, led) = tokio::join!(
                 clock::timeout(self.limit(), answers.message::<AliveAnswer>()),
-                clock::timeout(2 * self.limit(), self.ask_majority(cluster)),
+                clock::timeout(2 * self.limit(), majority),
             );
             let answer = match answer {
                 Some(Ok(Some(answer))) => answer,

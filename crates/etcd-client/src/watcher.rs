@@ -16,6 +16,7 @@ use holdline_base::clock;
 use holdline_base::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -279,7 +280,8 @@ impl Watcher {
     /// One stream, until it breaks, is not trusted any more, or has nothing to do.
     async fn listen(&self, member: usize) -> Result<(), Status> {
         let late = || Status::late("the watch stream did not open in time");
-        let open = clock::timeout(OPEN, self.cluster.stream(proto::WATCH, member));
+        let open = pin!(self.cluster.stream(proto::WATCH, member));
+        let open = clock::timeout(OPEN, open);
         let (out, mut answers) = open.await.unwrap_or_else(|| Err(late()))?;
         let out = Arc::new(out);
         let all: Vec<_> = {

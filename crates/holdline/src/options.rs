@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::{LockMetrics, Recipe};
 use crate::names::Name;
 use crate::owner_info::OwnerInfo;
 use crate::request::{AcquireRequest, Handoff};
@@ -56,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) value: Option<String>,
     pub(crate) on_loss: OnLoss,
     pub(crate) handoff: Option<Handoff>,
+    /// What the metrics call it.
+    pub(crate) recipe: Recipe,
 }
 
 /// The lease, unless another is asked for.
@@ -81,11 +84,17 @@ impl Default for Options {
             value: None,
             on_loss: OnLoss::Stop,
             handoff: None,
+            recipe: Recipe::default(),
         }
     }
 }
 
 impl Options {
+    /// The defaults for this kind of lock.
+    pub(crate) fn new(recipe: Recipe) -> Self {
+        Options { recipe, ..Options::default() }
+    }
+
     /// What to ask of the store; or why that makes no sense.
     pub(crate) fn request(
         &self,
@@ -94,6 +103,7 @@ impl Options {
         line: Name,
         (weight, capacity): (u32, u32),
         wait: Wait,
+        metrics: LockMetrics,
     ) -> Result<AcquireRequest> {
         let capabilities = store.capabilities();
         check_lease(store, self.lease)?;
@@ -139,6 +149,7 @@ impl Options {
                 Wait::Forever => Time::NEVER,
             },
             outage: bounds.outage,
+            metrics,
         })
     }
 
@@ -183,20 +194,13 @@ fn unsupported(store: &dyn Store, what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The option methods, for a recipe that has a field `settings`.
-macro_rules! option_methods {
+/// The option methods of what is held, for a recipe that has a field `options`.
+macro_rules! holding_methods {
     () => {
         /// How long the lock lasts without being heard of: the longest time for which a crash, or a
         /// cut connection, keeps others out. Default: 10 s. It is renewed while the guard lives.
         pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
             self.options.lease = lease;
-            self
-        }
-
-        /// A lease that is not renewed: the lock is lost after this time, whatever happens.
-        pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
-            self.options.lease = lease;
-            self.options.renew = false;
             self
         }
 
@@ -215,18 +219,6 @@ macro_rules! option_methods {
             self
         }
 
-        /// Wait by looking at the store by this schedule, instead of by listening to it.
-        pub fn poll(mut self, schedule: $crate::Backoff) -> Self {
-            self.options.schedule = Some(schedule);
-            self
-        }
-
-        /// Keep no place in the line while waiting: the first to ask when the lock is free gets it.
-        pub fn unfair(mut self) -> Self {
-            self.options.fair = false;
-            self
-        }
-
         /// A label, shown to people that inspect the lock.
         pub fn label(mut self, label: impl Into<String>) -> Self {
             self.options.label = Some(label.into());
@@ -236,6 +228,33 @@ macro_rules! option_methods {
         /// What [`protect`](crate::Guard::protect) does when the lock is lost.
         pub fn on_loss(mut self, on_loss: $crate::OnLoss) -> Self {
             self.options.on_loss = on_loss;
+            self
+        }
+    };
+}
+pub(crate) use holding_methods;
+
+/// The option methods, for a recipe that has a field `options`, and waits.
+macro_rules! option_methods {
+    () => {
+        $crate::options::holding_methods!();
+
+        /// A lease that is not renewed: the lock is lost after this time, whatever happens.
+        pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
+            self.options.lease = lease;
+            self.options.renew = false;
+            self
+        }
+
+        /// Wait by looking at the store by this schedule, instead of by listening to it.
+        pub fn poll(mut self, schedule: $crate::Backoff) -> Self {
+            self.options.schedule = Some(schedule);
+            self
+        }
+
+        /// Keep no place in the line while waiting: the first to ask when the lock is free gets it.
+        pub fn unfair(mut self) -> Self {
+            self.options.fair = false;
             self
         }
     };

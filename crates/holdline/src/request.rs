@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::LockMetrics;
 use crate::names::Name;
 use crate::store::{Ticket, TicketId};
 use holdline_kernel::{Lease, LeaseTimer, Time, WaitMode};
@@ -34,6 +35,7 @@ pub(crate) struct AcquireRequest {
     pub(crate) limit: Time,
     /// How long an outage of a store that has answered before may last.
     pub(crate) outage: Duration,
+    pub(crate) metrics: LockMetrics,
 }
 
 impl AcquireRequest {

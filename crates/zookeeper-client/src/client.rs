@@ -133,6 +133,14 @@ impl Client {
     }
 
     /// Makes a node without data, and those above it that are missing. It may be there.
+    ///
+    /// # Errors
+    ///
+    /// That of the first node that could not be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// Some of the nodes may be there if the future is dropped.
     pub async fn mkdir(&self, path: &str, mode: Mode, acl: Acl) -> Result<(), Error> {
         // Up to the first that is there, and down again: what is there need not let us in.
         let mut end = path.len();

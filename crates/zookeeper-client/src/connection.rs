@@ -327,10 +327,8 @@ impl Connection {
                         }
                         Err(Failure::Over(error)) => return Err(error),
                         Err(Failure::HungUp) if went_back(config, host, silence, seen).await => {
-                            tracing::warn!(
-                                store = config.name,
-                                "it has lost confirmed transactions"
-                            );
+                            let store = &config.name;
+                            tracing::warn!(store, "it has lost confirmed transactions");
                             return Err(Error::WentBack);
                         }
                         Err(why) => tracing::debug!(%host, %why, "no connection to ZooKeeper"),

@@ -11,6 +11,7 @@ use holdline_base::{clock, net};
 use std::fmt;
 use std::future::poll_fn;
 use std::io::ErrorKind;
+use std::pin::pin;
 use std::time::Duration;
 
 /// A session, as its servers know it.
@@ -83,12 +84,12 @@ pub(crate) async fn attach<T>(
     seen: i64,
 ) -> Result<(Transport<T>, SessionId), Failure> {
     let late = || Failure::unusable("it takes too long");
-    let socket = clock::timeout(silence, net::dial(host, silence)).await.ok_or_else(late)?;
+    let socket = clock::timeout(silence, pin!(net::dial(host, silence))).await.ok_or_else(late)?;
     let socket = socket.map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => Failure::Absent,
         _ => Failure::unusable(error),
     })?;
-    let wrapping = net::wrap(config.tls.as_ref(), host, socket);
+    let wrapping = pin!(net::wrap(config.tls.as_ref(), host, socket));
     let socket = clock::timeout(silence, wrapping).await.ok_or_else(late)?;
     let transport = Transport::<()>::new(socket.map_err(Failure::unusable)?);
     let mut hand = Handshake { transport, silence };

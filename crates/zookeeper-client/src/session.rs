@@ -60,7 +60,8 @@ pub fn longest_lease(length: Duration) -> Duration {
 }
 
 impl Session {
-    /// A new session, on a connection that a task of this runtime of Tokio looks after.
+    /// A new session, on a connection that a task of this runtime of Tokio looks after. `past` says
+    /// what is known from earlier tries.
     ///
     /// # Errors
     ///

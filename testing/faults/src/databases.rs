@@ -3,6 +3,7 @@
 //! Half of the clients reach the server over a link that breaks, the others directly.
 
 use crate::breakages::{self, Deed, INSTANT, Shared, kind, lock};
+use crate::crowds::crowd;
 use crate::inject::{Breakage, Fault};
 use crate::redis::{LEASE, strict};
 use crate::run::Run;
@@ -117,6 +118,12 @@ impl Row {
         }
         let (lease, work) = (LEASE, Duration::from_millis(20));
         Run { faults, lease, work, ..place.run(title, expect) }.rounds(16);
+    }
+
+    /// See [`crowd`].
+    pub(crate) fn crowd(&self, title: &'static str) {
+        let Some(place) = self.place() else { return };
+        crowd(title, &place.routes[0]);
     }
 
     /// What is promised while the server is well, and can be reached: everything.

@@ -7,6 +7,7 @@
 mod breakages;
 mod client;
 mod clusters;
+mod crowds;
 mod databases;
 mod inject;
 mod judge;
@@ -59,6 +60,7 @@ const ROLES: &[Role] = &[
     (client::ROLE, client::client),
     (storms::PART, storms::storm),
     (outages::PART, outages::party),
+    (crowds::PART, crowds::part),
 ];
 
 /// Does the fault runs that the arguments ask for, or all of them. The program that calls this is

@@ -12,6 +12,9 @@ pub(crate) const CASES: &[Case] = &[
     ("postgres_row_clients", || ROW.clients("postgres_row_clients")),
     ("postgres_row_mixed", || ROW.mixed("postgres_row_mixed")),
     ("postgres_advisory_mixed", || ADVISORY.mixed("postgres_advisory_mixed")),
+    ("postgres_crowd", || TABLE.crowd("postgres_crowd")),
+    ("postgres_row_crowd", || ROW.crowd("postgres_row_crowd")),
+    ("postgres_advisory_crowd", || ADVISORY.crowd("postgres_advisory_crowd")),
 ];
 
 const TABLE: Row = Row {

@@ -9,6 +9,14 @@ use std::num::NonZero;
 const STORES: &[&str] =
     &["memory", "sqlite", "redis", "quorum", "etcd", "zookeeper", "postgres", "mysql"];
 
+/// The crates beneath the library that talk to servers. Each is built alone as well, without TLS.
+const CLIENTS: &[&str] = &[
+    "holdline-base",
+    "holdline-etcd-client",
+    "holdline-zookeeper-client",
+    "holdline-redis-client",
+];
+
 /// One row of the final table.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
@@ -99,7 +107,7 @@ fn says_no_std(text: &str) -> bool {
     text.lines().any(|line| attributes.contains(&line.trim()))
 }
 
-/// The library must compile with no store, and with each one alone.
+/// The library must compile with no store, and with each one alone; and so must each client.
 pub(super) fn each_store_alone(run: &Run<'_>) -> Outcome<Verdict> {
     let features = workspace::features("holdline")?;
     let base = ["check", "--package", "holdline", "--no-default-features"];
@@ -110,6 +118,13 @@ pub(super) fn each_store_alone(run: &Run<'_>) -> Outcome<Verdict> {
     for store in STORES.iter().filter(|store| features.iter().any(|f| f == *store)) {
         if run.cargo(&[&base[..], &["--features", store]].concat(), &[]) != Verdict::Passed {
             failed.push(store);
+        }
+    }
+    for client in CLIENTS {
+        if run.cargo(&["check", "--package", client, "--no-default-features"], &[])
+            != Verdict::Passed
+        {
+            failed.push(client);
         }
     }
     Ok(if failed.is_empty() {

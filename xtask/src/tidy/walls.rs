@@ -17,7 +17,6 @@ const SHARED_BY_STORES: &[&str] = &[
     "runtime",
     "table",
     "ticket",
-    "tls_provider",
     "waiters",
 ];
 
@@ -32,7 +31,8 @@ const LIBRARY: &str = "crates/holdline/src/";
 
 /// The sources of the clock, and of the clients that are crates of their own.
 const BASE: &str = "crates/base/src/";
-const CLIENTS: &[&str] = &["crates/etcd-client/src/", "crates/zookeeper-client/src/"];
+const CLIENTS: &[&str] =
+    &["crates/etcd-client/src/", "crates/zookeeper-client/src/", "crates/redis-client/src/"];
 
 /// Words that files in one part of the house may not use.
 struct Wall {

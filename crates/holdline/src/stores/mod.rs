@@ -7,10 +7,10 @@ pub mod quorum;
 pub(crate) mod runtime;
 #[cfg(feature = "redis")]
 mod single_key;
-#[cfg(any(feature = "redis-tls", feature = "mysql-tls"))]
-pub(crate) mod tls_provider;
 pub(crate) mod waiters;
 
+#[cfg(feature = "mysql-tls")]
+use holdline_base::tls_provider;
 #[allow(unused_imports, reason = "each store uses a part of it")]
 use holdline_base::{servers, tls, url};
 

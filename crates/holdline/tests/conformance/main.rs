@@ -122,9 +122,9 @@ async fn run(choice: &Choice, folder: &Path) -> ExitCode {
         }
     })
     .await;
-    for trial in again {
-        trial.again(&mut tally).await;
-    }
+    let again: Vec<_> = again.into_iter().map(|trial| (trial.case.load(), trial.again())).collect();
+    conformance::scheduled(again, AGAIN_AT_ONCE, |(store, outcome)| tally.count(store, &outcome))
+        .await;
     tally.print(start)
 }
 
@@ -138,6 +138,8 @@ fn chosen(choice: &Choice, row: &Row) -> Vec<Case> {
 
 /// How often a case is done again, if each time the machine stood still meanwhile.
 const AGAIN: usize = 5;
+/// How many waiting cases are done again at a time.
+const AGAIN_AT_ONCE: usize = 4;
 
 /// A case on a store.
 struct Trial {
@@ -163,8 +165,8 @@ impl Trial {
         (self, outcome, excused)
     }
 
-    /// Runs it again, alone and with longer leases.
-    async fn again(self, tally: &mut Tally) {
+    /// Runs it again, with few others and longer leases.
+    async fn again(self) -> (&'static str, Outcome) {
         let mut outcome;
         let mut tries = 0;
         loop {
@@ -176,7 +178,7 @@ impl Trial {
                 break;
             }
         }
-        tally.count(self.store, &outcome);
+        (self.store, outcome)
     }
 
     /// Whether a case failed for want of speed; and says so.

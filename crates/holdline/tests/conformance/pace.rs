@@ -8,7 +8,7 @@
 use holdline::store::Async;
 use holdline::{Client, Guard, Mutex};
 use holdline_conformance::Subject;
-use std::sync::{self, Arc, PoisonError};
+use std::sync::{self, Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 const BEAT: Duration = Duration::from_millis(20);
@@ -39,6 +39,7 @@ impl Pace {
     /// Watches for as long as anybody keeps the answer.
     pub(crate) fn watch(subject: &Arc<dyn Subject>) -> Arc<Self> {
         let pace = Arc::new(Pace { spans: sync::Mutex::default(), store: subject.name() });
+        tokio::spawn(watch_renewals(Arc::downgrade(&pace)));
         let machine = Arc::downgrade(&pace);
         std::thread::spawn(move || {
             loop {
@@ -96,7 +97,7 @@ impl Pace {
 
     /// Waits until nothing has been slow for a while; not for ever, if it is always so.
     pub(crate) async fn calm(&self, lease: Duration) {
-        let until = Instant::now() + CALM * 30;
+        let until = Instant::now() + CALM * 10;
         let mut since = Instant::now();
         while since.elapsed() < CALM && Instant::now() < until {
             tokio::time::sleep(ASK).await;
@@ -112,6 +113,29 @@ impl Pace {
         let store = &self.store;
         (slowest > explains(lease))
             .then(|| format!("the machine, or {store}, stood still for {slowest:.1?} meanwhile"))
+    }
+}
+
+/// Watches how late renewals are: this process has one thread for those of all cases, which a storm
+/// keeps busy. They are due at each quarter of the lease, less the margin.
+async fn watch_renewals(pace: Weak<Pace>) {
+    let lease = Duration::from_secs(1);
+    let in_time = lease * 3 / 5;
+    let Ok(client) = holdline::open("memory:pace").await else { return };
+    let lock = Mutex::new(&client, fastrand::u64(..).to_string()).lease(lease);
+    let mut held = None;
+    loop {
+        held = match held.take() {
+            Some(held) if Guard::is_valid(&held) => Some(held),
+            _ => lock.try_lock().await.ok().flatten(),
+        };
+        tokio::time::sleep(BEAT).await;
+        let Some(pace) = pace.upgrade() else { return };
+        let late = in_time.saturating_sub(held.as_ref().map_or(Duration::ZERO, Guard::remaining));
+        let now = Instant::now();
+        if let Some(due) = now.checked_sub(late).filter(|_| !late.is_zero()) {
+            pace.note((due, Some(now)));
+        }
     }
 }
 

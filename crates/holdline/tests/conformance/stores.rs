@@ -54,11 +54,6 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(redis());
     #[cfg(feature = "mysql")]
     rows.extend(mysql());
-    #[cfg(feature = "postgres")]
-    rows.extend([
-        Row::server("postgres", "HOLDLINE_TEST_POSTGRES", "?install=yes"),
-        Row::server("postgres-pooled", "HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
-    ]);
     #[cfg(feature = "etcd")]
     rows.extend([
         Row::server("etcd", "HOLDLINE_TEST_ETCD", ""),
@@ -77,6 +72,9 @@ pub(crate) fn rows() -> Vec<Row> {
             "?scheme=row&install=yes&connections=40",
         )
         .without(SESSION_LOCKS),
+        Row::server("postgres-shedlock", "HOLDLINE_TEST_POSTGRES", "?scheme=shedlock&install=yes")
+            .taking(|name| name.chars().count() <= 255)
+        .without(SHEDLOCK),
     ]);
     rows
 }
@@ -105,6 +103,10 @@ const SESSION_LOCKS: &[&str] = &[
     "process::another_process_holds_it",
     MANY_LOCKS,
 ];
+
+/// What ShedLock's table has no room for.
+#[cfg(feature = "postgres")]
+const SHEDLOCK: &[&str] = &[];
 
 /// The same of advisory locks, of which it does not even know the tickets.
 #[cfg(feature = "postgres")]

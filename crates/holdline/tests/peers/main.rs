@@ -15,13 +15,15 @@
 //!
 //! What goes wrong is `error TEXT`. A language that is not there, or a server, is a
 //! test that was not run: see `holdline_testkit::missing`.
-#![cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+#![cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
 
 #[cfg(feature = "etcd")]
 mod etcd;
 mod peer;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "postgres")]
+mod shedlock;
 mod suite;
 mod toolchain;
 #[cfg(feature = "zookeeper")]

@@ -5,6 +5,7 @@ use crate::server::{Server, one, private};
 use holdline::store::{Enter, Standing};
 use holdline::{Client, ErrorKind, Mutex, open};
 use holdline_testkit::{soon, until};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -46,8 +47,11 @@ impl SmallDisk {
         let path = server.folder().join("small");
         std::fs::create_dir(&path).expect("there is room");
         let disk = SmallDisk(path);
+        // The server's own, because it sets its mode.
+        let owner = std::fs::metadata(server.folder()).expect("it is there").uid();
+        let options = format!("size=2m,mode=0700,uid={owner}");
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=2m,mode=0777", "tmpfs"]).arg(&disk.0);
+        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&disk.0);
         mount.output().is_ok_and(|output| output.status.success()).then_some(disk)
     }
 }

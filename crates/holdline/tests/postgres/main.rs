@@ -4,6 +4,7 @@
 #![cfg(feature = "postgres")]
 
 mod clock;
+mod compare;
 mod cost;
 mod crash;
 mod errors;
@@ -14,6 +15,7 @@ mod raw;
 mod schema;
 mod server;
 mod sessions;
+mod shedlock;
 mod speed;
 mod standby;
 mod tls;

@@ -42,6 +42,11 @@ fn start(folder: Folder, settings: &[&str], environment: &[(String, String)]) ->
 }
 
 impl Server {
+    /// The process that has started all others.
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.servers[0].pid()
+    }
+
     /// Where it keeps all that it writes.
     pub(crate) fn folder(&self) -> &Path {
         self.0.servers[0].dir()

@@ -19,7 +19,7 @@ const TAKE: &str = "UPDATE bare SET owner = $2, token = token + 1, \
 const GIVE: &str = "UPDATE bare SET owner = NULL WHERE name = $1 AND owner = $2 RETURNING token";
 
 /// Pairs a second, of so many tasks for so long.
-async fn rate<F: Future<Output = ()> + Send + 'static>(
+pub(crate) async fn rate<F: Future<Output = ()> + Send + 'static>(
     tasks: usize,
     time: Duration,
     work: impl Fn(usize) -> F + Send + Sync + 'static,

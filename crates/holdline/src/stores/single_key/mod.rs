@@ -23,14 +23,14 @@ use crate::store::{
 };
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::redis::config::Config;
-use crate::stores::redis::connection::{Connection, Script};
 use crate::stores::redis::encode::{describe, text_of};
-use crate::stores::redis::errors::Fault;
+use crate::stores::redis::errors::explain;
 use crate::stores::redis::evictions::{self, SUFFIX_BESIDE};
 use crate::stores::redis::keys::beside;
 use crate::stores::redis::pubsub::PubSub;
 use crate::stores::redis::{encode::millis, keys, outcome_unknown, with_retry};
 use futures_util::{StreamExt, TryStreamExt};
+use holdline_redis_client::{Connection, Script};
 use redis::{Cmd, Value};
 pub(super) use redisson::Redisson;
 use std::fmt;
@@ -96,7 +96,7 @@ pub(in crate::stores) struct SingleKey {
 
 /// The state of a store and its background handles.
 struct Shared {
-    config: Arc<Config>,
+    config: Config,
     layout: Box<dyn KeyLayout>,
     pubsub: PubSub,
     in_flight: InFlight,
@@ -112,15 +112,15 @@ pub(in crate::stores) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl SingleKey {
     pub(in crate::stores) fn new(
-        config: Arc<Config>,
+        config: Config,
         connection: Connection,
         layout: Box<dyn KeyLayout>,
     ) -> Self {
         let shared = Shared {
-            pubsub: PubSub::new(Arc::clone(&config), None, layout.is_notification()),
+            pubsub: PubSub::new(Arc::clone(&config.servers), None, layout.is_notification()),
             in_flight: InFlight::default(),
             notifications: layout.channel("x").is_some(),
-            address: config.address(),
+            address: config.servers.address(),
             config,
             layout,
         };
@@ -149,8 +149,7 @@ impl SingleKey {
             fill(command);
         };
         let size = 2 * key.len() + 512;
-        let explain =
-            |fault: Fault| fault.explain(&self.shared.address, &format!("lock \"{key}\""));
+        let explain = |fault| explain(fault, &self.shared.address, &format!("lock \"{key}\""));
         let answer = with_retry(|| self.connection.run(script, size, &all)).await;
         answer.map(|answer| (answer.value, answer.repeated)).map_err(explain)
     }
@@ -335,7 +334,7 @@ impl AsyncStore for SingleKey {
         let before = &self.shared.config.prefix;
         let pattern = keys::glob(&format!("{before}{prefix}")) + "*";
         let found = self.connection.scan(&pattern).await;
-        let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
+        let explain = |fault| explain(fault, &self.shared.address, "the list of locks");
         let mut names: Vec<Name> = found
             .map_err(explain)?
             .iter()
@@ -395,7 +394,8 @@ impl AsyncStore for SingleKey {
     }
 
     fn background_handle(&self) -> Self {
-        let connection = Arc::new(Connection::new(Arc::clone(&self.shared.config), String::new()));
+        let connection =
+            Arc::new(Connection::new(Arc::clone(&self.shared.config.servers), String::new()));
         let (shared, enter_connection) =
             (Arc::clone(&self.shared), Arc::clone(&self.enter_connection));
         SingleKey { shared, connection, enter_connection }

@@ -10,9 +10,9 @@
 use super::{Found, KeyLayout, LONGEST};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::TicketId;
-use crate::stores::redis::connection::Script;
 use crate::stores::redis::encode::{id_from, text_of};
 use crate::stores::redis::keys::beside;
+use holdline_redis_client::Script;
 use redis::{Cmd, Value};
 use std::time::Duration;
 

@@ -11,9 +11,9 @@
 use super::{Found, KeyLayout, LONGEST};
 use crate::error::Result;
 use crate::store::TicketId;
-use crate::stores::redis::connection::Script;
 use crate::stores::redis::encode::{id_from, text_of};
 use crate::stores::redis::pubsub::id_of;
+use holdline_redis_client::Script;
 use redis::{Cmd, Value};
 use std::time::Duration;
 

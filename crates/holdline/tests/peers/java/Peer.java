@@ -1,20 +1,27 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.time.Instant;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import net.javacrumbs.shedlock.core.LockConfiguration;
+import net.javacrumbs.shedlock.core.LockProvider;
+import net.javacrumbs.shedlock.provider.jdbctemplate.JdbcTemplateLockProvider;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.retry.RetryOneTime;
+import org.postgresql.ds.PGSimpleDataSource;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.springframework.jdbc.core.JdbcTemplate;
 
-/** A peer for holdline's tests: Redisson and Curator behind the line protocol that ../main.rs describes. */
+/** A peer for holdline's tests: Redisson, Curator and ShedLock behind the line protocol that ../main.rs describes. */
 final class Peer {
     /** Gives a lock back. */
     interface Held {
@@ -30,10 +37,13 @@ final class Peer {
     private static int lease;
     private static RedissonClient redisson;
     private static CuratorFramework curator;
+    private static LockProvider shedlock;
     private static Held held;
 
     private static final Map<String, Kind> KINDS = Map.of(
             "redisson", (name, wait) -> redisson(redisson().getLock(name), wait),
+            "redisson-fenced", (name, wait) -> redisson(redisson().getFencedLock(name), wait),
+            "redisson-spin", (name, wait) -> redisson(redisson().getSpinLock(name), wait),
             "redisson-read", (name, wait) ->
                     redisson(redisson().getReadWriteLock(name).readLock(), wait),
             "redisson-write", (name, wait) ->
@@ -43,6 +53,8 @@ final class Peer {
                     curator(new InterProcessReadWriteLock(curator(), "/" + name).readLock(), wait),
             "curator-write", (name, wait) ->
                     curator(new InterProcessReadWriteLock(curator(), "/" + name).writeLock(), wait),
+            "shedlock", (name, wait) -> shedlock(name, wait, Duration.ZERO),
+            "shedlock-1h", (name, wait) -> shedlock(name, wait, Duration.ofHours(1)),
             "latch", Peer::latch);
 
     public static void main(String[] args) throws Exception {
@@ -60,6 +72,29 @@ final class Peer {
             System.out.println(answer);
         }
         System.exit(0);
+    }
+
+    /** A one-shot lock, held for the lease at most, and at least for this long. */
+    private static Held shedlock(String name, boolean wait, Duration atLeast) throws Exception {
+        if (shedlock == null) {
+            var database = new PGSimpleDataSource();
+            database.setURL("jdbc:postgresql://" + servers + "/postgres?user=postgres");
+            shedlock = new JdbcTemplateLockProvider(
+                    JdbcTemplateLockProvider.Configuration.builder()
+                            .withJdbcTemplate(new JdbcTemplate(database))
+                            .usingDbTime()
+                            .build());
+        }
+        for (; ; Thread.sleep(20)) {
+            var lock = shedlock.lock(new LockConfiguration(
+                    Instant.now(), name, Duration.ofMillis(lease), atLeast));
+            if (lock.isPresent()) {
+                return lock.get()::unlock;
+            }
+            if (!wait) {
+                return null;
+            }
+        }
     }
 
     private static String answer(String[] words) throws Exception {

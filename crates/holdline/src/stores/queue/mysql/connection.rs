@@ -104,6 +104,9 @@ impl Connections {
             _ => (0, Time(0)),
         };
         drop(state);
+        if connected.is_ok() {
+            crate::metrics::connected("mysql");
+        }
         connected
     }
 }

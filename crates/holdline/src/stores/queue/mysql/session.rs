@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// The most locks of one process: each is a connection.
 const MOST: usize = 64;
 
-/// The settings of a connection that holds locks. Each statement begins a transaction. It waits only
+/// The settings of a connection with locks. Each statement begins a transaction. It waits only
 /// to make a row. The server ends it neither for its age nor because nothing is said on it. With
 /// REPEATABLE READ, the lock of a row would become one of the gap beside it when InnoDB splits a
 /// page or removes a row there, and keep others from making rows in that gap: locks that nobody

@@ -35,6 +35,8 @@ pub(super) struct Address {
     pub(super) listen: Listen,
     /// The most connections that hold locks, if sessions or transactions hold them.
     pub(super) connections: Option<usize>,
+    /// How long a lock stays locked at least, by ShedLock's table.
+    pub(super) at_least: Duration,
     /// The time limit of one call, connecting included.
     pub(super) timeout: Duration,
 }
@@ -48,13 +50,16 @@ pub(super) enum Scheme {
     Advisory(KeyScheme),
     /// A row for each lock, locked by an open transaction.
     Row,
+    /// ShedLock's table.
+    Shedlock,
 }
 
 /// The schemes, by their names in a URL.
-const SCHEMES: [(&str, Scheme); 3] = [
+const SCHEMES: [(&str, Scheme); 4] = [
     ("table", Scheme::Table),
     ("row", Scheme::Row),
     ("advisory", Scheme::Advisory(KeyScheme::Native)),
+    ("shedlock", Scheme::Shedlock),
 ];
 
 /// Where notices come from.
@@ -68,9 +73,8 @@ pub(super) enum Listen {
     Off,
 }
 
-const KNOWN: &str = "scheme, keys, connections, schema, install, listen, timeout, sslmode, \
-    password_file, \
-    password_env, ca_file, ca_env, cert_file, cert_env, key_file and key_env";
+const KNOWN: &str = "scheme, keys, connections, at_least, schema, install, listen, timeout, \
+    sslmode, password_file, password_env, ca_file, ca_env, cert_file, cert_env, key_file and key_env";
 
 impl Address {
     /// Reads what follows the colon of the URL.
@@ -102,6 +106,7 @@ impl Address {
             install: false,
             listen: Listen::Here,
             connections: None,
+            at_least: Duration::ZERO,
             timeout: Duration::from_millis(1500),
         };
         let (mut seen, mut keys) = (HashSet::new(), None);
@@ -122,6 +127,13 @@ impl Address {
             (Some(_), _) => return Err(invalid("has keys, which only scheme=advisory has")),
             (None, _) => {}
         }
+        if address.scheme == Scheme::Shedlock {
+            if !seen.contains("schema") {
+                "public".clone_into(&mut address.schema);
+            }
+        } else if seen.contains("at_least") {
+            return Err(invalid("has at_least, which only scheme=shedlock has"));
+        }
         address.check()?;
         Ok(address)
     }
@@ -133,8 +145,8 @@ impl Address {
         match key {
             "scheme" => {
                 let found = SCHEMES.iter().find(|(name, _)| *name == value);
-                let message = "a PostgreSQL store has the schemes \"table\", \"row\" and \
-                               \"advisory\"; no other is supported";
+                let message = "a PostgreSQL store has the schemes \"table\", \"row\", \
+                               \"advisory\" and \"shedlock\"; no other is supported";
                 let unknown = || Error::new(ErrorKind::Unsupported, message);
                 self.scheme = found.ok_or_else(unknown)?.1;
             }
@@ -146,6 +158,7 @@ impl Address {
             "schema" => schema_name(value)?.clone_into(&mut self.schema),
             "install" => self.install = yes("install", value)?,
             "listen" => self.listen = listen(value)?,
+            "at_least" => self.at_least = at_least(value)?,
             "timeout" => self.timeout = duration(value)?,
             "sslmode" => self.tls = ssl_mode(value)?,
             "password_file" => self.password = Some(url::secret_file(key, value)?),
@@ -272,6 +285,12 @@ fn duration(text: &str) -> Result<Duration> {
         .ok_or_else(|| invalid("has a timeout that is not like 500ms or 2s, from 100ms to 60s"))
 }
 
+fn at_least(text: &str) -> Result<Duration> {
+    url::duration(text)
+        .filter(|time| *time <= Duration::from_secs(24 * 3600))
+        .ok_or_else(|| invalid("has an at_least that is not like 500ms, 2s or 5m, up to 24h"))
+}
+
 /// The name of an option, for a message.
 fn shown(key: &str) -> String {
     key.chars().take(30).flat_map(char::escape_default).collect()
@@ -326,6 +345,8 @@ mod tests {
             "//me:secret@a?schema=",
             "//me:secret@a?timeout=5",
             "//me:secret@a?install=maybe",
+            "//me:secret@a?at_least=1s",
+            "//me:secret@a?scheme=shedlock&at_least=25h",
             "//me:secret@a?listen=postgres%3A%2F%2Fme%3Asecret%40a%3Ax",
             "//a?password_file=/nowhere/at/all",
         ] {

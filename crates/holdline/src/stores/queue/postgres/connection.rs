@@ -23,6 +23,12 @@ use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow as Row};
 pub(super) type Check =
     Box<dyn for<'a> Fn(&'a Client) -> BoxFuture<'a, Result<(), Fault>> + Send + Sync>;
 
+/// The rows of a call, and whether an earlier attempt may have been carried out too.
+pub(super) struct Answer {
+    pub(super) rows: Vec<Row>,
+    pub(super) repeated: bool,
+}
+
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 /// The number of calls under way at most; further ones wait.
@@ -103,6 +109,18 @@ impl Connection {
         within(limit, talk).await.unwrap_or(Err(Fault::Silence))
     }
 
+    /// As [`ask`](Self::ask), and once more if the connection breaks, for operations that may be
+    /// repeated. Most often the server has closed an idle connection.
+    pub(super) async fn call(&self, sql: &str) -> Result<Answer, Fault> {
+        match self.ask(sql).await {
+            Err(fault) if fault.breaks() => {
+                let rows = self.ask(sql).await?;
+                Ok(Answer { rows, repeated: fault.in_doubt() })
+            }
+            other => other.map(|rows| Answer { rows, repeated: false }),
+        }
+    }
+
     async fn ask_once(&self, sql: &str) -> Result<Vec<Row>, Fault> {
         let session = self.session().await?;
         let mut call = CallInFlight { connection: self, session: &session, answered: false };
@@ -166,6 +184,7 @@ impl Connection {
         (self.check)(&session.client).await?;
         let session = Arc::new(session);
         *self.slot.lock() = Slot { session: Some(Arc::clone(&session)), silent: None };
+        crate::metrics::connected("postgres");
         Ok(session)
     }
 

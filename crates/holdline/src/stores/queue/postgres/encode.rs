@@ -31,14 +31,33 @@ pub(super) fn call(function: &str, params: &[Param<'_>]) -> Result<String> {
     sql.push_str(function);
     for (at, param) in params.iter().enumerate() {
         sql.push_str(if at == 0 { "(" } else { ", " });
-        match param {
-            Param::Text(value) => push_text(&mut sql, value)?,
-            Param::Id(id) => _ = write!(sql, "'{:032x}'", id.0),
-            Param::Number(value) => _ = write!(sql, "'{value}'"),
-        }
+        push(&mut sql, *param)?;
     }
     sql.push(')');
     Ok(sql)
+}
+
+/// A statement with these parameters in place of `$1`, `$2` and so on. It has no other `$`.
+pub(super) fn fill(statement: &str, params: &[Param<'_>]) -> Result<String> {
+    let mut parts = statement.split('$');
+    let mut sql = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digit, rest) = part.split_at(1);
+        let param = digit.parse().ok().and_then(|at: usize| params.get(at.checked_sub(1)?));
+        push(&mut sql, *param.expect("each has its parameter"))?;
+        sql.push_str(rest);
+    }
+    Ok(sql)
+}
+
+/// Writes a parameter as a constant.
+fn push(sql: &mut String, param: Param<'_>) -> Result<()> {
+    match param {
+        Param::Text(value) => push_text(sql, value)?,
+        Param::Id(id) => _ = write!(sql, "'{:032x}'", id.0),
+        Param::Number(value) => _ = write!(sql, "'{value}'"),
+    }
+    Ok(())
 }
 
 /// Writes a text as a constant that no setting of the server reads differently.
@@ -176,6 +195,8 @@ mod tests {
         let params = [Param::Text("it's \\ \"é\""), Param::Number(-7), Param::Id(TicketId(0xab))];
         let sql = call("SELECT f", &params).expect("no zero");
         assert_eq!(sql, format!("SELECT f(E'it''s \\\\ \"é\"', '-7', '{:032x}')", 0xab));
+        let text = fill("$2 + f($1)", &params).expect("no zero");
+        assert_eq!(text, "'-7' + f(E'it''s \\\\ \"é\"')");
         let error = call("SELECT f", &[Param::Text("a\0b")]).expect_err("a zero");
         assert_eq!(error.kind(), ErrorKind::Invalid);
     }

@@ -1,6 +1,7 @@
 //! Faults of calls, and the errors that they become.
 
 use crate::error::{Error, ErrorKind};
+use crate::names::Name;
 use std::error::Error as _;
 use std::fmt::Display;
 use tokio_postgres::error::SqlState;
@@ -139,6 +140,7 @@ fn refused(code: &SqlState, message: &str, address: &impl Display, what: &str) -
                 .to_owned(),
         ),
         "54000" => (ErrorKind::Unavailable, "has no room for notices".to_owned()),
+        "22001" => (ErrorKind::Invalid, format!("has a column that is too short for {what}")),
         "3D000" => (ErrorKind::Invalid, "has no such database".to_owned()),
         text => match &text[..2.min(text.len())] {
             "28" => (ErrorKind::Denied, "refuses the user or password; check both".to_owned()),
@@ -149,6 +151,16 @@ fn refused(code: &SqlState, message: &str, address: &impl Display, what: &str) -
         },
     };
     Error::new(kind, format!("{address} {advice}: {message} ({})", code.code()))
+}
+
+/// The error for a call whose first attempt, of which no reply came, may have removed what the
+/// second did not find.
+pub(super) fn outcome_unknown(address: &impl Display, line: &Name) -> Error {
+    let message = format!(
+        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is not \
+         there any more, but it is not known whether it was there until then"
+    );
+    Error::new(ErrorKind::Unknown, message)
 }
 
 /// The error for a database without our tables and functions.

@@ -11,6 +11,7 @@
 //! session_locks.rs  the schemes advisory and row; session_sql.rs: what is said to the server
 //! pool.rs         the connections that hold their locks; keys.rs: the keys of advisory locks
 //! warnings.rs     what makes locks slow there
+//! shedlock.rs     the scheme shedlock
 //! errors.rs       faults of calls, and the errors that they become
 //! ```
 
@@ -27,6 +28,7 @@ mod schema;
 mod session;
 mod session_locks;
 mod session_sql;
+mod shedlock;
 mod table;
 mod tls;
 mod warnings;
@@ -38,6 +40,7 @@ use address::{Address, Scheme};
 use errors::Fault;
 use session_locks::SessionLocks;
 use session_sql::Kind;
+use shedlock::Shedlock;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
@@ -52,18 +55,27 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
         address.timeout
     });
     let silent = Fault::Silence.explain(&address, "");
+    let opening = Box::pin(open_scheme(address));
+    within(limit, opening).await.unwrap_or(Err(silent))
+}
+
+async fn open_scheme(address: Address) -> Result<Arc<dyn Store>> {
     let kind = match address.scheme {
-        Scheme::Table => None,
-        Scheme::Advisory(_) => Some(Kind::Advisory),
-        Scheme::Row => Some(Kind::Row),
+        Scheme::Table => {
+            let store = Table::new(address)?;
+            store.open().await?;
+            return Ok(Arc::new(store));
+        }
+        Scheme::Shedlock => {
+            let store = Shedlock::new(address);
+            store.open().await?;
+            return Ok(Arc::new(store));
+        }
+        Scheme::Advisory(_) => Kind::Advisory,
+        Scheme::Row => Kind::Row,
     };
-    if let Some(kind) = kind {
-        let store = SessionLocks::new(address, kind);
-        within(limit, Box::pin(store.open())).await.unwrap_or(Err(silent))?;
-        return Ok(Arc::new(store));
-    }
-    let store = Table::new(address)?;
-    within(limit, Box::pin(store.open())).await.unwrap_or(Err(silent))?;
+    let store = SessionLocks::new(address, kind);
+    store.open().await?;
     Ok(Arc::new(store))
 }
 

@@ -1,9 +1,9 @@
 //! The lease table: a line with places, kept by the functions in `sql/line.sql`.
 
 use super::address::{Address, Listen};
-use super::connection::Connection;
+use super::connection::{Answer, Connection};
 use super::encode::{self, Param, micros, number_of};
-use super::errors::Fault;
+use super::errors::{Fault, outcome_unknown};
 use super::listener::Listener;
 use super::schema::{check, statement};
 use super::warnings::warn;
@@ -45,12 +45,6 @@ struct Statements {
 /// How long a ticket that left with an `enter` unanswered is barred. By then the request has been
 /// carried out, or never will be.
 const BAR_TIME: Duration = Duration::from_secs(60);
-
-/// The rows of a call, and whether an earlier attempt may have been carried out too.
-struct Answer {
-    rows: Vec<Row>,
-    repeated: bool,
-}
 
 impl Table {
     pub(super) fn new(address: Address) -> Result<Self> {
@@ -97,17 +91,10 @@ impl Table {
         Ok(())
     }
 
-    /// Calls a function, and once more if the connection breaks: every operation is idempotent.
-    /// Most often the server has closed an idle connection.
+    /// Calls a function, which may be repeated, as all of them may.
     async fn call(&self, function: &str, params: &[Param<'_>]) -> Result<Answer, Fault> {
         let sql = encode::call(function, params).map_err(Fault::Ours)?;
-        match self.0.connection.ask(&sql).await {
-            Err(fault) if fault.breaks() => {
-                let rows = self.0.connection.ask(&sql).await?;
-                Ok(Answer { rows, repeated: fault.in_doubt() })
-            }
-            other => other.map(|rows| Answer { rows, repeated: false }),
-        }
+        self.0.connection.call(&sql).await
     }
 
     /// What the only row of a result says.
@@ -128,17 +115,6 @@ impl Table {
         let message =
             format!("{} gave an answer about lock \"{line}\" that makes no sense", self.0.address);
         Error::new(ErrorKind::Corrupt, message)
-    }
-
-    /// The error for a call whose first attempt, of which no reply came, may have removed what the
-    /// second did not find.
-    fn outcome_unknown(&self, line: &Name) -> Error {
-        let message = format!(
-            "the connection to {} broke while a place in lock \"{line}\" was given up; it is not \
-             there any more, but it is not known whether it was there until then",
-            self.0.address
-        );
-        Error::new(ErrorKind::Unknown, message)
     }
 }
 
@@ -217,7 +193,7 @@ impl AsyncStore for Table {
         }
         let found = self.value(line, &answer.rows, encode::truth)?;
         if !found && answer.repeated {
-            return Err(self.outcome_unknown(line));
+            return Err(outcome_unknown(&self.0.address, line));
         }
         Ok(found)
     }
@@ -250,7 +226,7 @@ impl AsyncStore for Table {
         let token =
             self.value(line, &answer.rows, |row, at| Some(encode::value::<i64>(row, at)))?;
         if token.is_none() && answer.repeated {
-            return Err(self.outcome_unknown(line));
+            return Err(outcome_unknown(&self.0.address, line));
         }
         Ok(token.map(|token| Seq(token.unsigned_abs())))
     }

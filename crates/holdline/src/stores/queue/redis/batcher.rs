@@ -11,12 +11,11 @@
 //! the server refuses a batch as a whole, its operations are sent one by one. Nothing is batched in
 //! a cluster, where lines are on different servers.
 
-use super::config::{Config, Kind};
-use super::connection::{BATCH, Connection, ENTER, LEAVE, Script};
-use super::errors::{Fault, broken, says};
+use super::scripts::{BATCH, ENTER, LEAVE};
 use crate::clock::{self, within};
 use crate::sync::Mutex;
 use futures_util::future::join_all;
+use holdline_redis_client::{Config, Connection, Fault, Kind, Script, broken, says};
 use redis::{Cmd, Value};
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -5,25 +5,21 @@
 //! number of waiters or holders. Leases are measured by the server's clock.
 //!
 //! ```text
-//! config.rs       the URL and its options
-//! checks.rs       checks of the server at opening; scan.rs: keys that match a pattern
-//! connect.rs      connecting; probe.rs: what listens there, if it is no Redis server
-//! connection.rs   the connection for commands, and the scripts
-//! batcher.rs      several operations in one call
-//! encode.rs       arguments of scripts; decode.rs: snapshots; errors.rs: faults and errors
+//! config.rs       the options of the URL
+//! batcher.rs      several operations in one call; scripts.rs: the scripts
+//! encode.rs       arguments of scripts; decode.rs: snapshots; errors.rs: what faults mean
 //! keys.rs         names to keys
-//! pubsub.rs       notices; pubsub_conn.rs: their connection; channels.rs: the channels of locks
+//! pubsub.rs       notices; channels.rs: the channels of locks
 //! evictions.rs    notes about evictions
 //! ```
+//!
+//! The connections are those of `holdline-redis-client`.
 //!
 //! The layouts of other libraries (`?scheme=`) are in `stores/single_key`.
 
 mod batcher;
 pub(in crate::stores) mod channels;
-mod checks;
 pub(in crate::stores) mod config;
-mod connect;
-pub(in crate::stores) mod connection;
 mod decode;
 pub(in crate::stores) mod encode;
 pub(in crate::stores) mod errors;
@@ -31,10 +27,8 @@ pub(in crate::stores) mod evictions;
 pub(in crate::stores) mod keys;
 #[cfg(test)]
 mod model;
-mod probe;
 pub(in crate::stores) mod pubsub;
-mod pubsub_conn;
-mod scan;
+mod scripts;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,13 +40,13 @@ use crate::store::{
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
 use batcher::{Batcher, Operation, Step};
-use config::{Config, Kind, Layout};
-use connection::{BUSY, Connection, EVICT, LOOK, Script};
+use config::{Config, Layout};
 use encode::{describe, digits, millis, standing, tail, wants};
-use errors::Fault;
 use futures_util::{StreamExt, TryStreamExt};
+use holdline_redis_client::{Connection, Fault, Kind, Script, what_answers};
 use pubsub::PubSub;
 use redis::{Cmd, Value};
+use scripts::{BUSY, EVICT, LOOK};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +59,7 @@ pub struct Redis {
 
 /// The state of a store and its background handles.
 struct Shared {
-    config: Arc<Config>,
+    config: Config,
     pubsub: PubSub,
     in_flight: InFlight,
     address: String,
@@ -87,16 +81,16 @@ impl Redis {
         })?;
         let channel = format!("{}wake:{:032x}", config.prefix, u128::from_be_bytes(bytes));
         // In a cluster a message would go to every node.
-        let cluster = config.kind == Kind::Cluster;
+        let cluster = config.servers.kind == Kind::Cluster;
         let reply_order_channel = if cluster { String::new() } else { format!("{channel}:order") };
-        let config = Arc::new(config);
+        let servers = Arc::clone(&config.servers);
         let shared = Shared {
-            pubsub: PubSub::new(Arc::clone(&config), Some(channel), |_| false),
+            pubsub: PubSub::new(Arc::clone(&servers), Some(channel), |_| false),
             in_flight: InFlight::default(),
-            address: config.address(),
-            config: Arc::clone(&config),
+            address: servers.address(),
+            config,
         };
-        Ok(Redis { shared: Arc::new(shared), batcher: Batcher::new(config, reply_order_channel) })
+        Ok(Redis { shared: Arc::new(shared), batcher: Batcher::new(servers, reply_order_channel) })
     }
 
     /// Runs a script on a line. `fill` adds the arguments.
@@ -123,7 +117,7 @@ impl Redis {
     }
 
     fn explain(&self, fault: Fault, line: &Name) -> Error {
-        fault.explain(&self.shared.address, &format!("lock \"{line}\""))
+        errors::explain(fault, &self.shared.address, &format!("lock \"{line}\""))
     }
 
     /// The error for a reply of the wrong form. The connection is closed as well: later replies on
@@ -256,7 +250,7 @@ impl AsyncStore for Redis {
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
         let pattern = keys::pattern(&self.shared.config.prefix, prefix);
-        let explain = |fault: Fault| fault.explain(&self.shared.address, "the list of locks");
+        let explain = |fault| errors::explain(fault, &self.shared.address, "the list of locks");
         let keys = self.batcher.connection.scan(&pattern).await.map_err(explain)?;
         let mut names: Vec<Name> = keys
             .iter()
@@ -307,7 +301,7 @@ impl AsyncStore for Redis {
     }
 
     fn background_handle(&self) -> Self {
-        let batcher = Batcher::new(Arc::clone(&self.shared.config), String::new());
+        let batcher = Batcher::new(Arc::clone(&self.shared.config.servers), String::new());
         Redis { shared: Arc::clone(&self.shared), batcher }
     }
 
@@ -331,20 +325,21 @@ impl fmt::Debug for Redis {
 /// listens there instead, if that is found in time.
 pub(crate) async fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
     let config = Config::read(scheme, rest)?;
-    let limit = clock::now().after(config.timeout);
+    let servers = Arc::clone(&config.servers);
+    let limit = clock::now().after(servers.timeout);
     let why = async {
-        clock::pause(PROBE_AFTER.min(config.timeout / 2)).await;
-        probe::why(&config).await
+        clock::pause(PROBE_AFTER.min(servers.timeout / 2)).await;
+        what_answers(&servers).await
     };
     let error = tokio::select! {
-        opened = Box::pin(connect(config.clone())) => match opened {
+        opened = Box::pin(connect(config)) => match opened {
             Err(error) if error.retryable() => error,
             opened => return opened,
         },
-        Some(error) = why => return Err(error),
-        () = clock::sleep_until(limit) => Fault::Silence.explain(&config.address(), ""),
+        Some(error) = why => return Err(error.into()),
+        () = clock::sleep_until(limit) => Fault::Silence.explain(&servers.address()).into(),
     };
-    Err(clock::within(limit, probe::why(&config)).await.flatten().unwrap_or(error))
+    Err(clock::within(limit, what_answers(&servers)).await.flatten().map_or(error, Error::from))
 }
 
 async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
@@ -353,16 +348,17 @@ async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
         store.batcher.connection.check(&store.shared.address).await?;
         return Ok(Arc::new(store));
     }
-    let connection = Connection::new(Arc::new(config.clone()), String::new());
-    connection.check(&config.address()).await?;
-    let cluster = config.kind == Kind::Cluster;
+    let connection = Connection::new(Arc::clone(&config.servers), String::new());
+    connection.check(&config.servers.address()).await?;
+    let cluster = config.servers.kind == Kind::Cluster;
     let layout: Box<dyn KeyLayout> = if config.layout == Layout::Redisson {
-        config.sharded = cluster && connection.shards().await;
-        Box::new(Redisson { sharded: config.sharded, cluster })
+        let sharded = cluster && connection.shards().await;
+        Arc::make_mut(&mut config.servers).sharded = sharded;
+        Box::new(Redisson { sharded, cluster })
     } else {
         // In a cluster each node notifies only of its own keys, and only its own subscribers.
         let notified = !cluster && connection.tells_of_keys().await;
-        Box::new(Strings { notified_db: notified.then_some(config.db) })
+        Box::new(Strings { notified_db: notified.then_some(config.servers.db) })
     };
-    Ok(Arc::new(SingleKey::new(Arc::new(config), connection, layout)))
+    Ok(Arc::new(SingleKey::new(config, connection, layout)))
 }

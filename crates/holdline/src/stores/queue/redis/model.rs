@@ -2,9 +2,9 @@
 //!
 //! The server is that of `HOLDLINE_TEST_REDIS`, or a private one if `redis-server` is installed.
 
-use super::connection::{BATCH, ENTER, EVICT, LEAVE, LOOK};
 use super::decode;
 use super::encode::{digits, millis, standing, tail, wants};
+use super::scripts::{BATCH, ENTER, EVICT, LEAVE, LOOK};
 use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::model::{Subject, Woken, run};
 use crate::sync::Mutex;

@@ -10,16 +10,15 @@
 //! [`channels`](super::channels).
 
 use super::channels::Channels;
-use super::config::Config;
-use super::connect;
-use super::errors::{Fault, says};
-use super::pubsub_conn::{Event, PubSubConn};
+use super::errors::explain;
 use crate::clock;
 use crate::store::{LossHint, Seq, TicketId};
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
 use holdline_kernel::Backoff;
+use holdline_redis_client::{Config, Event, Fault, Notices, says};
 use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -119,8 +118,8 @@ impl PubSub {
         *task = Some(tokio::spawn(listening).abort_handle());
     }
 
-    /// Waits until the task has subscribed, or has failed once; not for long, since waiters ask again
-    /// anyway, and what is to be asked may have little time.
+    /// Waits until the task has subscribed, or has failed once; not for long, since waiters ask
+    /// again anyway, and what is to be asked may have little time.
     pub(in crate::stores) async fn ready(&self) {
         if *self.listener.state.borrow() == State::On {
             return;
@@ -129,7 +128,7 @@ impl PubSub {
         let mut state = self.listener.state.subscribe();
         let done = state.wait_for(|state| *state != State::Starting);
         // An error is a timeout: the sender lives as long as this.
-        let _ = tokio::time::timeout(READY, done).await;
+        let _ = clock::timeout(READY, done).await;
     }
 
     /// Adds a ticket to a lock's channel. It is woken when that is subscribed to: messages may have
@@ -179,7 +178,7 @@ impl Listener {
             let refused = matches!(&heard, Fault::Refused(error) if says(error, "NOPERM")
                 || says(error, "permission"));
             let slowest = Duration::from_secs(if refused { 30 } else { 1 });
-            let error = heard.explain(&self.config.address(), "the channel of notices");
+            let error = explain(heard, &self.config.address(), "the channel of notices");
             if refused {
                 tracing::warn!(%error, "no notices: waiters will look by themselves");
             } else {
@@ -192,14 +191,14 @@ impl Listener {
         }
     }
 
-    async fn subscribe(&self) -> Result<PubSubConn, Fault> {
+    async fn subscribe(&self) -> Result<Notices, Fault> {
         let subscribed = async {
-            let mut notices = connect::notices(&self.config).await?;
+            let mut notices = Notices::open(&self.config).await?;
             notices.subscribe(self.channel.as_slice()).await?;
             self.follow(&mut notices).await?;
             Ok(notices)
         };
-        self.in_time(subscribed).await
+        self.in_time(pin!(subscribed)).await
     }
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
@@ -208,7 +207,7 @@ impl Listener {
     }
 
     /// Subscribes to the requested channels of locks.
-    async fn follow(&self, notices: &mut PubSubConn) -> Result<(), Fault> {
+    async fn follow(&self, notices: &mut Notices) -> Result<(), Fault> {
         let channels = self.channels.take_wanted();
         notices.subscribe(&channels).await?;
         self.channels.subscribed(&channels);
@@ -219,7 +218,7 @@ impl Listener {
     }
 
     /// Handles notices until the connection breaks. Returns the fault.
-    async fn hear(&self, mut notices: PubSubConn) -> Fault {
+    async fn hear(&self, mut notices: Notices) -> Fault {
         let mut tick = tokio::time::interval(PING);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut silent = false;

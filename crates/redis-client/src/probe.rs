@@ -1,10 +1,10 @@
 //! The probe of an address that does not behave like a Redis server, when a store cannot be opened:
 //! so that the error can say what listens there.
 
-use super::config::{Config, Kind};
-use crate::error::{Error, ErrorKind};
+use crate::config::{Config, Kind};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use holdline_base::{Error, ErrorKind};
 use std::io::ErrorKind::WouldBlock;
 use std::pin::pin;
 use tokio::net::TcpStream;
@@ -23,7 +23,11 @@ enum Found {
 
 /// The error that says what listens at the first host that replies. None if there is none, or if it
 /// is a Redis server. The caller limits the time.
-pub(super) async fn why(config: &Config) -> Option<Error> {
+///
+/// # Cancel safety
+///
+/// Dropping the future closes its connections.
+pub async fn why(config: &Config) -> Option<Error> {
     if matches!(config.kind, Kind::Unix(_)) {
         return None;
     }

@@ -8,13 +8,16 @@ use redis::{PushInfo, PushKind, RedisError, Value};
 use std::future::Future;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-pub(super) enum PubSubConn {
+/// The connection for messages on channels.
+pub struct Notices(pub(crate) Kind);
+
+pub(crate) enum Kind {
     Plain(PubSubSink, PubSubStream),
     Sharded(ClusterConnection, UnboundedReceiver<PushInfo>),
 }
 
 /// An event on the connection.
-pub(super) enum Event {
+pub enum Event {
     /// A message on a channel.
     Message(Vec<u8>, Vec<u8>),
     /// A channel has moved to another node.
@@ -23,19 +26,34 @@ pub(super) enum Event {
     Broken,
 }
 
-impl From<PubSub> for PubSubConn {
-    fn from(pubsub: PubSub) -> Self {
-        let (sink, stream) = pubsub.split();
-        PubSubConn::Plain(sink, stream)
+impl std::fmt::Debug for Notices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Notices").finish_non_exhaustive()
     }
 }
 
-impl PubSubConn {
-    pub(super) async fn subscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
-        match self {
+impl From<PubSub> for Notices {
+    fn from(pubsub: PubSub) -> Self {
+        let (sink, stream) = pubsub.split();
+        Notices(Kind::Plain(sink, stream))
+    }
+}
+
+impl Notices {
+    /// Subscribes to channels, and waits until that is done.
+    ///
+    /// # Errors
+    ///
+    /// The first refusal, or that the connection broke.
+    ///
+    /// # Cancel safety
+    ///
+    /// Some of the channels may be subscribed to if the future is dropped.
+    pub async fn subscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
+        match &mut self.0 {
             _ if channels.is_empty() => Ok(()),
-            PubSubConn::Plain(sink, _) => sink.subscribe(channels).await,
-            PubSubConn::Sharded(conn, _) => {
+            Kind::Plain(sink, _) => sink.subscribe(channels).await,
+            Kind::Sharded(conn, _) => {
                 each(channels, |channel| {
                     let mut conn = conn.clone();
                     async move { conn.ssubscribe(channel).await }
@@ -45,11 +63,20 @@ impl PubSubConn {
         }
     }
 
-    pub(super) async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
-        match self {
+    /// Ends subscriptions.
+    ///
+    /// # Errors
+    ///
+    /// As [`subscribe`](Self::subscribe).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`subscribe`](Self::subscribe).
+    pub async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), RedisError> {
+        match &mut self.0 {
             _ if channels.is_empty() => Ok(()),
-            PubSubConn::Plain(sink, _) => sink.unsubscribe(channels).await,
-            PubSubConn::Sharded(conn, _) => {
+            Kind::Plain(sink, _) => sink.unsubscribe(channels).await,
+            Kind::Sharded(conn, _) => {
                 each(channels, |channel| {
                     let mut conn = conn.clone();
                     async move { conn.sunsubscribe(channel).await }
@@ -60,28 +87,40 @@ impl PubSubConn {
     }
 
     /// Sends a heartbeat. A cluster's connections have their own.
-    pub(super) async fn ping(&mut self) -> Result<(), RedisError> {
-        match self {
+    ///
+    /// # Errors
+    ///
+    /// That the connection broke.
+    ///
+    /// # Cancel safety
+    ///
+    /// Another may be sent.
+    pub async fn ping(&mut self) -> Result<(), RedisError> {
+        match &mut self.0 {
             // Any reply will do, even an error.
-            PubSubConn::Plain(sink, _) => match sink.ping::<Value>().await {
+            Kind::Plain(sink, _) => match sink.ping::<Value>().await {
                 Err(error) if error.is_io_error() => Err(error),
                 _ => Ok(()),
             },
-            PubSubConn::Sharded(..) => Ok(()),
+            Kind::Sharded(..) => Ok(()),
         }
     }
 
-    /// The next event. Dropping the future loses none.
-    pub(super) async fn next(&mut self) -> Event {
-        match self {
-            PubSubConn::Plain(_, stream) => match stream.next().await {
+    /// The next event.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses none.
+    pub async fn next(&mut self) -> Event {
+        match &mut self.0 {
+            Kind::Plain(_, stream) => match stream.next().await {
                 Some(message) => Event::Message(
                     message.get_channel_name().as_bytes().to_vec(),
                     message.get_payload_bytes().to_vec(),
                 ),
                 None => Event::Broken,
             },
-            PubSubConn::Sharded(_, pushes) => loop {
+            Kind::Sharded(_, pushes) => loop {
                 let Some(PushInfo { kind, data }) = pushes.recv().await else {
                     return Event::Broken;
                 };

@@ -1,10 +1,10 @@
 //! Connecting: to one server, to the primary that the sentinels name, or to a cluster.
 
-use super::config::{Config, Kind};
-use super::errors::Fault;
-use super::pubsub_conn::PubSubConn;
-use super::scan;
-use crate::error::{Error, ErrorKind};
+use crate::config::{Config, Kind};
+use crate::fault::Fault;
+use crate::notices::{self, Notices};
+use crate::scan;
+use holdline_base::{Error, ErrorKind, clock};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
@@ -13,17 +13,18 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
     RedisConnectionInfo, RedisError, Value,
 };
+use std::pin::pin;
 
 /// A connection for commands, shared by all calls.
 #[derive(Clone)]
-pub(super) enum Conn {
+pub(crate) enum Conn {
     One(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
 impl Conn {
     /// Sends a command. A reply that is an error becomes an `Err`; errors inside a reply do not.
-    pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let answer = match self {
             Conn::One(conn) => conn.req_packed_command(command).await?,
             Conn::Cluster(conn) => conn.req_packed_command(command).await?,
@@ -36,7 +37,7 @@ impl Conn {
 
     /// All keys that match a pattern. In a cluster, a command without a key goes to any node, so
     /// each primary is asked by its address.
-    pub(super) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
+    pub(crate) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         match self {
             Conn::One(conn) => scan::one(pattern, &mut conn.clone()).await,
             Conn::Cluster(conn) => scan::cluster(pattern, &mut conn.clone()).await,
@@ -46,7 +47,7 @@ impl Conn {
 
 /// Connects for commands, and subscribes to the channel, if there is one. The caller limits the
 /// time.
-pub(super) async fn commands(config: &Config, reply_order_channel: &str) -> Result<Conn, Fault> {
+pub(crate) async fn commands(config: &Config, reply_order_channel: &str) -> Result<Conn, Fault> {
     if config.kind == Kind::Cluster {
         return Ok(Conn::Cluster(connect(cluster(config)?).await?));
     }
@@ -55,7 +56,7 @@ pub(super) async fn commands(config: &Config, reply_order_channel: &str) -> Resu
     let conn = Conn::One(multiplexed(&client, config).await?);
     if !reply_order_channel.is_empty() {
         let heard = listen(conn.clone(), reply_order_channel.to_owned());
-        tokio::spawn(tokio::time::timeout(config.timeout, heard));
+        tokio::spawn(clock::timeout(config.timeout, heard));
     }
     Ok(conn)
 }
@@ -69,16 +70,26 @@ async fn listen(mut conn: Conn, channel: String) -> Result<(), RedisError> {
     Ok(())
 }
 
-/// Connects for notices. The caller limits the time.
-pub(super) async fn notices(config: &Config) -> Result<PubSubConn, Fault> {
-    if config.sharded {
-        let (pushes, heard) = tokio::sync::mpsc::unbounded_channel();
-        let builder = cluster(config)?.use_protocol(ProtocolVersion::RESP3).push_sender(pushes);
-        return Ok(PubSubConn::Sharded(connect(builder).await?, heard));
+impl Notices {
+    /// Connects, without any channel. The caller limits the time.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the attempt.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn open(config: &Config) -> Result<Notices, Fault> {
+        if config.sharded {
+            let (pushes, heard) = tokio::sync::mpsc::unbounded_channel();
+            let builder = cluster(config)?.use_protocol(ProtocolVersion::RESP3).push_sender(pushes);
+            return Ok(Notices(notices::Kind::Sharded(connect(builder).await?, heard)));
+        }
+        let addr = target(config).await?;
+        let client = client(config, addr, login(config))?;
+        client.get_async_pubsub().await.map(Notices::from).map_err(unsent)
     }
-    let addr = target(config).await?;
-    let client = client(config, addr, login(config))?;
-    client.get_async_pubsub().await.map(PubSubConn::from).map_err(unsent)
 }
 
 async fn multiplexed(client: &Client, config: &Config) -> Result<MultiplexedConnection, Fault> {
@@ -156,11 +167,11 @@ async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault
     let share = config.timeout / (config.hosts.len() as u32 + 1);
     let mut fault = Fault::Silence;
     for (host, port) in &config.hosts {
-        let asked = tokio::time::timeout(share, ask_sentinel(config, host, *port, service));
-        match asked.await {
-            Ok(Ok(addr)) => return Ok(addr),
-            Ok(Err(error)) => fault = error,
-            Err(_) => {}
+        let asked = pin!(ask_sentinel(config, host, *port, service));
+        match clock::timeout(share, asked).await {
+            Some(Ok(addr)) => return Ok(addr),
+            Some(Err(error)) => fault = error,
+            None => {}
         }
     }
     Err(fault)
@@ -225,10 +236,10 @@ fn cluster(config: &Config) -> Result<ClusterClientBuilder, Fault> {
     Ok(builder)
 }
 
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 mod tls {
     use super::{Client, Config, Error, ErrorKind, Fault, unsent};
-    use crate::stores::tls::Pem;
+    use holdline_base::tls::Pem;
     use redis::cluster::ClusterClientBuilder;
     use redis::{ClientTlsConfig, ConnectionInfo, TlsCertificates, TlsMode};
     use rustls::crypto::CryptoProvider;
@@ -238,10 +249,10 @@ mod tls {
 
     /// The certificates that the URL names, if any.
     fn certificates(config: &Config) -> Result<Option<TlsCertificates>, Fault> {
-        crate::stores::tls_provider::choose();
+        holdline_base::tls_provider::choose();
         let read = |pem: &Option<Pem>, what| {
             let text = pem.as_ref().map(|pem| pem.read(what, &config.address()));
-            text.transpose().map_err(|error| Fault::Ours(error.into()))
+            text.transpose().map_err(Fault::Ours)
         };
         let options = &config.tls_options;
         let root_cert = read(&options.ca, "CA certificate")?;
@@ -278,14 +289,14 @@ mod tls {
         ours && root_cert.as_ref().is_none_or(|pem| chain(pem).is_some())
     }
 
-    pub(super) fn client(config: &Config, info: ConnectionInfo) -> Result<Client, Fault> {
+    pub(crate) fn client(config: &Config, info: ConnectionInfo) -> Result<Client, Fault> {
         match certificates(config)? {
             None => Client::open(info).map_err(unsent),
             Some(certificates) => Client::build_with_tls(info, certificates).map_err(unsent),
         }
     }
 
-    pub(super) fn cluster(
+    pub(crate) fn cluster(
         config: &Config,
         builder: ClusterClientBuilder,
     ) -> Result<ClusterClientBuilder, Fault> {
@@ -297,7 +308,7 @@ mod tls {
     }
 }
 
-#[cfg(not(feature = "redis-tls"))]
+#[cfg(not(feature = "tls"))]
 mod tls {
     use super::{Client, Config, Error, ErrorKind, Fault};
     use redis::ConnectionInfo;
@@ -308,11 +319,11 @@ mod tls {
         Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
     }
 
-    pub(super) fn client(_: &Config, _: ConnectionInfo) -> Result<Client, Fault> {
+    pub(crate) fn client(_: &Config, _: ConnectionInfo) -> Result<Client, Fault> {
         absent()
     }
 
-    pub(super) fn cluster(
+    pub(crate) fn cluster(
         _: &Config,
         _: ClusterClientBuilder,
     ) -> Result<ClusterClientBuilder, Fault> {

@@ -1,13 +1,13 @@
 //! Scans for all keys that match a pattern, on one server or on each primary of a cluster.
 
-use super::errors::Fault;
+use crate::fault::Fault;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, RedisError, Value};
 
 /// Scans each primary that the cluster lists.
-pub(super) async fn cluster(
+pub(crate) async fn cluster(
     pattern: &str,
     conn: &mut ClusterConnection,
 ) -> Result<Vec<String>, Fault> {
@@ -49,7 +49,7 @@ fn from(cursor: u64, pattern: &str) -> Cmd {
 }
 
 /// Scans one server.
-pub(super) async fn one(
+pub(crate) async fn one(
     pattern: &str,
     conn: &mut MultiplexedConnection,
 ) -> Result<Vec<String>, Fault> {

@@ -1,17 +1,15 @@
 //! The connection for commands: one, shared by all calls of a store, made when it is first needed
 //! and again when it breaks.
 //!
-//! It lives on the runtime of the call that made it, which is why the renewer's [background handle]
-//! has one of its own. Every call has a time limit, connecting included. A connection on which a
-//! call has had no reply for a second is closed too: it may be cut without either end noticing.
-//!
-//! [background handle]: crate::store::Store::background_handle
+//! It lives on the runtime of the call that made it. Every call has a time limit, connecting
+//! included. A connection on which a call has had no reply for a second is closed too: it may be
+//! cut without either end noticing.
 
-use super::config::Config;
-use super::connect::{self, Conn};
-use super::errors::{Fault, broken, no_script};
-use crate::clock::{self, within};
-use crate::sync::Mutex;
+use crate::config::Config;
+use crate::connect::{self, Conn};
+use crate::fault::{Fault, broken, no_script};
+use holdline_base::clock::{self, within};
+use holdline_base::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use redis::{Cmd, Value};
 use std::pin::pin;
@@ -27,9 +25,10 @@ const MAX_SILENCE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-pub(in crate::stores) struct Connection {
+/// The connection for commands. It is made when it is first needed, on the runtime of that call.
+pub struct Connection {
     config: Arc<Config>,
-    /// The channel that its connection subscribes to, or empty: see `queue.lua`.
+    /// The channel that its connection subscribes to, or empty.
     reply_order_channel: String,
     slot: Mutex<Slot>,
     /// Held by the call that connects; the others wait for it, and for its result.
@@ -74,35 +73,14 @@ struct Found {
 }
 
 /// A script: its text, and the hash by which the server knows it.
-pub(in crate::stores) struct Script {
+pub struct Script {
     text: &'static str,
     hash: OnceLock<String>,
 }
 
-macro_rules! lua {
-    ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file)), "\n"),+) };
-}
-
-pub(in crate::stores) static ENTER: Script =
-    Script::new(lua!("enter_head.lua", "enter_one.lua", "queue.lua", "enter.lua"));
-pub(in crate::stores) static LEAVE: Script =
-    Script::new(lua!("leave_head.lua", "leave_one.lua", "queue.lua", "leave.lua"));
-pub(in crate::stores) static EVICT: Script =
-    Script::new(lua!("leave_head.lua", "evicted.lua", "leave_one.lua", "queue.lua", "evict.lua"));
-pub(in crate::stores) static BATCH: Script = Script::new(concat!(
-    lua!("batch_head.lua"),
-    "local function enter(line, wants, tail)\n",
-    lua!("enter_one.lua", "queue.lua", "enter.lua"),
-    "end\nlocal function leave(line, id, rest, barred_for)\n",
-    lua!("leave_one.lua", "queue.lua", "leave.lua"),
-    "end\n",
-    lua!("batch.lua")
-));
-pub(in crate::stores) static BUSY: Script = Script::new(lua!("busy.lua"));
-pub(in crate::stores) static LOOK: Script = Script::new(lua!("look.lua"));
-
 impl Script {
-    pub(in crate::stores) const fn new(text: &'static str) -> Self {
+    /// The script of this text.
+    pub const fn new(text: &'static str) -> Self {
         Script { text, hash: OnceLock::new() }
     }
 
@@ -110,8 +88,8 @@ impl Script {
         self.hash.get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
     }
 
-    #[cfg(test)]
-    pub(in crate::stores) fn text(&self) -> &'static str {
+    /// The text of it.
+    pub fn text(&self) -> &'static str {
         self.text
     }
 
@@ -129,7 +107,10 @@ impl Script {
 }
 
 impl Connection {
-    pub(in crate::stores) fn new(config: Arc<Config>, reply_order_channel: String) -> Self {
+    /// The connection to these servers. It subscribes to `reply_order_channel` as well, unless that
+    /// is empty: if a script publishes there first, the server writes its reply last, after the
+    /// messages that the script publishes to others.
+    pub fn new(config: Arc<Config>, reply_order_channel: String) -> Self {
         Connection {
             config,
             reply_order_channel,
@@ -139,7 +120,8 @@ impl Connection {
         }
     }
 
-    pub(in crate::stores) fn reply_order_channel(&self) -> &str {
+    /// The channel that its connection subscribes to, or empty.
+    pub fn reply_order_channel(&self) -> &str {
         &self.reply_order_channel
     }
 
@@ -148,8 +130,16 @@ impl Connection {
     }
 
     /// Runs a script: one round trip, or two if the server has not cached it. `fill` adds the
-    /// number of keys, the keys and the arguments.
-    pub(in crate::stores) async fn run(
+    /// number of keys, the keys and the arguments, of some `size` bytes together.
+    ///
+    /// # Errors
+    ///
+    /// The fault; [`Fault::in_doubt`] says whether the script may have run all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// The script may or may not run if the future is dropped.
+    pub async fn run(
         &self,
         script: &Script,
         size: usize,
@@ -164,7 +154,15 @@ impl Connection {
     }
 
     /// Sends a command, within the time limit.
-    pub(in crate::stores) async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let talk = pin!(self.converse(command));
         within(limit, talk).await.unwrap_or(Err(Fault::Silence))
@@ -215,6 +213,7 @@ impl Connection {
                 slot.number += 1;
                 slot.silent = None;
                 slot.conn = Some(conn.clone());
+                (self.config.connected)();
                 Ok(Found { conn, number: slot.number })
             }
             Err(fault) => {
@@ -267,7 +266,7 @@ impl Connection {
     }
 
     /// Closes the present connection, whose replies cannot be trusted.
-    pub(in crate::stores) fn close_current(&self) {
+    pub fn close_current(&self) {
         let number = self.slot().number;
         self.discard(number);
     }
@@ -284,7 +283,15 @@ impl Connection {
 
 impl Connection {
     /// Every key that matches the pattern, on every server; some perhaps twice.
-    pub(in crate::stores) async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
+    ///
+    /// # Errors
+    ///
+    /// The fault of the first request that failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn scan(&self, pattern: &str) -> Result<Vec<String>, Fault> {
         let limit = clock::now().after(self.config.timeout * 5);
         let scanning = async {
             // Most often the server has closed an idle connection: retry on a new one.

@@ -1,21 +1,29 @@
 //! The checks of a server when a store is opened.
 
-use super::connection::Connection;
-use super::errors::{Fault, says};
-use crate::error::{Error, ErrorKind};
+use crate::connection::Connection;
+use crate::fault::{Fault, says};
+use holdline_base::{Error, ErrorKind};
 use redis::{FromRedisValue, Value};
 
 impl Connection {
     /// Checks that the server accepts the login and is new enough, and warns if it evicts keys when
     /// memory is short. If the server does not say, it passes.
-    pub(super) async fn check(&self, address: &str) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if it is too old; else why it could not be asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn check(&self, address: &str) -> Result<(), Error> {
         let mut info = redis::cmd("INFO");
         let texts = match self.ask(info.arg("default")).await {
             Ok(value) => texts(value),
             Err(Fault::Refused(error)) if ["NOPERM", UNKNOWN].iter().any(|it| says(&error, it)) => {
                 return Ok(());
             }
-            Err(fault) => return Err(fault.explain(address, "its version")),
+            Err(fault) => return Err(fault.explain(address)),
         };
         if let Some(version) = said(&texts, "redis_version").find(|version| too_old(version)) {
             let message = format!(
@@ -26,7 +34,7 @@ impl Connection {
         if let Some(policy) = said(&texts, "maxmemory_policy").find(|it| *it != "noeviction") {
             tracing::warn!(
                 "{address} has maxmemory-policy {policy}: when it runs out of memory it drops \
-                 locks, and lets others in; set it to noeviction"
+                 keys that are still needed; set it to noeviction"
             );
         }
         Ok(())
@@ -59,13 +67,21 @@ fn too_old(version: &str) -> bool {
 impl Connection {
     /// Whether the server has sharded channels, by the command that Redisson uses too: both must
     /// publish and subscribe in the same way.
-    pub(super) async fn shards(&self) -> bool {
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn shards(&self) -> bool {
         self.ask(redis::cmd("PUBSUB").arg("SHARDNUMSUB")).await.is_ok()
     }
 
     /// Whether keyspace notifications are on for deleted and expired keys. If the server does not
     /// say, they are taken to be off.
-    pub(super) async fn tells_of_keys(&self) -> bool {
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads.
+    pub async fn tells_of_keys(&self) -> bool {
         let mut config = redis::cmd("CONFIG");
         let answer = self.ask(config.arg("GET").arg("notify-keyspace-events")).await;
         let words: Vec<String> =

@@ -1,0 +1,106 @@
+//! ShedLock's table. With the library itself it is tested in `tests/peers`.
+
+use crate::raw::{Raw, ticket};
+use crate::server::{Server, one, private};
+use holdline::store::{Enter, Seq, Standing, Ticket};
+use holdline::{ErrorKind, Mutex, RwLock, open};
+use std::time::Duration;
+
+fn url(server: &Server) -> String {
+    server.url() + "&scheme=shedlock"
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_table_is_not_made_silently_and_its_times_are_looked_at() {
+    let Some(server) = private("shedlock_table", &["fsync=off"]) else { return };
+    let plain = url(&server).replace("install=yes&", "");
+    let error = open(&plain).await.expect_err("no table");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("install=yes"), "{error}");
+    open(&url(&server)).await.expect("it is made");
+    open(&plain).await.expect("it is there");
+    let sql = server.sql().await;
+    let other = "ALTER TABLE shedlock ALTER lock_until TYPE timestamptz";
+    sql.batch_execute(other).await.expect("works");
+    let error = open(&plain).await.expect_err("other times");
+    assert!(error.to_string().contains("timestamp with time zone"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_those_of_shedlock() {
+    let Some(server) = private("shedlock_rows", &["fsync=off", "timezone=Asia/Tokyo"]) else {
+        return;
+    };
+    let client = open(&url(&server)).await.expect("opens");
+    let sql = server.sql().await;
+    let lock = Mutex::new(&client, "job").label("me");
+    let guard = lock.lock().await.expect("works");
+    let held = "SELECT lock_until > timezone('utc', now()) AND locked_at <= \
+                timezone('utc', clock_timestamp()) AND lock_until < timezone('utc', now()) + \
+                interval '1 hour' FROM shedlock WHERE name = 'job'";
+    assert!(one::<bool>(&sql, held, &[]).await, "times are UTC");
+    let info = client.inspect("job").await.expect("works");
+    assert_eq!(info.holders[0].id, guard.ticket());
+    assert_eq!(info.holders[0].note.label.as_deref(), Some("me"));
+    assert_eq!(client.list("j").await.expect("works").len(), 1);
+    guard.unlock().await.expect("it was held");
+    assert_eq!(one::<i64>(&sql, "SELECT count(*) FROM shedlock", &[]).await, 1, "the row stays");
+    // Another program's.
+    let theirs = "UPDATE shedlock SET locked_by = 'host-1', \
+                  lock_until = timezone('utc', clock_timestamp()) + interval '1 hour'";
+    sql.batch_execute(theirs).await.expect("works");
+    assert!(lock.try_lock().await.expect("works").is_none());
+    let info = client.inspect("job").await.expect("works");
+    let broken = client.force_unlock("job", info.holders[0].id, "a test").await.expect("works");
+    assert!(broken.is_some());
+    lock.lock().await.expect("works").unlock().await.expect("it was held");
+    let error = Mutex::new(&client, "x".repeat(256)).lock().await.expect_err("too long");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let error = RwLock::new(&client, "job").read().await.expect_err("none");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+/// A repeated request is answered as the first; one that left is not brought back by a renewal,
+/// even while its lock stays locked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_may_be_repeated() {
+    let Some(server) = private("shedlock_repeated", &["fsync=off"]) else { return };
+    let raw = Raw::open(&(url(&server) + "&at_least=1h")).await;
+    let (mine, next) = (Ticket { lease: Duration::from_secs(60), ..ticket(1, 1) }, ticket(1, 1));
+    assert_eq!(raw.hold(&mine).await, Seq(0));
+    assert_eq!(raw.hold(&mine).await, Seq(0));
+    assert_eq!(raw.keep(&mine, Seq(0)).await.expect("works"), Standing::Admitted(Seq(0)));
+    assert_eq!(raw.keep(&next, Seq(0)).await.expect("works"), Standing::Lost);
+    assert!(raw.leave(&mine).await);
+    assert!(!raw.leave(&mine).await);
+    assert_eq!(raw.keep(&mine, Seq(0)).await.expect("works"), Standing::Lost);
+    for ticket in [&mine, &next] {
+        let standing = raw.enter(ticket, Enter::Queue).await.expect("works");
+        assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    }
+}
+
+/// Nobody is inside beside anybody, by several clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_holds_at_a_time() {
+    let Some(server) = private("shedlock_alone", &["fsync=off"]) else { return };
+    let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (client, inside) = (open(&url(&server)).await.expect("opens"), inside.clone());
+        tasks.spawn(async move {
+            let poll = holdline::Backoff::fixed(Duration::from_millis(2)).jitter(50);
+            let lock = Mutex::new(&client, "x").poll(poll);
+            for _ in 0..20 {
+                let guard = lock.lock().await.expect("works");
+                assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                guard.unlock().await.expect("it was held");
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no panic");
+    }
+}

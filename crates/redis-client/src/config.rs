@@ -1,0 +1,293 @@
+//! The servers of a URL.
+//!
+//! ```text
+//! redis[s]://[user[:password]@]host[:port][/db]
+//! redis[s]+sentinel://[user[:password]@]host[:port],host[:port]/service[/db]
+//! redis[s]+cluster://[user[:password]@]host[:port],host[:port]
+//! redis+unix:///path/of/the/socket
+//! ```
+//!
+//! Passwords are kept in a type that does not show them.
+
+use holdline_base::tls::TlsOptions;
+use holdline_base::url::{self, Secret, join, some};
+use holdline_base::{Error, ErrorKind, Result};
+use std::time::Duration;
+
+/// The servers of a URL, and how to use them.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How the servers stand to each other.
+    pub kind: Kind,
+    /// The hosts and their ports; none for a socket.
+    pub hosts: Vec<(String, u16)>,
+    /// Whether connections are over TLS.
+    pub tls: bool,
+    /// The certificates for that.
+    pub tls_options: TlsOptions,
+    /// The user to log in as.
+    pub user: Option<String>,
+    /// The password, of the user or of all.
+    pub password: Option<Secret>,
+    /// The user of the sentinels.
+    pub sentinel_user: Option<String>,
+    /// The password of the sentinels.
+    pub sentinel_password: Option<Secret>,
+    /// The number of the database.
+    pub db: u32,
+    /// The time limit of one call, connecting included.
+    pub timeout: Duration,
+    /// Called when a connection for commands was made. It must not wait.
+    pub connected: fn(),
+    /// Whether notices use sharded channels. No URL says so; see [`Connection::shards`].
+    ///
+    /// [`Connection::shards`]: crate::Connection::shards
+    pub sharded: bool,
+}
+
+/// The topology of the servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One server.
+    Single,
+    /// One server, at this socket.
+    Unix(String),
+    /// The sentinels know the address of this service's primary.
+    Sentinel(String),
+    /// A cluster, of which these are some nodes.
+    Cluster,
+}
+
+/// The options that are not about the servers, with their values.
+type Options = Vec<(String, String)>;
+
+/// The options that are read here, for the error about one that is not known.
+pub const KNOWN: &str = "timeout, password_file, password_env, \
+    ca_file, ca_env, cert_file, cert_env, key_file, key_env, sentinel_user, \
+    sentinel_password_file, sentinel_password_env";
+
+impl Config {
+    /// Reads what follows the first colon of a URL of this scheme. Options that are not about the
+    /// servers are returned, with their values.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the URL makes no sense.
+    pub fn read(scheme: &str, rest: &str) -> Result<(Config, Options)> {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if rest.contains('#') || query.contains('#') {
+            return Err(invalid("has a part after #; write # in a password as %23"));
+        }
+        let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let (base, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let mut config = Config {
+            kind: Kind::Single,
+            hosts: Vec::new(),
+            tls: base == "rediss",
+            tls_options: TlsOptions::default(),
+            user: some(decode(user)?),
+            password: some(decode(password)?).map(Secret),
+            sentinel_user: None,
+            sentinel_password: None,
+            db: 0,
+            timeout: Duration::from_millis(1500),
+            connected: || (),
+            sharded: false,
+        };
+        let port = if kind == "sentinel" { 26379 } else { 6379 };
+        if kind != "unix" {
+            config.hosts = hosts.split(',').map(|h| host(h, port)).collect::<Result<_>>()?;
+        }
+        config.place(kind, path)?;
+        let mut options = Options::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decode(value)?;
+            if !config.set(key, &value)? {
+                options.push((key.to_owned(), value));
+            }
+        }
+        config.agrees()?;
+        Ok((config, options))
+    }
+
+    /// Refuses options that contradict each other.
+    fn agrees(&self) -> Result<()> {
+        if self.user.is_some() && self.password.is_none() {
+            return Err(invalid(
+                "has a user but no password; a password alone is written with a colon before it, \
+                 as in redis://:PASSWORD@HOST",
+            ));
+        }
+        if !self.tls && self.tls_options != TlsOptions::default() {
+            return Err(invalid("has certificates but no TLS; let it begin with rediss"));
+        }
+        self.tls_options.check(self.tls).map_err(invalid)?;
+        Ok(())
+    }
+
+    /// Reads the path, whose meaning depends on the topology.
+    fn place(&mut self, kind: &str, path: &str) -> Result<()> {
+        let db = |text: &str| match text {
+            "" => Ok(0),
+            text => text.parse().map_err(|_| invalid("has a database that is no number")),
+        };
+        match kind {
+            "" if self.hosts.len() > 1 => {
+                return Err(invalid(
+                    "has several hosts; use redis+sentinel: or redis+cluster:, or quorum: with \
+                     one URL for each",
+                ));
+            }
+            "" => self.db = db(path)?,
+            "unix" => self.kind = Kind::Unix(format!("/{}", decode(path)?)),
+            "cluster" if path.is_empty() || path == "0" => self.kind = Kind::Cluster,
+            "cluster" => return Err(invalid("has a database, but a cluster has only number 0")),
+            "sentinel" => {
+                let (service, number) = path.split_once('/').unwrap_or((path, ""));
+                if service.is_empty() {
+                    return Err(invalid("lacks the service's name, as in redis+sentinel://h/name"));
+                }
+                self.kind = Kind::Sentinel(decode(service)?);
+                self.db = db(number)?;
+            }
+            _ => return Err(invalid("has an unknown scheme")),
+        }
+        Ok(())
+    }
+
+    /// Sets an option. `false` if it is not about the servers.
+    fn set(&mut self, key: &str, value: &str) -> Result<bool> {
+        if self.tls_options.set(key, value).map_err(|why| invalid(&why))? {
+            return Ok(true);
+        }
+        match key {
+            "timeout" => self.timeout = duration(value)?,
+            "password_file" => self.password = Some(url::secret_file(key, value)?),
+            "password_env" => self.password = Some(secret_env(key, value)?),
+            "db" => self.db = value.parse().map_err(|_| invalid("has a db that is no number"))?,
+            "sentinel_user" => self.sentinel_user = Some(value.to_owned()),
+            "sentinel_password_file" => {
+                self.sentinel_password = Some(url::secret_file(key, value)?);
+            }
+            "sentinel_password_env" => self.sentinel_password = Some(secret_env(key, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The URL for messages: without what stands before the host, and without options. A lone word
+    /// there may well be a password whose colon was forgotten.
+    pub fn address(&self) -> String {
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        let hosts: Vec<String> = self.hosts.iter().map(|(h, p)| join(h, *p)).collect();
+        let hosts = hosts.join(",");
+        let db = if self.db == 0 { String::new() } else { format!("/{}", self.db) };
+        match &self.kind {
+            Kind::Single => format!("{scheme}://{hosts}{db}"),
+            Kind::Unix(path) => format!("redis+unix://{path}"),
+            Kind::Sentinel(service) => format!("{scheme}+sentinel://{hosts}/{service}{db}"),
+            Kind::Cluster => format!("{scheme}+cluster://{hosts}"),
+        }
+    }
+}
+
+/// The error for a URL. The URL itself is not shown: it may have a password in an unexpected place.
+pub fn invalid(problem: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("the Redis store's URL {problem}"))
+}
+
+fn host(text: &str, default_port: u16) -> Result<(String, u16)> {
+    let (host, port) = url::host_and_port(text).map_err(invalid)?;
+    let host = if host.is_empty() { "127.0.0.1" } else { host };
+    Ok((decode(host)?, port.unwrap_or(default_port)))
+}
+
+fn decode(text: &str) -> Result<String> {
+    url::decode(text).map_err(invalid)
+}
+
+/// A time of 10 ms to a week.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] for all else.
+pub fn duration(text: &str) -> Result<Duration> {
+    let allowed = Duration::from_millis(10)..=Duration::from_secs(7 * 86_400);
+    url::duration(text).filter(|time| allowed.contains(time)).ok_or_else(|| {
+        invalid("has a time that is not like 500ms, 2s, 10m or 1h, from 10ms to 168h")
+    })
+}
+
+fn secret_env(option: &str, variable: &str) -> Result<Secret> {
+    url::secret_env(option, variable).map_err(|why| invalid(&why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<Config> {
+        let (scheme, rest) = url.split_once(':').expect("a colon");
+        Config::read(scheme, rest).map(|(config, _)| config)
+    }
+
+    #[test]
+    fn urls_that_make_sense() {
+        let plain = read("redis://localhost").expect("good");
+        assert_eq!(plain.hosts, [("localhost".to_owned(), 6379)]);
+        assert_eq!((plain.db, plain.tls), (0, false));
+        let full = read("rediss://al:p%40ss%3a@[::1]:7/3?timeout=500ms").expect("good");
+        assert_eq!(full.hosts, [("::1".to_owned(), 7)]);
+        assert_eq!(full.password, Some(Secret("p@ss:".to_owned())));
+        assert_eq!((full.db, full.tls), (3, true));
+        assert_eq!(full.timeout, Duration::from_millis(500));
+        assert_eq!(full.address(), "rediss://[::1]:7/3");
+        assert!(!format!("{full:?}").contains("p@ss"));
+        let sentinel = read("redis+sentinel://a,b:2/main/1").expect("good");
+        assert_eq!(sentinel.kind, Kind::Sentinel("main".to_owned()));
+        assert_eq!(sentinel.address(), "redis+sentinel://a:26379,b:2/main/1");
+        assert_eq!(read("redis+cluster://a:1,b:2").expect("good").kind, Kind::Cluster);
+        let unix = read("redis+unix:///run/redis.sock").expect("good");
+        assert_eq!(unix.kind, Kind::Unix("/run/redis.sock".to_owned()));
+    }
+
+    #[test]
+    fn urls_that_do_not() {
+        for url in [
+            "redis:localhost",
+            "redis://h:0",
+            "redis://h:x",
+            "redis://[::1",
+            "redis://a,b",
+            "redis://h/x",
+            "redis://u:canary%zz@h",
+            "redis://u:canary@h#x",
+            "redis://canary@h",
+            "redis+cluster://canary@a,b",
+            "redis://h?timeout=5",
+            "redis+cluster://h/1",
+            "redis+sentinel://h",
+            "redis+proxy://h",
+            "redis://h?password_env=HOLDLINE_NOT_SET",
+            "redis://h?password_file=/nonexistent",
+            "redis://h?ca_file=ca.pem",
+            "rediss://h?cert_file=cert.pem",
+            "rediss://h?key_file=key.pem",
+            "rediss://h?cert_file=c&key_env=HOLDLINE_NOT_SET",
+        ] {
+            let error = read(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_about_the_servers_is_returned() {
+        let (_, options) = Config::read("redis", "//h?x=%20y&timeout=2s").expect("good");
+        assert_eq!(options, [("x".to_owned(), " y".to_owned())]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Faults of calls, and the errors that they become.
+
+use holdline_base::{Error, ErrorKind};
+use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
+use std::io::ErrorKind::ConnectionReset;
+
+/// A call that failed.
+#[derive(Debug)]
+pub enum Fault {
+    /// No answer in time.
+    Silence,
+    /// No connection, or it broke. With `true`, nothing had been sent.
+    Broken(RedisError, bool),
+    /// The server's answer is an error.
+    Refused(RedisError),
+    /// An error of the client's own.
+    Ours(Error),
+}
+
+impl Fault {
+    /// Whether its connection must be closed.
+    pub fn breaks(&self) -> bool {
+        match self {
+            Fault::Broken(..) => true,
+            // A primary that has become a replica: find the new one.
+            Fault::Refused(error) => ["READONLY", "MASTERDOWN"].iter().any(|it| says(error, it)),
+            Fault::Silence | Fault::Ours(_) => false,
+        }
+    }
+
+    /// Whether the server may have carried out the call, or may yet do so.
+    pub fn in_doubt(&self) -> bool {
+        matches!(self, Fault::Silence | Fault::Broken(_, false))
+    }
+
+    /// A copy for another call that shared the attempt.
+    pub fn copy(&self) -> Fault {
+        match self {
+            Fault::Silence => Fault::Silence,
+            Fault::Broken(error, unsent) => Fault::Broken(error.clone(), *unsent),
+            Fault::Refused(error) => Fault::Refused(error.clone()),
+            Fault::Ours(error) => Fault::Ours(Error::new(error.kind(), error.to_string())),
+        }
+    }
+
+    /// The error for the user.
+    pub fn explain(self, address: &str) -> Error {
+        match self {
+            Fault::Silence => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "{address} did not answer in time; check that it runs and can be reached, and \
+                     that nothing blocks it"
+                ),
+            ),
+            Fault::Broken(error, _) => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "the connection to {address} failed; check that it runs and can be reached: {}",
+                    clean(&error)
+                ),
+            ),
+            Fault::Refused(error) => refused(&error, address),
+            Fault::Ours(error) => error,
+        }
+    }
+}
+
+/// A connection that is gone with its runtime. `unsent` if nothing had been sent.
+pub fn broken(unsent: bool) -> Fault {
+    Fault::Broken(RedisError::from(std::io::Error::from(ConnectionReset)), unsent)
+}
+
+impl From<RedisError> for Fault {
+    fn from(error: RedisError) -> Self {
+        match error.kind() {
+            // After a parse error, nothing on the connection can be parsed.
+            Kind::Io | Kind::ClusterConnectionNotFound | Kind::Parse => Fault::Broken(error, false),
+            _ if error.is_connection_dropped() || error.is_timeout() => Fault::Broken(error, false),
+            _ => Fault::Refused(error),
+        }
+    }
+}
+
+/// Whether the script was not in the server's cache, so that nothing was done.
+pub(crate) fn no_script(error: &RedisError) -> bool {
+    error.kind() == Kind::Server(ServerErrorKind::NoScript)
+}
+
+/// Whether an error has this code. Errors inside a script wrap it in a text that depends on the
+/// version.
+pub fn says(error: &RedisError, code: &str) -> bool {
+    error.code() == Some(code) || error.detail().is_some_and(|detail| detail.contains(code))
+}
+
+/// The server's message, without a possible password: an old server repeats the arguments of an
+/// unknown command.
+fn clean(error: &RedisError) -> String {
+    let mut text = error.to_string();
+    if let Some(at) = text.find("args beginning with") {
+        text.truncate(at);
+    }
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
+}
+
+/// The codes of retryable errors.
+const PASSING: [&str; 15] = [
+    "LOADING",
+    "READONLY",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "MASTERDOWN",
+    "Redis is busy",
+    "NOREPLICAS",
+    "max number of clients",
+    "Busy loading",
+    "UNKILLABLE",
+    "non local key",
+    "NOGOODSLAVE",
+    "NOMASTERLINK",
+    "UNBLOCKED",
+    "INPROG",
+];
+
+fn refused(error: &RedisError, address: &str) -> Error {
+    let is = |code: &str| says(error, code);
+    let (kind, advice) = if error.kind() == Kind::AuthenticationFailed
+        || is("NOAUTH")
+        || is("WRONGPASS")
+        || is("invalid password")
+        || is("without any password")
+    {
+        (ErrorKind::Denied, "refuses the user or password; check both")
+    } else if is("NOPERM") || is("no permissions") || is("can't run this command") {
+        (ErrorKind::Denied, "denies a permission; see the minimal ACL in the guide for Redis")
+    } else if is("OOM") || is("MISCONF") {
+        (ErrorKind::Denied, "has no room, in memory or on disk; give it more")
+    } else if (is("MOVED") || error.code() == Some("ASK")) && !address.contains("+cluster:") {
+        (ErrorKind::Invalid, "is part of a cluster; use a URL that begins with redis+cluster:")
+    } else if is("unknown command") || is("NOPROTO") {
+        (ErrorKind::Unsupported, "lacks a command; Redis 6.2 or later, or Valkey, is needed")
+    } else if PASSING.iter().any(|code| is(code)) || error.is_cluster_error() {
+        (ErrorKind::Unavailable, "cannot serve at the moment")
+    } else if matches!(
+        error.kind(),
+        Kind::MasterNameNotFoundBySentinel | Kind::NoValidReplicasFoundBySentinel
+    ) {
+        (ErrorKind::Unavailable, "has sentinels that know no primary")
+    } else if error.kind() == Kind::InvalidClientConfig {
+        (ErrorKind::Invalid, "cannot be used so")
+    } else {
+        (ErrorKind::Corrupt, "gave an answer that makes no sense here")
+    };
+    Error::new(kind, format!("{address} {advice}: {}", clean(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(reply: &str) -> Error {
+        let value = redis::parse_redis_value(reply.as_bytes()).expect("a reply");
+        let error = value.extract_error().expect_err("an error");
+        Fault::from(error).explain("redis://h")
+    }
+
+    /// The texts are those of real servers, inside and outside of scripts.
+    #[test]
+    fn what_passes_by_itself_may_be_tried_again() {
+        for reply in [
+            "LOADING Redis is loading the dataset in memory",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "READONLY You can't write against a read only replica.",
+            "READONLY You can't write against a read only replica. script: 1, on @user_script:1.",
+            "ERR Error running script (call to f_1): @user_script: 1: -READONLY You can't write",
+            "CLUSTERDOWN The cluster is down",
+            "CLUSTERDOWN Hash slot not served",
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
+            "NOREPLICAS Not enough good replicas to write.",
+            "ERR max number of clients reached",
+            "ERR Script attempted to access a non local key in a cluster node",
+            "UNBLOCKED force unblock from blocking operation, instance state changed",
+        ] {
+            let error = explained(&format!("-{reply}\r\n"));
+            assert!(error.retryable(), "{error:?}");
+        }
+        for reply in ["NOAUTH Authentication required.", "OOM command"] {
+            let error = explained(&format!("-{reply}\r\n"));
+            assert!(!error.retryable(), "{error:?}");
+        }
+        let parse = redis::parse_redis_value(b"?what").expect_err("no reply");
+        assert!(Fault::from(parse.clone()).breaks() && Fault::from(parse).in_doubt());
+    }
+}

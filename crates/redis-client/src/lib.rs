@@ -1,0 +1,37 @@
+//! Connections to Redis and Valkey, over the crate [`redis`]: to one server, to the primary that
+//! sentinels name, or to a cluster.
+//!
+//! - [`Config`]: the servers of a URL.
+//! - [`Connection`]: the connection for commands and [`Script`]s, made when it is needed and again
+//!   when it breaks. Every call has a time limit, and a [`Fault`] says whether the server may have
+//!   carried it out.
+//! - [`Notices`]: the connection for messages on channels.
+//! - [`what_answers`]: what listens at an address that does not behave like Redis.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), holdline_redis_client::Fault> {
+//! use holdline_redis_client::{Config, Connection};
+//!
+//! let (config, _options) = Config::read("redis", "//localhost").expect("it is a URL of Redis");
+//! let connection = Connection::new(config.into(), String::new());
+//! let value = connection.ask(redis::cmd("GET").arg("greeting")).await?;
+//! println!("{value:?}");
+//! # Ok(()) }
+//! ```
+//!
+//! It knows nothing of locks.
+
+mod checks;
+mod config;
+mod connect;
+mod connection;
+mod fault;
+mod notices;
+mod probe;
+mod scan;
+
+pub use config::{Config, KNOWN, Kind, duration, invalid};
+pub use connection::{Connection, Script};
+pub use fault::{Fault, broken, says};
+pub use notices::{Event, Notices};
+pub use probe::why as what_answers;

@@ -1,0 +1,91 @@
+//! When the lock is lost in the middle of the work: stop, and undo what was done. A loop is one
+//! transaction, which is not committed; steps that no transaction holds together have an undo each.
+//!
+//! `cargo run -p holdline-examples --bin roll_back`, and in another terminal
+//! `holdline break import` while it runs. `roll_back steps` does the same with steps.
+//!
+//! Environment: `HOLDLINE_STORE`; the file store unless given. `ITEM_MS`: how long one item takes.
+
+use holdline::{Error, Guard, Mutex, open};
+use rusqlite::Connection;
+use std::env;
+use std::time::Duration;
+use tokio::time::sleep;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// A loop, under a transaction. `protect` would stop it as well, at the next `await`; a loop that
+/// computes for long without one asks in between.
+async fn import(guard: &Guard, db: &mut Connection, item: Duration) -> Outcome<u32> {
+    let transaction = db.transaction()?;
+    let mut imported = 0;
+    for number in 0..10 {
+        if !guard.is_valid() {
+            // Dropping the transaction rolls it back.
+            return Err("the lock was lost: rolled back".into());
+        }
+        transaction.execute("INSERT INTO items VALUES (?1)", [number])?;
+        imported += 1;
+        println!("imported {number}");
+        sleep(item).await;
+    }
+    // The last look. Between this and the commit a process can still be stopped for longer than the
+    // margin: what must not be done twice writes the token along, see `fenced_sql`.
+    guard.protect(async {}).await?;
+    transaction.commit()?;
+    Ok(imported)
+}
+
+/// What was done so far, and must be undone in the opposite order.
+#[derive(Default)]
+struct Done(Vec<&'static str>);
+
+impl Done {
+    async fn step(&mut self, name: &'static str, time: Duration) {
+        println!("{name}...");
+        sleep(time).await;
+        self.0.push(name);
+    }
+
+    /// Undoing is itself work that others may see: it must be harmless when done twice, and touch
+    /// only what this run has made.
+    fn undo(self) {
+        self.0.iter().rev().for_each(|name| println!("undone: {name}"));
+    }
+}
+
+/// Steps in several systems. Each begins only if the lock is held.
+async fn order(guard: &Guard, item: Duration) -> Result<(), Error> {
+    let mut done = Done::default();
+    let work = async {
+        done.step("reserve the goods", item).await;
+        done.step("charge the card", item).await;
+        done.step("tell the warehouse", item).await;
+    };
+    let outcome = guard.protect(work).await;
+    if outcome.is_err() {
+        done.undo();
+    }
+    outcome
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Outcome<()> {
+    let client = open(&env::var("HOLDLINE_STORE").unwrap_or_default()).await?;
+    let item = Duration::from_millis(env::var("ITEM_MS").map_or(Ok(500), |text| text.parse())?);
+    let guard = Mutex::new(&client, "import").label("roll_back").lock().await?;
+    let outcome = if env::args().nth(1).as_deref() == Some("steps") {
+        order(&guard, item).await.map_err(Into::into)
+    } else {
+        let mut db = Connection::open(env::var("ITEMS").unwrap_or(":memory:".to_owned()))?;
+        db.execute_batch("CREATE TABLE IF NOT EXISTS items (number INTEGER)")?;
+        import(&guard, &mut db, item).await.map(|imported| println!("{imported} committed"))
+    };
+    if let Err(error) = &outcome {
+        println!("{error}");
+    }
+    // Says once more if it was lost; the place is given up in any case.
+    let released = guard.unlock().await;
+    outcome?;
+    Ok(released?)
+}
