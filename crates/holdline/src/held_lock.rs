@@ -220,7 +220,7 @@ impl HeldLock {
         let next = changing.hold.next(now);
         let again = match next {
             Next::Sleep(at) => at,
-            Next::Renew => self.until().min(now.after(changing.hold.lease().renew_interval())),
+            Next::Renew => self.until().min(now.after(changing.hold.interval())),
             Next::Lose => now,
         };
         changing.due = if next == Next::Lose { Time::NEVER } else { again };

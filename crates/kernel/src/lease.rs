@@ -101,6 +101,11 @@ impl LeaseTimer {
         self.until
     }
 
+    /// The longest time between two renewals.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
     /// Whether the lease is renewed. If not, it is a fixed lease.
     pub fn is_renewed(&self) -> bool {
         self.renewed
