@@ -391,6 +391,17 @@ pub async fn scheduled<T>(
     }
 }
 
+/// A new client, tried for a while: how fast a store is opened is no case's subject.
+async fn opened(subject: &dyn Subject) -> Result<Client> {
+    let limit = clock::now().after(kit::TIME_LIMIT);
+    loop {
+        match subject.client().await {
+            Err(error) if error.retryable() && clock::now() < limit => {}
+            client => return client,
+        }
+    }
+}
+
 /// The context of a case.
 #[derive(Clone)]
 pub(crate) struct Ctx {
@@ -403,7 +414,7 @@ pub(crate) struct Ctx {
 
 impl Ctx {
     async fn new(subject: Arc<dyn Subject>, case: &str) -> Result<Self> {
-        let capabilities = subject.client().await?.capabilities();
+        let capabilities = opened(&*subject).await?.capabilities();
         let lease = subject.lease().clamp(capabilities.lease_min, capabilities.lease_max);
         // Random, so that runs that share a server do not collide.
         let prefix = format!("conformance {:08x} {case} ", fastrand::u32(..));
@@ -412,7 +423,7 @@ impl Ctx {
 
     /// A new client, as another process would have.
     async fn client(&self) -> Client {
-        self.subject.client().await.expect("the subject gives clients")
+        opened(&*self.subject).await.expect("the subject gives clients")
     }
 
     /// A client with fault injection by [`Chaos`].
