@@ -42,8 +42,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Checks the token, and keeps older holders out until the transaction ends. It reads the token back
-/// and counts no rows: how they are counted depends on the client's flag `FOUND_ROWS`.
+/// Checks the token, and keeps older holders out until the transaction ends. It reads the token
+/// back and counts no rows: how they are counted depends on the client's flag `FOUND_ROWS`.
 async fn check(tx: &mut impl Queryable, guard: &Guard) -> Result<(), Failure> {
     let (name, token) = (guard.name().as_str(), guard.token());
     tx.exec_drop("INSERT IGNORE INTO fence VALUES (?, 0)", (name,)).await?;

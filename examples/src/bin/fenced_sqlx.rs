@@ -1,5 +1,6 @@
-//! Fenced writes in PostgreSQL, with sqlx: the statement that writes checks the lock's token, in the
-//! database that keeps the lock, too. A holder whose lock is somebody else's by now writes nothing.
+//! Fenced writes in PostgreSQL, with sqlx: the statement that writes checks the lock's token, in
+//! the database that keeps the lock, too. A holder whose lock is somebody else's by now writes
+//! nothing.
 //!
 //! `cargo run -p holdline-examples --bin fenced_sqlx -- postgres://me@127.0.0.1/test`
 

@@ -1,9 +1,9 @@
 //! The connections for calls: few, made when they are first needed, and again when they break.
 //!
-//! A call takes a connection out of the list, and puts it back when it has read the whole answer. If
-//! its future is dropped before that, it is finished in the background, so that those who give up
-//! cost no connections; there are never more calls under way than connections. If its time is over,
-//! the connection is closed: what comes on it later can be no other call's answer.
+//! A call takes a connection out of the list, and puts it back when it has read the whole answer.
+//! If its future is dropped before that, it is finished in the background, so that those who give
+//! up cost no connections; there are never more calls under way than connections. If its time is
+//! over, the connection is closed: what comes on it later can be no other call's answer.
 
 use super::config::Config;
 use super::errors::{self, Fault};

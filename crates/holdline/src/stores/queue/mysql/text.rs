@@ -61,8 +61,8 @@ const NEVER: i64 = i64::MAX;
 /// the last.
 const MOST: i64 = i64::MAX / 2;
 
-/// Takes the first place of an empty line. Its assignments are made from left to right, so the clock
-/// is read once; the id of the row inserted last, which it sets, is the place number.
+/// Takes the first place of an empty line. Its assignments are made from left to right, so the
+/// clock is read once; the id of the row inserted last, which it sets, is the place number.
 pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<String> {
     let least = i64::try_from(ticket.min_token).ok().filter(|least| *least < MOST)?;
     let reserved = ticket.token_count.max(1) - 1;
