@@ -1,5 +1,5 @@
-//! Crowds: 8 processes with 8 tasks each want one lock all the time. Nobody may hold beside anybody,
-//! tokens must rise, and where the store queues all must have the same share.
+//! Crowds: 8 processes with 8 tasks each want one lock all the time. Nobody may hold beside
+//! anybody, tokens must rise, and where the store queues all must have the same share.
 
 use crate::client::{deadline, opened, until_input_ends};
 use crate::judge::{Folder, in_short, keep};

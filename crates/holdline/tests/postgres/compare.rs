@@ -1,6 +1,7 @@
 //! The schemes beside each other, and beside Redis; and what notices cost. Not tests of right and
 //! wrong, so they run only when asked for, as `speed`:
-//! `cargo test --release --features postgres,redis --test postgres compare -- --ignored --nocapture`.
+//! `cargo test --release --features postgres,redis --test postgres compare -- --ignored
+//! --nocapture`.
 
 use crate::raw::{Raw, ticket};
 use crate::server::{Server, on_disk};
@@ -161,7 +162,8 @@ async fn notices_cost_little() {
         }
         let (with, without) = (median(&mut with), median(&mut without));
         println!(
-            "{tasks} clients: {with:.0} handovers/s with notices, {without:.0} without: {:.0}% less",
+            "{tasks} clients: {with:.0} handovers/s with notices, {without:.0} without: {:.0}% \
+             less",
             100.0 - 100.0 * with / without
         );
     }

@@ -74,7 +74,8 @@ pub(super) enum Listen {
 }
 
 const KNOWN: &str = "scheme, keys, connections, at_least, schema, install, listen, timeout, \
-    sslmode, password_file, password_env, ca_file, ca_env, cert_file, cert_env, key_file and key_env";
+    sslmode, password_file, password_env, ca_file, ca_env, cert_file, cert_env, key_file and \
+    key_env";
 
 impl Address {
     /// Reads what follows the colon of the URL.

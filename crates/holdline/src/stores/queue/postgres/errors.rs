@@ -157,8 +157,8 @@ fn refused(code: &SqlState, message: &str, address: &impl Display, what: &str) -
 /// second did not find.
 pub(super) fn outcome_unknown(address: &impl Display, line: &Name) -> Error {
     let message = format!(
-        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is not \
-         there any more, but it is not known whether it was there until then"
+        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
+         not there any more, but it is not known whether it was there until then"
     );
     Error::new(ErrorKind::Unknown, message)
 }

@@ -191,7 +191,8 @@ impl Target {
         let take = statement(
             &address.schema,
             &format!(
-                "BEGIN; {unlimited}SET LOCAL statement_timeout = 0; SET LOCAL synchronous_commit = off; \
+                "BEGIN; {unlimited}SET LOCAL statement_timeout = 0; \
+                 SET LOCAL synchronous_commit = off; \
                  SET LOCAL idle_in_transaction_session_timeout = {}; \
                  SET LOCAL application_name = '{}'; \
                  SELECT nextval('\"holdline\".lock_token') FROM (SELECT 1 FROM \

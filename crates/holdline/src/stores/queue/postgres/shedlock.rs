@@ -2,8 +2,8 @@
 //! lock is a row that stays; it is free when its `lock_until` has passed.
 //!
 //! There is no queue, no token and no notice in that layout: mutexes only, and waiters poll. A lock
-//! is held for its lease at most, unless it is renewed, and for `?at_least=` at least, even if it is
-//! released before. Times are UTC by the server's live clock.
+//! is held for its lease at most, unless it is renewed, and for `?at_least=` at least, even if it
+//! is released before. Times are UTC by the server's live clock.
 
 use super::address::Address;
 use super::connection::{Answer, Connection};
@@ -44,7 +44,8 @@ struct Statements {
 }
 
 /// As ShedLock says, with more room for names.
-const CREATE: &str = "CREATE TABLE IF NOT EXISTS \"holdline\".shedlock (name varchar(255) PRIMARY KEY, \
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS \"holdline\".shedlock ( \
+    name varchar(255) PRIMARY KEY, \
     lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)";
 
 const TYPE: &str = "SELECT a.atttypid::regtype::text FROM pg_attribute a JOIN pg_class c \

@@ -1,5 +1,5 @@
-//! Warnings about a database when a store is opened there: what keeps old versions of rows alive, so
-//! that the row of a busy lock becomes slower by the second.
+//! Warnings about a database when a store is opened there: what keeps old versions of rows alive,
+//! so that the row of a busy lock becomes slower by the second.
 
 use super::address::Address;
 use super::connection::Connection;
