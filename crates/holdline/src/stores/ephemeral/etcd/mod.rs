@@ -29,6 +29,8 @@ mod beside;
 mod cluster;
 mod connection;
 mod errors;
+#[cfg(feature = "doctor")]
+mod examine;
 mod flight;
 mod greeting;
 mod grpc;
@@ -53,6 +55,8 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
     TicketId,
 };
+#[cfg(feature = "doctor")]
+pub(crate) use examine::examine;
 use shared::Shared;
 use std::sync::Arc;
 use std::time::Duration;

@@ -34,6 +34,8 @@ mod connection;
 mod dialect;
 mod errors;
 mod evictions;
+#[cfg(feature = "doctor")]
+mod examine;
 mod handshake;
 mod identify;
 mod inspect;
@@ -61,6 +63,8 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
     TicketId,
 };
+#[cfg(feature = "doctor")]
+pub(crate) use examine::examine;
 use shared::Shared;
 use std::sync::Arc;
 use std::time::Duration;

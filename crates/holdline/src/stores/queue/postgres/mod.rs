@@ -11,12 +11,15 @@
 //! session_locks.rs  the schemes advisory and row; session_sql.rs: what is said to the server
 //! pool.rs         the connections that hold their locks; keys.rs: the keys of advisory locks
 //! errors.rs       faults of calls, and the errors that they become
+//! examine.rs      what the guide warns of, looked for on each server
 //! ```
 
 mod address;
 mod connection;
 mod encode;
 mod errors;
+#[cfg(feature = "doctor")]
+mod examine;
 mod keys;
 mod listener;
 #[cfg(test)]
@@ -34,6 +37,8 @@ use crate::error::Result;
 use crate::store::Store;
 use address::{Address, Scheme};
 use errors::Fault;
+#[cfg(feature = "doctor")]
+pub(crate) use examine::examine;
 use session_locks::SessionLocks;
 use session_sql::Kind;
 use std::sync::Arc;

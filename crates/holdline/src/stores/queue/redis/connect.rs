@@ -166,7 +166,8 @@ async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault
     Err(fault)
 }
 
-async fn ask_sentinel(
+/// Asks one sentinel for the primary. The caller limits the time.
+pub(super) async fn ask_sentinel(
     config: &Config,
     host: &str,
     port: u16,

@@ -14,6 +14,7 @@
 //! keys.rs         names to keys
 //! pubsub.rs       notices; pubsub_conn.rs: their connection; channels.rs: the channels of locks
 //! evictions.rs    notes about evictions
+//! examine.rs      what the guide warns of, looked for on each server
 //! ```
 //!
 //! The layouts of other libraries (`?scheme=`) are in `stores/single_key`.
@@ -28,6 +29,8 @@ mod decode;
 pub(in crate::stores) mod encode;
 pub(in crate::stores) mod errors;
 pub(in crate::stores) mod evictions;
+#[cfg(feature = "doctor")]
+mod examine;
 pub(in crate::stores) mod keys;
 #[cfg(test)]
 mod model;
@@ -50,6 +53,8 @@ use config::{Config, Kind, Layout};
 use connection::{BUSY, Connection, EVICT, LOOK, Script};
 use encode::{describe, digits, millis, standing, tail, wants};
 use errors::Fault;
+#[cfg(feature = "doctor")]
+pub(crate) use examine::examine;
 use futures_util::{StreamExt, TryStreamExt};
 use pubsub::PubSub;
 use redis::{Cmd, Value};
