@@ -241,7 +241,8 @@ fn whole(named: usize, seen: &[Seen], findings: &mut Findings) {
 
 fn count(voters: usize, named: usize, answer: usize, findings: &mut Findings) {
     let needed = voters / 2 + 1;
-    let found = format!("{voters} members, of which the URL names {named} and {answer} answered");
+    let members = if voters == 1 { "member" } else { "members" };
+    let found = format!("{voters} {members}, of which the URL names {named} and {answer} answered");
     if answer < needed.min(named) {
         let advice = format!("{needed} are needed; start the others");
         findings.problem("members", found, advice);
