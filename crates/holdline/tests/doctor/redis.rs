@@ -167,7 +167,7 @@ async fn each_primary_of_a_cluster_is_looked_at() {
     let roles = report.findings.iter().filter(|finding| finding.check == "role").count();
     assert_eq!(roles, 3, "{report:#?}");
     at_worst(&report, Level::Warning);
-    found(&examine(nodes[0].url()).await, "role", Level::Problem, "redis+cluster:");
+    found(&examine(nodes[0].url()).await, "role", Level::Problem, "a node of a cluster");
     nodes[2].kill();
     found(&examine(&url).await, "reachable", Level::Problem, "failed");
 }

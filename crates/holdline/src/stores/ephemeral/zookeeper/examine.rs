@@ -160,7 +160,9 @@ fn ensemble(named: usize, voters: usize, modes: &[String], findings: &mut Findin
         return;
     }
     let found = format!("{} of the {named} servers that the URL names serve", modes.len());
-    if named < voters {
+    if modes.len() < (all / 2 + 1).min(named) {
+        findings.problem("ensemble", found, "start the others: a majority is needed");
+    } else if named < voters {
         let advice = format!("name all {voters}, so that any of them may fail");
         findings.advice("ensemble", found, advice);
     } else if modes.len() < named {
