@@ -10,7 +10,6 @@ use crate::findings::Findings;
 pub use crate::findings::{Finding, Level};
 use crate::open;
 use crate::recipes::Mutex;
-use crate::stores;
 use std::time::Duration;
 
 mod quorum;
@@ -74,8 +73,9 @@ impl Report {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the URL is invalid, [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if this build has no
-/// such store. A store that cannot be reached is no error, but a finding.
+/// Of kind [`Invalid`](crate::ErrorKind::Invalid) if the URL is invalid,
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if this build has no such store. A store that
+/// cannot be reached is no error, but a finding.
 ///
 /// # Cancel safety
 ///
@@ -103,7 +103,7 @@ fn default_url(url: &str) -> Result<String> {
         return Ok(url.to_owned());
     }
     #[cfg(feature = "sqlite")]
-    return Ok(format!("sqlite:{}", stores::sqlite::default_path()?.display()));
+    return Ok(format!("sqlite:{}", crate::stores::sqlite::default_path()?.display()));
     #[cfg(not(feature = "sqlite"))]
     Ok(String::new()) // it has no scheme, as opening it says
 }
@@ -117,7 +117,7 @@ fn without_install(url: &str) -> String {
 }
 
 /// Looks at the servers of a store that is no quorum. Returns whether there is something to open.
-#[allow(clippy::unused_async, reason = "stores across a network are asked")]
+#[allow(clippy::unused_async, unused_variables, reason = "stores across a network are asked")]
 async fn servers(url: &str, findings: &mut Findings) -> Result<bool> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return open::open(url).await.map(|_| true); // the error says which URLs there are
@@ -132,21 +132,25 @@ async fn servers(url: &str, findings: &mut Findings) -> Result<bool> {
             Ok(true)
         }
         #[cfg(feature = "sqlite")]
-        "sqlite" => stores::sqlite::examine(rest, findings),
+        "sqlite" => crate::stores::sqlite::examine(rest, findings),
         #[cfg(feature = "redis")]
         scheme if scheme.starts_with("redis") => {
-            stores::redis::examine(scheme, rest, findings).await.map(|()| true)
+            crate::stores::redis::examine(scheme, rest, findings).await.map(|()| true)
         }
         #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => stores::etcd::examine(scheme, rest, findings).await.map(|()| true),
+        "etcd" | "etcds" => {
+            crate::stores::etcd::examine(scheme, rest, findings).await.map(|()| true)
+        }
         #[cfg(feature = "zookeeper")]
         "zookeeper" | "zk" | "zks" => {
-            stores::zookeeper::examine(scheme, rest, findings).await.map(|()| true)
+            crate::stores::zookeeper::examine(scheme, rest, findings).await.map(|()| true)
         }
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => stores::mysql::examine(rest, findings).await.map(|()| true),
+        "mysql" | "mariadb" => crate::stores::mysql::examine(rest, findings).await.map(|()| true),
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => stores::postgres::examine(rest, findings).await.map(|()| true),
+        "postgres" | "postgresql" => {
+            crate::stores::postgres::examine(rest, findings).await.map(|()| true)
+        }
         // The error says what is wrong with it.
         _ => open::open(url).await.map(|_| true),
     }
@@ -265,8 +269,9 @@ async fn lock(client: &Client, lease: Duration, findings: &mut Findings) {
         Err(error) => return findings.error("lock", &error),
     };
     let taken = began.until(clock::now());
+    let leaves = clock::now();
     let released = match guard.unlock().await {
-        Ok(()) => began.until(clock::now()) - taken,
+        Ok(()) => leaves.until(clock::now()),
         Err(error) => return findings.error("lock", &error),
     };
     let found = format!("\"{LOCK}\" taken in {taken:.1?}, released in {released:.1?}");

@@ -52,6 +52,7 @@ pub struct Finding {
 }
 
 /// How far a clock may be off, in microseconds, before it is worth a word.
+#[allow(dead_code, reason = "not all stores have a clock")]
 const CLOCK_OFF: u64 = 1_000_000;
 
 /// The findings about one store, as they are collected.
@@ -64,6 +65,7 @@ pub(crate) struct Findings {
     pub(crate) clocks: Vec<(String, i64)>,
 }
 
+#[allow(dead_code, reason = "each store uses a part of it")]
 impl Findings {
     /// What follows is about this server.
     pub(crate) fn about(&mut self, server: impl Into<String>) {

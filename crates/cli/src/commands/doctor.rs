@@ -11,16 +11,16 @@ use std::time::Duration;
 
 const ABOUT: &str = "\
 Every server that the URL names, or that those name, is asked how it is set up, and what the guides
-of the stores warn of is looked for: eviction, persistence, replicas, quorums, rights, clocks, disks,
-versions. Then round trips are measured against the lease, and a mutex is taken and released.
+of the stores warn of is looked for: eviction, persistence, replicas, quorums, rights, clocks,
+disks, versions. Then round trips are measured against the lease, and a mutex is taken and released.
 
   ok       as it should be
   advice   worth knowing, or worth changing
   warning  a failure that is likely enough costs locks, or keeps everybody waiting
   problem  locks cannot be had, or two can hold the same one
 
-Nothing is written but that mutex, `holdline-doctor`; with --no-lock nothing at all. No file is made,
-and no table. Secrets are never shown.
+Nothing is written but that mutex, `holdline-doctor`; with --no-lock nothing at all. No file is
+made, and no table. Secrets are never shown.
 
 The exit code is 0 if the store can be used (with warnings too), 78 if there is a problem, and 69 if
 it cannot be reached.";

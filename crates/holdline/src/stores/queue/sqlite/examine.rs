@@ -61,7 +61,7 @@ fn kind_and_mode(path: &Path, file: &Metadata, findings: &mut Findings) {
     if mounted_alone(path) {
         findings.problem(
             "file",
-            "it is mounted by itself, without the files beside it by which others know of its locks",
+            "it is mounted by itself, without the files beside it that tell others of its locks",
             "mount its folder",
         );
     }
@@ -130,8 +130,8 @@ fn log(path: &Path, findings: &mut Findings) {
     let length = fs::metadata(log).map_or(0, |about| about.len());
     let found = format!("the write-ahead log has {} KB", length >> 10);
     if length > LONG_LOG {
-        let advice = "end the process that reads the database for long: it keeps the log from being \
-                      written back, and opening reads all of it";
+        let advice = "end the process that reads the database for long: it keeps the log from \
+                      being written back, and opening reads all of it";
         findings.warning("log", found, advice);
     } else {
         findings.ok("log", found);
