@@ -27,7 +27,7 @@ async fn the_leader_is_seen_with_its_value(ctx: Ctx) {
     let none = there.try_campaign("early").await;
     assert!(none.expect("the store is there").is_none());
     line(&two, &name, 1, 0).await; // a try takes no place
-    let none = there.campaign_within("late", Duration::from_millis(200)).await;
+    let none = there.campaign_within("late", ctx.brief()).await;
     assert!(none.expect("the store is there").is_none());
     line(&two, &name, 1, 0).await; // the candidature is withdrawn in the background
     leader.resign().await.expect("it led");

@@ -204,7 +204,7 @@ async fn behind_one_who_outlasts_an_outage_the_limit_holds(ctx: Ctx) {
         tokio::spawn(async move { Recipe::Mutex.lock(&client, &name).await })
     };
     super::kit::eventually("the first asks", || async { chaos.count(Op::Enter) > 0 }).await;
-    let how = How::Within(Duration::from_millis(300));
+    let how = How::Within(ctx.brief());
     let second = Recipe::Mutex.take(&client, &name, how, Terms::LONG);
     let second = in_time("the second", second).await.expect("it has asked nobody");
     assert!(second.is_none());
@@ -232,8 +232,9 @@ async fn a_time_limit_is_no_failure_of_the_store(ctx: Ctx) {
     let (chaos, two) = ctx.chaos().await;
     let held = Recipe::Mutex.lock(&one, &name).await;
     chaos.calls(Op::Enter, 1, u32::MAX, Fault::HangBefore);
-    let how = How::Within(Duration::from_millis(500));
-    for recipe in [Recipe::Poll(Backoff::fixed(Duration::from_millis(450))), Recipe::Mutex] {
+    let limit = ctx.lease / 2;
+    let how = How::Within(limit);
+    for recipe in [Recipe::Poll(Backoff::fixed(limit * 9 / 10)), Recipe::Mutex] {
         let result = in_time("the end", recipe.take(&two, &name, how, Terms::LONG)).await;
         assert!(result.expect("the store is there").is_none(), "it is held");
         chaos.heal();

@@ -420,6 +420,12 @@ impl Ctx {
         (chaos, client)
     }
 
+    /// A time limit for an acquisition that must come to nothing: in less than that a store that is
+    /// there answers.
+    fn brief(&self) -> Duration {
+        self.lease * 3 / 10
+    }
+
     /// A name that no other case uses.
     fn name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)

@@ -24,7 +24,7 @@ async fn all_or_none(ctx: Ctx) {
     let held = Mutex::new(&one, &names[2]).lock().await.expect("the store is there");
     let all = Multi::new(&two, &names);
     assert!(all.try_lock().await.expect("the store is there").is_none());
-    let time = Duration::from_millis(300);
+    let time = ctx.brief();
     assert!(all.lock_within(time).await.expect("the store is there").is_none());
     for name in &names[..2] {
         line(&one, name, 0, 0).await; // the locks acquired so far are released

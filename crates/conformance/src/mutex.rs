@@ -86,7 +86,7 @@ async fn locks_and_unlocks(ctx: Ctx, recipe: Recipe) {
 async fn waits_in_time(ctx: Ctx, recipe: Recipe) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let held = recipe.lock(&one, &name).await;
-    let time = Duration::from_millis(300);
+    let time = ctx.brief();
     for client in [&one, &two] {
         let start = clock::now();
         let got =

@@ -113,7 +113,9 @@ async fn rage<F: Future<Output = ()>>(
     until: Time,
     acquire: impl Fn(Mutex) -> F,
 ) {
-    let Terms { lease, margin } = Terms::of(ctx.lease);
+    // So long that a place which is not given up would be found afterwards, and that no release is
+    // left to the lease for want of speed.
+    let Terms { lease, margin } = Terms::LONG;
     while clock::now() < until {
         let name = ctx.name(&fastrand::usize(..NAMES).to_string());
         acquire(Mutex::new(&client, name).lease(lease).margin(margin)).await;

@@ -1,6 +1,7 @@
 //! A holder that is cut off knows that it lost the lock before the next one gets in: a hundred
 //! trials, each at another moment, by one clock.
 
+use crate::eventually::persist;
 use crate::flaky_links::{Cut, FlakyLinks};
 use fastrand::Rng;
 use futures_util::future::join_all;
@@ -45,11 +46,11 @@ async fn trial(plan: &Plan, rival: &Client, number: usize) -> Trial {
     let flaky = FlakyLinks::to(plan.scheme, &plan.hosts, plan.options);
     let name = format!("trial {number}");
     let lock = Mutex::new(&flaky.client().await, &name).lease(plan.lease);
-    let guard = timeout(LIMIT, lock.lock()).await.expect("in time").expect("it is there");
+    let guard = timeout(LIMIT, persist(lock)).await.expect("in time");
     let guard = Arc::new(guard);
     let (waiting, held) = (Mutex::new(rival, &name).lease(plan.lease), Arc::clone(&guard));
     let next = tokio::spawn(async move {
-        let next = waiting.lock().await.expect("it is there");
+        let next = persist(waiting).await;
         let (at, valid) = (clock::now(), held.is_valid());
         assert!(!valid, "two hold it");
         assert!(next.token() > held.token());

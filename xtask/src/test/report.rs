@@ -128,7 +128,8 @@ mod tests {
             ---- c ----\nno lock\n\n\nfailures:\n    a::b\n    c\n";
         assert_eq!(
             failures(log.as_bytes()),
-            "\n    a::b: thread 'a::b' (1) panicked at x.rs:1:2: left is not right\n    c: no lock failures:"
+            "\n    a::b: thread 'a::b' (1) panicked at x.rs:1:2: left is not right\n    c: no lock \
+             failures:"
         );
         let many = "---- c ----\nno\nwords\n".repeat(NAMED + 2);
         assert!(failures(many.as_bytes()).ends_with("\n    and 2 more"));

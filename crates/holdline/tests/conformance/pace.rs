@@ -5,10 +5,10 @@
 //! stands still for a good part of a lease, such a case says nothing. It is done again then, with
 //! longer leases; without a standstill a failure is a failure.
 
-use holdline::Client;
 use holdline::store::Async;
+use holdline::{Client, Guard, Mutex};
 use holdline_conformance::Subject;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{self, Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 const BEAT: Duration = Duration::from_millis(20);
@@ -31,14 +31,14 @@ type Span = (Instant, Option<Instant>);
 
 /// Watches the machine, and one store on it.
 pub(crate) struct Pace {
-    spans: Mutex<Vec<Span>>,
+    spans: sync::Mutex<Vec<Span>>,
     store: String,
 }
 
 impl Pace {
     /// Watches for as long as anybody keeps the answer.
     pub(crate) fn watch(subject: &Arc<dyn Subject>) -> Arc<Self> {
-        let pace = Arc::new(Pace { spans: Mutex::default(), store: subject.name() });
+        let pace = Arc::new(Pace { spans: sync::Mutex::default(), store: subject.name() });
         let machine = Arc::downgrade(&pace);
         std::thread::spawn(move || {
             loop {
@@ -55,13 +55,19 @@ impl Pace {
                     break client;
                 }
             };
+            // A lock, because stores may be slower to write than to read.
+            let lock = Mutex::new(&client, "conformance, and how fast it is");
+            let mut held = None;
             loop {
                 let at = {
                     let Some(pace) = store.upgrade() else { return };
                     pace.note((Instant::now(), None))
                 };
                 // An error is an answer, too; one that comes late is what is looked for.
-                let _ = client.inspect("conformance, and how fast it is").await;
+                held = match held.take() {
+                    Some(held) => Guard::unlock(held).await.err().and(None),
+                    None => lock.try_lock().await.ok().flatten(),
+                };
                 let Some(pace) = store.upgrade() else { return };
                 pace.spans.lock().unwrap_or_else(PoisonError::into_inner)[at].1 =
                     Some(Instant::now());

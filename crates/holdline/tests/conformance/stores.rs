@@ -68,8 +68,6 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(zookeeper());
     #[cfg(feature = "postgres")]
     rows.extend([
-        Row::server("postgres", "HOLDLINE_TEST_POSTGRES", "?install=yes"),
-        Row::server("postgres-pooled", "HOLDLINE_TEST_POSTGRES_POOLED", "?install=yes&listen=off"),
         Row::server("postgres-advisory", "HOLDLINE_TEST_POSTGRES", "?scheme=advisory")
             .without(SESSION_LOCKS)
             .without(ADVISORY_LOCKS),
@@ -173,9 +171,7 @@ fn mysql() -> [Row; 6] {
     const NAMED: &str = "?install=yes&scheme=named";
     [
         Row::server("mariadb", MARIADB, "?install=yes"),
-        // A lock of an odd name was once waited for in vain for 30 s, and it is not known why.
-        Row::server("mariadb-row", MARIADB, ROW)
-            .without(&[MANY_LOCKS, "names::odd_prefixes_are_just_prefixes"]),
+        Row::server("mariadb-row", MARIADB, ROW).without(&[MANY_LOCKS]),
         Row::server("mariadb-named", MARIADB, NAMED).without(&[MANY_LOCKS]),
         // With the flag by which rows that were found count as changed.
         Row::server("mysql", MYSQL, "?install=yes&found_rows=yes"),

@@ -77,3 +77,25 @@ async fn an_ended_connection_is_a_loss() {
         }
     }
 }
+
+/// Rows that are locked when InnoDB splits their page keep nobody from making rows beside them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_locked_leave_the_gaps_between_them_free() {
+    // Some thirty of these fill a page.
+    let name = |number: usize| format!("{number:0>500}");
+    for database in databases("gaps").await {
+        let url = database.url("&scheme=row");
+        let (one, other) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+        let mut guards = Vec::new();
+        for number in (0..100).step_by(2) {
+            guards.push(soon("a lock", Mutex::new(&one, name(number)).lock()).await.expect("free"));
+        }
+        for number in (1..100).step_by(2) {
+            let between = Mutex::new(&other, name(number)).try_lock().await.expect("works");
+            between.unwrap_or_else(|| panic!("{number} is free")).unlock().await.expect("held");
+        }
+        for guard in guards {
+            guard.unlock().await.expect("held");
+        }
+    }
+}

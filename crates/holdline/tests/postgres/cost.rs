@@ -24,11 +24,11 @@ async fn a_lock_costs_two_statements() {
     let client = open(&server.url()).await.expect("opens");
     let lock = Mutex::new(&client, "x");
     lock.lock().await.expect("works").unlock().await.expect("held");
-    let before = server.logged("LOG:  execute");
+    let before = server.logged("LOG:  statement: SELECT");
     for _ in 0..100 {
         lock.lock().await.expect("works").unlock().await.expect("held");
     }
-    assert_eq!(server.logged("LOG:  execute") - before, 200);
+    assert_eq!(server.logged("LOG:  statement: SELECT") - before, 200);
     assert_eq!((server.logged(ENTER), server.logged(LEAVE)), (101, 101));
 }
 

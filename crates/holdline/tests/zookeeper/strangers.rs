@@ -24,22 +24,35 @@ fn server(answer: &'static str) -> SocketAddr {
     address
 }
 
-/// Asks there, and expects these words soon.
+/// Asks there, and expects these words soon: a busy machine may be late, but not each time.
 pub(crate) async fn is_named(url: &str, words: &str) {
-    let client = open(url).await.expect("a good URL");
     for look in [false, true] {
-        let began = Instant::now();
-        let outcome = if look {
-            soon("an answer", client.inspect("x")).await.map(drop)
-        } else {
-            soon("an answer", Mutex::new(&client, "x").lock()).await.map(drop)
-        };
-        let error = outcome.expect_err("it is no ZooKeeper");
-        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error:#}");
-        assert!(error.to_string().contains(words), "{error}");
+        let mut quickest = Duration::MAX;
+        for _ in 0..10 {
+            let client = open(url).await.expect("a good URL");
+            let began = Instant::now();
+            let outcome = if look {
+                soon("an answer", client.inspect("x")).await.map(drop)
+            } else {
+                soon("an answer", Mutex::new(&client, "x").lock()).await.map(drop)
+            };
+            let error = outcome.expect_err("it is no ZooKeeper");
+            if error.retryable() {
+                continue; // it had no time to say what it is
+            }
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error:#}");
+            assert!(error.to_string().contains(words), "{error}");
+            quickest = quickest.min(began.elapsed());
+            if quickest < SOON {
+                break;
+            }
+        }
+        assert!(quickest < SOON, "{quickest:?}");
     }
 }
+
+/// The time in which it is found out what listens there: two questions, a second for each.
+const SOON: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_servers_are_named() {

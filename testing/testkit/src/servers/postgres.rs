@@ -63,8 +63,8 @@ pub fn node(name: &str, port: u16) -> Node {
 }
 
 /// A pooler in front of the server on this port. It logs every client in as `postgres`, and gives
-/// it a server's connection for a transaction.
-pub fn pooler(port: u16, server: u16) -> Node {
+/// it a server's connection for a transaction. These are further lines of its settings.
+pub fn pooler(port: u16, server: u16, settings: &str) -> Node {
     Node::new("pgbouncer", &PGBOUNCER, port, Probe::Postgres)
         .user("nobody")
         .args(["{dir}/pgbouncer.ini"])
@@ -74,7 +74,8 @@ pub fn pooler(port: u16, server: u16) -> Node {
                 "[databases]\n* = host=127.0.0.1 port={server} user=postgres\n\
                  [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
                  auth_type = any\npool_mode = transaction\nmax_client_conn = 1000\n\
-                 default_pool_size = 20\nignore_startup_parameters = extra_float_digits\n"
+                 ignore_startup_parameters = extra_float_digits\n\
+                 {settings}\n"
             ),
         )
 }
@@ -101,7 +102,10 @@ pub const POOLED: Topology = Topology {
     ports: 52..54,
     build: |ports| {
         let [front, server] = [ports[0], ports[1]];
-        Deployment::new(url(front), vec![node("postgres", server)])
-            .then(vec![pooler(front, server)])
+        Deployment::new(url(front), vec![node("postgres", server)]).then(vec![pooler(
+            front,
+            server,
+            "default_pool_size = 20",
+        )])
     },
 };

@@ -55,9 +55,6 @@ pub(super) trait Backend:
     /// The runtime of all stores of this kind.
     fn background() -> &'static Background;
 
-    /// Whether a ticket that asked here for a place, and has no record, is sure to have no entry.
-    const RECORDS_TELL_ALL: bool;
-
     /// The time limit of one step of a request for a lock of this lease.
     fn limit(lease: Duration) -> Duration;
 

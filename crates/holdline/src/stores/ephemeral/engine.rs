@@ -120,7 +120,7 @@ async fn standing<B: Backend>(
 /// Serves [`Store::leave`](crate::store::Store::leave).
 pub(super) async fn leave<B: Backend>(store: &Arc<B>, line: &Name, id: TicketId) -> Result<bool> {
     let Some(record) = store.table().find(id) else {
-        if store.table().entered.remove(id) && B::RECORDS_TELL_ALL {
+        if store.table().entered.remove(id) {
             return Ok(false);
         }
         return store.remove_unknown(line, id).await;
@@ -315,7 +315,6 @@ mod tests {
 
     impl Backend for Fake {
         type Entry = First;
-        const RECORDS_TELL_ALL: bool = true;
 
         fn table(&self) -> &Table<First> {
             &self.table

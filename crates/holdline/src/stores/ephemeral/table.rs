@@ -26,7 +26,8 @@ pub(super) struct Table<E: Entry> {
     /// One permit for each write of an entry whose outcome is not known yet.
     pub(super) entering: Arc<Semaphore>,
     pub(super) sweeps: Semaphore,
-    /// Tickets that asked for a place. One of these without a record has no entry.
+    /// Tickets that asked for a place. One of these without a record has no entry, and will have
+    /// none: a store takes out what it cannot say that of.
     pub(super) entered: Recent,
     /// Tickets that have lapsed: one that is asked for again would share its id with an entry that
     /// is being removed.

@@ -272,12 +272,10 @@ impl AsyncStore for SingleKey {
             Enter::Queue => layout.channel(&key),
         };
         let Some(channel) = channel else { return self.ask(&key, ticket, note, how).await };
-        // After subscribing it must ask again: earlier messages were not received.
         let subscribed = pubsub.channels().join(&channel, ticket.id);
-        let mut standing = self.ask(&key, ticket, note, how).await?;
+        let standing = self.ask(&key, ticket, note, how).await?;
         if !subscribed && matches!(standing, Standing::Waiting { .. }) {
-            pubsub.follow(&channel, ticket.id).await;
-            standing = self.ask(&key, ticket, note, how).await?;
+            pubsub.follow(&channel, ticket.id);
         }
         if !matches!(standing, Standing::Waiting { .. }) {
             pubsub.channels().remove_ticket(&channel, ticket.id);

@@ -4,7 +4,7 @@ use super::{CONFIGURATION, Settings};
 #[cfg(feature = "links")]
 use crate::link::Link;
 use crate::probe::talk;
-use crate::{Deployment, Private, free_port};
+use crate::{Deployment, Private, free_port, wait_for};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
@@ -135,10 +135,16 @@ impl Servers {
         talk(self.servers[at].port(), word).unwrap_or_default()
     }
 
+    /// What the first member says to such a word, asked until it answers.
+    fn told(&self, word: &str) -> String {
+        let text = || talk(self.servers[0].port(), word).ok().filter(|text| !text.is_empty());
+        wait_for("an answer", text)
+    }
+
     /// How many requests the first member has got from clients, pings among them.
     pub fn requests(&self) -> u64 {
         // Connections by which we ask ourselves are gone by the next time.
-        let all = self.ask(0, "cons");
+        let all = self.told("cons");
         let counts = all.lines().filter(|line| line.contains("sid=0x"));
         let counts = counts.filter_map(|line| line.split("recved=").nth(1)?.split(',').next());
         counts.filter_map(|count| count.parse::<u64>().ok()).sum()
@@ -146,7 +152,7 @@ impl Servers {
 
     /// The number of sessions.
     pub fn sessions(&self) -> usize {
-        let text = self.ask(0, "dump");
+        let text = self.told("dump");
         text.lines().filter(|line| line.starts_with("0x")).count()
     }
 

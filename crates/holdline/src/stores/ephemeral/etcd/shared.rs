@@ -95,9 +95,6 @@ impl Shared {
 impl Backend for Shared {
     type Entry = KeyEntry;
 
-    /// A key that is written late is watched for, and removed.
-    const RECORDS_TELL_ALL: bool = true;
-
     fn table(&self) -> &Table<KeyEntry> {
         &self.table
     }

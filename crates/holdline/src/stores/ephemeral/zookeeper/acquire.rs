@@ -70,7 +70,11 @@ impl Shared {
     ) -> Result<Option<Arc<TicketRecord>>> {
         let ticket = request.ticket;
         let due = began.after(ticket.wait_lease.max(ticket.lease));
-        if let Some(record) = self.table.find(ticket.id) {
+        let known = self.table.find(ticket.id);
+        if known.is_some() || self.table.lapsed.contains(ticket.id) {
+            self.table.entered.remove(ticket.id); // its node may be there, or come yet
+        }
+        if let Some(record) = known {
             let wanted = !record.base.session.is_lost() && record.place().want(due);
             return Ok(wanted.then_some(record));
         }
@@ -88,6 +92,8 @@ impl Shared {
         let record = TicketRecord::of(request.line, parent, ticket, request.note, session, due);
         record.place().permit = Some(permit);
         let record = Arc::new(record);
+        // Its record may be forgotten while its node is on the way.
+        self.table.entered.remove(ticket.id);
         self.table.insert(&record);
         Ok(Some(record))
     }

@@ -36,13 +36,27 @@ pub(super) enum Mode {
     Container = 4,
 }
 
+/// What is known from earlier tries to get a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Past {
+    /// There has been a session: what listens there need not be found out.
+    pub(super) reached: bool,
+    /// The number of tries since then in which a server took the call, and gave no session.
+    pub(super) tries: u32,
+}
+
 /// After this time without an answer the next server is asked, too.
 const NEXT: Duration = Duration::from_millis(300);
 
 impl Client {
-    /// A new session, of the first server that gives one; each is asked once, and has `silence` for
-    /// each step of that. [`ZkError::NoHosts`] is that all addresses refused the connection.
-    pub(super) async fn connect(address: &Address, silence: Duration) -> Result<Client, ZkError> {
+    /// A new session, of the first server that gives one; each is asked once. A connection that is
+    /// silent for longer than `silence` is given up. [`ZkError::NoHosts`] is that all addresses
+    /// refused the connection.
+    pub(super) async fn connect(
+        address: &Address,
+        silence: Duration,
+        past: Past,
+    ) -> Result<Client, ZkError> {
         let mut hosts = address.servers.hosts.clone();
         fastrand::shuffle(&mut hosts);
         let new = &SessionId::new(address.session);
@@ -78,8 +92,7 @@ impl Client {
                 },
                 () = next, if hosts.len() > 0 => {
                     let host = hosts.next().map_or("", String::as_str);
-                    let attempt = introduce(address, host, silence, new);
-                    tries.push(async move { (host, attempt.await) });
+                    tries.push(async move { (host, introduce(address, host, silence, new, past).await) });
                 }
                 else => return Err(failure),
             }

@@ -10,7 +10,7 @@
 
 use super::address::Address;
 use super::errors;
-use super::handshake::{Failure, SessionId, attach, went_back};
+use super::handshake::{Failure, SessionId, attach, patience, went_back};
 use super::jute::Reader;
 use super::transport::{Header, Transport, op, xid};
 use super::watch_registry::{Kind, Watch, WatchRegistry};
@@ -312,22 +312,21 @@ impl Connection {
         heard: Time,
     ) -> Result<Transport<PendingReply>, ZkError> {
         let over = heard.after(ident.length * 7 / 5);
-        let mut pause = Duration::from_millis(10);
+        let (mut pause, mut tries) = (Duration::from_millis(10), 0);
         let search = async {
             let mut hosts = address.servers.hosts.clone();
             loop {
                 fastrand::shuffle(&mut hosts);
+                let (silence, began) = (patience(self.silence, ident.length, tries), clock::now());
                 for host in &hosts {
                     let seen = self.inner().seen;
-                    match attach(address, host, self.silence, ident, seen).await {
+                    match attach(address, host, silence, ident, seen).await {
                         Ok((transport, attached)) => {
                             *ident = attached;
                             return Ok(transport);
                         }
                         Err(Failure::Over(error)) => return Err(error),
-                        Err(Failure::HungUp)
-                            if went_back(address, host, self.silence, seen).await =>
-                        {
+                        Err(Failure::HungUp) if went_back(address, host, silence, seen).await => {
                             let store = address.to_string();
                             tracing::warn!(store, "it has lost confirmed transactions");
                             return Err(ZkError::WentBack);
@@ -335,6 +334,7 @@ impl Connection {
                         Err(why) => tracing::debug!(%host, %why, "no connection to ZooKeeper"),
                     }
                 }
+                tries += u32::from(began.until(clock::now()) >= silence);
                 clock::pause(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
                 pause = (pause * 2).min(Duration::from_millis(400));
             }

@@ -1,6 +1,7 @@
 //! Making a connection, and with it a session, or attaching it to the session that there is.
 
 use super::address::{Address, Login};
+use super::client::Past;
 use super::identify::identify;
 use super::jute::{Reader, Writer};
 use super::sasl::Digest;
@@ -118,13 +119,27 @@ pub(super) async fn attach<T>(
     Ok((hand.transport.turn(), ident))
 }
 
+/// The time that a host has for each step of a handshake after so many tries for which it was too
+/// slow: it grows, because a busy server that is given up each time is only asked more.
+pub(super) fn patience(silence: Duration, session: Duration, tries: u32) -> Duration {
+    silence.saturating_mul(1 << tries.min(4)).min(session / 3).clamp(silence, PATIENCE)
+}
+
+/// The longest such time: another host may be better.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Makes a new session with a host, or says what else answers there.
 pub(super) async fn introduce<T>(
     address: &Address,
     host: &str,
     silence: Duration,
     new: &SessionId,
+    past: Past,
 ) -> Result<(Transport<T>, SessionId), Failure> {
+    let silence = patience(silence, address.session, past.tries);
+    if past.reached {
+        return attach(address, host, silence, new, 0).await;
+    }
     let found = |stranger| Failure::Over(ZkError::Stranger(stranger, host.to_owned()));
     let mut attempt = std::pin::pin!(attach(address, host, silence, new, 0));
     let look = async {

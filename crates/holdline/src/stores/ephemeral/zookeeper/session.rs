@@ -17,7 +17,7 @@
 //! tells the leader at once.
 
 use super::address::Address;
-use super::client::Client;
+use super::client::{Client, Past};
 use super::connection::State;
 use super::errors::{self, ZkError};
 use crate::clock;
@@ -68,11 +68,11 @@ pub(super) fn longest_lease(length: Duration) -> Duration {
 
 impl Session {
     /// A new session. [`ZkError::NoHosts`] is that all addresses refused the connection.
-    pub(super) async fn open(address: &Address) -> Result<Self, ZkError> {
+    pub(super) async fn open(address: &Address, past: Past) -> Result<Self, ZkError> {
         let silence =
             (address.session / 12).clamp(Duration::from_millis(400), Duration::from_millis(1250));
         let sent = clock::now();
-        let client = Client::connect(address, silence).await?;
+        let client = Client::connect(address, silence, past).await?;
         let root = if address.root.is_empty() { "/" } else { &address.root };
         Ok(Session {
             id: client.id,

@@ -2,6 +2,7 @@
 
 use super::address::Address;
 use super::cleanup::Cleanup;
+use super::client::Past;
 use super::errors::{self, ZkError};
 use super::jute::Acl;
 use super::orphans;
@@ -16,7 +17,7 @@ use crate::stores::ephemeral::table::Table;
 use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -29,8 +30,6 @@ pub(super) struct Shared {
     /// How often it was tried to open a session.
     opened: watch::Sender<u64>,
     pub(super) table: Table<NodeEntry>,
-    /// There has been a session.
-    reached: AtomicBool,
     pub(super) cleanup: Cleanup,
     /// The number of held tickets that wanted a patrol in this tick.
     patrols: AtomicU32,
@@ -42,6 +41,8 @@ struct SessionSlot {
     session: Option<Arc<Session>>,
     /// One is being opened.
     opening: bool,
+    /// How that went before.
+    past: Past,
     /// Why the last could not be opened.
     failure: Option<ZkError>,
     /// The time since when it is not used.
@@ -64,7 +65,6 @@ impl Shared {
             session_slot: Mutex::default(),
             opened: watch::Sender::new(0),
             table: Table::new(ENTERING),
-            reached: AtomicBool::new(false),
             cleanup: Cleanup::default(),
             patrols: AtomicU32::new(0),
         });
@@ -114,11 +114,8 @@ impl Shared {
             if let Some(session) = self.living() {
                 return Ok(session);
             }
-            let mut failure = self.session_slot().failure.clone().unwrap_or(ZkError::Timeout);
+            let failure = self.session_slot().failure.clone().unwrap_or(ZkError::Timeout);
             let absent = matches!(failure, ZkError::NoHosts | ZkError::Stranger(..));
-            if matches!(failure, ZkError::Stranger(..)) && self.reached.load(Ordering::Relaxed) {
-                failure = ZkError::ConnectionLoss; // it will be the right one again
-            }
             let error = self.error(failure);
             // Retry until the deadline if a server may be starting; fail fast if all refused the
             // connection.
@@ -131,16 +128,17 @@ impl Shared {
 
     /// Opens a session in the background, unless that is under way.
     fn open(self: &Arc<Self>) {
-        {
+        let past = {
             let mut slot = self.session_slot();
             if slot.opening {
                 return;
             }
             slot.opening = true;
-        }
+            slot.past
+        };
         let shared = Arc::clone(self);
         BACKGROUND.spawn(async move {
-            let outcome = Session::open(&shared.address).await;
+            let outcome = Session::open(&shared.address, past).await;
             {
                 let mut slot = shared.session_slot();
                 slot.opening = false;
@@ -148,7 +146,7 @@ impl Shared {
                     Ok(session) => {
                         let session = Arc::new(session);
                         slot.failure = None;
-                        shared.reached.store(true, Ordering::Relaxed);
+                        slot.past = Past { reached: true, tries: 0 };
                         slot.session = Some(Arc::clone(&session));
                         let shared = Arc::downgrade(&shared);
                         let lost = move |id| {
@@ -158,7 +156,10 @@ impl Shared {
                         };
                         BACKGROUND.spawn(session.run(lost));
                     }
-                    Err(error) => slot.failure = Some(error),
+                    Err(error) => {
+                        slot.past.tries += u32::from(error != ZkError::NoHosts);
+                        slot.failure = Some(error);
+                    }
                 }
             }
             shared.opened.send_modify(|count| *count += 1);
@@ -192,9 +193,6 @@ impl Shared {
 
 impl Backend for Shared {
     type Entry = NodeEntry;
-
-    /// A ticket may lapse, and be forgotten, while its node is on the way.
-    const RECORDS_TELL_ALL: bool = false;
 
     fn table(&self) -> &Table<NodeEntry> {
         &self.table

@@ -41,6 +41,13 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// The most locks of one process: each is a connection.
 const MOST: usize = 64;
 
+/// The session of a connection that holds a lock. Each statement begins a transaction, which waits
+/// only to make a row. With REPEATABLE READ, the lock of a row would become one of the gap beside it
+/// when InnoDB splits a page or removes a row there, and keep others from making rows in that gap:
+/// locks that nobody holds could not be had for as long as this one is held.
+const SESSION: &str = "SET SESSION autocommit = 0, innodb_lock_wait_timeout = 1; \
+                       SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
 /// The runtime of the connections of all these stores in this process.
 static RUNTIME: Background = Background::new("mysql");
 
@@ -236,8 +243,7 @@ impl Shared {
             conn
         } else {
             let mut conn = Owned(Some(connect(&self.opts, &self.config).await?));
-            // Each statement begins a transaction. It waits only to make a row.
-            conn.ask("SET SESSION autocommit = 0, innodb_lock_wait_timeout = 1").await?;
+            conn.ask(SESSION).await?;
             conn
         };
         if self.config.scheme == Scheme::Named {

@@ -163,7 +163,12 @@ pub(super) fn lock_row(line: &Name) -> String {
 }
 
 pub(super) fn make_row(line: &Name) -> String {
-    format!("INSERT IGNORE INTO holdline_row (name) VALUES ({})", hex(line.as_str().as_bytes()))
+    // A server that logs statements refuses to write with READ COMMITTED.
+    format!(
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+         INSERT IGNORE INTO holdline_row (name) VALUES ({})",
+        hex(line.as_str().as_bytes())
+    )
 }
 
 pub(super) fn own(line: &Name, ticket: &Ticket, connection: u32, note: &str) -> String {

@@ -17,11 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
-
-/// A parameter of a statement, with its type: so that a statement needs no preparation.
-pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow as Row};
 
 /// A check of a new connection, before it serves calls.
 pub(super) type Check =
@@ -80,14 +76,14 @@ impl Connection {
         }
     }
 
-    /// Runs one statement, within the time limit: one round trip. It is sent again if it met
-    /// another transaction.
+    /// Runs one statement, which has its parameters in it, within the time limit: one round trip.
+    /// It is sent again if it met another transaction.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the statement is carried out or not; before any that is sent
     /// later over the same connection.
-    pub(super) async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn ask(&self, sql: &str) -> Result<Vec<Row>, Fault> {
         let limit = clock::now().after(self.address.timeout);
         let talk = async {
             // It is never closed.
@@ -95,7 +91,7 @@ impl Connection {
             let backoff = Backoff::exponential(SHORT_PAUSE, LONG_PAUSE).jitter(50);
             let mut collisions = 0;
             loop {
-                match self.ask_once(sql, params).await {
+                match self.ask_once(sql).await {
                     Err(fault) if fault.collided() => {
                         clock::pause(backoff.pause(collisions, fastrand::u64(..))).await;
                         collisions += 1;
@@ -107,16 +103,20 @@ impl Connection {
         within(limit, talk).await.unwrap_or(Err(Fault::Silence))
     }
 
-    async fn ask_once(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    async fn ask_once(&self, sql: &str) -> Result<Vec<Row>, Fault> {
         let session = self.session().await?;
         let mut call = CallInFlight { connection: self, session: &session, answered: false };
-        let reply = session.client.query_typed(sql, params).await.map_err(Fault::from);
+        let reply = session.client.simple_query(sql).await.map_err(Fault::from);
         call.answered = !matches!(reply, Err(Fault::Broken(_)));
         drop(call);
         if reply.as_ref().is_err_and(Fault::breaks) {
             self.discard(&session);
         }
-        reply
+        let row = |message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        };
+        reply.map(|messages| messages.into_iter().filter_map(row).collect())
     }
 
     /// The present connection, unless it is silent; or a new one.

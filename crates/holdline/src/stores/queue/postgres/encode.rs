@@ -1,33 +1,88 @@
-//! The parameters and results of the functions in `sql/line.sql`.
+//! Calls of the functions in `sql/line.sql` as text, and their results.
+//!
+//! A call is one message of the protocol (a simple query), its parameters written as constants.
+//! With parameters of their own it would be five messages, and those are not safe where a proxy
+//! pools transactions and calls are sent without waiting for replies: PgBouncer gives a server to
+//! another client as soon as it has answered the calls that are complete, though it may have
+//! forwarded the first messages of the next call, whose others then meet what that client has
+//! prepared. (Seen with PgBouncer 1.18; newer ones count such calls in the same way.)
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::{
     Enter, Eviction, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId,
 };
-use bytes::BytesMut;
 use holdline_kernel::rule::admitted_prefix;
-use std::error::Error;
+use std::fmt::Write;
+use std::str::FromStr;
 use std::time::Duration;
-use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+use tokio_postgres::SimpleQueryRow as Row;
 
-/// A ticket's id, as a `uuid`.
+/// A parameter of a statement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Id(pub(super) TicketId);
-
-impl ToSql for Id {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        out.extend_from_slice(&self.0.0.to_be_bytes());
-        Ok(IsNull::No)
-    }
-    accepts!(UUID);
-    to_sql_checked!();
+pub(super) enum Param<'a> {
+    Text(&'a str),
+    Id(TicketId),
+    Number(i64),
 }
 
-impl<'a> FromSql<'a> for Id {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
-        Ok(Id(TicketId(u128::from_be_bytes(raw.try_into()?))))
+/// A statement that ends with the call of a function, with these parameters.
+pub(super) fn call(function: &str, params: &[Param<'_>]) -> Result<String> {
+    let mut sql = String::with_capacity(function.len() + 40 * params.len());
+    sql.push_str(function);
+    for (at, param) in params.iter().enumerate() {
+        sql.push_str(if at == 0 { "(" } else { ", " });
+        match param {
+            Param::Text(value) => push_text(&mut sql, value)?,
+            Param::Id(id) => _ = write!(sql, "'{:032x}'", id.0),
+            Param::Number(value) => _ = write!(sql, "'{value}'"),
+        }
     }
-    accepts!(UUID);
+    sql.push(')');
+    Ok(sql)
+}
+
+/// Writes a text as a constant that no setting of the server reads differently.
+fn push_text(sql: &mut String, value: &str) -> Result<()> {
+    sql.push_str("E'");
+    for c in value.chars() {
+        match c {
+            '\0' => {
+                let message = "PostgreSQL keeps no text with the character zero in it";
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+            '\'' | '\\' => sql.extend([c, c]),
+            _ => sql.push(c),
+        }
+    }
+    sql.push('\'');
+    Ok(())
+}
+
+/// A value of a row; none if it is null or makes no sense.
+pub(super) fn value<T: FromStr>(row: &Row, at: usize) -> Option<T> {
+    row.try_get(at).ok()??.parse().ok()
+}
+
+/// The same of a boolean.
+pub(super) fn truth(row: &Row, at: usize) -> Option<bool> {
+    match row.try_get(at).ok()?? {
+        "t" => Some(true),
+        "f" => Some(false),
+        _ => None,
+    }
+}
+
+/// The numbers of an array.
+pub(super) fn numbers(row: &Row, at: usize) -> Option<Vec<i64>> {
+    let text = row.try_get(at).ok()??;
+    let inner = text.strip_prefix('{')?.strip_suffix('}')?;
+    inner.split(',').map(|number| number.parse().ok()).collect()
+}
+
+/// The ticket that a uuid stands for.
+pub(super) fn id_of(uuid: &str) -> Option<TicketId> {
+    let digits: String = uuid.chars().filter(|c| *c != '-').collect();
+    (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok().map(TicketId))?
 }
 
 /// Whole microseconds, at least as long.
@@ -82,23 +137,24 @@ pub(super) fn standing(
     }))
 }
 
-/// Decodes the result of `look`. The rule says which places are admitted.
-pub(super) fn snapshot(rows: &[Row]) -> Result<QueueSnapshot, tokio_postgres::Error> {
+/// Decodes the result of `look`; none if it makes no sense. The rule says which places are
+/// admitted.
+pub(super) fn snapshot(rows: &[Row]) -> Option<QueueSnapshot> {
     let mut snapshot = QueueSnapshot::default();
     for row in rows {
-        let (Id(id), note): (Id, String) = (row.try_get(2)?, row.try_get(6)?);
-        if row.try_get(0)? {
+        let (id, note) = (id_of(row.try_get(2).ok()??)?, row.try_get(6).ok()??);
+        if truth(row, 0)? {
             snapshot.evictions.push(Eviction { id, note: note.into() });
             continue;
         }
-        let [seq, weight, rest, capacity] = [1, 3, 4, 5].map(|at| row.try_get::<_, i64>(at));
-        snapshot.capacity = capacity? as u32;
+        let number = |at| value::<i64>(row, at);
+        snapshot.capacity = number(5)? as u32;
         snapshot.places.push(QueueEntry {
             id,
-            seq: Seq(seq?.unsigned_abs()),
-            weight: weight? as u32,
+            seq: Seq(number(1)?.unsigned_abs()),
+            weight: number(3)? as u32,
             admitted: false,
-            expires_in: Duration::from_micros(rest?.unsigned_abs()),
+            expires_in: Duration::from_micros(number(4)?.unsigned_abs()),
             note: note.into(),
         });
     }
@@ -108,5 +164,26 @@ pub(super) fn snapshot(rows: &[Row]) -> Result<QueueSnapshot, tokio_postgres::Er
     {
         place.admitted = admitted;
     }
-    Ok(snapshot)
+    Some(snapshot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_constants() {
+        let params = [Param::Text("it's \\ \"é\""), Param::Number(-7), Param::Id(TicketId(0xab))];
+        let sql = call("SELECT f", &params).expect("no zero");
+        assert_eq!(sql, format!("SELECT f(E'it''s \\\\ \"é\"', '-7', '{:032x}')", 0xab));
+        let error = call("SELECT f", &[Param::Text("a\0b")]).expect_err("a zero");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn a_uuid_is_a_ticket() {
+        assert_eq!(id_of("00000000-0000-0000-0000-0000000000ab"), Some(TicketId(0xab)));
+        assert_eq!(id_of("00000000-0000-0000-0000-0000000000a"), None);
+        assert_eq!(id_of("ééééééééééééééééxxxxxxxxxxxxxxxx"), None);
+    }
 }

@@ -7,6 +7,7 @@
 //! Waiters ask again anyway, after a bounded time.
 
 use super::address::Address;
+use super::encode::id_of;
 use super::errors::Fault;
 use super::session::{self, Session};
 use crate::clock::{self, within};
@@ -182,8 +183,3 @@ impl Shared {
 
 /// The length of a uuid as text.
 const UUID: usize = 36;
-
-pub(super) fn id_of(uuid: &str) -> Option<TicketId> {
-    let digits: String = uuid.chars().filter(|c| *c != '-').collect();
-    (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok().map(TicketId))?
-}

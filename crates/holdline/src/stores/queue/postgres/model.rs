@@ -3,15 +3,13 @@
 //! The server is that of `HOLDLINE_TEST_POSTGRES`.
 
 use super::address::Address;
-use super::connection::Param;
-use super::encode::{self, Id, micros, number_of};
+use super::encode::{self, Param, micros, number_of};
 use super::schema::{statement, text};
 use super::session::Session;
 use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::model::{Subject, Woken, run};
 use tokio::runtime::Runtime;
-use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow as Row};
 
 /// A server whose functions go by a clock that the test sets, and keep notices in a table.
 struct Server {
@@ -49,26 +47,38 @@ impl Server {
         Some(server)
     }
 
-    fn ask(&self, now: u64, sql: &str, params: &[Param<'_>]) -> Vec<Row> {
+    fn ask(&self, now: u64, sql: &str) -> Vec<Row> {
         let client = &self.session.client;
         let sql = statement(&self.schema, sql);
         self.runtime.block_on(async {
             let set = client.batch_execute(&format!("SET a.clock = '{now}'")).await;
             set.expect("it can be set");
-            let rows = client.query_typed(&sql, params).await;
-            rows.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+            let said = client.simple_query(&sql).await;
+            let said = said.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+            let row = |message| match message {
+                SimpleQueryMessage::Row(row) => Some(row),
+                _ => None,
+            };
+            said.into_iter().filter_map(row).collect()
         })
+    }
+
+    /// Calls a function with these parameters, behind the name of the line.
+    fn call(&self, now: u64, function: &str, params: &[Param<'_>]) -> Row {
+        let params = [&[Param::Text("x")], params].concat();
+        let sql = encode::call(&format!("SELECT \"holdline\".{function}"), &params);
+        self.ask(now, &sql.expect("no zeros")).remove(0)
     }
 
     /// The tickets that the last operation woke, with their places.
     fn woken(&self) -> Woken {
-        let rows = self.ask(0, "DELETE FROM \"holdline\".woken RETURNING p", &[]);
-        let payloads: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let rows = self.ask(0, "DELETE FROM \"holdline\".woken RETURNING p");
+        let payloads: Vec<&str> = rows.iter().filter_map(|row| row.get(0)).collect();
         let admitted = payloads.iter().filter_map(|payload| payload.strip_prefix('w'));
         let seq = |text: &str| Seq(text.parse().expect("a number"));
         admitted
             .map(|place| place.split_at(36))
-            .map(|(id, place)| (super::listener::id_of(id).expect("an id"), seq(place)))
+            .map(|(id, place)| (encode::id_of(id).expect("an id"), seq(place)))
             .collect()
     }
 }
@@ -80,7 +90,6 @@ impl Subject for Server {
         ticket: &Ticket,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken) {
-        let sql = "SELECT \"holdline\".enter('x', $1, $2, $3, $4, $5, $6, $7, $8, 'c', 'a note')";
         let numbers = [
             i64::from(ticket.weight),
             i64::from(ticket.capacity),
@@ -90,24 +99,23 @@ impl Subject for Server {
             ticket.min_token.cast_signed(),
             number_of(how),
         ];
-        let id = Id(ticket.id);
-        let mut params: Vec<Param<'_>> = vec![(&id, Type::UUID)];
-        params.extend(numbers.iter().map(|number| (number as &(dyn ToSql + Sync), Type::INT8)));
-        let answer: Vec<i64> = self.ask(now, sql, &params)[0].get(0);
+        let mut params = vec![Param::Id(ticket.id)];
+        params.extend(numbers.map(Param::Number));
+        params.extend([Param::Text("c"), Param::Text("a note")]);
+        let answer = self.call(now, "enter", &params);
+        let answer = encode::numbers(&answer, 0).expect("an array");
         let standing = encode::standing(ticket, &answer, true).expect("an answer that makes sense");
         (standing, self.woken())
     }
 
     fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
-        let sql = "SELECT \"holdline\".leave('x', $1, 0)";
-        (self.ask(now, sql, &[(&Id(id), Type::UUID)])[0].get(0), self.woken())
+        let answer = self.call(now, "leave", &[Param::Id(id), Param::Number(0)]);
+        (encode::truth(&answer, 0).expect("a boolean"), self.woken())
     }
 
     fn evict(&mut self, now: u64, id: TicketId, note: &str) -> (Option<Seq>, Woken) {
-        let sql = "SELECT \"holdline\".evict('x', $1, $2)";
-        let params: [Param<'_>; 2] = [(&Id(id), Type::UUID), (&note, Type::TEXT)];
-        let token: Option<i64> = self.ask(now, sql, &params)[0].get(0);
-        (token.map(|token| Seq(token.unsigned_abs())), self.woken())
+        let answer = self.call(now, "evict", &[Param::Id(id), Param::Text(note)]);
+        (encode::value(&answer, 0).map(Seq), self.woken())
     }
 
     /// A text of PostgreSQL's holds no zero.
@@ -116,7 +124,7 @@ impl Subject for Server {
     }
 
     fn look(&mut self, now: u64) -> (QueueSnapshot, Woken) {
-        let rows = self.ask(now, "SELECT * FROM \"holdline\".look('x')", &[]);
+        let rows = self.ask(now, "SELECT * FROM \"holdline\".look('x')");
         (encode::snapshot(&rows).expect("a view"), self.woken())
     }
 }
@@ -125,8 +133,8 @@ impl Subject for Server {
 fn the_functions_are_the_kernels_line() {
     let Some(mut server) = Server::start("model") else { return };
     for seed in 1..=10 {
-        server.ask(0, "DELETE FROM \"holdline\".line", &[]);
-        server.ask(0, "DELETE FROM \"holdline\".place", &[]);
+        server.ask(0, "DELETE FROM \"holdline\".line");
+        server.ask(0, "DELETE FROM \"holdline\".place");
         run(&mut server, seed, 1500);
     }
 }

@@ -2,7 +2,6 @@
 //! is there.
 
 use super::address::{self, Address};
-use super::connection::Param;
 use super::encode::micros;
 use super::errors::Fault;
 use super::session::Session;
@@ -11,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 /// The version of the tables and functions that this library uses.
 const VERSION: i32 = 1;
@@ -68,7 +67,7 @@ pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
     let session = Session::open(address, Box::new(|_| {})).await.map_err(explain)?;
     let sql = statement(&address.schema, "SELECT \"holdline\".sweep($1)");
     let (limit, idle) = (clock::now().after(LONGEST), micros(idle));
-    let params: [Param<'_>; 1] = [(&idle, Type::INT8)];
+    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&idle, Type::INT8)];
     let sweeping = session.client.query_typed_one(&sql, &params);
     let row = within(limit, sweeping).await.ok_or(Fault::Silence).map_err(explain)?;
     let count =

@@ -8,6 +8,7 @@
 
 use super::address::{Address, Listen, Scheme};
 use super::connection::Connection;
+use super::encode::{truth, value};
 use super::errors::Fault;
 use super::keys::{KeyScheme, native};
 use super::listener::Listener;
@@ -300,9 +301,7 @@ impl SessionLocks {
     /// Another client's lock, and the connection that asked.
     async fn foreign(&self, line: &Name) -> Result<Option<super::session_sql::Holder>> {
         let target = self.target(line, false)?;
-        let look = async { target.holder(&self.0.looks.session().await?.client).await };
-        let limit = clock::now().after(self.0.address.timeout);
-        let found = within(limit, look).await.unwrap_or(Err(Fault::Silence));
+        let found = target.holder(&self.0.looks).await;
         found.map_err(|fault| self.explain(fault, line))
     }
 }
@@ -484,18 +483,17 @@ impl AsyncStore for SessionLocks {
         let Some(holder) = self.foreign(line).await?.filter(|holder| holder.id == id) else {
             return Ok(None);
         };
-        let sql = "SELECT pg_terminate_backend($1)";
-        let params = [(&holder.pid as _, tokio_postgres::types::Type::INT4)];
-        let rows = self.0.looks.ask(sql, &params).await;
+        let sql = format!("SELECT pg_terminate_backend({})", holder.pid);
+        let rows = self.0.looks.ask(&sql).await;
         let rows = rows.map_err(|fault| self.explain(fault, line))?;
-        let ended = rows.first().is_some_and(|row| row.get(0));
+        let ended = rows.first().and_then(|row| truth(row, 0)) == Some(true);
         if !ended || self.0.kind == Kind::Advisory {
             return Ok(ended.then_some(Seq(0)));
         }
         let sql = statement(&self.0.address.schema, "SELECT nextval('\"holdline\".lock_token')");
-        let rows = self.0.looks.ask(&sql, &[]).await;
+        let rows = self.0.looks.ask(&sql).await;
         let rows = rows.map_err(|fault| self.explain(fault, line))?;
-        Ok(rows.first().map(|row| Seq(row.get::<_, i64>(0).unsigned_abs())))
+        Ok(rows.first().and_then(|row| value(row, 0)).map(Seq))
     }
 
     fn capabilities(&self) -> Capabilities {

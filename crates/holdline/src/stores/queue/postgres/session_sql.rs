@@ -2,6 +2,8 @@
 //! (`SELECT ... FOR UPDATE`).
 
 use super::address::Address;
+use super::connection::Connection;
+use super::encode::value;
 use super::errors::Fault;
 use super::keys::Key;
 use super::pool::{Claim, Prepare};
@@ -14,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// The channel on which all processes are told of what is free.
@@ -249,29 +250,29 @@ impl Target {
 
     /// The process of the server that holds it, and what it says of itself, if it is another
     /// client's. For a row, only a client of this library is seen.
-    pub(super) async fn holder(&self, client: &Client) -> Result<Option<Holder>, Fault> {
-        let rows = match self.kind {
-            Kind::Row => {
-                let sql = "SELECT pid, application_name FROM pg_stat_activity \
-                           WHERE application_name LIKE $1 AND datname = current_database()";
-                client.query_typed(sql, &[(&self.session_name(None), Type::TEXT)]).await?
-            }
+    pub(super) async fn holder(&self, looks: &Connection) -> Result<Option<Holder>, Fault> {
+        let sql = match self.kind {
+            Kind::Row => format!(
+                "SELECT pid, application_name FROM pg_stat_activity \
+                 WHERE application_name LIKE '{}' AND datname = current_database()",
+                self.session_name(None)
+            ),
             Kind::Advisory => {
                 let (class, object, part) = match self.key {
-                    Key::Number(number) => ((number >> 32) as u32, number as u32, 1_i16),
+                    Key::Number(number) => ((number >> 32) as u32, number as u32, 1),
                     Key::Pair(high, low) => (high as u32, low as u32, 2),
                 };
-                let sql = "SELECT l.pid, coalesce(a.application_name, '') FROM pg_locks l \
-                           LEFT JOIN pg_stat_activity a USING (pid) WHERE l.granted \
-                           AND l.locktype = 'advisory' AND l.classid = $1 AND l.objid = $2 \
-                           AND l.objsubid = $3 AND l.database = \
-                           (SELECT oid FROM pg_database WHERE datname = current_database())";
-                let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-                    [(&class, Type::OID), (&object, Type::OID), (&part, Type::INT2)];
-                client.query_typed(sql, &params).await?
+                format!(
+                    "SELECT l.pid, coalesce(a.application_name, '') FROM pg_locks l \
+                     LEFT JOIN pg_stat_activity a USING (pid) WHERE l.granted \
+                     AND l.locktype = 'advisory' AND l.classid = '{class}' \
+                     AND l.objid = '{object}' AND l.objsubid = {part} AND l.database = \
+                     (SELECT oid FROM pg_database WHERE datname = current_database())"
+                )
             }
         };
-        Ok(rows.first().map(|row| Holder::new(row.get(0), row.get(1))))
+        let rows = looks.ask(&sql).await?;
+        Ok(rows.first().and_then(|row| Some(Holder::new(value(row, 0)?, row.try_get(1).ok()??))))
     }
 }
 

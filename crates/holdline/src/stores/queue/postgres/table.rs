@@ -1,8 +1,8 @@
 //! The lease table: a line with places, kept by the functions in `sql/line.sql`.
 
 use super::address::{Address, Listen};
-use super::connection::{Connection, Param};
-use super::encode::{self, Id, micros, number_of};
+use super::connection::Connection;
+use super::encode::{self, Param, micros, number_of};
 use super::errors::Fault;
 use super::listener::Listener;
 use super::schema::{check, statement};
@@ -17,8 +17,7 @@ use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::Row;
-use tokio_postgres::types::{FromSqlOwned, Type};
+use tokio_postgres::SimpleQueryRow as Row;
 
 /// Locks in a table of leases.
 #[derive(Clone)]
@@ -33,7 +32,7 @@ struct Shared {
     statements: Statements,
 }
 
-/// The statements, with the name of the schema.
+/// The statements up to their parameters, with the name of the schema.
 struct Statements {
     enter: String,
     leave: String,
@@ -79,13 +78,11 @@ impl Table {
             listener: listen_at.map(|address| Listener::new(address, channel)),
             in_flight: InFlight::default(),
             statements: Statements {
-                enter: of(
-                    "SELECT \"holdline\".enter($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-                ),
-                leave: of("SELECT \"holdline\".leave($1, $2, $3)"),
-                evict: of("SELECT \"holdline\".evict($1, $2, $3)"),
-                look: of("SELECT * FROM \"holdline\".look($1)"),
-                list: of("SELECT * FROM \"holdline\".list($1)"),
+                enter: of("SELECT \"holdline\".enter"),
+                leave: of("SELECT \"holdline\".leave"),
+                evict: of("SELECT \"holdline\".evict"),
+                look: of("SELECT * FROM \"holdline\".look"),
+                list: of("SELECT * FROM \"holdline\".list"),
             },
             address,
         })))
@@ -99,20 +96,25 @@ impl Table {
 
     /// Calls a function, and once more if the connection breaks: every operation is idempotent.
     /// Most often the server has closed an idle connection.
-    async fn call(&self, sql: &str, params: &[Param<'_>]) -> Result<Answer, Fault> {
-        match self.0.connection.ask(sql, params).await {
+    async fn call(&self, function: &str, params: &[Param<'_>]) -> Result<Answer, Fault> {
+        let sql = encode::call(function, params).map_err(Fault::Ours)?;
+        match self.0.connection.ask(&sql).await {
             Err(fault) if fault.breaks() => {
-                let rows = self.0.connection.ask(sql, params).await?;
+                let rows = self.0.connection.ask(&sql).await?;
                 Ok(Answer { rows, repeated: fault.in_doubt() })
             }
             other => other.map(|rows| Answer { rows, repeated: false }),
         }
     }
 
-    /// The only value of a result.
-    fn value<T: FromSqlOwned>(&self, line: &Name, rows: &[Row]) -> Result<T> {
-        let value = rows.first().and_then(|row| row.try_get(0).ok());
-        value.ok_or_else(|| self.nonsense(line))
+    /// What the only row of a result says.
+    fn value<T>(
+        &self,
+        line: &Name,
+        rows: &[Row],
+        read: impl FnOnce(&Row, usize) -> Option<T>,
+    ) -> Result<T> {
+        rows.first().and_then(|row| read(row, 0)).ok_or_else(|| self.nonsense(line))
     }
 
     fn explain(&self, fault: Fault, line: &Name) -> Error {
@@ -164,17 +166,17 @@ impl AsyncStore for Table {
             .call(
                 &statements.enter,
                 &[
-                    (&line.as_str(), Type::TEXT),
-                    (&Id(ticket.id), Type::UUID),
-                    (&i64::from(ticket.weight), Type::INT8),
-                    (&i64::from(ticket.capacity), Type::INT8),
-                    (&micros(ticket.lease), Type::INT8),
-                    (&micros(ticket.wait_lease), Type::INT8),
-                    (&i64::from(ticket.token_count), Type::INT8),
-                    (&min_token, Type::INT8),
-                    (&number_of(how), Type::INT8),
-                    (&channel, Type::TEXT),
-                    (&&**note, Type::TEXT),
+                    Param::Text(line.as_str()),
+                    Param::Id(ticket.id),
+                    Param::Number(ticket.weight.into()),
+                    Param::Number(ticket.capacity.into()),
+                    Param::Number(micros(ticket.lease)),
+                    Param::Number(micros(ticket.wait_lease)),
+                    Param::Number(ticket.token_count.into()),
+                    Param::Number(min_token),
+                    Param::Number(number_of(how)),
+                    Param::Text(channel),
+                    Param::Text(note),
                 ],
             )
             .await;
@@ -183,7 +185,7 @@ impl AsyncStore for Table {
                 if let Some(request) = request.filter(|_| !answer.repeated) {
                     request.answered();
                 }
-                let numbers: Vec<i64> = self.value(line, &answer.rows)?;
+                let numbers = self.value(line, &answer.rows, encode::numbers)?;
                 let standing = encode::standing(ticket, &numbers, listener.is_some())
                     .ok_or_else(|| self.nonsense(line))?;
                 if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
@@ -204,14 +206,13 @@ impl AsyncStore for Table {
         let Shared { in_flight, statements, .. } = &*self.0;
         let barred = in_flight.in_doubt(id);
         let bar = if barred { micros(BAR_TIME) } else { 0 };
-        let params: [Param<'_>; 3] =
-            [(&line.as_str(), Type::TEXT), (&Id(id), Type::UUID), (&bar, Type::INT8)];
+        let params = [Param::Text(line.as_str()), Param::Id(id), Param::Number(bar)];
         let answer = self.call(&statements.leave, &params).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         if barred {
             in_flight.forget(id);
         }
-        let found: bool = self.value(line, &answer.rows)?;
+        let found = self.value(line, &answer.rows, encode::truth)?;
         if !found && answer.repeated {
             return Err(self.outcome_unknown(line));
         }
@@ -226,24 +227,25 @@ impl AsyncStore for Table {
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let answer = self.call(&self.0.statements.look, &[(&line.as_str(), Type::TEXT)]).await;
+        let answer = self.call(&self.0.statements.look, &[Param::Text(line.as_str())]).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        encode::snapshot(&answer.rows).map_err(|_| self.nonsense(line))
+        encode::snapshot(&answer.rows).ok_or_else(|| self.nonsense(line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let answer = self.call(&self.0.statements.list, &[(&prefix, Type::TEXT)]).await;
+        let answer = self.call(&self.0.statements.list, &[Param::Text(prefix)]).await;
         let answer = answer.map_err(|fault| fault.explain(&self.0.address, "the list of locks"))?;
-        let names = answer.rows.iter().filter_map(|row| row.try_get::<_, &str>(0).ok());
+        let names = answer.rows.iter().filter_map(|row| row.try_get(0).ok()?);
         Ok(names.filter_map(|name| Name::new(name).ok()).collect())
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-        let params: [Param<'_>; 3] =
-            [(&line.as_str(), Type::TEXT), (&Id(id), Type::UUID), (&note, Type::TEXT)];
+        let params = [Param::Text(line.as_str()), Param::Id(id), Param::Text(note)];
         let answer = self.call(&self.0.statements.evict, &params).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        let token: Option<i64> = self.value(line, &answer.rows)?;
+        // No token is null, not nonsense.
+        let token =
+            self.value(line, &answer.rows, |row, at| Some(encode::value::<i64>(row, at)))?;
         if token.is_none() && answer.repeated {
             return Err(self.outcome_unknown(line));
         }

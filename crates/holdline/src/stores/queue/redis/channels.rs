@@ -11,15 +11,13 @@ use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::sync::MutexGuard;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 #[derive(Default)]
 pub(in crate::stores) struct Channels {
     map: Mutex<HashMap<String, Subscription>>,
     /// Notified when there are channels to subscribe to.
     wanted: Notify,
-    /// Notified when subscriptions have changed.
-    settled: watch::Sender<()>,
 }
 
 struct Subscription {
@@ -56,8 +54,9 @@ impl Channels {
         subscription.stage == Stage::Subscribed
     }
 
-    /// Adds a ticket to a channel, and requests the subscription if there is none.
-    pub(in crate::stores) fn add_ticket(&self, channel: &str, id: TicketId) {
+    /// Adds a ticket to a channel, and requests the subscription if there is none. Returns whether
+    /// it is subscribed to.
+    pub(in crate::stores) fn add_ticket(&self, channel: &str, id: TicketId) -> bool {
         let now = clock::now();
         let mut map = self.map();
         let subscription = map.entry(channel.to_owned()).or_insert_with(|| Subscription {
@@ -69,6 +68,7 @@ impl Channels {
         if subscription.stage == Stage::Wanted {
             self.wanted.notify_one();
         }
+        subscription.stage == Stage::Subscribed
     }
 
     /// Removes a ticket from a channel.
@@ -77,16 +77,6 @@ impl Channels {
             subscription.tickets.remove(&id);
             subscription.idle = clock::now();
         }
-    }
-
-    /// Whether the channel is subscribed to.
-    pub(in crate::stores) fn is_on(&self, channel: &str) -> bool {
-        self.map().get(channel).is_some_and(|subscription| subscription.stage == Stage::Subscribed)
-    }
-
-    /// A receiver that is notified when subscriptions have changed.
-    pub(in crate::stores) fn settled(&self) -> watch::Receiver<()> {
-        self.settled.subscribe()
     }
 
     /// The tickets of a channel.
@@ -125,8 +115,6 @@ impl Channels {
                 subscription.stage = Stage::Subscribed;
             }
         }
-        drop(map);
-        self.settled.send_replace(());
     }
 
     /// Records that the server ended a subscription.
@@ -142,7 +130,6 @@ impl Channels {
         for subscription in self.map().values_mut() {
             subscription.stage = Stage::Wanted;
         }
-        self.settled.send_replace(());
     }
 
     /// Removes channels that are not needed any more. Returns those to unsubscribe from.
@@ -170,8 +157,7 @@ mod tests {
         let (channels, one, two) = (Channels::default(), TicketId(1), TicketId(2));
         assert!(!channels.join("a", one), "nobody follows it");
         assert!(channels.take_wanted().is_empty());
-        channels.add_ticket("a", one);
-        channels.add_ticket("a", two);
+        assert!(!channels.add_ticket("a", one) && !channels.add_ticket("a", two));
         assert_eq!(channels.take_wanted(), ["a"]);
         assert!(channels.take_wanted().is_empty());
         assert!(!channels.join("a", one), "it is only asked for");
@@ -181,7 +167,6 @@ mod tests {
         channels.remove_ticket("a", one);
         assert_eq!(channels.tickets("a"), [two]);
         channels.disconnected();
-        assert!(!channels.is_on("a"));
         assert_eq!(channels.take_wanted(), ["a"]);
         channels.remove_ticket("a", two);
         assert!(channels.sweep().is_empty(), "it lingers");

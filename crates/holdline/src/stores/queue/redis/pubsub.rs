@@ -56,6 +56,8 @@ enum State {
     Down,
 }
 
+/// The longest wait for the first subscription.
+const READY: Duration = Duration::from_millis(100);
 /// The interval of heartbeats while no notice comes.
 const PING: Duration = Duration::from_secs(5);
 
@@ -117,7 +119,8 @@ impl PubSub {
         *task = Some(tokio::spawn(listening).abort_handle());
     }
 
-    /// Waits until the task has subscribed, or has failed once, since waiters ask again anyway.
+    /// Waits until the task has subscribed, or has failed once; not for long, since waiters ask again
+    /// anyway, and what is to be asked may have little time.
     pub(in crate::stores) async fn ready(&self) {
         if *self.listener.state.borrow() == State::On {
             return;
@@ -126,19 +129,16 @@ impl PubSub {
         let mut state = self.listener.state.subscribe();
         let done = state.wait_for(|state| *state != State::Starting);
         // An error is a timeout: the sender lives as long as this.
-        let _ = tokio::time::timeout(self.listener.config.timeout / 2, done).await;
+        let _ = tokio::time::timeout(READY, done).await;
     }
 
-    /// Adds a ticket to a lock's channel, and waits until that is subscribed to, or the connection
-    /// is down.
-    pub(in crate::stores) async fn follow(&self, channel: &str, id: TicketId) {
-        let channels = &self.listener.channels;
-        let mut settled = channels.settled();
-        channels.add_ticket(channel, id);
+    /// Adds a ticket to a lock's channel. It is woken when that is subscribed to: messages may have
+    /// been sent before.
+    pub(in crate::stores) fn follow(&self, channel: &str, id: TicketId) {
+        if self.listener.channels.add_ticket(channel, id) {
+            self.listener.waiters.wake(id);
+        }
         self.open();
-        let done = settled
-            .wait_for(|()| channels.is_on(channel) || *self.listener.state.borrow() == State::Down);
-        let _ = tokio::time::timeout(self.listener.config.timeout / 2, done).await;
     }
 }
 
@@ -212,6 +212,9 @@ impl Listener {
         let channels = self.channels.take_wanted();
         notices.subscribe(&channels).await?;
         self.channels.subscribed(&channels);
+        for channel in &channels {
+            self.wake_channel(channel.as_bytes());
+        }
         Ok(())
     }
 
