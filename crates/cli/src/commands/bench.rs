@@ -20,8 +20,8 @@ Every store is measured with every way to wait and every load, in turns, in seve
 
 STORE is a URL (redis://HOST, etcd://HOST:PORT, sqlite:PATH, ...), or memory, or file (a new
 one), or servers that are started for the run, if they are installed, and stopped after it:
-redis, redis-five (a quorum), etcd, etcd-three, zookeeper, zookeeper-three. Without STORE it is
-the store of --store or HOLDLINE_STORE; without those, memory and file.
+redis, redis-five (a quorum), etcd, etcd-three, zookeeper, zookeeper-three, postgres, mariadb,
+mysql. Without STORE it is the store of --store or HOLDLINE_STORE; without those, memory and file.
 
 Ways to wait (--mode):
   listen         has a place in the line, and is told when its turn has come
@@ -54,7 +54,7 @@ Examples:
 #[command(long_about = format!("Measure stores and ways to wait beside each other\n\n{ABOUT}"))]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n{}", presets()))]
 pub(crate) struct Bench {
-    /// Stores: URLs, memory, file, or servers to start: redis, etcd, zookeeper, etcd-three, ...
+    /// Stores: URLs, memory, file, or servers to start: redis, etcd, zookeeper, postgres, ...
     #[arg(value_name = "STORE")]
     stores: Vec<String>,
 

@@ -203,3 +203,25 @@ fn a_password_is_nowhere_in_a_report() {
     assert_ne!(run.code, 0);
     assert!(!run.out.contains("secret") && !run.err.contains("secret"), "{run:?}");
 }
+
+/// Servers of databases are started, get their tables, and are gone afterwards.
+#[test]
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+fn databases_are_started_for_the_run() {
+    use holdline_testkit::{missing, mysql, postgres};
+    let mut programs = postgres::SINGLE.programs().into_iter().chain(mysql::MARIADB.programs());
+    if let Some(what) = programs.find_map(|program| program.find().err()) {
+        return missing(&what);
+    }
+    let place = Place::new();
+    let args = ["postgres", "mariadb", "--mode", "listen", "--clients", "2", "--delay", "0,2ms"];
+    let run = bench(&place, &[&args[..], &["--rounds", "1", "--time", "300ms", "--json"]].concat());
+    let report = json(&run);
+    assert_eq!(rows(&report).len(), 4, "{run:?}");
+    for row in rows(&report) {
+        assert!(row["locks_per_second"]["median"].as_f64().is_some_and(|it| it > 0.0), "{row}");
+        assert!(row["server_cpu"]["median"].as_f64().is_some_and(|it| it > 0.0), "{row}");
+    }
+    let stores = report["stores"].to_string();
+    assert!(stores.contains("PostgreSQL") && stores.contains("MariaDB"), "{stores}");
+}

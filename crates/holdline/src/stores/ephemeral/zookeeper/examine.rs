@@ -2,7 +2,7 @@
 //! four letters that they allow (`srvr` unless told otherwise), and by a session.
 
 use super::address::Address;
-use super::client::Client;
+use super::client::{Client, Past};
 use super::session::longest_lease;
 use crate::clock;
 use crate::error::Result;
@@ -178,7 +178,7 @@ fn ensemble(named: usize, voters: usize, modes: &[String], findings: &mut Findin
 /// The session that the servers give, which bounds the leases.
 async fn session(address: &Address, findings: &mut Findings) {
     let wanted = address.session;
-    let client = match Client::connect(address, LIMIT / 3).await {
+    let client = match Client::connect(address, LIMIT / 3, Past::default()).await {
         Ok(client) => client,
         Err(error) => {
             let advice = "a majority of the servers must run, and take our login";
