@@ -128,6 +128,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
+    /// Write the chart of locks a second beside the shares, for the first load, as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
     /// Is a process of another `holdline bench`
     #[arg(long, hide = true)]
     worker: bool,
@@ -149,7 +153,7 @@ impl Bench {
             return Ok(Exit::DONE);
         }
         // Found out now, and not when all has been measured.
-        for file in self.csv.iter().chain(&self.html) {
+        for file in self.csv.iter().chain(&self.html).chain(&self.svg) {
             let opened = File::options().create(true).append(true).open(file);
             opened.map_err(|error| unwritten(file, &error))?;
         }
@@ -246,6 +250,12 @@ impl Bench {
             if let Some(file) = file {
                 fs::write(file, text(report)).map_err(|error| unwritten(file, &error))?;
             }
+        }
+        if let Some(file) = &self.svg {
+            let text = report.svg().ok_or_else(|| {
+                Failure::usage("--svg shows locks a second, of which this run has none")
+            })?;
+            fs::write(file, text).map_err(|error| unwritten(file, &error))?;
         }
         if printer.json {
             Printer::answer(&report.json().to_string())?;
