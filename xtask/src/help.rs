@@ -11,6 +11,7 @@ cargo xtask COMMAND [--help]
   servers   start, stop and show real servers on private ports, for tests and benchmarks
   tidy      the rules of the house that a program can check, each finding as path:line: sentence
   bench     the benchmark program, built with optimisation
+  package   what users install: crates, program, Debian package, wheel, image; made and tried
 
 Start with `cargo xtask test --quick` while you work, and `cargo xtask test` before you send it.
 ";
@@ -67,6 +68,35 @@ finding as `path:line: sentence`:
 
 The rules are in xtask/src/tidy/, with a test for each.
 ";
+
+/// `cargo xtask package --help`
+pub(crate) fn package() -> String {
+    let mut text = String::from(
+        "
+cargo xtask package [--check] [PART...]
+
+Makes what users install, in target/dist, from one build of the program. Without a PART: all.
+
+",
+    );
+    for (name, about) in crate::package::parts() {
+        let _ = writeln!(text, "  {name:<12} {about}");
+    }
+    text.push_str(
+        "
+  --check      also tries what was made: crates build from their packages, the program runs in an
+               empty root, the Debian package in a fresh Debian, the wheel in a venv, a second
+               build gives the same bytes. What could not be tried is said.
+
+It needs `rustup target add x86_64-unknown-linux-musl`, and of Debian musl-tools and python3-venv;
+for all that --check tries, root, and debootstrap, buildah, lintian and shellcheck.
+
+  HOLDLINE_JOBS     how many processes the builds may use at once
+  HOLDLINE_PROGRAM  a program that was built before, to be packed instead of a new one
+",
+    );
+    text
+}
 
 /// `cargo xtask bench --help`
 pub(crate) const BENCH: &str = "

@@ -1,9 +1,10 @@
-//! The project's house-keeping program: `cargo xtask test | servers | tidy | bench`.
+//! The project's house-keeping program: `cargo xtask test | servers | tidy | bench | package`.
 //!
 //! It is a Rust program and not a heap of shell scripts so that it behaves the same on every
 //! contributor's machine and in CI, and so that it is itself tested.
 
 mod help;
+mod package;
 mod servers;
 mod test;
 mod tidy;
@@ -37,6 +38,8 @@ fn dispatch(words: &[&str]) -> Outcome<bool> {
         ["bench", rest @ ..] => bench(rest),
         ["test", rest @ ..] if asks_help(rest) => Ok(print_help(&help::test())),
         ["test", rest @ ..] => test::main(rest),
+        ["package", rest @ ..] if asks_help(rest) => Ok(print_help(&help::package())),
+        ["package", rest @ ..] => package::main(rest),
         ["tidy", rest @ ..] if asks_help(rest) => Ok(print_help(help::TIDY)),
         ["tidy"] => tidy::main(),
         ["servers", rest @ ..] if rest.is_empty() || asks_help(rest) => {

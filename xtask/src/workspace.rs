@@ -66,6 +66,13 @@ pub(crate) fn test_targets() -> Outcome<BTreeSet<String>> {
     Ok(tests.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect())
 }
 
+/// The packages that are published, as `cargo metadata` describes them.
+pub(crate) fn published() -> Outcome<Vec<serde_json::Value>> {
+    let is_private =
+        |package: &serde_json::Value| package["publish"].as_array().is_some_and(Vec::is_empty);
+    Ok(packages()?.into_iter().filter(|package| !is_private(package)).collect())
+}
+
 fn packages() -> Outcome<Vec<serde_json::Value>> {
     let text = cargo_says(&["metadata", "--no-deps", "--format-version", "1"])?;
     let metadata: serde_json::Value = serde_json::from_str(&text)

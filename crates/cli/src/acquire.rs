@@ -4,6 +4,7 @@ use crate::context::OpenedStore;
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::held::HeldLock;
+use crate::live_line::{self, Part};
 use crate::lock_kind::{LockKind, LockOptions, WaitLimit};
 use crate::participant;
 use crate::printer::{Level, Printer};
@@ -103,7 +104,8 @@ impl LockRequest<'_> {
     /// The failure that names the holder.
     async fn busy(&self) -> Failure {
         let look = timeout(NEWS.min(self.rest()), self.first_held()).await;
-        let holder = look.ok().and_then(Result::ok).and_then(|info| self.held_by(&info));
+        let info = look.ok().and_then(Result::ok);
+        let holder = info.as_ref().and_then(|info| self.in_use(info));
         let message = format!(
             "{} in {} was not acquired{}: {}",
             title(self.names),
@@ -111,7 +113,19 @@ impl LockRequest<'_> {
             if self.no_wait { "" } else { " in time" },
             holder.unwrap_or_else(|| "others were before us".to_owned()),
         );
-        Failure::new(self.busy, "busy", message).expected()
+        let of = |participants: &[Participant]| -> Vec<_> {
+            participants.iter().map(participant::json).collect()
+        };
+        let fields = json!({
+            "name": info.as_ref().map_or_else(
+                || self.names.first().copied().unwrap_or_default(),
+                |info| info.name.as_str(),
+            ),
+            "store": self.client.address(),
+            "holders": info.as_ref().map(|info| of(&info.holders)),
+            "waiting": info.as_ref().map(|info| info.waiters.len()),
+        });
+        Failure::new(self.busy, "busy", message).expected().with(fields)
     }
 
     /// The lock that the wait is for: of several, the first that is held, and not by us.
@@ -127,18 +141,11 @@ impl LockRequest<'_> {
     }
 
     /// "it is held by ...", if it is; of several locks, by its name.
-    fn held_by(&self, info: &LockInfo) -> Option<String> {
-        let first = info.holders.first()?;
-        let age = participant::age(first).map(|age| format!(" for {age}")).unwrap_or_default();
-        let others = match info.holders.len() - 1 {
-            0 => String::new(),
-            n => format!(", and {n} more"),
-        };
-        let which = match self.names.len() {
-            1 => "it".to_owned(),
-            _ => format!("\"{}\"", info.name),
-        };
-        Some(format!("{which} is held by {}{age}{others}", participant::who(first)))
+    fn in_use(&self, info: &LockInfo) -> Option<String> {
+        match self.names.len() {
+            1 => participant::in_use(info, "it"),
+            _ => participant::in_use(info, &format!("\"{}\"", info.name)),
+        }
     }
 }
 
@@ -176,7 +183,10 @@ impl WaitProgress<'_> {
             duration::show(away)
         );
         if printer.is_live() {
-            self.show_live(&line);
+            let away = format!("the store has not answered for {}", duration::show(away));
+            let lock = format!("{} in {}", title(names), client.address());
+            let lock = Part { head: "waiting for ".to_owned(), text: lock };
+            self.show_live(&[Part::whole(away), lock]);
         } else if self.last.as_deref() != Some("away") {
             let fields = json!({
                 "name": names.first(),
@@ -188,40 +198,66 @@ impl WaitProgress<'_> {
         }
     }
 
-    fn show_live(&mut self, line: &str) {
+    fn show_live(&mut self, parts: &[Part]) {
         let end = self.request.deadline;
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-        let left = left.map(|left| format!("; giving up in {}", duration::show(left)));
-        Printer::live(&format!("holdline: {line}{}", left.unwrap_or_default()));
+        let mut parts = parts.to_vec();
+        if let Some(left) = left {
+            let left = format!("giving up in {}", duration::show(left));
+            parts.insert(parts.len().min(2), Part::whole(left));
+        }
+        Printer::live(|width| live_line::fit("holdline: ", &parts, width));
         self.shown = true;
     }
 
     fn show(&mut self, info: &LockInfo) {
         let LockRequest { client, names, printer, .. } = self.request;
-        let holder = self.request.held_by(info).unwrap_or_else(|| "it is free".to_owned());
         let place = place(info);
-        let in_line = place.map(|place| format!("; place {place} in line")).unwrap_or_default();
-        let line =
-            format!("waiting for {} in {}: {holder}{in_line}", title(names), client.address());
+        let waiting = participant::waiting(info.waiters.len()).unwrap_or_default();
+        let waiting = match place {
+            Some(place) => format!("{waiting}, place {place} in line"),
+            None => waiting,
+        };
+        let lock = format!("{} in {}", title(names), client.address());
         if printer.is_live() {
-            self.show_live(&line);
+            let holder = match info.holders.first() {
+                Some(first) => Part { head: held_for(first), text: participant::who(first) },
+                None => Part::whole("nobody holds it".to_owned()),
+            };
+            let of = (names.len() > 1).then(|| Part::whole(format!("\"{}\"", info.name)));
+            let rest = [Part::whole(waiting), Part { head: "waiting for ".into(), text: lock }];
+            self.show_live(&[holder].into_iter().chain(rest).chain(of).collect::<Vec<_>>());
             return;
         }
         let first = info.holders.first();
         let key = format!("{:?}", first.map(|participant| participant.id));
         if self.last.as_ref() != Some(&key) {
-            let holders: Vec<_> = info.holders.iter().map(participant::json).collect();
-            let fields = json!({ "name": info.name.as_str(), "holders": holders, "place": place });
+            let holder = self.request.in_use(info).unwrap_or_else(|| "it is free".to_owned());
+            let place = place.map(|place| format!(", place {place} in line")).unwrap_or_default();
+            let line = format!("waiting for {lock}: {holder}{place}");
+            let fields = json!({
+                "name": info.name.as_str(),
+                "store": client.address(),
+                "holders": info.holders.iter().map(participant::json).collect::<Vec<_>>(),
+                "waiting": info.waiters.len(),
+                "place": self::place(info),
+            });
             printer.say(Level::Verbosely, "waiting", &line, fields);
             self.last = Some(key);
         }
     }
 }
 
+/// "held for 3m by ".
+fn held_for(holder: &Participant) -> String {
+    let age = participant::age(holder).map(|age| format!(" for {}", duration::show(age)));
+    format!("held{} by ", age.unwrap_or_default())
+}
+
 impl Drop for WaitProgress<'_> {
     fn drop(&mut self) {
         if self.shown {
-            Printer::live("");
+            Printer::live(|_| String::new());
         }
     }
 }

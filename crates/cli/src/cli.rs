@@ -7,7 +7,7 @@ use crate::commands::{
     watch,
 };
 use crate::exit::Failure;
-use crate::{defaults, duration, env, exit};
+use crate::{defaults, duration, env, exit, top};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::time::Duration;
 
@@ -36,26 +36,27 @@ pub(crate) struct Cli {
 pub(crate) struct Common {
     /// Where the locks are: a URL such as sqlite:PATH
     ///
-    /// Without it and HOLDLINE_STORE, a file in the user's state directory, for the processes of
-    /// one machine. A password is better given in the environment, where other users do not see it.
-    #[arg(long, global = true, value_name = "URL")]
+    /// Without it and HOLDLINE_STORE, /var/lib/holdline/locks.db if that is there, which the users
+    /// of this machine share, or else a file in the user's state directory. A password is better
+    /// given in the environment, where other users do not see it.
+    #[arg(help_heading = "General", long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 
     /// Speak JSON: answers on stdout, events as lines on stderr
-    #[arg(long, global = true)]
+    #[arg(help_heading = "General", long, global = true)]
     pub(crate) json: bool,
 
     /// Say nothing but what went wrong
-    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    #[arg(help_heading = "General", long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
     /// Say more; twice or more, also what the library does (HOLDLINE_LOG chooses)
-    #[arg(long, short, global = true, action = ArgAction::Count)]
+    #[arg(help_heading = "General", long, short, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
     /// How long the store may take to be opened and to answer first
     /// [default: 1.8s, but 15s for those who wait]
-    #[arg(long, global = true, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(help_heading = "General", long, global = true, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) connect_timeout: Option<Duration>,
 }
 
@@ -68,6 +69,7 @@ pub(crate) enum Verb {
     Try(try_::Try),
     Status(status::Status),
     Watch(watch::Watch),
+    Top(top::Top),
     Break(break_::Break),
     Elect(elect::Elect),
     Schema(schema::Schema),

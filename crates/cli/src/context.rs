@@ -3,6 +3,7 @@
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
+use crate::store_url;
 use holdline::{Client, Name};
 use std::future::{Future, pending};
 use std::time::Duration;
@@ -21,7 +22,7 @@ const ANSWER: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) printer: Printer,
-    /// The URL as it was given; empty for the default.
+    /// The URL, with absolute paths; empty for the default.
     pub(crate) store: String,
     pub(crate) began: Instant,
     pub(crate) connect_timeout: Option<Duration>,
@@ -36,6 +37,23 @@ pub(crate) struct OpenedStore {
 }
 
 impl Session {
+    /// The URL for the command, also of the default store.
+    pub(crate) fn exported_store(&self) -> Option<String> {
+        if self.store.is_empty() { store_url::of_default() } else { Some(self.store.clone()) }
+    }
+
+    /// The store for people: its address, and of the default also whose it is.
+    pub(crate) fn describe(&self, client: &Client) -> String {
+        let address = client.address();
+        match self.store.as_str() {
+            "" if address.ends_with(store_url::MACHINE_PATH) => {
+                format!("{address}, which all users of this machine share")
+            }
+            "" => format!("{address}, which is of this user alone"),
+            _ => address,
+        }
+    }
+
     /// Opens the store for a verb that queries it once. Its calls are bounded by the time left.
     pub(crate) async fn ask(&self) -> Result<Client, Failure> {
         Ok(self.open_for_try().await?.client)
@@ -63,6 +81,13 @@ impl Session {
         let left = until.saturating_duration_since(Instant::now()).max(ANSWER);
         let left = Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         Ok(OpenedStore { client: client.response_timeout(left), until, limit })
+    }
+
+    /// A store that is open already.
+    pub(crate) fn opened(&self, client: Client) -> OpenedStore {
+        let limit = self.connect_timeout.unwrap_or(ASKING);
+        let until = self.began + limit;
+        OpenedStore { client: client.response_timeout(limit), until, limit }
     }
 
     /// Opens the store, and retries retryable errors.

@@ -16,7 +16,7 @@ pub(crate) const CONFIG: &str = "HOLDLINE_CONFIG";
 const SYSTEM: &str = "/etc/holdline.toml";
 /// The flags that have no default: each call must say what it means.
 const WITHOUT: &[&str] =
-    &["help", "version", "also", "shell", "observe", "yes", "install", "worker"];
+    &["help", "version", "also", "shell", "no-fork", "observe", "yes", "install", "worker"];
 
 /// Sets the defaults.
 pub(crate) fn apply(mut command: Command) -> Result<Command, Failure> {

@@ -20,7 +20,7 @@ const STATE: &str = "HOLDLINE_STATE";
 
 const MEANINGS: &[(&str, &str)] = &[
     (STORE, "the store's URL, unless --store says otherwise; commands get it too"),
-    (STATE, "without a URL: the file to use instead of the one in the state directory"),
+    (STATE, "without a URL: the file to use instead of the default one"),
     (LOG, "what the library says: a level (warn, info, debug, trace, off) or TARGET=LEVEL,..."),
     (
         defaults::CONFIG,

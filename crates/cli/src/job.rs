@@ -7,6 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::held::HeldLock;
 use crate::lock_kind::{LockKind, LockOptions};
 use crate::nested::EnclosingLocks;
+use crate::no_fork::{self, ExecStore};
 use crate::printer::{Level, Printer};
 use crate::signals::{self, Signals};
 use crate::{duration, env};
@@ -18,33 +19,36 @@ use std::ffi::OsString;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
+/// The lease, unless another is asked for.
+const LEASE: Duration = Duration::from_secs(10);
+
 /// How to wait.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WaitArgs {
     /// Do not wait: end with 75 if the lock is not free
-    #[arg(long, short = 'n', conflicts_with = "wait")]
+    #[arg(help_heading = "Waiting", long, short = 'n', conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
     /// Wait so long at most, for the store and for the lock, then end with 75
-    #[arg(long, short = 'w', value_name = "TIME", value_parser = duration::parse)]
+    #[arg(help_heading = "Waiting", long, short = 'w', value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 
     /// How long the store may be away while we wait, once it has answered; or "forever"
     /// [default: 10m for `run`, forever for `elect`]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_bound)]
+    #[arg(help_heading = "Waiting", long, value_name = "TIME", value_parser = duration::parse_bound)]
     pub(crate) outage: Option<Duration>,
 
     /// Keep no place in line: of those that wait, any may be next
-    #[arg(long, conflicts_with = "no_wait")]
+    #[arg(help_heading = "Waiting", long, conflicts_with = "no_wait")]
     pub(crate) unfair: bool,
 
     /// Look at the store so often, instead of listening to it
-    #[arg(long, value_name = "TIME", conflicts_with = "no_wait",
+    #[arg(help_heading = "Waiting", long, value_name = "TIME", conflicts_with = "no_wait",
           value_parser = duration::parse_interval)]
     pub(crate) poll: Option<Duration>,
 
     /// Exit code when the lock was not acquired
-    #[arg(long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
+    #[arg(help_heading = "Waiting", long, short = 'E', value_name = "N", default_value_t = Exit::BUSY.0)]
     pub(crate) busy_code: u8,
 }
 
@@ -53,15 +57,21 @@ pub(crate) struct WaitArgs {
 pub(crate) struct LeaseArgs {
     /// How long the lock outlives a crash or a cut connection; it is renewed while the command
     /// runs
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
-    lease: Duration,
+    /// [default: 10s]
+    #[arg(help_heading = "Holding", long, value_name = "TIME", value_parser = duration::parse)]
+    lease: Option<Duration>,
+
+    /// Renew the lock at least so often [default: about a quarter of the lease]
+    #[arg(help_heading = "Holding", long, value_name = "TIME", conflicts_with = "fixed_lease",
+          value_parser = duration::parse_interval)]
+    renew_every: Option<Duration>,
 
     /// Do not renew the lock: after the lease it is lost, and the command is stopped in time
-    #[arg(long, requires = "lease")]
+    #[arg(help_heading = "Holding", long, requires = "lease")]
     fixed_lease: bool,
 
     /// Words for whoever looks at the lock
-    #[arg(long)]
+    #[arg(help_heading = "Holding", long)]
     label: Option<String>,
 }
 
@@ -72,13 +82,19 @@ pub(crate) struct HoldArgs {
     lease: LeaseArgs,
 
     /// What to do with the command when the lock is lost
-    #[arg(long, value_enum, default_value_t = OnLoss::Kill)]
+    #[arg(help_heading = "Holding", long, value_enum, default_value_t = OnLoss::Kill)]
     on_loss: OnLoss,
 
     /// Time between TERM and KILL when the lock is lost; at most half the lease
     /// [default: a fifth of the lease, 10s at most]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(help_heading = "Holding", long, value_name = "TIME", value_parser = duration::parse)]
     grace: Option<Duration>,
+}
+
+impl LeaseArgs {
+    fn length(&self) -> Duration {
+        self.lease.unwrap_or(LEASE)
+    }
 }
 
 impl HoldArgs {
@@ -89,7 +105,7 @@ impl HoldArgs {
 
     /// The time for KILL to take effect: a twentieth of the lease.
     fn reserve(&self) -> Duration {
-        self.lease.lease / 20
+        self.lease.length() / 20
     }
 
     fn policy(&self, grace: Duration) -> Policy {
@@ -97,7 +113,7 @@ impl HoldArgs {
     }
 
     fn grace(&self) -> Result<Duration, Failure> {
-        let lease = self.lease.lease;
+        let lease = self.lease.length();
         let longest = lease / 2;
         match self.grace {
             Some(grace) if grace > longest => Err(Failure::usage(format!(
@@ -125,6 +141,8 @@ pub(crate) struct Job {
     pub(crate) min_hold: Option<Duration>,
     /// The default limit of an outage during the wait.
     pub(crate) outage: Duration,
+    /// Whether the command takes the place of this process.
+    pub(crate) no_fork: bool,
     /// Whether the command is told the store's URL.
     pub(crate) export_store: bool,
     /// The command; if empty, the lock is held until a signal comes.
@@ -139,9 +157,15 @@ pub(crate) struct Obtained {
     pub(crate) signals: Signals,
     enclosing: EnclosingLocks,
     grace: Duration,
+    /// The store of a lock that the command is to hold by itself.
+    file: Option<ExecStore>,
 }
 
 impl Job {
+    fn lease(&self) -> Duration {
+        if self.no_fork { no_fork::LEASE } else { self.hold.lease.length() }
+    }
+
     /// Opens the store and acquires the lock.
     pub(crate) async fn obtain(&self, session: &Session) -> Result<Obtained, Failure> {
         for name in self.names() {
@@ -152,7 +176,7 @@ impl Job {
             child::lookup::check(program)?;
         }
         let mut signals = Signals::new()?;
-        let opened = unless_signalled(&mut signals, self.open(session)).await?;
+        let (opened, file) = unless_signalled(&mut signals, self.open(session)).await?;
         let enclosing = EnclosingLocks::read();
         let inherited = self.inherited(&enclosing, &opened.client);
         let hold = match unless_signalled(&mut signals, inherited).await? {
@@ -160,12 +184,13 @@ impl Job {
             None => self.acquire(session, &opened, grace, &mut signals).await?,
         };
         self.announce(session, &opened.client, &hold);
-        Ok(Obtained { client: opened.client, hold, signals, enclosing, grace })
+        Ok(Obtained { client: opened.client, hold, signals, enclosing, grace, file })
     }
 
     /// Runs the job.
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
-        let Obtained { client, hold, mut signals, enclosing, grace } = self.obtain(session).await?;
+        let obtained = self.obtain(session).await?;
+        let Obtained { client, hold, mut signals, enclosing, grace, file: opened_file } = obtained;
         let since = Instant::now();
         if self.command.is_empty() {
             return self.hold_until_signal(session, &client, hold, signals).await;
@@ -173,9 +198,14 @@ impl Job {
         let env = [
             (env::NAME, Some(self.name.clone())),
             (env::TOKEN, Some(hold.token(&self.name).to_string())),
-            (env::STORE, Some(session.store.clone()).filter(|_| self.export_store)),
+            (env::STORE, session.exported_store().filter(|_| self.export_store)),
             (env::HELD, Some(enclosing.with(&hold))),
         ];
+        if let Some(store) = &opened_file {
+            let failure = store.exec(&self.command, &env);
+            self.release(session, &client, hold).await;
+            return Err(failure);
+        }
         let ended = match Running::start(&self.command, &env, &mut signals, session.printer) {
             Ok(running) => {
                 let policy = self.hold.policy(grace);
@@ -230,14 +260,15 @@ impl Job {
     }
 
     /// Opens the store, within the wait limit.
-    async fn open(&self, session: &Session) -> Result<OpenedStore, Failure> {
-        let opened = if self.wait.no_wait {
-            session.open_for_try().await?
-        } else {
-            session.open_to_wait(self.wait.wait).await?
+    async fn open(&self, session: &Session) -> Result<(OpenedStore, Option<ExecStore>), Failure> {
+        let file = if self.no_fork { Some(ExecStore::open(&session.store)?) } else { None };
+        let opened = match &file {
+            Some(file) => session.opened(file.client()),
+            None if self.wait.no_wait => session.open_for_try().await?,
+            None => session.open_to_wait(self.wait.wait).await?,
         };
         let client = opened.client.outage(self.wait.outage.unwrap_or(self.outage));
-        Ok(OpenedStore { client, ..opened })
+        Ok((OpenedStore { client, ..opened }, file))
     }
 
     async fn acquire(
@@ -247,13 +278,14 @@ impl Job {
         grace: Duration,
         signals: &mut Signals,
     ) -> Result<HeldLock, Failure> {
-        let LeaseArgs { lease, label, fixed_lease } = &self.hold.lease;
+        let LeaseArgs { label, fixed_lease, renew_every, .. } = &self.hold.lease;
         let options = LockOptions {
-            lease: *lease,
+            lease: self.lease(),
             margin: grace + self.hold.reserve(),
             label: label.clone(),
             value: self.value.clone(),
-            renew: !fixed_lease,
+            renew: !fixed_lease && !self.no_fork,
+            renew_every: *renew_every,
             fair: !self.wait.unfair,
             poll: self.wait.poll,
         };

@@ -17,17 +17,17 @@ pub(crate) struct LockKind {
     /// Share the lock with other --shared holders (read lock)
     ///
     /// A name that is used with --shared must be used with --shared or --exclusive everywhere.
-    #[arg(long, short = 's', conflicts_with_all = ["exclusive", "permits"])]
+    #[arg(help_heading = "Kind of lock", long, short = 's', conflicts_with_all = ["exclusive", "permits"])]
     shared: bool,
 
     /// Keep --shared holders out as well (write lock)
-    #[arg(long, short = 'x', conflicts_with = "permits")]
+    #[arg(help_heading = "Kind of lock", long, short = 'x', conflicts_with = "permits")]
     exclusive: bool,
 
     /// Take k of n permits, so that several may run at a time
     ///
     /// `--permits 1/4` lets four run. All users of the name must give the same n.
-    #[arg(long, value_name = "K/N")]
+    #[arg(help_heading = "Kind of lock", long, value_name = "K/N")]
     permits: Option<Permits>,
 }
 
@@ -63,6 +63,8 @@ pub(crate) struct LockOptions {
     pub(crate) value: Option<String>,
     /// Whether the lease is renewed.
     pub(crate) renew: bool,
+    /// How often it is renewed at least.
+    pub(crate) renew_every: Option<Duration>,
     /// Whether a place in the line is kept during the wait.
     pub(crate) fair: bool,
     /// The poll interval, instead of notifications.
@@ -96,6 +98,9 @@ macro_rules! on {
             true => recipe.lease($options.lease),
             false => recipe.fixed_lease($options.lease),
         };
+        if let Some(interval) = $options.renew_every {
+            recipe = recipe.renew_every(interval);
+        }
         if !$options.fair {
             recipe = recipe.unfair();
         }

@@ -15,18 +15,24 @@ mod env;
 mod exit;
 mod held;
 mod job;
+mod live_line;
 mod lock_kind;
 mod log;
 mod nested;
+mod no_fork;
 mod output_queue;
 mod participant;
 mod printer;
 mod signals;
+mod store_url;
+mod terminal;
 mod timestamp;
+mod top;
 
 use crate::context::Session;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
+use clap::error::ErrorKind;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio::time::Instant;
@@ -56,7 +62,13 @@ fn begin() -> Exit {
     let common = cli.common;
     let verbose = common.verbose > 0;
     let printer = Printer { json: common.json, quiet: common.quiet, verbose };
-    let store = common.store.unwrap_or_default();
+    let store = match store_url::resolve(common.store.as_deref().unwrap_or_default()) {
+        Ok(store) => store,
+        Err(failure) => {
+            printer.fail(&failure);
+            return failure.exit;
+        }
+    };
     let session = Session { printer, store, began, connect_timeout: common.connect_timeout };
     let done =
         log::show(printer, common.verbose).and_then(|()| commands::dispatch(cli.verb, &session));
@@ -70,7 +82,14 @@ fn begin() -> Exit {
 fn explain(error: &clap::Error) -> Exit {
     if error.use_stderr() {
         // Without colours, so that `redact` finds every password.
-        Printer::raw(error.render().to_string().trim_end());
+        let text = error.render().to_string();
+        let tip = match error.kind() {
+            ErrorKind::UnknownArgument => {
+                "\n\nA name that begins with \"-\" goes behind \"--\": holdline run -- -name COMMAND"
+            }
+            _ => "",
+        };
+        Printer::raw(&format!("{}{tip}", text.trim_end()));
         return Exit::USAGE;
     }
     let (text, plain) = (error.render(), std::env::var_os("NO_COLOR").is_some());

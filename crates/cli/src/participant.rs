@@ -8,6 +8,11 @@ use holdline::{LockInfo, Participant};
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// The time with which stores say that they know no end.
+const UNKNOWN: Duration = Duration::from_secs(24 * 3600);
+/// The most characters of a label, a value or a host that are shown; JSON has all.
+const WORDS: usize = 200;
+
 /// The short form of an id, for tables; enough for `break`.
 pub(crate) fn short_id(id: TicketId) -> String {
     id.to_string()[..12].to_owned()
@@ -18,9 +23,9 @@ pub(crate) fn place(participant: &Participant) -> String {
     let note = &participant.note;
     match (note.pid, note.host.is_empty()) {
         (0, true) => "somebody unknown".to_owned(),
-        (0, false) => clean(&note.host),
+        (0, false) => brief(&note.host),
         (pid, true) => format!("pid {pid}"),
-        (pid, false) => format!("pid {pid} on {}", clean(&note.host)),
+        (pid, false) => format!("pid {pid} on {}", brief(&note.host)),
     }
 }
 
@@ -35,32 +40,77 @@ pub(crate) fn who(participant: &Participant) -> String {
 /// The label and the value of a participant.
 pub(crate) fn description(participant: &Participant) -> Option<String> {
     let note = &participant.note;
-    let value = note.value.as_deref().map(|value| format!("value {}", clean(value)));
-    let parts: Vec<String> = note.label.as_deref().map(clean).into_iter().chain(value).collect();
+    let value = note.value.as_deref().map(|value| format!("value {}", brief(value)));
+    let parts: Vec<String> = note.label.as_deref().map(brief).into_iter().chain(value).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// How long a participant has held or waited, by its clock and ours.
-pub(crate) fn age(participant: &Participant) -> Option<String> {
+/// How long a participant has held or waited, by its clock and ours; `None` if it is unknown.
+pub(crate) fn age(participant: &Participant) -> Option<Duration> {
     let since = participant.note.since;
-    let age = Duration::from_millis(timestamp::now().saturating_sub(since));
-    (since != 0).then(|| duration::show(age))
+    (since != 0).then(|| Duration::from_millis(timestamp::now().saturating_sub(since)))
 }
 
-/// A participant as JSON.
+/// The time until a participant lapses unless heard of; `None` if the store does not know it, or if
+/// that depends on a connection alone.
+pub(crate) fn left(participant: &Participant) -> Option<Duration> {
+    Some(participant.expires_in).filter(|left| !left.is_zero() && *left < UNKNOWN)
+}
+
+/// "it is held by ... for ..., 2 wait": what all verbs say about a lock that is in use. `which` is
+/// "it", or a name. `None` if it is not in use.
+pub(crate) fn in_use(info: &LockInfo, which: &str) -> Option<String> {
+    let waiters = waiting(info.waiters.len());
+    let Some(first) = info.holders.first() else {
+        return waiters.map(|waiters| format!("nobody holds {which}, and {waiters}"));
+    };
+    let age = age(first).map(|age| format!(" for {}", duration::show(age))).unwrap_or_default();
+    let others = match info.holders.len() - 1 {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let waiters = waiters.map(|waiters| format!("; {waiters}")).unwrap_or_default();
+    Some(format!("{which} is held by {}{age}{others}{waiters}", who(first)))
+}
+
+/// "1 waits", "2 wait"; `None` if nobody does.
+pub(crate) fn waiting(count: usize) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some("1 waits".to_owned()),
+        n => Some(format!("{n} wait")),
+    }
+}
+
+/// Text of other programs, harmless and not too long for a sentence or a table.
+fn brief(text: &str) -> String {
+    let text = clean(text);
+    match text.char_indices().nth(WORDS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// The fencing token; `None` if there is none, or the store does not tell it.
+pub(crate) fn token(participant: &Participant) -> Option<u64> {
+    Some(participant.token).filter(|token| *token != 0)
+}
+
+/// A participant as JSON. What is unknown is null.
 pub(crate) fn json(participant: &Participant) -> Value {
-    let until = timestamp::now() + u64::try_from(participant.expires_in.as_millis()).unwrap_or(0);
+    let until = left(participant).and_then(|left| u64::try_from(left.as_millis()).ok());
+    let until = until.map(|left| timestamp::show(timestamp::now() + left));
     let note = &participant.note;
     json!({
         "id": participant.id.to_string(),
-        "token": participant.token,
+        "token": token(participant),
         "weight": participant.weight,
-        "host": note.host,
-        "pid": note.pid,
+        "host": Some(&note.host).filter(|host| !host.is_empty()),
+        "pid": Some(note.pid).filter(|pid| *pid != 0),
         "label": note.label,
         "value": note.value,
         "since": (note.since != 0).then(|| timestamp::show(note.since)),
-        "until": timestamp::show(until),
+        "until": until,
     })
 }
 

@@ -3,7 +3,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::output_queue::{Output, STDERR, STDOUT};
-use crate::timestamp;
+use crate::{live_line, terminal, timestamp};
 use rustix::termios::tcgetwinsize;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -72,10 +72,12 @@ impl Printer {
         self.say(level, failure.event, &failure.message, Value::Object(fields));
     }
 
-    /// Shows a line that the next one replaces, cut to the terminal's width.
-    pub(crate) fn live(line: &str) {
-        let width = tcgetwinsize(stderr()).map_or(80, |size| usize::from(size.ws_col)).max(20);
-        STDERR.live(clean(&redact(line)).chars().take(width - 1).collect());
+    /// Shows a line that the next one replaces, made for the terminal's width; an empty one removes
+    /// it.
+    pub(crate) fn live(line: impl FnOnce(usize) -> String) {
+        let width = tcgetwinsize(stderr()).ok().map(|size| usize::from(size.ws_col));
+        let width = width.filter(|width| *width > 0).unwrap_or(80) - 1;
+        STDERR.live(live_line::cut(&clean(&redact(&line(width))), width));
     }
 
     /// Prints text on stderr as it is, without waiting for it to be read.
@@ -97,6 +99,18 @@ impl Printer {
     /// It cannot be written, and a script must not take that for an empty answer.
     pub(crate) fn answer(text: &str) -> Result<bool, Failure> {
         Printer::answer_bytes(format!("{}\n", escape(text)).as_bytes())
+    }
+
+    /// Shows a text in place of the terminal's contents, cut to its size.
+    pub(crate) fn screen(text: &str) -> Result<bool, Failure> {
+        let (rows, columns) = terminal::size();
+        let lines = text.lines().take(rows.saturating_sub(1));
+        let lines: String = lines.fold(String::new(), |mut all, line| {
+            all.push_str(&live_line::cut(&clean(line), columns));
+            all.push_str("\x1b[K\r\n");
+            all
+        });
+        write_answer(format!("\x1b[H{lines}\x1b[J").as_bytes())
     }
 
     /// The same for bytes, which are printed as they are.

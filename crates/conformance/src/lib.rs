@@ -30,6 +30,7 @@ mod cost;
 mod election;
 mod fairness;
 mod faults;
+mod groups;
 mod kit;
 mod leases;
 mod loss;
@@ -326,6 +327,7 @@ pub fn cases() -> Vec<Case> {
         rwlock::cases(),
         semaphore::cases(),
         election::cases(),
+        groups::cases(),
         multi::cases(),
         reentrant::cases(),
         loss::cases(),

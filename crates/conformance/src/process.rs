@@ -2,10 +2,9 @@
 //! or left running (G1).
 
 use super::kit::{Recipe, TIME_LIMIT, Terms, eventually, in_time, line};
-use super::{Ctx, group};
+use super::{Ctx, group, groups};
 use crate::clock;
-use holdline::Mutex;
-use holdline::Result;
+use holdline::{Client, Mutex, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -38,7 +37,13 @@ const ROUNDS: u64 = 25;
 pub fn taker() -> bool {
     let Ok(role) = std::env::var(ROLE) else { return false };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let work = async { if role == "count" { count().await } else { hold().await } };
+    let work = async {
+        match role.as_str() {
+            "count" => count().await,
+            "serve" => groups::serve().await,
+            _ => hold().await,
+        }
+    };
     let outcome = runtime.expect("the system gives a runtime").block_on(work);
     if let Err(error) = outcome {
         say(&format!("error {error:#}"));
@@ -46,7 +51,7 @@ pub fn taker() -> bool {
     true
 }
 
-fn say(line: &str) {
+pub(super) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // The parent may have closed the pipe.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -54,6 +59,16 @@ fn say(line: &str) {
 
 fn env_value(what: &str) -> String {
     std::env::var(what).unwrap_or_default()
+}
+
+/// The client of a taker, and the name of its lock.
+pub(super) async fn place() -> Result<(Client, String)> {
+    Ok((holdline::open(&env_value(URL)).await?, env_value(NAME)))
+}
+
+/// The lease that a taker was given.
+pub(super) fn lease() -> Duration {
+    Duration::from_millis(env_value(LEASE).parse().unwrap_or(1000))
 }
 
 /// A channel of the input's lines, read by a thread of its own.
@@ -73,10 +88,9 @@ fn lines(input: impl std::io::Read + Send + 'static) -> UnboundedReceiver<String
 /// Acquires the lock, and carries out orders about it, one per line.
 async fn hold() -> Result<()> {
     let mut orders = lines(std::io::stdin());
-    let client = holdline::open(&env_value(URL)).await?;
-    let Terms { lease, margin } =
-        Terms::of(Duration::from_millis(env_value(LEASE).parse().unwrap_or(1000)));
-    let guard = Mutex::new(&client, env_value(NAME)).lease(lease).margin(margin).lock().await?;
+    let (client, name) = place().await?;
+    let Terms { lease, margin } = Terms::of(lease());
+    let guard = Mutex::new(&client, name).lease(lease).margin(margin).lock().await?;
     say(&format!("held {}", guard.token()));
     while let Some(order) = orders.recv().await {
         if order == "valid" {
@@ -101,8 +115,8 @@ async fn hold() -> Result<()> {
 
 /// Increments a number in a file and stores the token with it, under the lock.
 async fn count() -> Result<()> {
-    let client = holdline::open(&env_value(URL)).await?;
-    let (lock, file) = (Mutex::new(&client, env_value(NAME)), env_value(FILE));
+    let (client, name) = place().await?;
+    let (lock, file) = (Mutex::new(&client, name), env_value(FILE));
     for _ in 0..ROUNDS {
         let guard = lock.lock().await?;
         let (number, token) = read(Path::new(&file));
@@ -126,14 +140,14 @@ fn read(file: &Path) -> (u64, u64) {
 }
 
 /// A handle of the other process. Dropping it kills the process.
-struct Taker {
+pub(super) struct Taker {
     child: Child,
     orders: ChildStdin,
     answers: UnboundedReceiver<String>,
 }
 
 impl Taker {
-    fn start(ctx: &Ctx, role: &str, lease: Duration, file: Option<&Path>) -> Self {
+    pub(super) fn start(ctx: &Ctx, role: &str, lease: Duration, file: Option<&Path>) -> Self {
         let program = std::env::current_exe().expect("the system knows what runs");
         let mut command = Command::new(program);
         command.env(ROLE, role).env(URL, ctx.subject.url().expect("it was asked for"));
@@ -151,16 +165,20 @@ impl Taker {
         Taker { child, orders, answers }
     }
 
-    async fn answer(&mut self) -> String {
+    pub(super) async fn answer(&mut self) -> String {
         let answer = in_time("the other process answers", self.answers.recv()).await;
         answer.expect("the other process lives; it calls conformance::taker() first in main")
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     fn order(&mut self, order: &str) {
         writeln!(self.orders, "{order}").expect("the other process lives");
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("the other process lives");
     }

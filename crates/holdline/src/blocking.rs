@@ -14,6 +14,7 @@
 //! ```
 
 use crate::error::{Error, Result};
+use crate::loss_notice::LossNotice;
 use crate::recipes::{self, Owner, WriteGuard};
 use crate::store::TicketId;
 use crate::thread;
@@ -50,6 +51,19 @@ fn wait<F: Future>(future: F) -> F::Output {
 pub fn open(url: &str) -> Result<Client> {
     runtime()?;
     Ok(Client(wait(crate::open(url))?))
+}
+
+/// Installs what locks in a database need. See [`schema::install`](crate::schema::install).
+pub fn install_schema(url: &str) -> Result<()> {
+    runtime()?;
+    wait(crate::schema::install(url))
+}
+
+/// Removes from a database what no lock needs any more. See
+/// [`schema::sweep`](crate::schema::sweep).
+pub fn sweep(url: &str, idle: Duration) -> Result<u64> {
+    runtime()?;
+    wait(crate::schema::sweep(url, idle))
 }
 
 /// A connection to a store. See [`holdline::Client`](crate::Client).
@@ -158,6 +172,11 @@ macro_rules! guard {
                 wait(self.0.unlock())
             }
 
+            /// Waits until the lock is lost, however long that takes.
+            pub fn lost(&self) {
+                wait(self.0.lost());
+            }
+
             /// Waits until the lock is lost, or for `time`; says whether it is lost.
             pub fn lost_within(&self, time: Duration) -> bool {
                 wait(async { tokio::time::timeout(time, self.0.lost()).await.is_ok() })
@@ -174,6 +193,14 @@ macro_rules! guard {
             pub fn protect<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
                 wait(self.0.protect(async { work() }))
             }
+
+            /// [`protect`](Self::protect) for work that can fail itself: one `?` serves both.
+            pub fn try_protect<T, E: From<Error>>(
+                &self,
+                work: impl FnOnce() -> Result<T, E>,
+            ) -> Result<T, E> {
+                self.protect(work)?
+            }
         }
 
         impl Deref for $name {
@@ -183,6 +210,30 @@ macro_rules! guard {
             }
         }
     };
+}
+
+/// Defines what the blocking side of a guard of one lock has besides.
+macro_rules! one_lock {
+    ($name:ident) => {
+        impl $name {
+            /// Makes sure that the lock is held for at least `by` from now. See
+            /// [`Guard::extend`].
+            pub fn extend(&self, by: Duration) -> Result<()> {
+                wait(self.0.extend(by))
+            }
+        }
+    };
+}
+one_lock!(BlockingGuard);
+one_lock!(BlockingWriteGuard);
+one_lock!(BlockingReentrantGuard);
+one_lock!(BlockingLeader);
+
+impl LossNotice {
+    /// [`ended`](LossNotice::ended) for a thread.
+    pub fn wait(&self) -> Option<Loss> {
+        wait(self.ended())
+    }
 }
 
 guard! {
@@ -240,6 +291,16 @@ impl RwLock {
         Ok(wait(self.0.read_within(time))?.map(BlockingGuard))
     }
 
+    /// Locks for reading if that needs no wait.
+    pub fn try_read(&self) -> Result<Option<BlockingGuard>> {
+        Ok(wait(self.0.try_read())?.map(BlockingGuard))
+    }
+
+    /// Locks for writing if that needs no wait.
+    pub fn try_write(&self) -> Result<Option<BlockingWriteGuard>> {
+        Ok(wait(self.0.try_write())?.map(BlockingWriteGuard))
+    }
+
     /// Locks for writing, waiting as long as it takes.
     pub fn write(&self) -> Result<BlockingWriteGuard> {
         wait(self.0.write()).map(BlockingWriteGuard)
@@ -270,6 +331,11 @@ impl Semaphore {
         wait(self.0.acquire(n)).map(BlockingGuard)
     }
 
+    /// Takes `n` permits if they are free and nobody waits.
+    pub fn try_acquire(&self, n: u32) -> Result<Option<BlockingGuard>> {
+        Ok(wait(self.0.try_acquire(n))?.map(BlockingGuard))
+    }
+
     /// Takes `n` permits, waiting up to `time`.
     pub fn acquire_within(&self, n: u32, time: Duration) -> Result<Option<BlockingGuard>> {
         Ok(wait(self.0.acquire_within(n, time))?.map(BlockingGuard))
@@ -286,6 +352,20 @@ impl ReentrantMutex {
     pub fn lock(&self, owner: &Owner) -> Result<BlockingReentrantGuard> {
         wait(self.0.lock(owner)).map(BlockingReentrantGuard)
     }
+
+    /// Locks if that needs no wait.
+    pub fn try_lock(&self, owner: &Owner) -> Result<Option<BlockingReentrantGuard>> {
+        Ok(wait(self.0.try_lock(owner))?.map(BlockingReentrantGuard))
+    }
+
+    /// Locks, waiting up to `time`.
+    pub fn lock_within(
+        &self,
+        owner: &Owner,
+        time: Duration,
+    ) -> Result<Option<BlockingReentrantGuard>> {
+        Ok(wait(self.0.lock_within(owner, time))?.map(BlockingReentrantGuard))
+    }
 }
 
 recipe! {
@@ -297,6 +377,11 @@ impl Multi {
     /// Locks all, waiting as long as it takes.
     pub fn lock(&self) -> Result<BlockingMultiGuard> {
         wait(self.0.lock()).map(BlockingMultiGuard)
+    }
+
+    /// Locks all if none needs a wait; otherwise none.
+    pub fn try_lock(&self) -> Result<Option<BlockingMultiGuard>> {
+        Ok(wait(self.0.try_lock())?.map(BlockingMultiGuard))
     }
 
     /// Locks all, waiting up to `time` in all; otherwise none.
@@ -326,13 +411,61 @@ impl Election {
         Ok(wait(self.0.try_campaign(value))?.map(BlockingLeader))
     }
 
+    /// Stands for election for up to `time`.
+    pub fn campaign_within(
+        &self,
+        value: impl Into<String>,
+        time: Duration,
+    ) -> Result<Option<BlockingLeader>> {
+        Ok(wait(self.0.campaign_within(value, time))?.map(BlockingLeader))
+    }
+
+    /// A follower of the election's changes.
+    pub fn observe(&self) -> BlockingObserver {
+        BlockingObserver(self.0.observe())
+    }
+
     /// The present leader, if there is one.
     pub fn leader(&self) -> Result<Option<Leadership>> {
         wait(self.0.leader())
     }
 }
 
+/// A follower of an election's changes. See [`Observer`](crate::Observer).
+#[derive(Debug)]
+pub struct BlockingObserver(recipes::Observer);
+
+impl BlockingObserver {
+    /// Sets the poll interval.
+    pub fn every(self, every: Duration) -> Self {
+        BlockingObserver(self.0.every(every))
+    }
+
+    /// Waits for the next change; the first call returns the current leader at once.
+    pub fn next_change(&mut self) -> Result<Option<Leadership>> {
+        wait(self.0.next())
+    }
+}
+
 impl BlockingLeader {
+    /// Does `work` while leading, as [`BlockingGuard::protect`].
+    pub fn protect<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        wait(self.0.protect(async { work() }))
+    }
+
+    /// [`protect`](Self::protect) for work that can fail itself: one `?` serves both.
+    pub fn try_protect<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.protect(work)?
+    }
+
+    /// Waits until the leadership is lost, however long that takes.
+    pub fn lost(&self) {
+        wait(self.0.lost());
+    }
+
     /// Changes the value that others see.
     pub fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         wait(self.0.proclaim(value))

@@ -1,13 +1,12 @@
 //! A store together with what a process needs around it.
 
-use crate::availability::Availability;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::handles::StoreHandles;
 use crate::local_queue::LocalQueues;
 use crate::loss::Evicted;
-use crate::metrics::Waiting;
+use crate::metrics::{LockMetrics, Recipe, Waiting};
 use crate::names::Name;
 use crate::options::{Bounds, kept};
 use crate::owner_info::OwnerInfo;
@@ -15,7 +14,6 @@ use crate::renewer;
 use crate::request::{AcquireRequest, Handoff};
 use crate::store::{Capabilities, Seq, Store, TicketId};
 use crate::sync::Mutex;
-use crate::undone::Undone;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -30,6 +28,7 @@ use tracing::Instrument;
 pub struct Client {
     inner: Arc<Inner>,
     bounds: Bounds,
+    named_metrics: bool,
 }
 
 /// The shortest interval of [`Client::inspect_until`] during an outage of the store.
@@ -80,14 +79,9 @@ impl Client {
     /// A client of this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         store.on_loss_hint(Arc::new(renewer::verify));
-        let handles = Arc::new(StoreHandles {
-            background: store.background_handle(),
-            store,
-            undone: Undone::default(),
-            availability: Availability::default(),
-        });
+        let handles = Arc::new(StoreHandles::new(store));
         let inner = Inner { handles, local_queues: Arc::default(), reentries: Mutex::default() };
-        Client { inner: Arc::new(inner), bounds: Bounds::default() }
+        Client { inner: Arc::new(inner), bounds: Bounds::default(), named_metrics: false }
     }
 
     /// The same client, with another bound for calls that do not wait for a lock:
@@ -111,6 +105,18 @@ impl Client {
         self
     }
 
+    /// The same client, with the locks' names as the label `name` of their metrics. Only for few
+    /// names: a series is kept for each.
+    pub fn named_metrics(mut self) -> Self {
+        self.named_metrics = true;
+        self
+    }
+
+    pub(crate) fn lock_metrics(&self, recipe: Recipe, name: &Name) -> LockMetrics {
+        let name = self.named_metrics.then(|| name.clone());
+        LockMetrics::new(&self.inner.handles.metrics, recipe, name)
+    }
+
     /// How long the store has not answered; `None` while it does.
     pub fn unavailable_for(&self) -> Option<Duration> {
         self.inner.handles.availability.away_for()
@@ -124,7 +130,7 @@ impl Client {
 
     /// Notes that the store has answered.
     pub(crate) fn note_answered(&self) {
-        self.inner.handles.availability.note(|| self.address(), Some(&Ok(())));
+        self.inner.handles.note(Some(&Ok(())));
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
@@ -142,7 +148,7 @@ impl Client {
     async fn answer<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let timeout = self.bounds.response_timeout;
         let outcome = clock::within(clock::now().after(timeout), call).await;
-        self.inner.handles.availability.note(|| self.address(), outcome.as_ref());
+        self.inner.handles.note(outcome.as_ref());
         outcome.unwrap_or_else(|| {
             let message = format!(
                 "{} did not answer within {timeout:?}; check that it runs and can be reached",
@@ -276,7 +282,7 @@ impl Client {
     ) -> Result<Option<Guard>> {
         // Nobody gets a lock that could not be renewed, or given up.
         renewer::start()?;
-        let waiting = Waiting::new(clock::now());
+        let waiting = Waiting::new(&request.metrics, clock::now());
         let span =
             tracing::debug_span!("acquire", name = %request.line, token = tracing::field::Empty);
         let guard = async {

@@ -72,10 +72,12 @@ pub(crate) async fn acquire(
             }
             Action::Grant { seq, sent } => {
                 let timer = LeaseTimer::new(request.lease, sent, request.renew);
+                let timer = request.renewed_often(timer);
                 return Ok(Some(on_cancel.granted(ticket, seq, timer)));
             }
             Action::GrantOnNotice { seq, until } => {
                 let timer = LeaseTimer::trusted(request.lease, clock::now(), until);
+                let timer = request.renewed_often(timer);
                 return Ok(Some(on_cancel.granted(ticket, seq, timer)));
             }
             Action::Restart => {
@@ -107,7 +109,7 @@ async fn enter(
 ) -> Option<Result<Standing>> {
     let call = handles.store.enter(&request.line, ticket, &request.note, how);
     let outcome = within(call_limit(request, sent), call).await;
-    handles.availability.note(|| handles.store.address(), outcome.as_ref());
+    handles.note(outcome.as_ref());
     outcome
 }
 
@@ -184,7 +186,8 @@ impl CancelGuard<'_> {
         self.id = None;
         let (handles, note) = (Arc::clone(self.handles), Arc::clone(&self.request.note));
         let line = self.request.line.clone();
-        let held = Arc::new(HeldLock::new(handles, line, ticket, note, seq, timer));
+        let metrics = self.request.metrics.clone();
+        let held = Arc::new(HeldLock::new(handles, line, ticket, note, seq, timer, metrics));
         renewer::register(&held);
         held
     }

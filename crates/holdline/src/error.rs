@@ -4,6 +4,7 @@
 //! [`lock_within`](crate::Mutex::lock_within) return `Ok(None)`.
 
 use crate::loss::Loss;
+use holdline_base::ErrorKind as base;
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -98,6 +99,24 @@ impl Error {
     }
 }
 
+/// An error of the crates that talk to servers, which know nothing of locks.
+impl From<holdline_base::Error> for Error {
+    fn from(error: holdline_base::Error) -> Self {
+        let (kind, message, cause) = error.into_parts();
+        let kind = match kind {
+            base::Unsupported => ErrorKind::Unsupported,
+            base::Invalid => ErrorKind::Invalid,
+            base::Denied => ErrorKind::Denied,
+            base::Corrupt => ErrorKind::Corrupt,
+            _ => ErrorKind::Unavailable,
+        };
+        match cause {
+            Some(cause) => Error::because(kind, message, cause),
+            None => Error::new(kind, message),
+        }
+    }
+}
+
 /// The resource that the system is short of, if that is the cause of an error, and what to do about
 /// it. A shortage is retryable: it passes when others release the resource.
 fn shortage(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
@@ -124,8 +143,14 @@ impl fmt::Display for Error {
         f.write_str(&self.0.message)?;
         if f.alternate() {
             let mut cause = std::error::Error::source(self);
+            let mut said = self.0.message.clone();
             while let Some(error) = cause {
-                write!(f, ": {error}")?;
+                // Messages often name their cause, and causes that of their own.
+                let text = error.to_string();
+                if !said.contains(&text) {
+                    write!(f, ": {text}")?;
+                    said = text;
+                }
                 cause = error.source();
             }
         }
@@ -148,6 +173,15 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let inner = || io::Error::other("no room");
+        let error = Error::because(ErrorKind::Denied, "x failed: no room; make some", inner());
+        assert_eq!(format!("{error:#}"), "x failed: no room; make some");
+        let error = Error::because(ErrorKind::Denied, "x failed", io::Error::other(inner()));
+        assert_eq!(format!("{error:#}"), "x failed: no room");
+    }
 
     #[test]
     fn what_is_short_is_said_and_is_no_lack_of_rights() {

@@ -4,6 +4,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::held_lock::HeldLock;
 use crate::loss::Loss;
+use crate::loss_notice::{GuardEnd, LossNotice};
 use crate::names::Name;
 use crate::options::OnLoss;
 use crate::renewer::{self, PendingRelease};
@@ -38,13 +39,17 @@ pub struct Guard {
     token: Seq,
     pass: Option<Box<dyn Handover>>,
     on_loss: OnLoss,
+    end: GuardEnd,
+    /// Set when the lock is another guard's by now.
+    passed_on: bool,
     /// Set when the lock has left this guard.
     empty: bool,
 }
 
 impl Guard {
     pub(crate) fn new(held: Arc<HeldLock>, token: Seq, pass: Option<Box<dyn Handover>>) -> Self {
-        Guard { held, token, pass, on_loss: OnLoss::Stop, empty: false }
+        let (end, on_loss) = (GuardEnd::default(), OnLoss::Stop);
+        Guard { held, token, pass, on_loss, end, passed_on: false, empty: false }
     }
 
     pub(crate) fn on_loss(mut self, on_loss: OnLoss) -> Self {
@@ -54,7 +59,7 @@ impl Guard {
 
     /// Takes the lock out, for another guard in this process.
     pub(crate) fn into_parts(mut self) -> (Arc<HeldLock>, Seq) {
-        self.empty = true;
+        (self.empty, self.passed_on) = (true, true);
         (Arc::clone(&self.held), self.token)
     }
 
@@ -124,6 +129,11 @@ impl Guard {
         if self.is_valid() { None } else { Some(self.held.cause().await) }
     }
 
+    /// Notice of the loss that does not borrow the guard: for another task, or a handler.
+    pub fn loss_notice(&self) -> LossNotice {
+        self.end.notice(&self.held)
+    }
+
     /// Does `work` under the lock: stops it and returns an error of kind
     /// [`Lost`](ErrorKind::Lost) if the lock is lost before it is done, even when the process was
     /// stopped in between. Under [`OnLoss::Continue`] the work goes on.
@@ -144,6 +154,32 @@ impl Guard {
             Some(output) => Ok(output),
             None => Err(self.lost_error().await),
         }
+    }
+
+    /// [`protect`](Guard::protect) for work that can fail itself: one `?` serves both.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = holdline::open("memory:").await?;
+    /// let guard = holdline::Mutex::new(&client, "nightly-report").lock().await?;
+    /// let work = async { "42".parse::<u32>().map_err(Box::<dyn std::error::Error>::from) };
+    /// let answer = guard.try_protect(work).await?;
+    /// # assert_eq!(answer, 42); Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// That of `work`, or as [`protect`](Guard::protect), as the error type of `work`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`, wherever it is; the lock stays held.
+    pub async fn try_protect<T, E: From<Error>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        self.protect(work).await?
     }
 
     /// Makes sure that the lock is held for at least `by` from now, unless it is broken by force,
@@ -205,7 +241,7 @@ impl Guard {
             polled
         });
         let left = clock::within(limit, call).await;
-        held.handles.availability.note(|| held.handles.store.address(), left.as_ref());
+        held.handles.note(left.as_ref());
         match left {
             Some(Ok(there)) => {
                 self.empty = true;
@@ -225,7 +261,7 @@ impl Guard {
     fn hand_over(&mut self) -> bool {
         let Some(pass) = &mut self.pass else { return false };
         if self.held.is_valid() && pass.hand_over(&self.held, self.token) {
-            self.empty = true;
+            (self.empty, self.passed_on) = (true, true);
         }
         self.empty
     }
@@ -292,10 +328,11 @@ pub(crate) async fn protect<F: Future>(
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.empty || self.hand_over() {
-            return;
+            return self.end.end(!self.passed_on && self.held.was_lost());
         }
         renewer::unregister(&self.held);
         self.held.release();
+        self.end.end(self.held.was_lost());
         let (held, ticket) = (&self.held, self.held.ticket());
         let mut leave = PendingRelease::new(&held.handles, &held.line, ticket.id, ticket.lease);
         leave.then = mem::take(&mut self.pass).map(|pass| Box::new(pass) as _);

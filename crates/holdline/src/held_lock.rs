@@ -8,7 +8,7 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::handles::StoreHandles;
 use crate::loss::{Evicted, Loss};
-use crate::metrics;
+use crate::metrics::LockMetrics;
 use crate::names::Name;
 use crate::store::{Enter, Seq, Standing, Store, Ticket};
 use crate::sync::Mutex;
@@ -32,6 +32,7 @@ pub(crate) struct HeldLock {
     pub(crate) line: Name,
     pub(crate) seq: Seq,
     pub(crate) since: Time,
+    pub(crate) metrics: LockMetrics,
     state: AtomicU8,
     until: AtomicU64,
     /// The store itself said that it has no such holder: a rival may be in already.
@@ -59,13 +60,15 @@ impl HeldLock {
         note: Arc<str>,
         seq: Seq,
         hold: LeaseTimer,
+        metrics: LockMetrics,
     ) -> Self {
-        metrics::held(1.0);
+        metrics.held(1.0);
         HeldLock {
             handles,
             line,
             seq,
             since: clock::now(),
+            metrics,
             state: AtomicU8::new(HELD),
             until: AtomicU64::new(hold.until().0),
             gone: AtomicBool::new(false),
@@ -161,8 +164,11 @@ impl HeldLock {
     /// Ends it, and says whether it was still held until now.
     pub(crate) fn release(&self) -> bool {
         let valid = self.is_valid();
-        if self.state.swap(RELEASED, Ordering::AcqRel) == HELD {
-            metrics::released(clock::now(), self.since);
+        let end = if valid { RELEASED } else { LOST };
+        let ended = self.state.compare_exchange(HELD, end, Ordering::AcqRel, Ordering::Acquire);
+        if ended.is_ok() {
+            self.metrics.released(clock::now(), self.since);
+            self.metrics.held(-1.0);
         }
         self.loss.notify_waiters();
         valid
@@ -175,7 +181,8 @@ impl HeldLock {
         // First of all: what else is done here is others' code, and may take its time, or panic.
         self.loss.notify_waiters();
         if was_held {
-            metrics::lost(clock::now(), self.since);
+            self.metrics.lost(clock::now(), self.since);
+            self.metrics.held(-1.0);
             let gone = self.gone.load(Ordering::Acquire);
             let why = if gone { Loss::Gone } else { Loss::Expired };
             let why = self.cause.get().unwrap_or(&why);
@@ -191,6 +198,16 @@ impl HeldLock {
             let _ = self.cause.set(Loss::Unrenewed);
         }
         self.lose();
+    }
+
+    /// Whether it was let go of in time. (The store may not know yet.)
+    pub(crate) fn is_released(&self) -> bool {
+        self.state.load(Ordering::Acquire) == RELEASED
+    }
+
+    /// Whether it was lost before it was released.
+    pub(crate) fn was_lost(&self) -> bool {
+        self.state.load(Ordering::Acquire) == LOST || self.gone.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -270,7 +287,9 @@ impl HeldLock {
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        metrics::held(-1.0);
+        if *self.state.get_mut() == HELD {
+            self.metrics.held(-1.0);
+        }
     }
 }
 

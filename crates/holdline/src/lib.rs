@@ -23,10 +23,26 @@
 //! | up to n | [`Semaphore`] |
 //! | one, whom the others can see | [`Election`] |
 //! | one at a time to several things, all or none | [`Multi`] |
+//! | one process for each key, with no request for each | [`Group`] |
 //!
 //! Without async: [`blocking`]. Where no lock is needed, because one process can be made
 //! responsible for each key, or a write can be refused when another one was faster, that is better
 //! than any lock.
+//!
+//! # Features
+//!
+//! | feature | what | on |
+//! | --- | --- | --- |
+//! | `sqlite` | the file store, for the processes of one machine | by default |
+//! | `redis`, `redis-tls` | Redis and Valkey, also shared with Redisson, redsync and others | |
+//! | `etcd`, `etcd-tls` | etcd, shared with Go's `concurrency` and `etcdctl lock` | |
+//! | `zookeeper`, `zookeeper-tls` | ZooKeeper, shared with Curator or kazoo | |
+//! | `postgres`, `postgres-tls` | PostgreSQL: a table of leases, rows, advisory locks | |
+//! | `mysql`, `mysql-tls` | MySQL and MariaDB | |
+//!
+//! Memory and the quorum (Redlock) are always there. TLS is rustls with ring and the system's root
+//! certificates. The oldest Rust that compiles it is `rust-version` in `Cargo.toml`, now 1.95; a
+//! newer one is asked for only with a new minor version.
 //!
 //! # When the lock is lost
 //!
@@ -48,17 +64,24 @@
 //! # What can be observed
 //!
 //! Metrics go through the [`metrics`](https://docs.rs/metrics) facade, and cost next to nothing
-//! until the program installs a recorder:
+//! until the program installs a recorder (then call [`describe_metrics`]):
 //!
-//! | name | kind | meaning |
-//! | --- | --- | --- |
-//! | `holdline_waiting` | gauge | acquisitions under way |
-//! | `holdline_held` | gauge | locks held |
-//! | `holdline_acquire_seconds` | histogram | from asking to holding |
-//! | `holdline_hold_seconds` | histogram | from holding to release or loss |
-//! | `holdline_renewals_total` | counter | renewals, by `outcome`: `ok`, `failed` |
-//! | `holdline_losses_total` | counter | locks lost while held |
-//! | `holdline_handoffs_total` | counter | local handoffs, which the store never saw |
+//! | name | kind | meaning | labels |
+//! | --- | --- | --- | --- |
+//! | `holdline_waiting` | gauge | acquisitions under way | `store`, `recipe` |
+//! | `holdline_held` | gauge | locks held | `store`, `recipe` |
+//! | `holdline_acquire_seconds` | histogram | from asking to holding | `store`, `recipe` |
+//! | `holdline_hold_seconds` | histogram | from holding to release or loss | `store`, `recipe` |
+//! | `holdline_renewals_total` | counter | renewals | and `outcome`: `ok`, `failed` |
+//! | `holdline_losses_total` | counter | locks lost while held | `store`, `recipe` |
+//! | `holdline_handoffs_total` | counter | local handoffs, which the store never saw | the same |
+//! | `holdline_errors_total` | counter | calls to the store that failed | `store`, `kind` |
+//! | `holdline_timeouts_total` | counter | calls not answered in time | `store` |
+//! | `holdline_connections_total` | counter | connections made (Redis, PostgreSQL, MySQL) | `store` |
+//!
+//! `store` is its kind, as in `redis`. A lock's name is no label, unless asked for by
+//! [`Client::named_metrics`]. The repository has alerts for Prometheus and a dashboard for Grafana
+//! in `packaging/prometheus`.
 //!
 //! Spans and events go through [`tracing`](https://docs.rs/tracing): a span `acquire` (fields
 //! `name` and `token`) around each acquisition, warnings `lock lost` and `renewal failed`, and the
@@ -70,6 +93,8 @@
 //! ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear error. A
 //! store of your own implements [`store::Store`]; the suite in the crate `holdline-conformance`
 //! tests whether it keeps the contract.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod availability;
 pub mod blocking;
@@ -87,6 +112,7 @@ mod handles;
 mod held_lock;
 mod local_queue;
 mod loss;
+mod loss_notice;
 mod metrics;
 mod names;
 mod open;
@@ -98,12 +124,13 @@ mod request;
 pub mod schema;
 pub mod store;
 pub mod stores;
-mod sync;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 mod thread;
 mod undone;
+
+use holdline_base::sync;
 
 pub use client::{Client, LockInfo, Participant};
 pub use error::{Error, ErrorKind, Result};
@@ -111,11 +138,14 @@ pub use fence::{Fence, Stale};
 pub use guard::Guard;
 pub use holdline_kernel::Backoff;
 pub use loss::{Evicted, Loss};
+pub use loss_notice::LossNotice;
+pub use metrics::describe_metrics;
 pub use names::Name;
 pub use open::open;
 pub use options::OnLoss;
 pub use owner_info::OwnerInfo;
 pub use recipes::{
-    Election, Leader, Leadership, Multi, MultiGuard, Mutex, Observer, Owner, ReentrantGuard,
-    ReentrantMutex, RwLock, Semaphore, WriteGuard,
+    Election, Group, Leader, Leadership, Member, Members, MembersObserver, Multi, MultiGuard,
+    Mutex, Observer, Owner, Ownership, ReentrantGuard, ReentrantMutex, Route, RwLock, Semaphore,
+    WriteGuard,
 };

@@ -17,7 +17,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Handover};
 use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
-use crate::metrics;
 use crate::names::Name;
 use crate::request::{AcquireRequest, Handoff};
 use crate::store::{Refusal, Seq, refuse};
@@ -99,7 +98,7 @@ impl LocalQueues {
             && handed.guard.is_valid()
         {
             let (held, token) = handed.guard.into_parts();
-            metrics::handed_over();
+            request.metrics.handed_over();
             permit.budget = permit.budget.and(Some(handed.budget));
             let token = Seq(token.0 + 1);
             return Ok(Some(Guard::new(held, token, Some(Box::new(permit)))));

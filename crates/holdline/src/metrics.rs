@@ -1,52 +1,240 @@
-//! The metrics: their names and values.
+//! The metrics: their names, labels and values.
 //!
-//! The crate's front page documents them for users.
+//! The crate's front page documents them for users. A key with its labels is made once for a client
+//! and kind of lock, so that a measurement allocates nothing; recorders may be installed at any
+//! time.
 
+use crate::error::{Error, ErrorKind};
+use crate::names::Name;
 use holdline_kernel::Time;
-use metrics::{counter, gauge, histogram};
+use metrics::{Key, Label, Level, Metadata, Unit, with_recorder};
+use metrics::{describe_counter, describe_gauge, describe_histogram};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+const METADATA: Metadata<'static> = Metadata::new("holdline", Level::INFO, Some("holdline"));
+
+/// The kind of a lock, as a label says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Recipe {
+    #[default]
+    Mutex,
+    Reentrant,
+    RwLock,
+    Semaphore,
+    Election,
+    Multi,
+}
+
+const RECIPES: [(Recipe, &str); 6] = [
+    (Recipe::Mutex, "mutex"),
+    (Recipe::Reentrant, "reentrant"),
+    (Recipe::RwLock, "rwlock"),
+    (Recipe::Semaphore, "semaphore"),
+    (Recipe::Election, "election"),
+    (Recipe::Multi, "multi"),
+];
+
+const ERRORS: [(ErrorKind, &str); 8] = [
+    (ErrorKind::Unavailable, "unavailable"),
+    (ErrorKind::Lost, "lost"),
+    (ErrorKind::Unknown, "unknown"),
+    (ErrorKind::Unsupported, "unsupported"),
+    (ErrorKind::Mismatch, "mismatch"),
+    (ErrorKind::Invalid, "invalid"),
+    (ErrorKind::Denied, "denied"),
+    (ErrorKind::Corrupt, "corrupt"),
+];
+
+/// The kinds of store, by what their addresses begin with.
+const STORES: [&str; 8] =
+    ["memory", "sqlite", "redis", "etcd", "zookeeper", "postgres", "mysql", "quorum"];
+
+/// The metrics of one client, with their labels.
+pub(crate) struct StoreMetrics {
+    recipes: [RecipeKeys; RECIPES.len()],
+    errors: [Key; ERRORS.len()],
+    timeouts: Key,
+}
+
+/// The metrics of one kind of lock of a client.
+struct RecipeKeys {
+    waiting: Key,
+    held: Key,
+    acquire: Key,
+    hold: Key,
+    losses: Key,
+    handoffs: Key,
+    renewed: Key,
+    not_renewed: Key,
+}
+
+impl StoreMetrics {
+    /// The metrics of a store with this address.
+    pub(crate) fn new(address: &str) -> Self {
+        let kind = STORES.into_iter().find(|kind| address.starts_with(kind)).unwrap_or("other");
+        let store = || Label::from_static_parts("store", kind);
+        StoreMetrics {
+            recipes: RECIPES.map(|(_, recipe)| {
+                let labels = vec![store(), Label::from_static_parts("recipe", recipe)];
+                let key = |name: &'static str| Key::from_parts(name, labels.clone());
+                let outcome = |outcome: &'static str| {
+                    key("holdline_renewals_total")
+                        .with_extra_labels(vec![Label::from_static_parts("outcome", outcome)])
+                };
+                RecipeKeys {
+                    waiting: key("holdline_waiting"),
+                    held: key("holdline_held"),
+                    acquire: key("holdline_acquire_seconds"),
+                    hold: key("holdline_hold_seconds"),
+                    losses: key("holdline_losses_total"),
+                    handoffs: key("holdline_handoffs_total"),
+                    renewed: outcome("ok"),
+                    not_renewed: outcome("failed"),
+                }
+            }),
+            errors: ERRORS.map(|(_, kind)| {
+                let labels = vec![store(), Label::from_static_parts("kind", kind)];
+                Key::from_parts("holdline_errors_total", labels)
+            }),
+            timeouts: Key::from_parts("holdline_timeouts_total", vec![store()]),
+        }
+    }
+
+    /// Counts a call to the store that failed.
+    pub(crate) fn failed(&self, error: &Error) {
+        let at = ERRORS.iter().position(|(kind, _)| *kind == error.kind());
+        count(&self.errors[at.unwrap_or_default()]);
+    }
+
+    /// Counts a call to the store that was not answered in time.
+    pub(crate) fn timed_out(&self) {
+        count(&self.timeouts);
+    }
+}
+
+impl fmt::Debug for StoreMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreMetrics").finish_non_exhaustive()
+    }
+}
+
+/// The metrics of one lock.
+#[derive(Clone, Debug)]
+pub(crate) struct LockMetrics {
+    store: Arc<StoreMetrics>,
+    recipe: Recipe,
+    /// The lock's name, if its user wants it as a label.
+    name: Option<Name>,
+}
+
+impl LockMetrics {
+    pub(crate) fn new(store: &Arc<StoreMetrics>, recipe: Recipe, name: Option<Name>) -> Self {
+        LockMetrics { store: Arc::clone(store), recipe, name }
+    }
+
+    fn key(&self, choose: impl Fn(&RecipeKeys) -> &Key) -> Cow<'_, Key> {
+        let key = choose(&self.store.recipes[self.recipe as usize]);
+        match &self.name {
+            None => Cow::Borrowed(key),
+            Some(name) => {
+                let label = Label::new("name", name.to_string());
+                Cow::Owned(key.with_extra_labels(vec![label]))
+            }
+        }
+    }
+
+    pub(crate) fn held(&self, by: f64) {
+        change(&self.key(|keys| &keys.held), by);
+    }
+
+    pub(crate) fn released(&self, now: Time, since: Time) {
+        record(&self.key(|keys| &keys.hold), since.until(now).as_secs_f64());
+    }
+
+    pub(crate) fn lost(&self, now: Time, since: Time) {
+        count(&self.key(|keys| &keys.losses));
+        self.released(now, since);
+    }
+
+    pub(crate) fn renewed(&self, ok: bool) {
+        count(&self.key(|keys| if ok { &keys.renewed } else { &keys.not_renewed }));
+    }
+
+    pub(crate) fn handed_over(&self) {
+        count(&self.key(|keys| &keys.handoffs));
+    }
+}
 
 /// A waiting acquisition, counted from creation to drop.
-pub(crate) struct Waiting(Time);
+pub(crate) struct Waiting {
+    metrics: LockMetrics,
+    since: Time,
+}
 
 impl Waiting {
-    pub(crate) fn new(now: Time) -> Self {
-        gauge!("holdline_waiting").increment(1.0);
-        Waiting(now)
+    pub(crate) fn new(metrics: &LockMetrics, since: Time) -> Self {
+        change(&metrics.key(|keys| &keys.waiting), 1.0);
+        Waiting { metrics: metrics.clone(), since }
     }
 
     pub(crate) fn granted(&self, now: Time) {
-        histogram!("holdline_acquire_seconds").record(self.0.until(now).as_secs_f64());
+        record(&self.metrics.key(|keys| &keys.acquire), self.since.until(now).as_secs_f64());
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        gauge!("holdline_waiting").decrement(1.0);
+        change(&self.metrics.key(|keys| &keys.waiting), -1.0);
     }
 }
 
-pub(crate) fn held(by: f64) {
-    gauge!("holdline_held").increment(by);
+/// Counts a connection to a server.
+#[allow(dead_code, reason = "unused where no store has connections")]
+pub(crate) fn connected(store: &'static str) {
+    metrics::counter!("holdline_connections_total", "store" => store).increment(1);
 }
 
-pub(crate) fn released(now: Time, since: Time) {
-    histogram!("holdline_hold_seconds").record(since.until(now).as_secs_f64());
+fn count(key: &Key) {
+    with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(1);
 }
 
-pub(crate) fn lost(now: Time, since: Time) {
-    counter!("holdline_losses_total").increment(1);
-    released(now, since);
+fn change(key: &Key, by: f64) {
+    with_recorder(|recorder| recorder.register_gauge(key, &METADATA)).increment(by);
 }
 
-pub(crate) fn renewed(ok: bool) {
-    // Two calls with constant labels: a label chosen at run time would be allocated each time.
-    if ok {
-        counter!("holdline_renewals_total", "outcome" => "ok").increment(1);
-    } else {
-        counter!("holdline_renewals_total", "outcome" => "failed").increment(1);
-    }
+fn record(key: &Key, seconds: f64) {
+    with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(seconds);
 }
 
-pub(crate) fn handed_over() {
-    counter!("holdline_handoffs_total").increment(1);
+/// Tells the recorder that is installed what each metric means: its unit, and the words that an
+/// exporter shows as help. Call it once, after installing the recorder.
+pub fn describe_metrics() {
+    describe_gauge!("holdline_waiting", Unit::Count, "Acquisitions under way");
+    describe_gauge!("holdline_held", Unit::Count, "Locks held");
+    describe_histogram!("holdline_acquire_seconds", Unit::Seconds, "From asking to holding");
+    describe_histogram!("holdline_hold_seconds", Unit::Seconds, "From holding to release or loss");
+    describe_counter!("holdline_renewals_total", Unit::Count, "Renewals, by outcome");
+    describe_counter!("holdline_losses_total", Unit::Count, "Locks lost while held");
+    describe_counter!(
+        "holdline_handoffs_total",
+        Unit::Count,
+        "Local handoffs, which the store never saw"
+    );
+    describe_counter!(
+        "holdline_errors_total",
+        Unit::Count,
+        "Calls to the store that failed, by kind"
+    );
+    describe_counter!(
+        "holdline_timeouts_total",
+        Unit::Count,
+        "Calls to the store that were not answered in time"
+    );
+    describe_counter!(
+        "holdline_connections_total",
+        Unit::Count,
+        "Connections made to servers, first and again"
+    );
 }

@@ -9,8 +9,8 @@ use crate::store::Store;
 use crate::stores;
 use std::sync::Arc;
 
-/// Opens the store at this URL. An empty URL is the default: the file store in the user's state
-/// directory.
+/// Opens the store at this URL. An empty URL is the default: the file store of the machine if there
+/// is one, or else in the user's state directory (`stores::sqlite::default_path`).
 ///
 /// | URL | store |
 /// | --- | --- |
@@ -68,6 +68,10 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(unknown(None));
     };
+    if !matches!(scheme, "memory" | "sqlite") {
+        let refuse = |why| Error::new(ErrorKind::Invalid, format!("the URL {scheme}: {why}"));
+        holdline_base::url::check(rest).map_err(refuse)?;
+    }
     match scheme {
         "memory" => stores::memory::open(rest),
         #[cfg(feature = "sqlite")]
@@ -119,7 +123,7 @@ pub(crate) fn shown(url: &str) -> String {
 
 #[cfg(feature = "sqlite")]
 fn default() -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(stores::sqlite::File::open(stores::sqlite::default_path()?)?))
+    stores::sqlite::open_default()
 }
 
 #[cfg(not(feature = "sqlite"))]

@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::{LockMetrics, Recipe};
 use crate::names::Name;
 use crate::owner_info::OwnerInfo;
 use crate::request::{AcquireRequest, Handoff};
@@ -48,6 +49,7 @@ pub enum OnLoss {
 pub(crate) struct Options {
     pub(crate) lease: Duration,
     pub(crate) renew: bool,
+    pub(crate) renew_interval: Option<Duration>,
     pub(crate) margin: Option<Duration>,
     pub(crate) schedule: Option<Backoff>,
     pub(crate) fair: bool,
@@ -55,12 +57,16 @@ pub(crate) struct Options {
     pub(crate) value: Option<String>,
     pub(crate) on_loss: OnLoss,
     pub(crate) handoff: Option<Handoff>,
+    /// What the metrics call it.
+    pub(crate) recipe: Recipe,
 }
 
 /// The lease, unless another is asked for.
 const LEASE: Duration = Duration::from_secs(10);
 /// How long a waiter may be silent before its place is given to the next.
 const WAIT_LEASE: Duration = Duration::from_secs(3);
+/// The shortest interval between two renewals.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// How an unfair waiter looks, unless told otherwise.
 const BARGE: Backoff =
     Backoff::exponential(Duration::from_millis(5), Duration::from_millis(100)).jitter(50);
@@ -70,6 +76,7 @@ impl Default for Options {
         Options {
             lease: LEASE,
             renew: true,
+            renew_interval: None,
             margin: None,
             schedule: None,
             fair: true,
@@ -77,11 +84,17 @@ impl Default for Options {
             value: None,
             on_loss: OnLoss::Stop,
             handoff: None,
+            recipe: Recipe::default(),
         }
     }
 }
 
 impl Options {
+    /// The defaults for this kind of lock.
+    pub(crate) fn new(recipe: Recipe) -> Self {
+        Options { recipe, ..Options::default() }
+    }
+
     /// What to ask of the store; or why that makes no sense.
     pub(crate) fn request(
         &self,
@@ -90,6 +103,7 @@ impl Options {
         line: Name,
         (weight, capacity): (u32, u32),
         wait: Wait,
+        metrics: LockMetrics,
     ) -> Result<AcquireRequest> {
         let capabilities = store.capabilities();
         check_lease(store, self.lease)?;
@@ -116,6 +130,7 @@ impl Options {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
+        self.check_interval(lease)?;
         Ok(AcquireRequest {
             line,
             weight,
@@ -124,6 +139,7 @@ impl Options {
             // A place keeps what it had as a waiter when it is admitted: no more than a holder's.
             wait_lease: WAIT_LEASE.min(self.lease),
             renew: self.renew,
+            renew_interval: self.renew_interval,
             token_count: self.handoff.map_or(1, |handoff| handoff.most),
             note,
             mode: self.mode(wait, capabilities),
@@ -133,7 +149,22 @@ impl Options {
                 Wait::Forever => Time::NEVER,
             },
             outage: bounds.outage,
+            metrics,
         })
+    }
+
+    fn check_interval(&self, lease: Lease) -> Result<()> {
+        let Some(interval) = self.renew_interval else { return Ok(()) };
+        let longest = lease.renew_interval();
+        if (MIN_INTERVAL..=longest).contains(&interval) {
+            return Ok(());
+        }
+        let message = format!(
+            "a renewal every {interval:?} is refused: with a lease of {:?} it can be from \
+             {MIN_INTERVAL:?} to {longest:?}, so that one that fails can be tried again",
+            self.lease
+        );
+        Err(Error::new(ErrorKind::Invalid, message))
     }
 
     fn mode(&self, wait: Wait, capabilities: Capabilities) -> WaitMode {
@@ -163,8 +194,8 @@ fn unsupported(store: &dyn Store, what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The option methods, for a recipe that has a field `settings`.
-macro_rules! option_methods {
+/// The option methods of what is held, for a recipe that has a field `options`.
+macro_rules! holding_methods {
     () => {
         /// How long the lock lasts without being heard of: the longest time for which a crash, or a
         /// cut connection, keeps others out. Default: 10 s. It is renewed while the guard lives.
@@ -173,10 +204,11 @@ macro_rules! option_methods {
             self
         }
 
-        /// A lease that is not renewed: the lock is lost after this time, whatever happens.
-        pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
-            self.options.lease = lease;
-            self.options.renew = false;
+        /// How often the lease is renewed at least. Default, and the longest that is allowed: a
+        /// quarter of the time for which the lease is good. A shorter one finds out sooner that the
+        /// lock was broken, on stores that do not tell it.
+        pub fn renew_every(mut self, interval: ::std::time::Duration) -> Self {
+            self.options.renew_interval = Some(interval);
             self
         }
 
@@ -184,18 +216,6 @@ macro_rules! option_methods {
         /// twentieth of the lease. The more time it takes to stop the work, the more it should be.
         pub fn margin(mut self, margin: ::std::time::Duration) -> Self {
             self.options.margin = Some(margin);
-            self
-        }
-
-        /// Wait by looking at the store by this schedule, instead of by listening to it.
-        pub fn poll(mut self, schedule: $crate::Backoff) -> Self {
-            self.options.schedule = Some(schedule);
-            self
-        }
-
-        /// Keep no place in the line while waiting: the first to ask when the lock is free gets it.
-        pub fn unfair(mut self) -> Self {
-            self.options.fair = false;
             self
         }
 
@@ -208,6 +228,33 @@ macro_rules! option_methods {
         /// What [`protect`](crate::Guard::protect) does when the lock is lost.
         pub fn on_loss(mut self, on_loss: $crate::OnLoss) -> Self {
             self.options.on_loss = on_loss;
+            self
+        }
+    };
+}
+pub(crate) use holding_methods;
+
+/// The option methods, for a recipe that has a field `options`, and waits.
+macro_rules! option_methods {
+    () => {
+        $crate::options::holding_methods!();
+
+        /// A lease that is not renewed: the lock is lost after this time, whatever happens.
+        pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
+            self.options.lease = lease;
+            self.options.renew = false;
+            self
+        }
+
+        /// Wait by looking at the store by this schedule, instead of by listening to it.
+        pub fn poll(mut self, schedule: $crate::Backoff) -> Self {
+            self.options.schedule = Some(schedule);
+            self
+        }
+
+        /// Keep no place in the line while waiting: the first to ask when the lock is free gets it.
+        pub fn unfair(mut self) -> Self {
+            self.options.fair = false;
             self
         }
     };

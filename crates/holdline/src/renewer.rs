@@ -11,7 +11,6 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handles::StoreHandles;
 use crate::held_lock::HeldLock;
-use crate::metrics;
 use crate::names::Name;
 use crate::store::TicketId;
 use crate::sync::Mutex;
@@ -387,7 +386,7 @@ async fn try_to_leave(leave: &PendingRelease) -> Result<()> {
             Err(Error::new(ErrorKind::Unavailable, "the store panicked; report it"))
         })
     });
-    handles.availability.note(|| handles.store.address(), outcome.as_ref());
+    handles.note(outcome.as_ref());
     match outcome {
         Some(outcome) => outcome.map(|_| ()),
         None => Err(Error::new(ErrorKind::Unavailable, "the store did not answer in time")),
@@ -397,11 +396,9 @@ async fn try_to_leave(leave: &PendingRelease) -> Result<()> {
 async fn renew(held: Arc<HeldLock>) {
     let interval = held.until().0.saturating_sub(clock::now().0);
     let limit = Duration::from_nanos(interval).min(held.ticket().lease / 4);
-    let outcome =
-        tokio::time::timeout(limit, held.renew(&*held.handles.background, None)).await.ok();
-    let handles = &held.handles;
-    handles.availability.note(|| handles.store.address(), outcome.as_ref());
-    metrics::renewed(matches!(outcome, Some(Ok(()))));
+    let outcome = clock::timeout(limit, held.renew(&*held.handles.background, None)).await;
+    held.handles.note(outcome.as_ref());
+    held.metrics.renewed(matches!(outcome, Some(Ok(()))));
     match outcome {
         Some(Ok(())) => {
             if held.is_over() {

@@ -1,9 +1,11 @@
 //! One acquisition as it is asked for: everything about it but the store.
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::metrics::LockMetrics;
 use crate::names::Name;
 use crate::store::{Ticket, TicketId};
-use holdline_kernel::{Lease, Time, WaitMode};
+use holdline_kernel::{Lease, LeaseTimer, Time, WaitMode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,15 +27,23 @@ pub(crate) struct AcquireRequest {
     pub(crate) lease: Lease,
     pub(crate) wait_lease: Duration,
     pub(crate) renew: bool,
+    /// How often it is renewed at least, if that was chosen.
+    pub(crate) renew_interval: Option<Duration>,
     pub(crate) token_count: u32,
     pub(crate) note: Arc<str>,
     pub(crate) mode: WaitMode,
     pub(crate) limit: Time,
     /// How long an outage of a store that has answered before may last.
     pub(crate) outage: Duration,
+    pub(crate) metrics: LockMetrics,
 }
 
 impl AcquireRequest {
+    /// The timer, with the interval that was chosen.
+    pub(crate) fn renewed_often(&self, timer: LeaseTimer) -> LeaseTimer {
+        self.renew_interval.map_or(timer, |interval| timer.every(interval, clock::now()))
+    }
+
     /// A new ticket for it.
     pub(crate) fn ticket(&self) -> Result<Ticket> {
         Ok(Ticket {

@@ -11,16 +11,16 @@ use std::time::Duration;
 /// The databases that have a schema.
 pub const KINDS: [&str; 2] = ["postgres", "mysql"];
 
-/// The statements that create the tables and functions in a database of this kind, one of
-/// [`KINDS`]. They can be run more than once. `schema` is the name of the database schema; `None`
-/// is the default, `holdline`.
+/// The statements that create the tables and functions in a database of this kind, as [`kind_of`]
+/// knows it. They can be run more than once. `schema` is the name of the database schema; `None` is
+/// the default, `holdline`.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`] if there is no such kind or can be no such schema,
 /// [`ErrorKind::Unsupported`] if this build lacks the store.
 pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
-    match kind {
+    match kind_of(kind).unwrap_or(kind) {
         #[cfg(feature = "postgres")]
         "postgres" => postgres::schema(schema.unwrap_or("holdline")),
         #[cfg(feature = "mysql")]
@@ -31,7 +31,7 @@ pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
                 database that the URL names";
             Err(Error::new(ErrorKind::Invalid, message))
         }
-        _ => {
+        kind => {
             let _ = schema;
             Err(none(kind))
         }
@@ -50,7 +50,7 @@ pub fn text(kind: &str, schema: Option<&str>) -> Result<String> {
 /// If the future is dropped, all or nothing was done.
 #[allow(clippy::unused_async, reason = "a build may have no such store")]
 pub async fn install(url: &str) -> Result<()> {
-    match kind_of(url) {
+    match kind_of(url).unwrap_or_default() {
         #[cfg(feature = "postgres")]
         "postgres" => postgres::install(url).await,
         #[cfg(feature = "mysql")]
@@ -72,7 +72,7 @@ pub async fn install(url: &str) -> Result<()> {
 /// If the future is dropped, all or nothing was done.
 #[allow(clippy::unused_async, reason = "a build may have no such store")]
 pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
-    match kind_of(url) {
+    match kind_of(url).unwrap_or_default() {
         #[cfg(feature = "postgres")]
         "postgres" => postgres::sweep(url, idle).await,
         #[cfg(feature = "mysql")]
@@ -84,12 +84,14 @@ pub async fn sweep(url: &str, idle: Duration) -> Result<u64> {
     }
 }
 
-/// The kind of the database at a URL; not one of [`KINDS`] for other stores.
-fn kind_of(url: &str) -> &'static str {
-    match url.split_once(':').map_or("", |(scheme, _)| scheme) {
-        "postgres" | "postgresql" => "postgres",
-        "mysql" | "mariadb" => "mysql",
-        _ => "",
+/// The kind, one of [`KINDS`], of the database with this URL or scheme of a URL: MariaDB's is
+/// `mysql`. `None` for other stores.
+#[must_use]
+pub fn kind_of(url: &str) -> Option<&'static str> {
+    match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
+        "postgres" | "postgresql" => Some("postgres"),
+        "mysql" | "mariadb" => Some("mysql"),
+        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@ use core::str::FromStr;
 /// retried blindly and a late message can only concern the attempt that sent it.
 ///
 /// Its text form, printed and parsed, is 32 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub u128);
 
 /// The error for text that is not a [`TicketId`].
@@ -20,6 +20,12 @@ const DIGITS: usize = 32;
 impl fmt::Display for TicketId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for TicketId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TicketId({self})")
     }
 }
 

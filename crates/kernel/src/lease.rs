@@ -64,6 +64,8 @@ pub struct LeaseTimer {
     lease: Lease,
     until: Time,
     renew: Time,
+    /// The longest time between two renewals.
+    interval: Duration,
     renewed: bool,
     doubted: Time,
 }
@@ -72,15 +74,26 @@ impl LeaseTimer {
     /// The timer of a lock acquired by a request sent at `sent`. Without `renewed` it is a fixed
     /// lease.
     pub fn new(lease: Lease, sent: Time, renewed: bool) -> Self {
-        let renew = if renewed { sent.after(lease.renew_interval()) } else { Time::NEVER };
-        LeaseTimer { lease, until: lease.good_until(sent), renew, renewed, doubted: Time(0) }
+        let interval = lease.renew_interval();
+        let renew = if renewed { sent.after(interval) } else { Time::NEVER };
+        let until = lease.good_until(sent);
+        LeaseTimer { lease, until, renew, interval, renewed, doubted: Time(0) }
     }
 
     /// The timer of a lock acquired by a notice: good until `until` whatever its lease, and renewed
     /// long before.
     pub fn trusted(lease: Lease, now: Time, until: Time) -> Self {
         let renew = now.after(now.until(until) / (TRIES + 1));
-        LeaseTimer { lease, until, renew, renewed: true, doubted: Time(0) }
+        let interval = lease.renew_interval();
+        LeaseTimer { lease, until, renew, interval, renewed: true, doubted: Time(0) }
+    }
+
+    /// The same, but renewed at least so often. An interval that is longer than the lease's own
+    /// changes nothing.
+    pub fn every(self, interval: Duration, now: Time) -> Self {
+        let interval = interval.min(self.interval);
+        let renew = if self.renewed { self.renew.min(now.after(interval)) } else { self.renew };
+        LeaseTimer { renew, interval, ..self }
     }
 
     /// The holder's deadline.
@@ -104,7 +117,7 @@ impl LeaseTimer {
         self.until = self.until.max(lease.good_until(sent));
         // A reply to a request sent before the hint does not answer the hint.
         if self.renewed && sent >= self.doubted {
-            let interval = lease.renew_interval().min(self.lease.renew_interval());
+            let interval = lease.renew_interval().min(self.interval);
             self.renew = self.renew.max(sent.after(interval));
         }
     }
@@ -118,8 +131,7 @@ impl LeaseTimer {
         if now < self.renew {
             return Next::Sleep(self.until.min(self.renew));
         }
-        self.renew =
-            if self.renewed { now.after(self.lease.renew_interval()) } else { Time::NEVER };
+        self.renew = if self.renewed { now.after(self.interval) } else { Time::NEVER };
         Next::Renew
     }
 

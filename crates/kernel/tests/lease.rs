@@ -175,3 +175,21 @@ fn waking_up_late_is_a_loss() {
     assert_eq!(timer.next(Time(0).after(Duration::from_secs(60))), Next::Lose);
     assert_eq!(timer.next(lease.good_until(Time(0))), Next::Lose);
 }
+
+#[test]
+fn a_lease_can_be_renewed_more_often_and_not_more_seldom() {
+    let (lease, second) = (seconds(100), Duration::from_secs(1));
+    let start = Time(1);
+    let mut often = LeaseTimer::new(lease, start, true).every(second, start);
+    for n in 1..=3 {
+        let due = start.after(second * n);
+        assert_eq!(often.next(Time(due.0 - 1)), Next::Sleep(due));
+        assert_eq!(often.next(due), Next::Renew);
+        often.renewed(lease, due);
+    }
+    let usual = LeaseTimer::new(lease, start, true);
+    let seldom = usual.every(second * 99, start);
+    assert_eq!(seldom, usual);
+    let mut fixed = LeaseTimer::new(lease, start, false).every(second, start);
+    assert_eq!(fixed.next(start.after(second * 5)), Next::Sleep(fixed.until()));
+}

@@ -3,8 +3,11 @@
 //! pass. The suite for `own_store` is in its own file.
 
 mod cron_job;
+mod fenced_databases;
 mod fenced_sql;
 mod leader;
+mod one_owner;
+mod optimistic;
 mod support;
 mod web_service;
 mod worker;

@@ -25,6 +25,7 @@ mod stats;
 mod target;
 mod tasks;
 mod uncontended;
+mod without;
 mod worker;
 mod zookeeper;
 
@@ -99,6 +100,8 @@ enum What {
     Renewals(renewals::Options),
     /// Polling against listening, fair against unfair.
     Models(models::Options),
+    /// Updates by version instead of under a lock, and one owner for each key.
+    Without,
     /// Against Go's locks on the same etcd: one of our own, unless `--store` names one.
     EtcdGo,
     /// Against Curator's locks on the same ZooKeeper: one of our own, unless `--store` names one.
@@ -141,6 +144,7 @@ fn run(cli: Cli) -> Result<bool, Failure> {
         What::Startup(options) => startup::run(&common, &targets()?, options, &mut report)?,
         What::Renewals(options) => renewals::run(&common, &targets()?, options, &mut report)?,
         What::Models(options) => models::run(&common, &targets()?, options, &mut report)?,
+        What::Without => without::run(&common, &targets()?, &mut report)?,
         What::EtcdGo => etcd::run(&common, &mut report)?,
         What::ZookeeperCurator => zookeeper::run(&common, &mut report)?,
         What::All(options) => all::run(&common, &targets()?, options, &mut report)?,

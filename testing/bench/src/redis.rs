@@ -12,6 +12,11 @@ use tokio::task::JoinSet;
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
     return redis.call('DEL', KEYS[1]) else return 0 end";
 
+/// Writes a number if its version is still this one.
+const WRITE: &str = "if (redis.call('HGET', KEYS[1], 'version') or '0') ~= ARGV[1] then return 0 end \
+    redis.call('HSET', KEYS[1], 'number', ARGV[2]) \
+    redis.call('HINCRBY', KEYS[1], 'version', 1) return 1";
+
 /// One connection, shared by all that clone it.
 #[derive(Clone)]
 pub(crate) struct Bare {
@@ -47,6 +52,44 @@ impl Bare {
             return Err(format!("somebody else uses the key {name}").into());
         }
         Ok(())
+    }
+
+    /// A number and its version; zeros if there are none.
+    pub(crate) async fn read(&mut self, key: &str) -> Result<(u64, u64), Failure> {
+        let mut read = redis::cmd("HMGET");
+        let read = read.arg(key).arg("number").arg("version");
+        let (number, version): (Option<u64>, Option<u64>) =
+            read.query_async(&mut self.conn).await?;
+        Ok((number.unwrap_or_default(), version.unwrap_or_default()))
+    }
+
+    /// Writes a number.
+    pub(crate) async fn write(&mut self, key: &str, number: u64) -> Result<(), Failure> {
+        Ok(redis::cmd("HSET")
+            .arg(key)
+            .arg("number")
+            .arg(number)
+            .query_async(&mut self.conn)
+            .await?)
+    }
+
+    /// Writes a number if its version is still this one, and says whether it was.
+    pub(crate) async fn write_if(
+        &mut self,
+        key: &str,
+        version: u64,
+        number: u64,
+    ) -> Result<bool, Failure> {
+        let script = redis::Script::new(WRITE);
+        let mut call = script.key(key);
+        Ok(call.arg(version).arg(number).invoke_async(&mut self.conn).await?)
+    }
+
+    /// A number, which is deleted.
+    pub(crate) async fn take(&mut self, key: &str) -> Result<u64, Failure> {
+        let (number, _) = self.read(key).await?;
+        let () = redis::cmd("DEL").arg(key).query_async(&mut self.conn).await?;
+        Ok(number)
     }
 
     /// How long one request takes: the median of several. Each comes after a pause, as a release

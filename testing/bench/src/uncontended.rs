@@ -86,7 +86,8 @@ fn measure(
     Ok(rounds)
 }
 
-async fn timed<F: Future<Output = Result<(), Failure>>>(
+/// Seconds for each call, over so long.
+pub(crate) async fn timed<F: Future<Output = Result<(), Failure>>>(
     budget: Duration,
     mut work: impl FnMut() -> F,
 ) -> Result<f64, Failure> {

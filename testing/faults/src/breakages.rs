@@ -3,9 +3,9 @@
 
 use crate::inject::Breakage;
 use holdline_checker::FaultKind;
-use holdline_testkit::redis::Server;
-use holdline_testkit::{Link, Way};
+use holdline_testkit::{Link, Server, Way, redis};
 use std::any::Any;
+use std::ops::DerefMut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -89,26 +89,34 @@ pub(crate) const LONG: (f64, f64) = (1.2, 2.0);
 /// No longer than it takes to do it.
 pub(crate) const INSTANT: (f64, f64) = (0.0, 0.0);
 
-/// A server that several breakages may treat badly, one at a time.
-pub(crate) type Shared = Arc<Mutex<Server>>;
+/// A server that several breakages may treat badly, one at a time: of Redis, say.
+pub(crate) type Shared<T> = Arc<Mutex<T>>;
 
-pub(crate) fn lock(process: &Mutex<Server>) -> MutexGuard<'_, Server> {
+pub(crate) fn lock<T>(process: &Mutex<T>) -> MutexGuard<'_, T> {
     process.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A store's server, whatever else is known of it.
+pub(crate) trait Process: DerefMut<Target = Server> + Send + 'static {}
+
+impl<T: DerefMut<Target = Server> + Send + 'static> Process for T {}
+
 /// It crashes, and comes back with its data.
-pub(crate) fn restarts(process: &Shared) -> Arc<dyn Breakage> {
+pub(crate) fn restarts<T: Process>(process: &Shared<T>) -> Arc<dyn Breakage> {
     Arc::new(Deed {
         kind: FaultKind::StoreRestart,
         token_count: (0.0, 0.5),
         thing: Arc::clone(process),
         does: |process| lock(process).kill(),
-        undoes: |process| lock(process).restart(),
+        undoes: |process| Server::restart(&mut lock(process)).unwrap_or_else(|why| panic!("{why}")),
     })
 }
 
 /// It crashes, and comes back without its data after a while.
-pub(crate) fn forgets(process: &Shared, token_count: (f64, f64)) -> Arc<dyn Breakage> {
+pub(crate) fn forgets(
+    process: &Shared<redis::Server>,
+    token_count: (f64, f64),
+) -> Arc<dyn Breakage> {
     Arc::new(Deed {
         kind: kind("restart_empty"),
         token_count,
@@ -123,7 +131,7 @@ pub(crate) fn forgets(process: &Shared, token_count: (f64, f64)) -> Arc<dyn Brea
 }
 
 /// It is stopped for less than a lease, and for more than one.
-pub(crate) fn stops(process: &Shared) -> Vec<Arc<dyn Breakage>> {
+pub(crate) fn stops<T: Process>(process: &Shared<T>) -> Vec<Arc<dyn Breakage>> {
     let stops = |word: &str, token_count| -> Arc<dyn Breakage> {
         Arc::new(Deed {
             kind: kind(word),

@@ -13,7 +13,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{sleep, timeout};
 
 /// Where a process finds its role.
@@ -38,6 +38,10 @@ pub(crate) struct Role {
     pub(crate) work_ms: u64,
     pub(crate) history: PathBuf,
     pub(crate) resource: PathBuf,
+    /// How many seconds its wall clock is ahead, or behind.
+    pub(crate) wall_clock: i64,
+    /// The variables that make it so.
+    pub(crate) environment: Vec<(String, String)>,
 }
 
 /// The role of a client process.
@@ -47,7 +51,18 @@ pub(crate) fn client(role: &str) {
     runtime.block_on(act(role));
 }
 
+/// Whether the wall clock of this process is so many seconds ahead of the system's, by which files
+/// are dated; or behind.
+fn wall_clock_is_off_by(seconds: i64) -> bool {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let dated = since_1970(file.as_file().metadata().unwrap().modified().unwrap());
+    let shown = since_1970(SystemTime::now());
+    (shown.cast_signed() - dated.cast_signed() - seconds).abs() <= 30
+}
+
 async fn act(role: Role) {
+    assert!(wall_clock_is_off_by(role.wall_clock), "{}: its clock is right", role.process);
     let pen = Arc::new(Writer::open(&role.history, &role.run, &role.process).unwrap());
     let _pulse = StallDetector::start(&role.history, &role.run, Some(&role.process));
     let opened = opened(&role.url).await;

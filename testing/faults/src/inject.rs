@@ -213,7 +213,7 @@ impl Arena {
     /// there to do harm, always a holder.
     fn victim(&self, dice: &mut Rng) -> usize {
         let any = dice.usize(..self.workers.len());
-        if self.run.temper != Temper::Deaf && dice.bool() {
+        if !self.run.names_holders || (self.run.temper != Temper::Deaf && dice.bool()) {
             return any;
         }
         let label = self.holder(dice).and_then(|(_, party)| party.note.label);

@@ -7,10 +7,12 @@
 mod breakages;
 mod client;
 mod clusters;
+mod databases;
 mod inject;
 mod judge;
 mod nodes;
 mod outages;
+mod postgres;
 mod recording_store;
 mod redis;
 mod redis_failover;
@@ -46,6 +48,7 @@ const CASES: &[&[Case]] = &[
     redis_failover::CASES,
     redis_quorum::CASES,
     clusters::CASES,
+    postgres::CASES,
 ];
 
 /// The role of a client process: the variable of the environment that gives it, and what plays it

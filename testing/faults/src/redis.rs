@@ -51,7 +51,7 @@ pub(crate) const KEEPS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "al
 
 /// A server, and the link over which every other client reaches it.
 pub(crate) struct Place {
-    pub(crate) server: Shared,
+    pub(crate) server: Shared<Server>,
     link: Arc<Link>,
     url: String,
 }

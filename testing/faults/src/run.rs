@@ -10,9 +10,10 @@ use holdline::store::Capabilities;
 use holdline::{Guard, Mutex as HoldMutex, Result, RwLock, Semaphore};
 use holdline_checker::resource::{Client as ResourceClient, Server};
 use holdline_checker::{Event, Expect, Fences, Handoff, Op, Phase, Rule, Unpromised, Writer};
+use holdline_testkit::WallClock;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The plan of a run.
@@ -25,6 +26,10 @@ pub(crate) struct Run {
     pub(crate) routes: Vec<String>,
     pub(crate) lease: Duration,
     pub(crate) clients: usize,
+    /// Makes the wall clocks of two clients out of three wrong, by minutes.
+    pub(crate) clocks: Option<Arc<WallClock>>,
+    /// Whether the store tells the tickets of all that hold, so that one can be chosen to be hit.
+    pub(crate) names_holders: bool,
     /// How long a section takes, on average.
     pub(crate) work: Duration,
     /// How the clients behave; if well, the last of them only ever tries.
@@ -51,6 +56,8 @@ impl Run {
             routes: Vec::new(),
             lease: Duration::from_secs(2),
             clients: 8,
+            clocks: None,
+            names_holders: true,
             work: Duration::from_millis(10),
             temper: Temper::Good,
             faults: Vec::new(),
@@ -151,6 +158,15 @@ impl Run {
             Temper::Good if at + 1 == self.clients => Temper::TryOnly,
             temper => temper,
         };
+        let wall_clock = |at: usize| match (&self.clocks, at % 3) {
+            (Some(_), 0) => -CLOCK_ERROR,
+            (Some(_), 1) => CLOCK_ERROR,
+            _ => 0,
+        };
+        let environment = |at| match &self.clocks {
+            Some(clocks) => clocks.environment(&format!("c{at}"), wall_clock(at)),
+            None => Vec::new(),
+        };
         let role = |at: usize| Role {
             url: self.routes.get(at % self.routes.len().max(1)).unwrap_or(&self.url).clone(),
             run: name.clone(),
@@ -162,6 +178,8 @@ impl Run {
             work_ms: u64::try_from(self.work.as_millis()).unwrap(),
             history: history.clone(),
             resource: socket.to_owned(),
+            wall_clock: wall_clock(at),
+            environment: environment(at),
         };
         let workers = (0..self.clients).map(|at| Mutex::new(Member::start(role(at)))).collect();
         let serial = AtomicU64::new(self.clients as u64);
@@ -279,6 +297,9 @@ pub(crate) const WOKEN: Handoff = Handoff { bound_ns: 500_000_000, percent: 80 }
 
 /// Longer than it takes anywhere until a run has shown enough to be judged.
 const ENOUGH: Duration = Duration::from_secs(600);
+
+/// How wrong a wall clock is, in seconds.
+const CLOCK_ERROR: i64 = 600;
 
 /// The longest round of a long run, in seconds.
 const ROUND: u64 = 60;

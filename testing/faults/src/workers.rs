@@ -20,7 +20,8 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn start(role: Role) -> Self {
-        let mut child = process(ROLE, &serde_json::to_string(&role).unwrap());
+        let text = serde_json::to_string(&role).unwrap();
+        let mut child = command(ROLE, &text).envs(role.environment.clone()).spawn().unwrap();
         let input = child.stdin.take();
         Member { role, child, input }
     }
@@ -84,12 +85,13 @@ impl Member {
 
 /// This program once more, in a role that this variable gives it, until its input ends.
 pub(crate) fn process(variable: &str, role: &str) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .env(variable, role)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+    command(variable, role).spawn().unwrap()
+}
+
+fn command(variable: &str, role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(variable, role).stdin(Stdio::piped()).stdout(Stdio::null());
+    command
 }
 
 /// Whether it is so before anything here that has an end has ended.

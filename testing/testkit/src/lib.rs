@@ -49,6 +49,7 @@ pub mod servers;
 #[cfg(feature = "library")]
 mod ticket;
 mod topology;
+mod wall_clock;
 #[cfg(feature = "library")]
 mod warnings;
 mod wheel;
@@ -81,6 +82,7 @@ pub use servers::{etcd, mysql, postgres, redis, zookeeper};
 #[cfg(feature = "library")]
 pub use ticket::ticket;
 pub use topology::{Deployment, Setup, Topology};
+pub use wall_clock::WallClock;
 #[cfg(feature = "library")]
 pub use warnings::Warnings;
 pub use wheel::Wheel;

@@ -35,6 +35,7 @@ pub struct Node {
     pub(crate) user: Option<&'static str>,
     pub(crate) stop: Signal,
     pub(crate) wrap: Option<Wrap>,
+    pub(crate) has_children: bool,
 }
 
 impl Node {
@@ -53,6 +54,7 @@ impl Node {
             user: None,
             stop: Signal::KILL,
             wrap: None,
+            has_children: false,
         }
     }
 
@@ -121,6 +123,13 @@ impl Node {
     /// runs as another user, who may not be allowed to.
     pub fn run_by(mut self, wrap: Wrap) -> Self {
         self.wrap = Some(wrap);
+        self
+    }
+
+    /// The process starts processes of its own, one for each connection for example: they are
+    /// killed, paused and resumed with it.
+    pub fn with_children(mut self) -> Self {
+        self.has_children = true;
         self
     }
 

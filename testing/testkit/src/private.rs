@@ -136,6 +136,11 @@ impl Private {
         wait_for("a member leads", || self.servers.iter().position(leads))
     }
 
+    /// The same, known by another URL.
+    pub fn at(self, url: String) -> Self {
+        Self { url, ..self }
+    }
+
     /// The store's URL.
     pub fn url(&self) -> String {
         self.url.clone()

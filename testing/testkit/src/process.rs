@@ -24,6 +24,11 @@ impl Process {
         Some(Self { pid, started: start_time(pid)? })
     }
 
+    /// Its id, for the system.
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_raw(self.pid).expect("a process has no id of 0")
+    }
+
     /// Reads what `Display` wrote.
     pub fn parse(text: &str) -> Option<Self> {
         let (pid, started) = text.split_once(' ')?;

@@ -116,10 +116,23 @@ impl Server {
         self.wait()
     }
 
-    /// Ends the process at once, as a crash does, and waits until it is gone.
+    /// Ends the process at once, as a crash does, with its children, and waits until all are gone.
     pub fn kill(&mut self) {
+        let mut children = Vec::new();
+        if self.node.has_children && matches!(self.child.try_wait(), Ok(None)) {
+            // Standing still, it starts no more of them, and does not mend what becomes of them.
+            self.signal(Signal::STOP);
+            children = self.children();
+        }
+        for child in &children {
+            let _ = kill_process(child.id(), Signal::KILL);
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let limit = Instant::now() + GONE_WITHIN;
+        while children.iter().any(Process::runs) && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Ends the process, with all that it started, by its node's signal, or at last by KILL.
@@ -127,7 +140,7 @@ impl Server {
         if self.node.stop != Signal::KILL && matches!(self.child.try_wait(), Ok(None)) {
             // A stopped process heeds no other signal.
             self.signal(self.node.stop);
-            self.signal(Signal::CONT);
+            self.resume();
             let limit = Instant::now() + GONE_WITHIN;
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < limit {
                 std::thread::sleep(Duration::from_millis(5));
@@ -145,25 +158,48 @@ impl Server {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// Stops the process with STOP, and waits until it stands still.
+    /// Stops the process with STOP, then its children, and waits until they stand still.
     ///
     /// # Panics
     ///
-    /// If it does not, for 10 s.
+    /// If one does not, for 10 s.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
-        let stat = format!("/proc/{}/stat", self.pid());
-        let stopped = || fs::read_to_string(&stat).is_ok_and(|text| text.contains(") T "));
+        self.stands_still(self.pid());
+        for child in self.children() {
+            let _ = kill_process(child.id(), Signal::STOP);
+            self.stands_still(child.pid.cast_unsigned());
+        }
+    }
+
+    /// Waits until a process that was sent STOP stands still, or has ended.
+    fn stands_still(&self, pid: u32) {
+        let stat = format!("/proc/{pid}/stat");
+        let runs = |text: String| ![") T ", ") Z ", ") X "].iter().any(|at| text.contains(at));
         let limit = Instant::now() + GONE_WITHIN;
-        while cfg!(target_os = "linux") && !stopped() {
+        while fs::read_to_string(&stat).is_ok_and(runs) {
             assert!(Instant::now() < limit, "{} does not stop", self.node.name);
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Lets a stopped process go on.
+    /// Lets a stopped process go on, and its children.
     pub fn resume(&self) {
+        for child in self.children() {
+            let _ = kill_process(child.id(), Signal::CONT);
+        }
         self.signal(Signal::CONT);
+    }
+
+    /// The processes that it has started, if it is such a server.
+    fn children(&self) -> Vec<Process> {
+        if !self.node.has_children {
+            return Vec::new();
+        }
+        let own = self.pid();
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+        let children = children.unwrap_or_default();
+        children.split_whitespace().filter_map(|pid| Process::find(pid.parse().ok()?)).collect()
     }
 
     /// The process id.

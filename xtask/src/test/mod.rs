@@ -9,7 +9,8 @@ mod tools;
 
 use crate::{Outcome, servers};
 use guard::Guard;
-use report::{Report, Verdict};
+use report::Report;
+pub(crate) use report::Verdict;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::num::NonZero;
@@ -200,7 +201,7 @@ impl Common {
 }
 
 /// A step under way.
-struct Run<'a> {
+pub(crate) struct Run<'a> {
     common: &'a Common,
     /// Where what it prints goes, if not to the terminal.
     log: Option<&'a File>,
@@ -208,7 +209,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs one cargo command of a step.
-    fn cargo(&self, args: &[&str], variables: &[(&str, &str)]) -> Verdict {
+    pub(crate) fn cargo(&self, args: &[&str], variables: &[(&str, &str)]) -> Verdict {
         let mut command = crate::workspace::cargo();
         command.args(args).envs(variables.iter().copied());
         self.run(command, &format!("cargo {}", args.join(" ")))

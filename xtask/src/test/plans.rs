@@ -40,6 +40,7 @@ const CLIPPY: Step = step(
     ),
 );
 const PURITY: Step = step("kernel purity", Own(steps::kernel_purity));
+const CRATES: Step = step("crates can be packed", Own(crate::package::crates_step));
 const DENY: Step = step("licences and advisories", Own(deny::step));
 const SIMULATION: Step = step(
     "simulation",
@@ -86,6 +87,7 @@ pub(super) const WHOLE: Plan = Plan {
         PURITY,
         step("each store alone", Own(steps::each_store_alone)),
         DENY,
+        CRATES,
         SIMULATION,
     ],
 };
@@ -303,6 +305,7 @@ pub(super) const PARTS: &[Plan] = &[
         "the simulation, 300 seeds",
         &[step("simulation: tests", Tests(&["--test", "holds", "--test", "power"])), SIMULATION],
     ),
+    part("crates", "every crate can be packed as crates.io wants it", &[CRATES]),
     part("deny", "licences, bans, and advisories where they can be reached", &[DENY]),
 ];
 

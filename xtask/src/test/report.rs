@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// How a step went.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// Well.
     Passed,
     /// Not well, and why.

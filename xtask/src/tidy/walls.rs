@@ -11,18 +11,13 @@ const SHARED_BY_STORES: &[&str] = &[
     "backend",
     "engine",
     "in_flight",
-    "liveness",
     "mod",
     "model",
-    "net",
     "recent",
     "runtime",
-    "servers",
     "table",
     "ticket",
-    "tls",
     "tls_provider",
-    "url",
     "waiters",
 ];
 
@@ -34,6 +29,10 @@ const MAY_NAME: &[(&str, &str)] = &[("single_key", "redis"), ("redis", "single_k
 
 /// The library's sources.
 const LIBRARY: &str = "crates/holdline/src/";
+
+/// The sources of the clock, and of the clients that are crates of their own.
+const BASE: &str = "crates/base/src/";
+const CLIENTS: &[&str] = &["crates/etcd-client/src/", "crates/zookeeper-client/src/"];
 
 /// Words that files in one part of the house may not use.
 struct Wall {
@@ -51,9 +50,26 @@ const WALLS: &[Wall] = &[
         why: "The kernel knows no clock, no I/O and no other crate",
     },
     Wall {
-        around: |source| source.below(LIBRARY).is_some_and(|file| file != "clock.rs"),
+        around: |source| {
+            let base = source.below(BASE).is_some_and(|file| file != "clock.rs");
+            base || is_client(source) || source.below(LIBRARY).is_some()
+        },
         words: &["Instant::now", "SystemTime", "clock_gettime"],
-        why: "Only clock.rs reads a clock",
+        why: "Only the clock.rs of holdline-base reads a clock",
+    },
+    Wall {
+        around: |source| {
+            let base = source.below(BASE).is_some_and(|file| file != "clock.rs");
+            let store = |file: &str| file.starts_with("stores/ephemeral/");
+            base || is_client(source) || source.below(LIBRARY).is_some_and(store)
+        },
+        words: &["tokio::time"],
+        why: "Sessions and watches wait by the clock, which a simulation can move",
+    },
+    Wall {
+        around: |source| source.below(BASE).is_some() || is_client(source),
+        words: &["Ticket", "TicketId", "Line", "rule::"],
+        why: "Clients know nothing of locks",
     },
     Wall {
         around: is_recipe,
@@ -83,6 +99,10 @@ const WALLS: &[Wall] = &[
         why: "The program uses only the library's public API",
     },
 ];
+
+fn is_client(source: &Source) -> bool {
+    CLIENTS.iter().any(|folder| source.below(folder).is_some())
+}
 
 fn is_recipe(source: &Source) -> bool {
     source.below(LIBRARY).is_some_and(|file| file.starts_with("recipes/") || file == "recipes.rs")
@@ -238,8 +258,20 @@ mod tests {
     fn only_the_clock_reads_a_clock() {
         bad("crates/holdline/src/gate.rs", "let now = Instant::now();");
         bad("crates/holdline/src/stores/memory.rs", "let now = std::time::SystemTime::now();");
-        good("crates/holdline/src/clock.rs", "let now = Instant::now();");
+        bad("crates/holdline/src/clock.rs", "let now = Instant::now();");
+        bad("crates/etcd-client/src/lease.rs", "let now = Instant::now();");
+        bad("crates/base/src/net.rs", "let now = Instant::now();");
+        good("crates/base/src/clock.rs", "let now = Instant::now();");
         good("testing/sim/src/main.rs", "let now = Instant::now();");
+    }
+
+    #[test]
+    fn clients_know_no_locks_and_wait_by_the_clock() {
+        bad("crates/zookeeper-client/src/session.rs", "use holdline_kernel::TicketId;");
+        bad("crates/zookeeper-client/src/session.rs", "tokio::time::sleep(x).await;");
+        bad("crates/holdline/src/stores/ephemeral/etcd/late.rs", "tokio::time::sleep(x).await;");
+        good("crates/etcd-client/src/lease.rs", "use holdline_kernel::{Backoff, Time};");
+        good("crates/base/src/clock.rs", "tokio::time::sleep(x).await;");
     }
 
     #[test]

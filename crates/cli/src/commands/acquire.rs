@@ -31,7 +31,7 @@ pub(crate) struct Acquire {
     name: String,
 
     /// Another lock to hold with it: all or none. May be given several times
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
+    #[arg(help_heading = "Kind of lock", long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
     also: Vec<String>,
 
     #[command(flatten)]
@@ -44,16 +44,16 @@ pub(crate) struct Acquire {
     lease: LeaseArgs,
 
     /// The process whose end releases the lock [default: the one that calls this]
-    #[arg(long, value_name = "PID")]
+    #[arg(help_heading = "Owner", long, value_name = "PID")]
     owner: Option<i32>,
 
     /// Let the lock outlive its caller, until it is released or this time is over; then nothing
     /// more is said
-    #[arg(long, value_name = "TIME", conflicts_with = "owner", value_parser = duration::parse)]
+    #[arg(help_heading = "Owner", long, value_name = "TIME", conflicts_with = "owner", value_parser = duration::parse)]
     detach: Option<Duration>,
 
     /// What to do with the owner when the lock is lost
-    #[arg(long, value_enum, default_value_t = OnLoss::Term)]
+    #[arg(help_heading = "Owner", long, value_enum, default_value_t = OnLoss::Term)]
     on_loss: OnLoss,
 }
 
@@ -84,6 +84,7 @@ impl Acquire {
             hold: HoldArgs::without_command(self.lease),
             min_hold: None,
             outage: OUTAGE,
+            no_fork: false,
             export_store: true,
             command: Vec::new(),
         };

@@ -161,7 +161,7 @@ impl Bench {
         let printer = session.printer;
         let told = run(&plan, &host()?, |progress| tell(printer, progress));
         if printer.is_live() {
-            Printer::live("");
+            Printer::live(|_| String::new());
         }
         let report = told.map_err(|error| failure(&error))?;
         self.write(&report, printer)?;
@@ -303,7 +303,7 @@ fn tell(printer: Printer, progress: &Progress) {
         _ => format!("{done}/{all}, {} left: {what}", duration::show(*left)),
     };
     if printer.is_live() {
-        Printer::live(&format!("holdline: {line}"));
+        Printer::live(|_| format!("holdline: {line}"));
     } else {
         let fields = json!({ "done": done, "all": all, "seconds_left": left.as_secs_f64() });
         printer.say(Level::Verbosely, "progress", &line, fields);

@@ -58,6 +58,7 @@ impl Elect {
             hold,
             min_hold: None,
             outage,
+            no_fork: false,
             export_store: true,
             command,
         };

@@ -1,4 +1,4 @@
-//! The verbs: one file each.
+//! The verbs: one file each; `top` has a folder of its own.
 
 pub(crate) mod acquire;
 #[cfg(feature = "bench")]
@@ -29,6 +29,7 @@ pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
         Verb::Try(try_) => block_on(try_.run(session))?,
         Verb::Status(status) => block_on(status.run(session))?,
         Verb::Watch(watch) => block_on(watch.run(session))?,
+        Verb::Top(top) => block_on(top.run(session))?,
         Verb::Break(break_) => block_on(break_.run(session))?,
         Verb::Elect(elect) => block_on(elect.run(session))?,
         Verb::Schema(schema) => block_on(schema.run())?,

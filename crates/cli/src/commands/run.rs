@@ -48,21 +48,36 @@ pub(crate) struct Run {
     hold: HoldArgs,
 
     /// Hold the lock at least so long, even if the command ends sooner
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(help_heading = "Holding", long, value_name = "TIME", value_parser = duration::parse)]
     min_hold: Option<Duration>,
 
     /// Another lock to hold with it, of the same kind: all or none. May be given several times
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
+    #[arg(help_heading = "Kind of lock", long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
     also: Vec<String>,
 
     /// Do not tell the command the store's URL, which may hold a password
     ///
     /// A `holdline` inside the command must then be told the store by other means.
-    #[arg(long)]
+    #[arg(help_heading = "Command", long)]
     no_export_store: bool,
 
+    /// Let the command take the place of this process: no process of ours stays
+    ///
+    /// Only with the file store. The lock ends when the command has ended, and all that it has
+    /// started and not closed: also daemons; and after 24 hours. Nobody stops the command if the
+    /// lock is broken by force.
+    #[arg(help_heading = "Command", long, short = 'F', conflicts_with_all = ["lease", "fixed_lease", "renew_every", "on_loss",
+          "grace", "min_hold"])]
+    no_fork: bool,
+
     /// Run this line with /bin/sh
-    #[arg(short = 'c', long = "shell", value_name = "LINE", conflicts_with = "command")]
+    #[arg(
+        help_heading = "Command",
+        short = 'c',
+        long = "shell",
+        value_name = "LINE",
+        conflicts_with = "command"
+    )]
     shell: Option<OsString>,
 
     /// The command and its arguments; best after --. At a terminal it may be left out: then it is a
@@ -93,6 +108,7 @@ impl Run {
             hold: self.hold,
             min_hold: self.min_hold,
             outage: OUTAGE,
+            no_fork: self.no_fork,
             export_store: !self.no_export_store,
             command,
         };

@@ -3,16 +3,17 @@
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 
-/// Print or install the tables and functions for locks in a database
+/// Print or install the tables and functions for locks in a database; or describe --json
 ///
-/// They are never created silently. Have the printed statements run by an administrator, or install
-/// them by --install; both can be repeated.
+/// `events` is the JSON Schema of all that --json prints. Tables and functions are never created
+/// silently. Have the printed statements run by an administrator, or install them by --install; both
+/// can be repeated.
 #[derive(Args, Debug)]
 pub(crate) struct Schema {
-    /// Which database
-    #[arg(value_parser = PossibleValuesParser::new(holdline::schema::KINDS))]
+    /// Which database; or "events"
+    #[arg(value_parser = PossibleValuesParser::new(kinds()))]
     kind: String,
 
     /// Install them in the database at this URL, instead of printing them
@@ -24,17 +25,38 @@ pub(crate) struct Schema {
     name: Option<String>,
 }
 
+/// The description of all that `--json` prints.
+const EVENTS: &str = include_str!("../events.schema.json");
+
 impl Schema {
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
+        if self.kind == "events" {
+            if self.install.is_some() || self.name.is_some() {
+                return Err(Failure::usage("the schema of events can only be printed"));
+            }
+            Printer::answer(EVENTS.trim_end())?;
+            return Ok(Exit::DONE);
+        }
         let Some(url) = self.install else {
             Printer::answer(holdline::schema::text(&self.kind, self.name.as_deref())?.trim_end())?;
             return Ok(Exit::DONE);
         };
-        if url.split(':').next().is_none_or(|scheme| !scheme.starts_with(&self.kind)) {
+        let kind_of = holdline::schema::kind_of;
+        if kind_of(&url) != kind_of(&self.kind) {
             let message = format!("the URL to install at is not one of {}", self.kind);
             return Err(Failure::new(Exit::USAGE, "usage", message));
         }
         holdline::schema::install(&url).await?;
         Ok(Exit::DONE)
     }
+}
+
+/// The kinds, and the other names that people know them by.
+fn kinds() -> Vec<PossibleValue> {
+    let databases = holdline::schema::KINDS.map(|kind| match kind {
+        "postgres" => PossibleValue::new(kind).alias("postgresql"),
+        "mysql" => PossibleValue::new(kind).alias("mariadb"),
+        _ => PossibleValue::new(kind),
+    });
+    databases.into_iter().chain([PossibleValue::new("events")]).collect()
 }

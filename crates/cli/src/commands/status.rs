@@ -4,10 +4,15 @@ use crate::context::{Session, check_name};
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::participant;
-use crate::printer::{Printer, clean};
+use crate::printer::{Level, Printer, clean};
+use crate::{terminal, timestamp};
 use clap::Args;
-use holdline::{LockInfo, Participant};
-use serde_json::Value;
+use holdline::{Client, LockInfo, Participant};
+use serde_json::{Value, json};
+use std::io::{IsTerminal, stdout};
+use std::time::Duration;
+use tokio::time::sleep;
+use unicode_width::UnicodeWidthStr;
 
 /// Show who holds and who waits
 ///
@@ -17,6 +22,21 @@ use serde_json::Value;
 pub(crate) struct Status {
     /// The lock's name; without it, all locks
     name: Option<String>,
+
+    /// Only the locks whose names begin so
+    #[arg(long, default_value = "", hide_default_value = true, conflicts_with = "name")]
+    prefix: String,
+
+    /// Look again and again, until a signal comes
+    ///
+    /// At a terminal the table stays in its place. `holdline top` shows more.
+    #[arg(long)]
+    watch: bool,
+
+    /// How often to look
+    #[arg(long, value_name = "TIME", default_value = "1s", requires = "watch",
+          value_parser = duration::parse_interval)]
+    every: Duration,
 }
 
 impl Status {
@@ -24,32 +44,75 @@ impl Status {
         if let Some(name) = &self.name {
             check_name(name)?;
         }
-        let name = self.name.as_deref();
         let client = session.ask().await?;
-        let mut infos = Vec::new();
-        if let Some(name) = name {
-            infos.push(client.inspect(name).await?);
-        } else {
-            let names = client.list("").await?;
-            // The store has answered: from here each answer has its own time limit, as there may be
-            // many locks.
-            let client = session.with_response_timeout(client);
-            for name in names {
-                infos.push(client.inspect(name.as_str()).await?);
-            }
+        if self.watch {
+            return self.watch(session, session.with_response_timeout(client)).await;
         }
-        let text = match name {
+        if session.printer.verbose || stdout().is_terminal() {
+            let message = format!("the locks in {}", session.describe(&client));
+            let fields = json!({ "store": client.address() });
+            session.printer.say(Level::Usually, "opened", &message, fields);
+        }
+        let infos = self.look(session, &client).await?;
+        Printer::answer(&self.text(session, &client, &infos))?;
+        Ok(Exit::DONE)
+    }
+
+    /// Shows the table again and again. While the store does not answer, that is shown.
+    async fn watch(&self, session: &Session, client: Client) -> Result<Exit, Failure> {
+        let json = session.printer.json;
+        let in_place = !json && terminal::can_move();
+        loop {
+            let text = match self.look(session, &client).await {
+                Ok(infos) => self.text(session, &client, &infos),
+                Err(error) if !error.retryable() => return Err(error.into()),
+                Err(error) if json => json!({ "error": error.to_string() }).to_string(),
+                Err(error) => error.to_string(),
+            };
+            let time = timestamp::show(timestamp::now());
+            let written = if json {
+                Printer::answer(&text)?
+            } else if in_place {
+                Printer::screen(&format!("{time}  {}\n\n{text}", client.address()))?
+            } else {
+                Printer::answer(&format!("{time}\n{text}\n"))?
+            };
+            if !written {
+                return Ok(Exit::DONE);
+            }
+            sleep(self.every).await;
+        }
+    }
+
+    async fn look(&self, session: &Session, client: &Client) -> holdline::Result<Vec<LockInfo>> {
+        if let Some(name) = &self.name {
+            return Ok(vec![client.inspect(name).await?]);
+        }
+        let names = client.list(&self.prefix).await?;
+        // The store has answered: from here each answer has its own time limit, as there may be
+        // many locks.
+        let client = session.with_response_timeout(client.clone());
+        let mut infos = Vec::new();
+        for name in names {
+            infos.push(client.inspect(name.as_str()).await?);
+        }
+        Ok(infos)
+    }
+
+    fn text(&self, session: &Session, client: &Client, infos: &[LockInfo]) -> String {
+        match &self.name {
             Some(_) if session.printer.json => participant::info_json(&infos[0]).to_string(),
             None if session.printer.json => {
                 Value::Array(infos.iter().map(participant::info_json).collect()).to_string()
             }
-            _ => table(&infos).unwrap_or_else(|| match name {
-                Some(name) => format!("nobody holds \"{}\" or waits for it", clean(name)),
-                None => "nobody holds or waits for anything".to_owned(),
+            name => table(infos).unwrap_or_else(|| {
+                let what = match name {
+                    Some(name) => format!("nobody holds \"{}\" or waits for it", clean(name)),
+                    None => "nobody holds or waits for anything".to_owned(),
+                };
+                format!("{what} in {}", session.describe(client))
             }),
-        };
-        Printer::answer(&text)?;
-        Ok(Exit::DONE)
+        }
     }
 }
 
@@ -65,10 +128,13 @@ fn table(infos: &[LockInfo]) -> Option<String> {
     if rows.len() == 1 {
         return None;
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let width = |column: usize| rows.iter().map(|row| row[column].width()).max();
     let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
     let lines = rows.iter().map(|row| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            let gap = width.saturating_sub(cell.width());
+            format!("{cell}{:gap$}", "")
+        });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     });
     Some(lines.collect::<Vec<_>>().join("\n"))
@@ -79,15 +145,16 @@ fn row(info: &LockInfo, state: &str, participant: &Participant) -> [String; 8] {
         weight if weight == info.capacity || weight == 1 => state.to_owned(),
         weight => format!("{state} {weight}/{}", info.capacity),
     };
-    let age =
-        participant::age(participant).map_or_else(|| "?".to_owned(), |age| format!("{age} ago"));
+    let unknown = || "?".to_owned();
+    let age = participant::age(participant);
+    let until = participant::left(participant);
     [
         clean(info.name.as_str()),
         state,
         participant::short_id(participant.id),
-        participant.token.to_string(),
-        age,
-        format!("in {}", duration::show(participant.expires_in)),
+        participant::token(participant).map_or_else(unknown, |token| token.to_string()),
+        age.map_or_else(unknown, |age| format!("{} ago", duration::show(age))),
+        until.map_or_else(unknown, |left| format!("in {}", duration::show(left))),
         participant::place(participant),
         participant::description(participant).unwrap_or_default(),
     ]

@@ -38,13 +38,9 @@ impl Try {
             }
             Printer::answer_if_read(&line.to_string())?;
         } else if !printer.quiet {
-            let first = info.holders.first().or(info.waiters.first());
-            let line = match first.filter(|_| !free) {
-                Some(participant) => {
-                    format!("\"{name}\" is taken by {}", participant::who(participant))
-                }
-                None => format!("\"{name}\" is free"),
-            };
+            let quoted = format!("\"{name}\"");
+            let line = participant::in_use(&info, &quoted).filter(|_| !free);
+            let line = line.unwrap_or_else(|| format!("{quoted} is free"));
             Printer::answer_if_read(&line)?;
         }
         Ok(if free { Exit::DONE } else { Exit(self.busy_code) })

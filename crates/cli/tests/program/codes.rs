@@ -162,6 +162,9 @@ fn help_teaches() {
     let place = Place::new();
     let run = place.run(["run", "--help"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let headings = ["Kind of lock:", "Waiting:", "Holding:", "Command:", "General:"];
+    let absent: Vec<_> = headings.iter().filter(|heading| !run.out.contains(**heading)).collect();
+    assert!(absent.is_empty(), "{absent:?} are not in the help");
     for word in ["Examples:", "Exit codes:", "Environment:", "HOLDLINE_TOKEN", " 75 ", " 76 "] {
         assert!(run.out.contains(word), "{word} is not in the help");
     }

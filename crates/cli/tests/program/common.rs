@@ -104,11 +104,14 @@ pub(crate) struct Running {
     lines: Receiver<String>,
     seen: String,
     err: Option<thread::JoinHandle<String>>,
+    /// Whether it was asked for JSON: then all that it prints is held against the schema.
+    json: bool,
 }
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
         usual_signals();
+        let json = command.get_args().any(|arg| arg == "--json");
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let out = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -120,7 +123,7 @@ impl Running {
             let _ = err.read_to_string(&mut text);
             text
         });
-        Running { child, lines, seen: String::new(), err: Some(err) }
+        Running { child, lines, seen: String::new(), err: Some(err), json }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -130,7 +133,12 @@ impl Running {
     /// The next line that it prints.
     pub(crate) fn line(&mut self) -> String {
         match self.lines.recv_timeout(LONG) {
-            Ok(line) => line,
+            Ok(line) => {
+                if self.json {
+                    super::events::check_lines(&line);
+                }
+                line
+            }
             Err(error) => {
                 let _ = self.child.kill();
                 let status = self.child.wait();
@@ -173,6 +181,10 @@ impl Running {
             self.seen.push('\n');
         }
         let err = self.err.take().expect("taken once").join().expect("reading does not panic");
+        if self.json {
+            super::events::check_lines(&self.seen);
+            super::events::check_lines(&err);
+        }
         let code = status.code().unwrap_or_else(|| -status.signal().unwrap_or(0));
         Run { code, out: std::mem::take(&mut self.seen), err }
     }

@@ -47,8 +47,14 @@ fn without_a_url_it_is_the_users_own_file() {
     let mut command = place.command(["run", "x", "--", "sh", "-c", "echo \"<$HOLDLINE_STORE>\""]);
     command.env_remove("HOLDLINE_STORE").env("XDG_STATE_HOME", place.path("state"));
     let run = finish(&mut command);
-    assert_eq!((run.code, run.out.as_str()), (0, "<>\n"), "{run:?}");
-    assert!(place.path("state/holdline/locks.db").exists());
+    let file = place.path("state/holdline/locks.db");
+    let url = format!("<sqlite:{}>\n", file.display());
+    assert_eq!((run.code, run.out), (0, url), "it is the same for what the command starts");
+    assert!(file.exists());
+    let mut command = place.command(["status"]);
+    command.env_remove("HOLDLINE_STORE").env("XDG_STATE_HOME", place.path("state"));
+    let run = finish(&mut command);
+    assert!(run.out.contains("/holdline/locks.db, which is of this user alone"), "{run:?}");
 }
 
 #[test]

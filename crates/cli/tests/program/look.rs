@@ -6,7 +6,8 @@ use super::common::{Place, until};
 fn status_shows_who_holds_and_who_waits() {
     let place = Place::new();
     let run = place.run(["status"]);
-    assert_eq!((run.code, run.out.as_str()), (0, "nobody holds or waits for anything\n"));
+    let nobody = format!("nobody holds or waits for anything in {}\n", place.url());
+    assert_eq!((run.code, run.out), (0, nobody));
     let mut holder = place.hold(&["--label", "of \x1b[31mmine"], "x");
     let mut waiter = place.start(["run", "--label", "next", "x", "--", "echo", "in"]);
     until("it waits", || place.counts("x") == (1, 1));
@@ -129,4 +130,82 @@ fn completions_and_manual_pages_are_printed() {
     let page = place.run(["man", "run"]);
     assert!(page.code == 0 && page.out.contains("min\\-hold"), "{page:?}");
     assert_eq!(place.run(["man", "nothing"]).code, 64);
+}
+
+#[test]
+fn manual_pages_have_footers_and_whole_tables() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("man1")).unwrap();
+    let folder = place.path("man1");
+    let run = place.run(["man", "--dir", folder.to_str().unwrap()]);
+    assert_eq!((run.code, run.out.as_str()), (0, ""), "{run:?}");
+    let names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|it| it.unwrap().path()).collect();
+    let help = place.run(["--help"]).out;
+    let verbs = help.split("Commands:").nth(1).unwrap().split("\n\n").next().unwrap();
+    let verbs = verbs.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    assert_eq!(names.len(), verbs.count() + 1, "{names:?}");
+    for name in &names {
+        let text = std::fs::read_to_string(name).unwrap();
+        let title = name.file_stem().unwrap().to_str().unwrap();
+        let source = format!("\"holdline {}\"", env!("CARGO_PKG_VERSION"));
+        let footer = text.lines().find(|line| line.starts_with(".TH ")).unwrap();
+        assert!(footer.contains(title) && footer.contains(&source), "{footer}");
+    }
+    let source = std::fs::read_to_string(folder.join("holdline-run.1")).unwrap();
+    assert!(source.contains(".SH EXIT CODES\n.nf\n") && source.contains(".SH HOLDING"), "{source}");
+    // With groff, what is shown is looked at too.
+    let mut viewer = std::process::Command::new("man");
+    viewer.arg("-l").arg(folder.join("holdline-run.1"));
+    if let Ok(page) = viewer.env("MANWIDTH", "100").env("LC_ALL", "C.UTF-8").output() {
+        let page = String::from_utf8_lossy(&page.stdout).into_owned();
+        let line = page.lines().find(|line| line.trim_start().starts_with("75 "));
+        assert!(line.is_some_and(|line| line.trim_end().ends_with("another)")), "{page}");
+    }
+    let nowhere = place.run(["man", "--dir", place.path("none").to_str().unwrap()]);
+    assert_eq!(nowhere.code, 74, "{nowhere:?}");
+}
+
+#[test]
+fn status_looks_again_and_again() {
+    let place = Place::new();
+    let mut holder = place.hold(&["--label", "me"], "job/1");
+    let _other = place.hold(&[], "other");
+    let mut status = place.start(["status", "--watch", "--every", "20ms", "--prefix", "job/"]);
+    let mut next = |part: &str| while !status.line().contains(part) {};
+    next("me");
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 0);
+    next("nobody holds or waits for anything");
+    let mut json = place.start(["status", "--watch", "--every", "20ms", "--json", "other"]);
+    for _ in 0..2 {
+        let line: serde_json::Value = serde_json::from_str(&json.line()).expect("JSON");
+        assert_eq!(line["name"], "other");
+    }
+    assert_eq!(place.run(["status", "--watch", "--every", "0s"]).code, 64);
+}
+
+#[test]
+fn top_counts_twenty_processes() {
+    let place = Place::new();
+    let mut holder = place.hold(&[], "x");
+    let script = "echo in; read x";
+    let waiters: Vec<_> =
+        (0..20).map(|_| place.start(["run", "x", "--", "sh", "-c", script])).collect();
+    until("all wait", || place.counts("x") == (1, 20));
+    let mut top = place.start(["top", "--every", "20ms"]);
+    let mut next = |part: &str| while !top.line().contains(part) {};
+    next("1 hold, 20 wait");
+    next("waiting 20/20");
+    next("20 waits");
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 0);
+    next("waiting 19/20");
+    let others = waiters.len();
+    drop(waiters);
+    next("free");
+    assert_eq!(others, 20);
+    let nowhere = place.run(["top", "--json"]);
+    assert_eq!(nowhere.code, 64, "{nowhere:?}");
+    let ended = place.run(["top", "--every", "20ms", "--looks", "3"]);
+    assert_eq!((ended.code, ended.out.matches("holdline top").count()), (0, 3), "{ended:?}");
 }

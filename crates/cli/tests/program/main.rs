@@ -11,10 +11,14 @@ mod common;
 mod contend;
 mod defaults;
 mod doctor;
+mod documents;
+mod events;
 mod kinds;
 mod look;
 mod loss;
 mod nested;
+#[cfg(target_os = "linux")]
+mod no_fork;
 mod options;
 #[cfg(feature = "redis")]
 mod outage;
@@ -25,3 +29,5 @@ mod signals;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod unread;
+#[cfg(target_os = "linux")]
+mod users;

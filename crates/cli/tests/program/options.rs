@@ -104,3 +104,33 @@ fn a_fixed_lease_ends_and_the_command_with_it() {
     let soon = place.run(["run", "--lease", "20s", "--fixed-lease", "x", "true"]);
     assert_eq!(soon.code, 0, "{soon:?}");
 }
+
+#[test]
+fn the_lock_can_be_renewed_more_often() {
+    let place = Place::new();
+    for (every, code) in [("100ms", 0), ("1s", 0), ("3s", 64), ("1ms", 64)] {
+        let run = place.run(["run", "--renew-every", every, "x", "true"]);
+        assert_eq!(run.code, code, "{every}: {run:?}");
+    }
+    let args = ["run", "--lease", "9s", "--fixed-lease", "--renew-every", "1s", "x", "true"];
+    assert_eq!(place.run(args).code, 64);
+    // Without the flag it would be some 25 minutes until the first renewal.
+    let _holder = place.hold(&["--lease", "2h", "--renew-every", "50ms"], "x");
+    let expiry = || {
+        let conn = rusqlite::Connection::open(place.path("locks.db")).unwrap();
+        conn.query_row("SELECT expires FROM place", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let first = expiry();
+    super::common::until("it is renewed", || expiry() > first);
+}
+
+#[test]
+fn a_name_that_begins_with_a_dash_gets_help() {
+    let place = Place::new();
+    let wrong = place.run(["run", "-name", "--", "true"]);
+    assert_eq!(wrong.code, 64);
+    said(&wrong, "holdline run -- -name COMMAND");
+    let run = place.run(["run", "--", "-name", "sh", "-c", "echo $HOLDLINE_NAME"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "-name\n"), "{run:?}");
+    assert_eq!(place.run(["try", "--", "-name"]).code, 0);
+}

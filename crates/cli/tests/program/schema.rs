@@ -22,6 +22,30 @@ fn the_statements_are_printed() {
     assert!(!run.err.contains("secret"), "{run:?}");
 }
 
+/// MariaDB's URLs and name are MySQL's, and PostgreSQL's long ones its short ones.
+#[test]
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+fn a_database_has_two_names() {
+    let place = Place::new();
+    let (printed, other) = (place.run(["schema", "mysql"]), place.run(["schema", "mariadb"]));
+    assert!(printed.code == 0 && printed.out == other.out, "{other:?}");
+    for (kind, url) in [
+        ("mysql", "mariadb://me:secret@127.0.0.1:1/x"),
+        ("mariadb", "mysql://me:secret@127.0.0.1:1/x"),
+        ("postgres", "postgresql://me:secret@127.0.0.1:1/x"),
+        ("postgresql", "postgres://me:secret@127.0.0.1:1/x"),
+    ] {
+        // Nothing listens there; but it was tried.
+        let run = place.run(["schema", kind, "--install", url]);
+        assert_eq!((run.code, run.out.as_str()), (69, ""), "{run:?}");
+        assert!(!run.err.contains("secret"), "{run:?}");
+    }
+    for (kind, url) in [("mysql", "postgres://h/x"), ("mariadb", "postgresql://h/x")] {
+        let run = place.run(["schema", kind, "--install", url]);
+        assert_eq!((run.code, run.out.as_str()), (64, ""), "{run:?}");
+    }
+}
+
 #[test]
 fn only_databases_have_a_schema() {
     let place = Place::new();

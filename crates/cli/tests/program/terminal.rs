@@ -110,9 +110,9 @@ fn the_wait_is_shown_in_place_and_ctrl_c_ends_it() {
     let place = Place::new();
     let _holder = place.hold(&["--label", "other"], "x");
     let mut terminal = Terminal::start(&place, &["run", "-w", "60s", "x", "--", "echo", "ran"]);
-    terminal.expect("\r\x1b[Kholdline: waiting for lock \"x\"");
-    terminal.expect("(other)");
-    terminal.expect("place 1 in line");
+    terminal.expect("\r\x1b[Kholdline: held for ");
+    terminal.expect("(other); 1 waits, place 1 in line; giving up in ");
+    terminal.expect("waiting for lock \"x\" in sqlite:");
     terminal.expect("\r\x1b[K");
     terminal.write("\x03");
     terminal.expect("signal INT ended the wait");
@@ -208,4 +208,61 @@ fn without_a_command_it_is_a_shell_under_the_lock() {
     terminal.write("exit 5\n");
     assert_eq!(terminal.code(), Some(5));
     assert_eq!(place.counts("x"), (0, 0));
+}
+
+#[test]
+fn top_shows_locks_and_breaks_one() {
+    let place = Place::new();
+    let mut holder = place.hold(&["--label", "nightly"], "job/1");
+    let waiter = place.start(["run", "--label", "second", "job/1", "--", "sh", "-c", "read x"]);
+    until("it waits", || place.counts("job/1") == (1, 1));
+    let _other = place.hold(&[], "other");
+    let argv = ["env", "TERM=xterm", HOLDLINE, "top", "--prefix", "job/", "--every", "50ms"];
+    let mut terminal = Terminal::with(&place, &argv);
+    terminal.expect("\x1b[?1049h");
+    terminal.expect("LOCK");
+    terminal.expect("job/1");
+    terminal.expect("(nightly)");
+    terminal.expect("waits");
+    terminal.expect("(second)");
+    terminal.write("b");
+    terminal.expect("away");
+    terminal.write("n");
+    terminal.expect("nothing");
+    assert!(holder.runs());
+    terminal.write("b");
+    terminal.expect("away");
+    terminal.write("y");
+    terminal.expect("broken;");
+    assert_eq!(holder.end().code, 76);
+    drop(waiter);
+    terminal.write("q");
+    terminal.expect("\x1b[?1049l");
+    assert_eq!(terminal.code(), Some(0));
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back() {
+    let place = Place::new();
+    let argv = ["env", "TERM=xterm", HOLDLINE, "top"];
+    let mut terminal = Terminal::with(&place, &argv);
+    terminal.expect("LOCK");
+    let pid = rustix::process::Pid::from_child(&terminal.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    terminal.expect("\x1b[?1049l");
+    assert_eq!(terminal.code(), Some(143));
+}
+
+#[test]
+fn on_a_dumb_terminal_top_prints() {
+    let place = Place::new();
+    let _holder = place.hold(&["--label", "me"], "x");
+    let argv = ["env", "TERM=dumb", HOLDLINE, "top", "--every", "20ms", "--looks", "2"];
+    let mut terminal = Terminal::with(&place, &argv);
+    for _ in 0..2 {
+        terminal.expect("holdline top  20");
+        terminal.expect("1 hold, 0 wait");
+        terminal.expect("(me)");
+    }
+    assert_eq!(terminal.code(), Some(0));
 }

@@ -4,6 +4,7 @@ use super::{acquire, expect_acquired};
 use crate::client::{Client, LockInfo, Participant};
 use crate::error::Result;
 use crate::guard::Guard;
+use crate::metrics::Recipe;
 use crate::names::Name;
 use crate::options::{Options, Wait, kept, option_methods};
 use crate::owner_info::OwnerInfo;
@@ -68,7 +69,7 @@ impl Election {
     /// The election of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
-        Election { client: client.clone(), name, options: Options::default() }
+        Election { client: client.clone(), name, options: Options::new(Recipe::Election) }
     }
 
     option_methods!();

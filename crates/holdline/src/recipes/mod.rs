@@ -6,8 +6,10 @@
 //! | [`Semaphore`] of n | n | permits asked for |
 //! | [`RwLock`] | 2^30 | read 1, write 2^30 |
 //! | [`Multi`] | several mutexes, in name order | all or none |
+//! | [`Group`] | more than there are members | 1 |
 
 mod election;
+mod group;
 mod multi;
 mod mutex;
 mod reentrant;
@@ -15,6 +17,7 @@ mod rwlock;
 mod semaphore;
 
 pub use election::{Election, Leader, Leadership, Observer};
+pub use group::{Group, Member, Members, MembersObserver, Ownership, Route};
 pub use multi::{Multi, MultiGuard};
 pub use mutex::Mutex;
 pub use reentrant::{Owner, ReentrantGuard, ReentrantMutex};
@@ -35,7 +38,9 @@ async fn acquire(
     numbers: (u32, u32),
     wait: Wait,
 ) -> Result<Option<Guard>> {
-    let request = options.request(&**client.store(), client.bounds(), name, numbers, wait)?;
+    let metrics = client.lock_metrics(options.recipe, &name);
+    let store = &**client.store();
+    let request = options.request(store, client.bounds(), name, numbers, wait, metrics)?;
     let guard = client.acquire(request, options.handoff).await?;
     Ok(guard.map(|guard| guard.on_loss(options.on_loss)))
 }

@@ -6,6 +6,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, protect};
 use crate::loss::Loss;
+use crate::metrics::Recipe;
 use crate::names::Name;
 use crate::options::{OnLoss, Options, Wait, option_methods};
 use futures_util::future::select_all;
@@ -47,7 +48,7 @@ impl Multi {
     /// The locks of these names; a name given twice counts once.
     pub fn new<N: AsRef<str>>(client: &Client, names: impl IntoIterator<Item = N>) -> Self {
         let names = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
-        Multi { client: client.clone(), names, options: Options::default() }
+        Multi { client: client.clone(), names, options: Options::new(Recipe::Multi) }
     }
 
     option_methods!();
@@ -150,6 +151,19 @@ impl MultiGuard {
             Some(output) => Ok(output),
             None => Err(self.first_lost().lost_error().await),
         }
+    }
+
+    /// Runs `work` that can fail itself under all the locks, as [`Guard::try_protect`] does under
+    /// one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`; the locks stay held.
+    pub async fn try_protect<T, E: From<Error>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        self.protect(work).await?
     }
 
     /// Releases all, last first, and returns the first error after trying all.

@@ -5,6 +5,7 @@ use crate::client::{Client, Reentry};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
+use crate::metrics::Recipe;
 use crate::names::Name;
 use crate::options::{Options, Wait, option_methods};
 use std::future::Future;
@@ -93,7 +94,7 @@ impl ReentrantMutex {
     /// The lock of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
-        ReentrantMutex { client: client.clone(), name, options: Options::default() }
+        ReentrantMutex { client: client.clone(), name, options: Options::new(Recipe::Reentrant) }
     }
 
     option_methods!();

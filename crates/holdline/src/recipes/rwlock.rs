@@ -4,6 +4,7 @@ use super::{acquire, expect_acquired};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
+use crate::metrics::Recipe;
 use crate::names::Name;
 use crate::options::{Options, Wait, option_methods};
 use std::ops::Deref;
@@ -46,7 +47,7 @@ impl RwLock {
     /// The lock of this name.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         let name = name.as_ref().to_owned();
-        RwLock { client: client.clone(), name, options: Options::default() }
+        RwLock { client: client.clone(), name, options: Options::new(Recipe::RwLock) }
     }
 
     option_methods!();

@@ -4,6 +4,7 @@ use super::{acquire, expect_acquired};
 use crate::client::Client;
 use crate::error::Result;
 use crate::guard::Guard;
+use crate::metrics::Recipe;
 use crate::names::Name;
 use crate::options::{Options, Wait, option_methods};
 use std::time::Duration;
@@ -34,7 +35,12 @@ impl Semaphore {
     /// The semaphore of this name, with this many permits in all.
     pub fn new(client: &Client, name: impl AsRef<str>, permits: u32) -> Self {
         let name = name.as_ref().to_owned();
-        Semaphore { client: client.clone(), name, permits, options: Options::default() }
+        Semaphore {
+            client: client.clone(),
+            name,
+            permits,
+            options: Options::new(Recipe::Semaphore),
+        }
     }
 
     option_methods!();

@@ -1,37 +1,18 @@
 //! The stores, a folder for each kind, and what they share. Each store has a feature of its own.
 
 mod ephemeral;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-pub(crate) mod net;
 mod queue;
 pub mod quorum;
 #[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
 pub(crate) mod runtime;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-pub(crate) mod servers;
 #[cfg(feature = "redis")]
 mod single_key;
-#[cfg(any(
-    feature = "redis",
-    feature = "etcd",
-    feature = "zookeeper",
-    feature = "mysql",
-    feature = "postgres"
-))]
-pub(crate) mod tls;
 #[cfg(any(feature = "redis-tls", feature = "mysql-tls"))]
 pub(crate) mod tls_provider;
-#[cfg(any(
-    feature = "redis",
-    feature = "etcd",
-    feature = "zookeeper",
-    feature = "mysql",
-    feature = "sqlite",
-    feature = "postgres"
-))]
-#[allow(dead_code, reason = "each store uses a part of it")]
-pub(crate) mod url;
 pub(crate) mod waiters;
+
+#[allow(unused_imports, reason = "each store uses a part of it")]
+use holdline_base::{servers, tls, url};
 
 #[cfg(feature = "etcd")]
 pub use ephemeral::etcd;

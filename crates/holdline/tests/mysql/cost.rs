@@ -1,18 +1,11 @@
 //! What the lease table costs its server, as the server counts it.
 
-use crate::server::{Database, first, private};
+use crate::server::{Database, count, first, private};
 use holdline::{Mutex, open};
 use holdline_testkit::until;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use std::time::Duration;
-
-/// A counter of the server.
-async fn count(conn: &mut Conn, name: &str) -> u64 {
-    let sql = format!("SHOW GLOBAL STATUS LIKE '{name}'");
-    let (_, count): (String, String) = first(conn, &sql).await;
-    count.parse().expect("a number")
-}
 
 /// G18: one request to lock and one to unlock. (The look at the counter is a request, too.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

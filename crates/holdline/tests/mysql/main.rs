@@ -4,9 +4,11 @@
 //! `holdline_testkit::missing`.
 #![cfg(feature = "mysql")]
 
+mod between;
 mod clocks;
 mod cost;
 mod faults;
+mod limits;
 mod schema;
 mod server;
 mod sessions;

@@ -96,3 +96,10 @@ pub(crate) async fn blocked(conn: &mut Conn) -> bool {
                        WHERE db = DATABASE() AND command <> 'Sleep' AND time >= 1)";
     first::<u64>(conn, sql).await > 0
 }
+
+/// A counter of the server.
+pub(crate) async fn count(conn: &mut Conn, name: &str) -> u64 {
+    let sql = format!("SHOW GLOBAL STATUS LIKE '{name}'");
+    let (_, count): (String, String) = first(conn, &sql).await;
+    count.parse().expect("a number")
+}

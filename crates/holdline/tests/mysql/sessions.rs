@@ -1,6 +1,6 @@
 //! The schemes `row` and `named`: locks that a connection holds.
 
-use crate::server::{databases, first};
+use crate::server::{Database, count, databases, first, private};
 use holdline::{Mutex, open};
 use holdline_testkit::soon;
 use mysql_async::prelude::Queryable;
@@ -53,6 +53,33 @@ async fn a_named_lock_is_the_servers_own() {
             guard.unlock().await.expect("held");
         }
         assert!(!first::<bool>(&mut conn, &used).await, "\"case\" is free");
+    }
+}
+
+/// Nothing is asked of the server between renewals: that a connection has ended is seen on its
+/// socket. And the server ends no connection that holds a lock, whatever its defaults are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_lock_is_quiet_and_is_left_alone() {
+    let Some(server) = private("mysql-quiet", &[]) else { return };
+    let database = Database::fresh(&server.url(), "quiet").await;
+    let mut conn = database.conn().await;
+    conn.query_drop(
+        "SET GLOBAL wait_timeout = 1, idle_transaction_timeout = 1, \
+         idle_write_transaction_timeout = 1, idle_readonly_transaction_timeout = 1, \
+         max_statement_time = 1",
+    )
+    .await
+    .expect("it may");
+    for scheme in ["row", "named"] {
+        let client = open(&database.url(&format!("&scheme={scheme}"))).await.expect("opens");
+        let lock = Mutex::new(&client, scheme).lease(Duration::from_secs(600));
+        let guard = lock.lock().await.expect("works");
+        let before = count(&mut conn, "Questions").await;
+        tokio::time::sleep(Duration::from_secs(3)).await; // longer than the server's limits
+        assert_eq!(count(&mut conn, "Questions").await, before + 1, "{scheme}: this one");
+        let other = open(&database.url(&format!("&scheme={scheme}"))).await.expect("opens");
+        assert!(Mutex::new(&other, scheme).try_lock().await.expect("works").is_none());
+        guard.unlock().await.expect("it is still held");
     }
 }
 

@@ -32,7 +32,7 @@ async fn procedures(conn: &mut Conn, n: usize) {
     );
     let (answer, seq): (u8, u64) = enter_answer(conn, enter).await;
     assert!(answer == 0 && seq > 0);
-    let leave = format!("CALL holdline_1_leave('raw{n}', {id}, 0)");
+    let leave = format!("CALL holdline_1_leave('raw{n}', {id}, 0, NULL, 0)");
     let left: Option<(u8, Vec<u8>)> = conn.query_first(leave).await.expect("works");
     assert_eq!(left.map(|(left, _)| left), Some(1));
 }

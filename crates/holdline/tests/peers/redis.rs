@@ -3,7 +3,7 @@
 
 use crate::peer::Peer;
 use crate::suite::{Form, Row, fresh};
-use crate::toolchain::Language;
+use crate::toolchain::{Language, newest_go};
 use crate::{hosts, server};
 use holdline::{ErrorKind, Mutex, open};
 use std::time::Duration;
@@ -58,6 +58,38 @@ async fn redis_py() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redisson() {
     one("?scheme=redisson", Language::Java, "redisson").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redissons_fenced_lock() {
+    one("?scheme=redisson", Language::Java, "redisson-fenced").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_redlock_4() {
+    one("?scheme=string", Language::Node, "redlock4").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rueidislock() {
+    if !newest_go().await {
+        return println!("rueidislock needs a newer Go");
+    }
+    one("?scheme=string&prefix=rueidislock:0:", Language::Go, "rueidislock").await;
+}
+
+/// Its default: a majority of three keys, on one server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rueidislock_with_three_keys() {
+    if !newest_go().await {
+        return println!("rueidislock needs a newer Go");
+    }
+    let Some(url) = server("HOLDLINE_TEST_REDIS") else { return };
+    let node = |number| format!("{url}?scheme=string&prefix=rueidislock:{number}:");
+    let client = open(&format!("quorum:{},{},{}", node(0), node(1), node(2))).await.expect("opens");
+    let (servers, theirs) = (hosts(&url), "rueidislock-three");
+    let row = Row { client, ours: Form::Mutex, language: Language::Go, theirs, servers };
+    row.exclude().await;
 }
 
 /// It shares a key with us, but no rules: each keeps out while the other is in, and we say why.

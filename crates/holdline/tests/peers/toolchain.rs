@@ -146,6 +146,12 @@ async fn fetch(language: Language, folder: &Path, version: &str) -> Result<(), M
     Ok(())
 }
 
+/// Whether the peer in Go has the newest versions, and clients that have no older ones.
+pub(crate) async fn newest_go() -> bool {
+    let version = version(Language::Go, Path::new(".")).await;
+    version.is_ok_and(|version| go_mod(&version) == "newest.mod")
+}
+
 /// The newest versions need a new Go; with any older one, those that built with Go 1.19 are taken.
 /// `HOLDLINE_TEST_GO_MOD` chooses.
 fn go_mod(version: &str) -> &'static str {

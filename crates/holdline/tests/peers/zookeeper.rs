@@ -9,7 +9,7 @@ use std::time::Duration;
 
 async fn row(language: Language, ours: Form, theirs: &'static str) -> Option<Row> {
     let url = server("HOLDLINE_TEST_ZOOKEEPER")?;
-    let dialect = if language == Language::Java { "curator" } else { "kazoo" };
+    let dialect = if language == Language::Python { "kazoo" } else { "curator" };
     let client = open(&format!("{url}?dialect={dialect}")).await.expect("opens");
     Some(Row { client, ours, language, theirs, servers: hosts(&url) })
 }
@@ -67,6 +67,11 @@ async fn curator_writes_and_we_write() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn curator_shares() {
     share(Language::Java, "curator-read", "curator-write").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn go_zookeeper() {
+    exclude(Language::Go, Form::Mutex, "go-zookeeper").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,11 +6,15 @@
 mod clock;
 mod cost;
 mod crash;
+mod errors;
 mod faults;
 mod fenced;
-mod pooler;
+mod pooled;
 mod raw;
 mod schema;
 mod server;
 mod sessions;
 mod speed;
+mod standby;
+mod tls;
+mod warnings;

@@ -1,9 +1,9 @@
 //! A private server for a test, which it may treat as it likes.
 
 use holdline_testkit::postgres::{node, url};
-use holdline_testkit::{Deployment, Folder, Private, free_port, until};
-use rustix::process::{Pid, Signal, kill_process};
+use holdline_testkit::{Deployment, Folder, Node, Private, free_port, until};
 use std::fs;
+use std::path::Path;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, NoTls};
 
@@ -12,25 +12,41 @@ pub(crate) struct Server(Private);
 
 /// A private server with these settings, such as `fsync=off`, and its data in memory.
 pub(crate) fn private(test: &str, settings: &[&str]) -> Option<Server> {
-    start(Folder::new(test).expect("a folder"), settings)
+    start(Folder::new(test).expect("a folder"), settings, &[])
+}
+
+/// The same, with these variables in its environment.
+pub(crate) fn with_environment(
+    test: &str,
+    settings: &[&str],
+    environment: &[(String, String)],
+) -> Option<Server> {
+    start(Folder::new(test).expect("a folder"), settings, environment)
 }
 
 /// The same, with its data on the disk.
 pub(crate) fn on_disk(test: &str, settings: &[&str]) -> Option<Server> {
-    start(Folder::on_disk(test).expect("a folder"), settings)
+    start(Folder::on_disk(test).expect("a folder"), settings, &[])
 }
 
-fn start(folder: Folder, settings: &[&str]) -> Option<Server> {
+fn start(folder: Folder, settings: &[&str], environment: &[(String, String)]) -> Option<Server> {
     let describe = || {
         let port = free_port();
         let settings = ["autovacuum=off"].iter().chain(settings);
         let args = settings.flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]);
-        Deployment::new(url(port), vec![node("postgres", port).args(args)])
+        let node = node("postgres", port).args(args);
+        let with = |node: Node, (name, value): &(String, String)| node.variable(name, value);
+        Deployment::new(url(port), vec![environment.iter().fold(node, with)])
     };
     Private::launch_in(folder, describe).map(Server)
 }
 
 impl Server {
+    /// Where it keeps all that it writes.
+    pub(crate) fn folder(&self) -> &Path {
+        self.0.servers[0].dir()
+    }
+
     pub(crate) fn address(&self) -> (&'static str, u16) {
         ("127.0.0.1", self.0.servers[0].port())
     }
@@ -62,20 +78,8 @@ impl Server {
         until("it listens", async || one::<i64>(&sql, listens, &[]).await == 1).await;
     }
 
-    /// Sends a signal to all of its processes, of which each has a group of its own.
-    fn signal(&self, signal: Signal) {
-        let own = self.0.servers[0].pid().cast_signed();
-        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
-        let children = children.unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-        for pid in std::iter::once(own).chain(children).filter_map(Pid::from_raw) {
-            let _ = kill_process(pid, signal);
-        }
-    }
-
     /// Ends all of its processes, as a loss of power does; but what was given to the disk is there.
     pub(crate) fn kill(&mut self) {
-        self.signal(Signal::KILL);
         self.0.kill(0);
     }
 
@@ -86,18 +90,12 @@ impl Server {
 
     /// Stops all of its processes from running.
     pub(crate) fn freeze(&self) {
-        self.signal(Signal::STOP);
+        self.0.servers[0].pause();
     }
 
     /// Lets them run again.
     pub(crate) fn thaw(&self) {
-        self.signal(Signal::CONT);
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill(); // also those that stand still
+        self.0.servers[0].resume();
     }
 }
 

@@ -77,3 +77,75 @@ fn a_broken_lock_is_told_and_fenced() {
     assert!(guard.lost_within(Duration::from_secs(5)));
     assert!(guard.protect(|| ()).expect_err("lost").is_lost());
 }
+
+/// Each recipe's async methods are there for threads, too: the same names, as often.
+#[test]
+fn every_async_method_has_a_blocking_twin() {
+    let recipes = [
+        include_str!("../../src/recipes/election.rs"),
+        include_str!("../../src/recipes/multi.rs"),
+        include_str!("../../src/recipes/mutex.rs"),
+        include_str!("../../src/recipes/reentrant.rs"),
+        include_str!("../../src/recipes/rwlock.rs"),
+        include_str!("../../src/recipes/semaphore.rs"),
+    ]
+    .concat();
+    let others = [include_str!("../../src/client.rs"), include_str!("../../src/guard.rs")].concat();
+    let blocking = include_str!("../../src/blocking.rs");
+    let count = |text: &str, start: &str, name: &str| {
+        let is_it = |line: &&str| {
+            let rest = line.trim().strip_prefix(start).and_then(|line| line.strip_prefix(name));
+            rest.is_some_and(|rest| rest.starts_with(['(', '<']))
+        };
+        text.lines().filter(is_it).count()
+    };
+    // Written once for all guards; a task's own; an iterator's name on another type.
+    let once = ["unlock", "lost", "loss", "protect", "try_protect", "extend"];
+    let none = ["scope", "next"];
+    let names = |text: &str| -> Vec<String> {
+        let heads = text.lines().filter_map(|line| line.trim().strip_prefix("pub async fn "));
+        let name = |head: &str| head.split(['(', '<']).next().unwrap_or_default().to_owned();
+        heads.map(name).filter(|name| !none.contains(&name.as_str())).collect()
+    };
+    for name in names(&recipes).iter().chain(&names(&others)) {
+        let wanted = count(&recipes, "pub async fn ", name).max(1);
+        let found = count(blocking, "pub fn ", name);
+        let enough = if once.contains(&name.as_str()) { 1 } else { wanted };
+        assert!(found >= enough, "{name}: {wanted} async, {found} blocking");
+    }
+    assert!(names(&recipes).len() > 20);
+}
+
+#[test]
+fn what_tries_does_not_wait() {
+    let client = open("memory:").expect("memory opens");
+    let me = Owner::new();
+    let writer = client.rwlock("rw").try_write().expect("works").expect("free");
+    assert!(client.rwlock("rw").try_read().expect("works").is_none());
+    let notice = writer.loss_notice();
+    writer.extend(Duration::from_secs(5)).expect("held");
+    assert!(writer.remaining() >= Duration::from_secs(5));
+    writer.unlock().expect("held");
+    assert_eq!(notice.wait(), None);
+    client.rwlock("rw").try_read().expect("works").expect("free").unlock().expect("held");
+    let permit = client.semaphore("s", 1).try_acquire(1).expect("works").expect("free");
+    assert!(client.semaphore("s", 1).try_acquire(1).expect("works").is_none());
+    let parsed = permit.try_protect(|| "7".parse::<u32>().map_err(|_| "no number".into()));
+    let parsed: Result<u32, Box<dyn std::error::Error>> = parsed;
+    assert_eq!(parsed.expect("held"), 7);
+    let both = client.multi(["a", "b"]).try_lock().expect("works").expect("free");
+    assert!(client.multi(["b", "c"]).try_lock().expect("works").is_none());
+    both.unlock().expect("held");
+    let mine = client.reentrant("re").try_lock(&me).expect("works").expect("free");
+    let brief = Duration::from_millis(20);
+    let others = client.reentrant("re").lock_within(&Owner::new(), brief).expect("works");
+    assert!(others.is_none());
+    mine.unlock().expect("held");
+    let election = client.election("e");
+    let mut observer = election.observe().every(Duration::from_millis(10));
+    assert!(observer.next_change().expect("works").is_none(), "nobody leads");
+    let leader = election.campaign_within("one", brief).expect("works").expect("free");
+    assert_eq!(observer.next_change().expect("works").expect("somebody").value, "one");
+    assert_eq!(leader.protect(|| 7).expect("leads"), 7);
+    leader.resign().expect("led");
+}

@@ -4,5 +4,7 @@
 mod blocking;
 mod cancel;
 mod first_steps;
+mod metrics;
+mod notice;
 mod renewer;
 mod traps;

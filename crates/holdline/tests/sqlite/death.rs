@@ -207,7 +207,7 @@ fn many_created_and_killed_at_once() {
     let _together = together();
     for _ in 0..10 {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("new/locks.db");
+        let file = folder.path().join("locks.db");
         let makers: Vec<Puppet> = (0..4).map(|_| Puppet::start(&file, |_| {})).collect();
         std::thread::sleep(Duration::from_micros(fastrand::u64(..20_000)));
         for maker in makers {

@@ -170,13 +170,15 @@ fn files_are_for_this_user_only() {
     let _together = together();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a/b/locks.db");
+    let missing = File::open(&file).expect_err("a path whose folder is missing is a mistake");
+    assert!(missing.to_string().contains("there is no folder"), "{missing}");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
     let store = File::open(&file).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(enter(&store, &name("job"), &fresh(), Enter::Queue));
     let mode = |ending: &str| {
         fs::metadata(folder.path().join(format!("a/b{ending}"))).unwrap().mode() & 0o777
     };
-    assert_eq!(mode(""), 0o700);
     assert_eq!(mode("/locks.db.live"), 0o700);
     for ending in ["", "-wal", "-shm"] {
         assert_eq!(mode(&format!("/locks.db{ending}")), 0o600, "{ending}");

@@ -53,6 +53,7 @@ fn a_path_too_long_for_a_socket_works_as_well() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let long = folder.path().join("long".repeat(50)).join("long".repeat(20));
+    std::fs::create_dir_all(&long).unwrap();
     let times = hand_over(&long.join("locks.db"), 11);
     println!("hand-over: median {:?}", times[5]);
 }

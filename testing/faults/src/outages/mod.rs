@@ -14,6 +14,7 @@ use crate::stall_detector;
 use crate::stats::Tally;
 use crate::{Case, cases};
 use crowd::Crowd;
+use holdline::store::Capabilities;
 use holdline_checker::{
     Event, Expect, FaultKind, Fences, History, Op, Phase, Rule, Unpromised, Writer, check,
 };
@@ -198,10 +199,14 @@ impl Scene<'_> {
         }
     }
 
-    fn expect(&self, queues: bool, fences: bool) -> Expect {
-        let mut expect = Expect { fifo: queues, ..self.row.expect() };
-        if !fences {
+    fn expect(&self, capabilities: &Capabilities) -> Expect {
+        let mut expect = Expect { fifo: capabilities.fair_queue, ..self.row.expect() };
+        if !capabilities.fencing_tokens {
             expect.fences = Fences::None;
+        }
+        if !capabilities.survives_restart {
+            let (fault, rules) = (FaultKind::StoreRestart, vec![Rule::R4]);
+            expect.unpromised.push(Unpromised { fault, rules });
         }
         // Who gets no time writes down late that it was told.
         let rules = vec![Rule::R5, Rule::R9, Rule::R12];
@@ -214,7 +219,7 @@ impl Scene<'_> {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let capabilities =
             runtime.block_on(holdline::open(&self.subject.url())).unwrap().capabilities();
-        let expect = self.expect(capabilities.fair_queue, capabilities.fencing_tokens);
+        let expect = self.expect(&capabilities);
         let path = self.folder.path().join("history.jsonl");
         let mut history = History::read(&path).unwrap();
         let tally = Tally::of(&history.events);

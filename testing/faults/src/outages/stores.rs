@@ -73,7 +73,36 @@ pub(crate) fn rows() -> Vec<Row> {
             late: secs(12),
             session: secs(15),
         },
+        Row {
+            name: "postgres",
+            open: || database(postgres(), ""),
+            late: secs(2),
+            session: secs(0),
+        },
+        Row {
+            name: "postgres-row",
+            open: || database(postgres(), "&scheme=row&connections=64"),
+            late: secs(2),
+            session: secs(0),
+        },
+        Row {
+            name: "postgres-advisory",
+            open: || database(postgres(), "&scheme=advisory"),
+            late: secs(2),
+            session: secs(0),
+        },
     ]
+}
+
+/// A database's server, and what follows in the URL of a store that installs its tables there.
+fn database(servers: Option<Private>, options: &str) -> Option<Box<dyn Subject>> {
+    let servers = servers?;
+    let url = format!("{}?install=yes{options}", servers.url());
+    Some(Box::new(servers.at(url)))
+}
+
+fn postgres() -> Option<Private> {
+    testkit::postgres::start("outages")
 }
 
 fn servers(servers: Option<Private>) -> Option<Box<dyn Subject>> {

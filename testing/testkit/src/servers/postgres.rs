@@ -3,7 +3,7 @@
 //! Both take any user without a password, but for `with_password` (a role that a test creates),
 //! which is asked for one.
 
-use crate::{Deployment, Node, Probe, Program, Topology};
+use crate::{Deployment, Node, Private, Probe, Program, Topology, free_port};
 use rustix::process::Signal;
 
 /// The server. Debian keeps the programs of each version in a folder of their own.
@@ -26,6 +26,9 @@ pub const PGBOUNCER: Program = Program::new(
     "brew install pgbouncer, or https://www.pgbouncer.org/install.html",
 );
 
+/// Makes a copy of a running server's data.
+const PG_BASEBACKUP: Program = Program { binary: "pg_basebackup", ..POSTGRES };
+
 /// Asks nobody for a password, but for one role.
 const HBA: &str = "host all with_password 127.0.0.1/32 scram-sha-256\n\
                    host all all 127.0.0.1/32 trust\n\
@@ -35,11 +38,28 @@ const HBA: &str = "host all with_password 127.0.0.1/32 scram-sha-256\n\
 /// `postgres`.
 pub fn node(name: &str, port: u16) -> Node {
     let empty = ["-D", "{dir}/data", "-U", "postgres", "--encoding=UTF8", "--locale=C"];
+    server(name, port).before(&INITDB, [&empty[..], &["--no-sync"]].concat())
+}
+
+/// A standby of the server on the port `primary`, where it has the slot `standby`. It tells the
+/// primary which row versions its queries still need.
+pub fn standby(port: u16, primary: u16) -> Node {
+    let (primary, copy) = (primary.to_string(), ["-D", "{dir}/data", "-h", "127.0.0.1", "-p"]);
+    let slot = ["-U", "postgres", "-R", "-C", "-S", "standby", "-c", "fast", "--no-sync"];
+    server("standby", port).before(&PG_BASEBACKUP, [&copy[..], &[&primary], &slot].concat()).args([
+        "-c",
+        "hot_standby_feedback=on",
+        "-c",
+        "wal_receiver_status_interval=1s",
+    ])
+}
+
+fn server(name: &str, port: u16) -> Node {
     Node::new(name, &POSTGRES, port, Probe::Postgres)
         .user("nobody")
         // The postmaster ends its processes by itself, and at once.
         .stops_by(Signal::QUIT)
-        .before(&INITDB, [&empty[..], &["--no-sync"]].concat())
+        .with_children()
         .args(["-D", "{dir}/data", "-p", &port.to_string()])
         .args([
             "-c",
@@ -78,6 +98,14 @@ pub fn pooler(port: u16, server: u16, settings: &str) -> Node {
                  {settings}\n"
             ),
         )
+}
+
+/// A private server; nothing (with a word about it) if it is not here.
+pub fn start(name: &str) -> Option<Private> {
+    Private::launch(name, || {
+        let port = free_port();
+        Deployment::new(url(port), vec![node("postgres", port)])
+    })
 }
 
 /// The URL of a server, or a pooler, on this port.

@@ -17,12 +17,9 @@
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod backend;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-mod liveness;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod recent;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]

@@ -34,6 +34,8 @@ final class Peer {
 
     private static final Map<String, Kind> KINDS = Map.of(
             "redisson", (name, wait) -> redisson(redisson().getLock(name), wait),
+            "redisson-fenced", (name, wait) -> redisson(redisson().getFencedLock(name), wait),
+            "redisson-spin", (name, wait) -> redisson(redisson().getSpinLock(name), wait),
             "redisson-read", (name, wait) ->
                     redisson(redisson().getReadWriteLock(name).readLock(), wait),
             "redisson-write", (name, wait) ->

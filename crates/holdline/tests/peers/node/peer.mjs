@@ -2,6 +2,7 @@
 import { createInterface } from "node:readline";
 import { Redis } from "ioredis";
 import Redlock, { ExecutionError } from "redlock";
+import Redlock4 from "redlock4";
 
 const [servers, lease] = [process.argv[2].split(","), Number(process.argv[3])];
 const clients = servers.map((server) => {
@@ -13,6 +14,24 @@ const waiting = { retryCount: -1, retryDelay: 20, retryJitter: 10 };
 const kinds = { redlock: new Redlock(clients, waiting) };
 // It also emits what merely means "somebody else has it".
 kinds.redlock.on("error", () => {});
+
+// The stable release of node-redlock: it has no single try but another object.
+const redlock4 = (settings) => {
+  const redlock = new Redlock4(clients, settings);
+  redlock.on("clientError", () => {});
+  return redlock;
+};
+const four = { lock: redlock4(waiting), try: redlock4({ retryCount: 0 }) };
+
+async function take4(verb, name) {
+  try {
+    const lock = await four[verb].lock(name, lease);
+    return { release: () => lock.unlock() };
+  } catch (error) {
+    if (error.name !== "LockError") throw error;
+    return undefined;
+  }
+}
 
 let held;
 
@@ -44,7 +63,9 @@ async function answer([verb, kind, name]) {
   switch (verb) {
     case "lock":
     case "try": {
-      const got = await (verb === "lock" ? lock(kind, name) : take(kind, name, { retryCount: 0 }));
+      let got;
+      if (kind === "redlock4") got = await take4(verb, name);
+      else got = await (verb === "lock" ? lock(kind, name) : take(kind, name, { retryCount: 0 }));
       held = got ?? held;
       return got ? "held -" : "refused";
     }

@@ -3,6 +3,7 @@
 use super::sentinel::watchers_of;
 use super::{node, url};
 use crate::ports::{free_cluster_port, free_port};
+use crate::wall_clock::{CC, SOURCE};
 use crate::{Deployment, Folder, Node, Private, Probe, Program};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -54,7 +55,7 @@ pub fn shifted(name: &str) -> Option<Server> {
     let no_shift = ["if=/dev/zero", "of={dir}/shift", "bs=8", "count=1"];
     one(name, |port| {
         of_test(port)
-            .file("wallshift.c", include_str!("wallshift.c"))
+            .file("wallshift.c", SOURCE)
             .before(&CC, compile)
             .before(&DD, no_shift)
             .variable("LD_PRELOAD", "{dir}/wallshift.so")
@@ -62,7 +63,6 @@ pub fn shifted(name: &str) -> Option<Server> {
     })
 }
 
-const CC: Program = Program::new("cc", "gcc", "install any C compiler");
 const DD: Program = Program::new("dd", "coreutils", "install coreutils");
 
 /// A primary, its replica, three sentinels that know of both, and the URL for all that.

@@ -2,18 +2,20 @@
 
 use super::answer::{self, Found, garbled};
 use super::beside;
-use super::errors;
 use super::flight::Flight;
 use super::layout;
 use super::predecessors::{self, Predecessors};
-use super::proto::{self, Op, Put, Range, RequestOp, Txn};
-use super::session::{Session, seconds_for};
+use super::session::Session;
 use super::shared::Shared;
 use super::ticket_record::{KeyEntry, TicketRecord};
 use crate::error::Result;
 use crate::store::{Enter, Standing, Ticket};
 use crate::stores::ephemeral::backend::{Acquire, Joined, Request};
 use crate::stores::ephemeral::engine;
+use holdline_etcd_client::{
+    Lease, is_lease_gone,
+    proto::{self, Op, Put, Range, RequestOp, Txn},
+};
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +67,7 @@ impl Acquire<KeyEntry> for Shared {
                     let again = Duration::from_millis(5);
                     return Ok(Joined::Not(Standing::Waiting { seq: None, again }));
                 }
-                Err(error) if errors::is_lease_gone(&error) && tries < TRIES => {
+                Err(error) if is_lease_gone(&error) && tries < TRIES => {
                     // Lost since it was last used: whatever was on it is gone.
                     self.find_out().await;
                     self.table.forget(&record);
@@ -90,8 +92,8 @@ impl Shared {
         let due = began.after(ticket.wait_lease.max(ticket.lease));
         if let Some(record) = self.table.find(ticket.id) {
             let session = Arc::clone(&record.place().entry.session);
-            if !session.is_lost() {
-                session.refresh(until);
+            if !session.lease.is_lost() {
+                session.lease.refresh(until);
                 record.place().due = due;
                 if record.place().permit.is_none() {
                     let permit = Arc::clone(&self.table.entering).acquire_owned().await.ok();
@@ -103,9 +105,9 @@ impl Shared {
         }
         // More requests than the server works off would only pile up there.
         let permit = Arc::clone(&self.table.entering).acquire_owned().await.ok();
-        let prefix = layout::prefix(&self.cluster.address.prefix, request.line);
+        let prefix = layout::prefix(&self.address.prefix, request.line);
         let session = self.session(ticket.lease, &prefix, request.limit).await?;
-        session.refresh(until);
+        session.lease.refresh(until);
         let record = TicketRecord::of(request.line, prefix, ticket, request.note, session, due);
         record.place().permit = permit;
         let record = Arc::new(record);
@@ -129,8 +131,8 @@ impl Shared {
         txn: Txn,
     ) -> Result<Found> {
         let flight = Flight::new(record, other);
-        let answer = self.cluster.write(&txn, request.limit, &flight).await?;
-        answer::read(&self.cluster.address, &txn, answer)
+        let answer = self.cluster.write(&txn, request.limit, flight).await?;
+        answer::read(&self.address, &txn, answer)
     }
 
     /// Writes the key and reads the keys ahead of it, in one round trip.
@@ -213,7 +215,7 @@ impl Shared {
     ) -> Result<Entered> {
         let own = found.pop().kvs.pop();
         let Some(own) = own.filter(|own| own.create_revision == found.revision) else {
-            return Err(garbled(&self.cluster.address, "a key that was written is not there"));
+            return Err(garbled(&self.address, "a key that was written is not there"));
         };
         record.place().born(own.create_revision);
         let (prefix, capacity) = (&record.base.prefix, record.capacity);
@@ -260,7 +262,7 @@ impl Shared {
         record: &TicketRecord,
     ) -> Result<Option<Arc<Session>>> {
         let lease = waiting_lease(request.ticket);
-        if record.place().entry.session.seconds <= seconds_for(lease) {
+        if record.place().entry.session.lease.seconds() <= Lease::seconds_for(lease) {
             return Ok(None);
         }
         self.session(lease, &record.base.prefix, request.limit).await.map(Some)
@@ -273,7 +275,7 @@ pub(super) fn put(request: &Request<'_>, record: &TicketRecord) -> (Vec<u8>, pro
     let put = Put {
         key: place.entry.key.clone(),
         value: layout::value(request.ticket, request.note, record.base.leads),
-        lease: place.entry.session.lease,
+        lease: place.entry.session.lease.id(),
     };
     (put.key.clone(), Op::Put(put).into())
 }
@@ -281,7 +283,7 @@ pub(super) fn put(request: &Request<'_>, record: &TicketRecord) -> (Vec<u8>, pro
 /// The same request on another lease.
 fn moved(put: proto::RequestOp, session: &Session) -> proto::RequestOp {
     match put.op {
-        Some(Op::Put(put)) => Op::Put(Put { lease: session.lease, ..put }).into(),
+        Some(Op::Put(put)) => Op::Put(Put { lease: session.lease.id(), ..put }).into(),
         op => proto::RequestOp { op },
     }
 }

@@ -7,9 +7,9 @@
 //! The password is kept in a type that does not show it.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::stores::net::Tls;
 use crate::stores::servers::{KNOWN, Parts, Servers};
 use crate::stores::url;
+use holdline_base::net::Tls;
 use std::fmt;
 
 /// The address of a store: its servers, and where in them it keeps its keys.
@@ -31,7 +31,10 @@ impl Address {
         for (option, value) in options {
             match option.as_str() {
                 "prefix" => address.prefix = value,
-                _ => return Err(invalid(&url::unknown_option(&format!("prefix, {KNOWN}")))),
+                _ => {
+                    let known = format!("prefix, {KNOWN}");
+                    return Err(invalid(&url::unknown_option(&option, &known)));
+                }
             }
         }
         if address.prefix.chars().any(char::is_control) {
@@ -43,7 +46,7 @@ impl Address {
     /// The TLS of the connections, if there is any.
     pub(super) fn tls(&self) -> Result<Option<Tls>> {
         let feature = ("etcd-tls", cfg!(feature = "etcd-tls"));
-        Tls::new(&self.servers, self, Some(b"h2"), feature)
+        Ok(Tls::new(&self.servers, self, Some(b"h2"), feature)?)
     }
 }
 

@@ -4,10 +4,12 @@
 //! is an error which says so, and never a lock.
 
 use super::address::Address;
-use super::cluster::Answer;
-use super::proto::{self, Done, Op, Range, RangeAnswer, RequestOp, Txn, TxnAnswer};
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
+use holdline_etcd_client::{
+    Answer,
+    proto::{self, Done, Op, Range, RangeAnswer, RequestOp, Txn, TxnAnswer},
+};
 use std::time::Duration;
 
 /// What a transaction was answered.
@@ -101,13 +103,13 @@ impl Shared {
     /// A transaction that writes no place, or whose repetition changes nothing.
     pub(super) async fn txn(&self, txn: &Txn, limit: Duration) -> Result<Found> {
         let answer = self.cluster.call(proto::TXN, txn, limit).await?;
-        read(&self.cluster.address, txn, answer)
+        read(&self.address, txn, answer)
     }
 
     /// Keys, and the revision at which they were so.
     pub(super) async fn range(&self, range: &Range, limit: Duration) -> Result<(i64, RangeAnswer)> {
         let answer: Answer<RangeAnswer> = self.cluster.call(proto::RANGE, range, limit).await?;
-        check(&self.cluster.address, range, &answer.body)?;
+        check(&self.address, range, &answer.body)?;
         Ok((answer.body.header.unwrap_or_default().revision, answer.body))
     }
 }

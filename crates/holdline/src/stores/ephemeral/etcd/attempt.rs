@@ -4,23 +4,26 @@ use super::acquire::{Entered, TRIES, put};
 use super::beside;
 use super::layout;
 use super::predecessors::{self, Predecessors};
-use super::proto::{Op, RangeAnswer, RequestOp, Txn};
-use super::session::seconds_for;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
 use crate::stores::ephemeral::backend::Request;
+use holdline_etcd_client::{
+    Lease,
+    proto::{Op, RangeAnswer, RequestOp, Txn},
+};
 use std::sync::Arc;
 
 impl Shared {
     /// Whether a try may succeed, if it would need a new lease: one that fails leaves nothing.
     pub(super) async fn is_worth_a_lease(&self, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
-        let has_lease = || self.sessions.living(seconds_for(ticket.lease), &self.cluster).is_some();
+        let has_lease =
+            || self.sessions.living(Lease::seconds_for(ticket.lease), &self.cluster).is_some();
         if self.table.find(ticket.id).is_some() || has_lease() {
             return Ok(true);
         }
-        let prefix = layout::prefix(&self.cluster.address.prefix, request.line);
+        let prefix = layout::prefix(&self.address.prefix, request.line);
         let asked = predecessors::ranges(&prefix, ticket.capacity, ticket.weight, 0);
         let success = asked.iter().map(|range| Op::Range(range.clone()).into()).collect();
         let found = self.txn(&Txn { success, ..Txn::default() }, request.limit).await?;

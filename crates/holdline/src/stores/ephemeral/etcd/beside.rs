@@ -9,11 +9,13 @@
 //! A user whose role allows only `NAME/` may see neither: then both are left out.
 
 use super::layout;
-use super::proto::{self, Against, Compare, Delete, KeyValue, Op, Put, Range, RangeAnswer};
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{EVICTIONS_KEPT, Eviction, TicketId};
+use holdline_etcd_client::proto::{
+    self, Against, Compare, Delete, KeyValue, Op, Put, Range, RangeAnswer,
+};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,107 +1,21 @@
 //! Looking at the members of a cluster: what the guide warns of.
 
 use super::address::Address;
-use super::cluster::{Answer, Cluster};
-use super::proto::{Headed, Header};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::findings::Findings;
 use crate::stores::servers::Servers;
 use futures_util::future::join_all;
-use prost::Message;
+use holdline_etcd_client::maintenance::{
+    ALARM, Alarm, Alarms, MEMBERS, Member, Members, Nothing, STATUS, Status,
+};
+use holdline_etcd_client::{Answer, Cluster};
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-const STATUS: &str = "/etcdserverpb.Maintenance/Status";
-const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
-const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
 
 /// How long one question may take, before it is asked again.
 const LIMIT: Duration = Duration::from_millis(700);
 /// The room that a database has unless etcd was told otherwise.
 const USUAL_QUOTA: i64 = 2 << 30;
-
-/// Asks for what takes no arguments.
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Nothing {}
-
-/// What an answer says of where it comes from.
-#[derive(Clone, Copy, PartialEq, Message)]
-struct From {
-    #[prost(uint64, tag = "1")]
-    cluster: u64,
-    #[prost(uint64, tag = "2")]
-    member: u64,
-    #[prost(uint64, tag = "4")]
-    term: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Status {
-    #[prost(message, optional, tag = "1")]
-    from: Option<From>,
-    #[prost(string, tag = "2")]
-    version: String,
-    #[prost(int64, tag = "3")]
-    size: i64,
-    #[prost(uint64, tag = "4")]
-    leader: u64,
-    #[prost(string, repeated, tag = "8")]
-    errors: Vec<String>,
-    #[prost(int64, tag = "9")]
-    in_use: i64,
-    #[prost(bool, tag = "10")]
-    learner: bool,
-    /// From 3.6 on.
-    #[prost(int64, tag = "12")]
-    quota: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Alarms {
-    #[prost(message, optional, tag = "1")]
-    from: Option<From>,
-    #[prost(message, repeated, tag = "2")]
-    alarms: Vec<Alarm>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Alarm {
-    #[prost(uint64, tag = "1")]
-    member: u64,
-    #[prost(int32, tag = "2")]
-    kind: i32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Members {
-    #[prost(message, optional, tag = "1")]
-    from: Option<From>,
-    #[prost(message, repeated, tag = "2")]
-    members: Vec<Member>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Member {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(string, tag = "2")]
-    name: String,
-    #[prost(bool, tag = "5")]
-    learner: bool,
-}
-
-macro_rules! headed {
-    ($($answer:ty),+) => {
-        $(impl Headed for $answer {
-            fn header(&self) -> Header {
-                let term = self.from.unwrap_or_default().term;
-                Header { revision: 0, raft_term: term }
-            }
-        })+
-    };
-}
-
-headed!(Status, Alarms, Members);
 
 /// What one member says.
 struct Seen {
@@ -113,7 +27,7 @@ struct Seen {
 /// Looks at the members that a URL of this scheme names, of which `rest` follows the colon.
 pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -> Result<()> {
     let address = Address::read(scheme, rest)?;
-    Cluster::new(address.clone())?;
+    address.tls()?;
     let hosts = &address.servers.hosts;
     let asked = join_all(hosts.iter().map(|host| Box::pin(ask(&address, host)))).await;
     let mut seen = Vec::new();
@@ -141,10 +55,11 @@ pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -
 
 async fn ask(address: &Address, host: &str) -> Result<Seen> {
     let servers = Servers { hosts: vec![host.to_owned()], ..address.servers.clone() };
-    let member = Cluster::new(Address { servers, ..address.clone() })?;
+    let name = format!("etcd at {host}");
+    let member = Cluster::new(servers, address.tls()?, name)?;
     let Answer { body: status, .. } = member.call(STATUS, &Nothing {}, LIMIT).await?;
-    let alarms: Result<Answer<Alarms>, Error> = member.call(ALARM, &Nothing {}, LIMIT).await;
-    let members: Result<Answer<Members>, Error> = member.call(MEMBERS, &Nothing {}, LIMIT).await;
+    let alarms: Option<Answer<Alarms>> = member.call(ALARM, &Nothing {}, LIMIT).await.ok();
+    let members: Option<Answer<Members>> = member.call(MEMBERS, &Nothing {}, LIMIT).await.ok();
     Ok(Seen {
         status,
         alarms: alarms.map(|answer| answer.body.alarms).unwrap_or_default(),

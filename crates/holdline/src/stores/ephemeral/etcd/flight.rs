@@ -6,6 +6,7 @@
 
 use super::session::Session;
 use super::ticket_record::TicketRecord;
+use holdline_etcd_client::PendingWrite;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -31,14 +32,14 @@ impl Flight {
         }
         Arc::new(Flight { record: Arc::clone(record), sessions, lost: AtomicUsize::new(0) })
     }
+}
 
-    /// Notes that a try is over without an answer: it may have been, or may still be, carried out.
-    pub(super) fn lose(&self) {
+impl PendingWrite for Flight {
+    fn lose(&self) {
         self.lost.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Notes that a try that was taken for lost was answered after all.
-    pub(super) fn find(&self) {
+    fn find(&self) {
         self.lost.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -52,7 +53,7 @@ impl Drop for Flight {
             if lost {
                 place.doubtful = true;
                 // What may come late does so only while its lease lives.
-                place.entry.doubts.extend(self.sessions.iter().map(|session| session.lease));
+                place.entry.doubts.extend(self.sessions.iter().map(|session| session.lease.id()));
                 self.sessions.iter().for_each(|session| session.taint());
             }
         }

@@ -3,11 +3,13 @@
 //! until the leases that the request named are gone.
 
 use super::layout;
-use super::proto::{self, TxnAnswer};
 use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::TicketRecord;
-use super::watcher::{News, Watching};
 use crate::sync::Mutex;
+use holdline_etcd_client::{
+    News, Watching,
+    proto::{self, TxnAnswer},
+};
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;

@@ -12,9 +12,9 @@
 //! name, and a key without a lease is no place: neither can ever stand in our way, as they can in
 //! Go's.
 
-use super::proto::{self, KeyValue};
 use crate::names::Name;
 use crate::store::{Ticket, TicketId};
+use holdline_etcd_client::proto::{self, KeyValue};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

@@ -14,11 +14,9 @@
 //!                 |  flight.rs                writes that are under way
 //!                 v
 //!            shared.rs                        sessions, tickets, watches, and their upkeep
-//!                 |  session.rs watcher.rs    one lease; one stream of watches
+//!                 |  session.rs               one lease
 //!                 v
-//!            cluster.rs errors.rs proto.rs    calls, failover, errors, messages
-//!                 |  connection.rs grpc.rs          one connection, and what is said on it
-//!                 v  h2
+//!            holdline-etcd-client             calls, failover, leases, watches
 //! ```
 
 mod acquire;
@@ -26,18 +24,12 @@ mod address;
 mod answer;
 mod attempt;
 mod beside;
-mod cluster;
-mod connection;
-mod errors;
 #[cfg(feature = "doctor")]
 mod examine;
 mod flight;
-mod greeting;
-mod grpc;
 mod late;
 mod layout;
 mod predecessors;
-mod proto;
 mod release;
 mod renew;
 mod session;
@@ -46,7 +38,6 @@ mod shared;
 mod slot;
 mod ticket_record;
 mod transfer;
-mod watcher;
 
 use super::engine;
 use crate::error::Result;
@@ -76,9 +67,7 @@ impl Etcd {
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no thread.
     pub fn new(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("etcd", url));
-        let cluster = cluster::Cluster::new(address::Address::read(scheme, rest)?)?;
-        shared::BACKGROUND.start()?;
-        Ok(Etcd { shared: Shared::new(cluster) })
+        Ok(Etcd { shared: Shared::new(address::Address::read(scheme, rest)?)? })
     }
 }
 
@@ -139,13 +128,11 @@ impl AsyncStore for Etcd {
     }
 
     fn address(&self) -> String {
-        self.shared.cluster.address.to_string()
+        self.shared.address.to_string()
     }
 }
 
 /// Reads what follows the scheme.
 pub(crate) fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
-    let cluster = cluster::Cluster::new(address::Address::read(scheme, rest)?)?;
-    shared::BACKGROUND.start()?;
-    Ok(Arc::new(Etcd { shared: Shared::new(cluster) }))
+    Ok(Arc::new(Etcd { shared: Shared::new(address::Address::read(scheme, rest)?)? }))
 }

@@ -9,13 +9,13 @@
 use super::acquire::Entered;
 use super::answer::Found;
 use super::layout::{self, Member};
-use super::proto::{Op, Range, RangeAnswer, Txn};
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
 use crate::store::Refusal;
 use crate::stores::ephemeral::backend::Request;
 use crate::stores::ephemeral::engine;
+use holdline_etcd_client::proto::{Op, Range, RangeAnswer, Txn};
 use holdline_kernel::rule;
 use std::collections::HashMap;
 use std::sync::Arc;

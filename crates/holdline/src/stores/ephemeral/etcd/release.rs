@@ -3,8 +3,6 @@
 use super::answer::Found;
 use super::beside;
 use super::layout::{self, Member};
-use super::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
-use super::session;
 use super::shared::Shared;
 use super::ticket_record::{KeyEntry, Record, TicketRecord};
 use super::transfer::Departure;
@@ -15,6 +13,8 @@ use crate::stores::ephemeral::backend::Release;
 use crate::stores::ephemeral::engine::{self, Seen};
 use crate::stores::ephemeral::ticket::token;
 use futures_util::future::join_all;
+use holdline_etcd_client::Lease;
+use holdline_etcd_client::proto::{self, KeyValue, LeaseId, LiveAnswer, Op, RangeAnswer, Txn};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Release<KeyEntry> for Shared {
             if place.entry.flights > 0 {
                 // Written by a second try, and the first has no answer yet.
                 place.doubtful = true;
-                let lease = place.entry.session.lease;
+                let lease = place.entry.session.lease.id();
                 place.entry.doubts.push(lease);
             }
             (place.entry.key.clone(), place.create, blind)
@@ -126,14 +126,16 @@ impl Shared {
     async fn remove_by_force(&self, member: &Member, survey: &Survey, note: &str) -> Result<Found> {
         let delete = layout::delete(&member.key, member.create);
         let lease = if self.sees_beside() {
-            session::lease(&self.cluster, EVICTION_TIME.as_secs() + 1, LIMIT).await.ok()
+            Lease::grant(&self.cluster, EVICTION_TIME.as_secs() + 1, &survey.prefix, LIMIT)
+                .await
+                .ok()
         } else {
             None
         };
         if let Some(lease) = lease {
             let mut both = delete.clone();
             let Survey { prefix, notes, .. } = survey;
-            both.success.extend(beside::keep_note(prefix, member.id, note, lease.id, notes));
+            both.success.extend(beside::keep_note(prefix, member.id, note, lease.id(), notes));
             match self.txn(&both, LIMIT).await {
                 Err(error) if !error.retryable() => {}
                 outcome => return outcome,
@@ -157,7 +159,7 @@ impl Shared {
     }
 
     async fn survey(&self, line: &Name) -> Result<Survey> {
-        let prefix = layout::prefix(&self.cluster.address.prefix, line);
+        let prefix = layout::prefix(&self.address.prefix, line);
         loop {
             let beside = self.sees_beside();
             let mut ranges = vec![layout::all(&prefix)];
@@ -211,7 +213,7 @@ impl Shared {
     }
 
     pub(super) async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let root = &self.cluster.address.prefix;
+        let root = &self.address.prefix;
         let start = format!("{root}{prefix}").into_bytes();
         let range_end = layout::end(&start);
         let mut page = proto::Range {

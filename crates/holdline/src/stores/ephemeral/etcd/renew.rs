@@ -5,17 +5,17 @@
 //! not deleted (the watch over it).
 
 use super::acquire::{TRIES, waiting_lease};
-use super::cluster::Cluster;
-use super::errors;
 use super::layout;
 use super::predecessors;
-use super::proto::{Op, Put, Txn};
-use super::session::seconds_for;
 use super::shared::Shared;
 use super::ticket_record::{KeyEntry, Place, Record, Watched};
 use crate::error::Result;
 use crate::store::Ticket;
 use crate::stores::ephemeral::backend::{Renew, Request};
+use holdline_etcd_client::{
+    Cluster, Lease, is_lease_gone,
+    proto::{Op, Put, Txn},
+};
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl Renew<KeyEntry> for Shared {
         };
         let mut success = Vec::new();
         let mut put = |key, value| {
-            success.push(Op::Put(Put { key, value, lease: session.lease }).into());
+            success.push(Op::Put(Put { key, value, lease: session.lease.id() }).into());
         };
         put(key.clone(), layout::value(ticket, request.note, record.base.leads));
         if record.base.leads {
@@ -50,7 +50,7 @@ impl Renew<KeyEntry> for Shared {
         let txn = Txn { compare, success, failure: Vec::new() };
         let answer = match self.txn(&txn, request.limit).await {
             Ok(found) => found,
-            Err(error) if errors::is_lease_gone(&error) => {
+            Err(error) if is_lease_gone(&error) => {
                 self.find_out().await;
                 return if lease.is_some() { Err(error) } else { Ok(false) };
             }
@@ -122,11 +122,11 @@ impl Renew<KeyEntry> for Shared {
     ) -> Result<bool> {
         for _ in 0..TRIES {
             let session = Arc::clone(&record.place().entry.session);
-            if !session.good_for(until).await {
+            if !session.lease.good_for(until).await {
                 return Ok(false);
             }
             // The heartbeat may have told of an election: then the place moves to a new lease.
-            if !session.is_outdated(&self.cluster) {
+            if !session.lease.is_outdated(&self.cluster) {
                 return Ok(true);
             }
             if !self.update(record, request).await? {
@@ -142,10 +142,11 @@ const MOST: usize = 16;
 
 /// The lease of the session that a place should be on, if not the one that it is on.
 fn fitting(place: &Place, ticket: &Ticket, cluster: &Cluster) -> Option<Duration> {
-    let outdated = place.entry.session.is_outdated(cluster);
+    let outdated = place.entry.session.lease.is_outdated(cluster);
     if place.was_held() {
-        return (outdated || !place.entry.session.suits(ticket.lease)).then_some(ticket.lease);
+        return (outdated || !place.entry.session.lease.suits(ticket.lease))
+            .then_some(ticket.lease);
     }
     let lease = waiting_lease(ticket);
-    (outdated || place.entry.session.seconds > seconds_for(lease)).then_some(lease)
+    (outdated || place.entry.session.lease.seconds() > Lease::seconds_for(lease)).then_some(lease)
 }

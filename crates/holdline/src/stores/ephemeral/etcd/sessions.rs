@@ -1,13 +1,13 @@
 //! The leases of a store: which of them new places are put on, and when one is given back.
 
 use super::acquire::TRIES;
-use super::cluster::Cluster;
-use super::session::{Session, seconds_for};
+use super::session::{Session, User};
 use super::shared::{BACKGROUND, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
+use holdline_etcd_client::{Cluster, Lease};
 use holdline_kernel::Time;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// The leases of this process, each with the time since when it is not used.
@@ -21,9 +21,14 @@ struct Entry {
 }
 
 impl Entry {
-    /// The table has it, and its task.
     fn is_used(&self) -> bool {
-        Arc::strong_count(&self.session) > 2
+        Arc::strong_count(&self.session) > 1
+    }
+
+    /// Whether it is good for new places.
+    fn is_usable(&self, cluster: &Cluster) -> bool {
+        let lease = &self.session.lease;
+        !(self.session.is_tainted() || lease.is_lost() || lease.is_outdated(cluster))
     }
 }
 
@@ -39,9 +44,7 @@ impl Sessions {
     pub(super) fn living(&self, seconds: u64, cluster: &Cluster) -> Option<Arc<Session>> {
         let mut entries = self.entries();
         let good = |entry: &&mut Entry| {
-            let session = &entry.session;
-            session.seconds == seconds
-                && !(session.is_tainted() || session.is_lost() || session.is_outdated(cluster))
+            entry.session.lease.seconds() == seconds && entry.is_usable(cluster)
         };
         let entry = entries.iter_mut().find(good)?;
         entry.idle = None;
@@ -61,7 +64,7 @@ impl Sessions {
     }
 
     pub(super) fn remove(&self, lease: i64) {
-        self.entries().retain(|entry| entry.session.lease != lease);
+        self.entries().retain(|entry| entry.session.lease.id() != lease);
     }
 
     /// Gives back the leases that are not used; at once if a write with one of them may still be on
@@ -73,12 +76,9 @@ impl Sessions {
                 return true;
             }
             let since = *entry.idle.get_or_insert(now);
-            let session = &entry.session;
-            let usable =
-                !(session.is_tainted() || session.is_lost() || session.is_outdated(cluster));
-            let keep = usable && since.until(now) < IDLE;
+            let keep = entry.is_usable(cluster) && since.until(now) < IDLE;
             if !keep {
-                entry.session.end();
+                entry.session.lease.end();
             }
             keep
         });
@@ -86,7 +86,7 @@ impl Sessions {
 
     /// Gives all of them back.
     pub(super) fn end(&self) {
-        self.entries().iter().for_each(|entry| entry.session.end());
+        self.entries().iter().for_each(|entry| entry.session.lease.end());
     }
 }
 
@@ -98,7 +98,7 @@ impl Shared {
         prefix: &[u8],
         limit: Duration,
     ) -> Result<Arc<Session>> {
-        let seconds = seconds_for(lease);
+        let seconds = Lease::seconds_for(lease);
         if let Some(session) = self.sessions.living(seconds, &self.cluster) {
             return Ok(session);
         }
@@ -115,34 +115,22 @@ impl Shared {
 
     /// The error of too many changes of leadership while one was waited for.
     pub(super) fn elections(&self) -> Error {
-        let message = format!("{} has one election after the other", self.cluster.address);
+        let message = format!("{} has one election after the other", self.address);
         Error::new(ErrorKind::Unavailable, message)
     }
 
     /// Adds a new session.
     async fn grant(self: &Arc<Self>, seconds: u64, prefix: &[u8], limit: Duration) -> Result<()> {
-        let session = Arc::new(Session::grant(&self.cluster, seconds, prefix, limit).await?);
+        let lease = Lease::grant(&self.cluster, seconds, prefix, limit).await?;
+        let session = Arc::new(Session::new(lease));
         self.sessions.insert(&session);
-        let (watcher, shared) = (Arc::downgrade(&self.watcher), Arc::downgrade(self));
-        let turned = move || {
-            if let Some(watcher) = watcher.upgrade() {
-                watcher.restart();
-            }
+        let user = User {
+            shared: Arc::downgrade(self),
+            session: Arc::downgrade(&session),
+            lease: session.lease.id(),
         };
-        let lease = session.lease;
-        let gone = Weak::clone(&shared);
-        let lost = move || {
-            if let Some(shared) = gone.upgrade() {
-                shared.evicted(lease);
-            }
-        };
-        let over = move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.sessions.remove(lease);
-                shared.late.lease_ended(lease);
-            }
-        };
-        BACKGROUND.spawn(session.run(Arc::clone(&self.cluster), turned, lost, over));
+        let lease = Arc::clone(&session.lease);
+        BACKGROUND.spawn(lease.run(Arc::clone(&self.cluster), user));
         self.table.nudge.notify_one();
         Ok(())
     }
@@ -150,8 +138,8 @@ impl Shared {
     /// Finds out which leases are gone, after the server has said that one is.
     pub(super) async fn find_out(&self) {
         for session in self.sessions.all() {
-            if !session.is_alive().await {
-                self.evicted(session.lease);
+            if !session.lease.is_alive().await {
+                self.evicted(session.lease.id());
             }
         }
     }
@@ -159,6 +147,6 @@ impl Shared {
     /// A lease is gone, or must be taken for that, and with it all places that were on it.
     pub(super) fn evicted(&self, lease: i64) {
         self.sessions.remove(lease);
-        self.table.lose_all(|record| record.place().entry.session.lease == lease);
+        self.table.lose_all(|record| record.place().entry.session.lease.id() == lease);
     }
 }

@@ -1,17 +1,18 @@
 //! What the handles of an etcd store share: the cluster, sessions, tickets and watches.
 
-use super::cluster::Cluster;
+use super::address::Address;
 use super::late::Late;
 use super::layout;
 use super::sessions::Sessions;
 use super::ticket_record::{KeyEntry, Record, Watched};
 use super::transfer::Departures;
-use super::watcher::Watcher;
+use crate::error::Result;
 use crate::stores::ephemeral::backend::Backend;
 use crate::stores::ephemeral::engine;
 use crate::stores::ephemeral::table::Table;
 use crate::stores::ephemeral::ticket::State;
 use crate::stores::runtime::Background;
+use holdline_etcd_client::{Callback, Cluster, Watcher};
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,6 +22,7 @@ use tokio::sync::Semaphore;
 /// The part of a store that its handles share.
 #[derive(Debug)]
 pub(super) struct Shared {
+    pub(super) address: Address,
     pub(super) cluster: Arc<Cluster>,
     pub(super) watcher: Arc<Watcher>,
     pub(super) sessions: Sessions,
@@ -47,11 +49,17 @@ const LEAVING: usize = 256;
 pub(super) static BACKGROUND: Background = Background::new("etcd");
 
 impl Shared {
-    pub(super) fn new(cluster: Cluster) -> Arc<Self> {
-        let cluster = Arc::new(cluster);
+    /// # Errors
+    ///
+    /// If a certificate or a host of the address cannot be used, or the system gives no thread.
+    pub(super) fn new(address: Address) -> Result<Arc<Self>> {
+        let (servers, tls) = (address.servers.clone(), address.tls()?);
+        let cluster = Arc::new(Cluster::new(servers, tls, address.to_string())?);
+        BACKGROUND.start()?;
         let watcher = Watcher::new(Arc::clone(&cluster));
         BACKGROUND.spawn(Watcher::run(Arc::downgrade(&watcher)));
         let shared = Arc::new(Shared {
+            address,
             cluster,
             watcher,
             sessions: Sessions::default(),
@@ -63,7 +71,7 @@ impl Shared {
             narrow: AtomicBool::new(false),
         });
         engine::start_janitor(&shared);
-        shared
+        Ok(shared)
     }
 
     /// Watches a held ticket's own key, so that its loss is known.
@@ -82,7 +90,7 @@ impl Shared {
         drop(ended);
     }
 
-    fn callback(&self, record: &Record) -> super::watcher::Callback {
+    fn callback(&self, record: &Record) -> Callback {
         let (record, loss) = (Arc::downgrade(record), self.table.loss.clone());
         Box::new(move |news| {
             if let Some(record) = record.upgrade() {

@@ -1,12 +1,16 @@
 //! The numbers that tell the places of one lease in the same line from each other.
 
-use super::session::Session;
+use crate::sync::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, MutexGuard};
 
+/// The slots of one lease, by what begins the keys of a line.
+#[derive(Debug, Default)]
+pub(super) struct Slots(Mutex<HashMap<Vec<u8>, OfLine>>);
+
 /// The slots of one line.
 #[derive(Debug, Default)]
-pub(super) struct Slots {
+struct OfLine {
     /// Those that were used, and are not now.
     free: BTreeSet<u32>,
     /// All from this on were never used.
@@ -18,7 +22,7 @@ pub(super) struct Slots {
 /// A number that no other place on this lease has in the same line. Free again when it is dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
-    session: Arc<Session>,
+    slots: Arc<Slots>,
     prefix: Vec<u8>,
     number: u32,
 }
@@ -36,7 +40,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut lines = self.session.slots();
+        let mut lines = self.slots.lines();
         // All prefixes end in a slash; one that is empty is of a slot that has retired.
         let Some(slots) = lines.get_mut(&self.prefix) else { return };
         slots.free.insert(self.number);
@@ -47,21 +51,21 @@ impl Drop for Slot {
     }
 }
 
-impl Session {
-    fn slots(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Slots>> {
-        self.slots.lock()
+impl Slots {
+    fn lines(&self) -> MutexGuard<'_, HashMap<Vec<u8>, OfLine>> {
+        self.0.lock()
     }
 
     /// A number for one more place in a line: the lowest that there is, so that few are used.
     pub(super) fn slot(self: &Arc<Self>, prefix: &[u8]) -> Slot {
-        let mut lines = self.slots();
+        let mut lines = self.lines();
         let slots = lines.entry(prefix.to_vec()).or_default();
         slots.taken += 1;
         let number = slots.free.pop_first().unwrap_or_else(|| {
             slots.next += 1;
             slots.next - 1
         });
-        Slot { session: Arc::clone(self), prefix: prefix.to_vec(), number }
+        Slot { slots: Arc::clone(self), prefix: prefix.to_vec(), number }
     }
 }
 
@@ -72,8 +76,8 @@ mod tests {
     /// The keys of a line are few, however often they are used.
     #[test]
     fn slots_are_used_again_unless_in_doubt() {
-        let session = Arc::new(Session::for_test());
-        let slot = |line: &[u8]| session.slot(line);
+        let slots = Arc::<Slots>::default();
+        let slot = |line: &[u8]| slots.slot(line);
         let (first, second) = (slot(b"x/"), slot(b"x/"));
         assert_eq!((first.number(), second.number(), slot(b"y/").number()), (0, 1, 0));
         drop(first);

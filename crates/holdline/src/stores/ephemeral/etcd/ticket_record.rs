@@ -1,14 +1,13 @@
 //! The etcd store's part of a ticket: its key, and what is known of those ahead of it.
 
 use super::layout::{self, Member};
-use super::proto;
 use super::session::Session;
 use super::slot::Slot;
-use super::watcher::{News, Watching};
 use crate::names::Name;
 use crate::store::Ticket;
 use crate::stores::ephemeral::ticket::{self, Entry, State};
 use crate::stores::runtime::LossHandler;
+use holdline_etcd_client::{News, Watching, proto};
 use holdline_kernel::{Time, rule};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -93,8 +92,8 @@ impl TicketRecord {
         due: Time,
     ) -> Self {
         let leads = layout::word(ticket, note).is_some();
-        let slot = (!leads).then(|| session.slot(&prefix));
-        let key = layout::key(&prefix, session.lease, ticket, slot.as_ref().map(Slot::number));
+        let slot = (!leads).then(|| session.slots.slot(&prefix));
+        let key = layout::key(&prefix, session.lease.id(), ticket, slot.as_ref().map(Slot::number));
         let entry = KeyEntry {
             session,
             key,

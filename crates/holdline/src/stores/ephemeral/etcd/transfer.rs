@@ -19,12 +19,13 @@ use super::answer::{self, Found};
 use super::beside;
 use super::flight::Flight;
 use super::layout;
-use super::proto::Txn;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
-use crate::error::Result;
+use crate::clock;
+use crate::error::{Error, Result};
 use crate::stores::ephemeral::backend::Request;
 use crate::sync::Mutex;
+use holdline_etcd_client::proto::Txn;
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -158,12 +159,12 @@ impl Shared {
         let (joined, mut over) = self.departures.join(&record.base.prefix, companion)?;
         let limit = request.limit;
         if joined {
-            let answer = tokio::time::timeout(limit, answer).await.ok()?.ok()?;
+            let answer = clock::timeout(limit, answer).await?.ok()?;
             if answer.is_some() {
                 return answer;
             }
         }
-        let _ = tokio::time::timeout(limit, over.changed()).await;
+        let _ = clock::timeout(limit, over.changed()).await;
         None
     }
 
@@ -181,8 +182,8 @@ impl Shared {
         both.compare.extend(entry.compare);
         // In this order, so that the keys in front of the new one are read.
         both.success.extend(entry.success);
-        let answer = self.cluster.write(&both, limit, &flight).await;
-        let found = answer.and_then(|answer| answer::read(&self.cluster.address, &both, answer));
+        let answer = self.cluster.write(&both, limit, flight.clone()).await.map_err(Error::from);
+        let found = answer.and_then(|answer| answer::read(&self.address, &both, answer));
         let repeated = match found {
             Ok(found) if found.succeeded => {
                 let _ = reply.send(Some(found.clone()));

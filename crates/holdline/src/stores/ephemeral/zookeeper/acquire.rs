@@ -4,7 +4,6 @@
 //! and a session's requests are carried out in that order: a list that is asked for right behind
 //! the creation of a node has that node in it.
 
-use super::client::Mode;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member};
 use super::path;
@@ -16,6 +15,7 @@ use crate::store::{Enter, Standing};
 use crate::stores::ephemeral::backend::{Acquire, Joined, Request};
 use crate::stores::ephemeral::engine;
 use holdline_kernel::Time;
+use holdline_zookeeper_client::Mode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl Shared {
         }
         let over = began.after(request.limit);
         let session = self.session(request.limit).await?;
-        session.check(&self.address, ticket.lease)?;
+        self.check_lease(&session, ticket.lease)?;
         let permit = Arc::clone(&self.table.entering).acquire_owned();
         let Some(Ok(permit)) = clock::within(over, permit).await else {
             return Err(self.error(ZkError::Busy));

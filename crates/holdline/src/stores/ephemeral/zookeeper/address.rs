@@ -8,9 +8,10 @@
 
 use super::dialect::Dialect;
 use crate::error::{Error, ErrorKind, Result};
-use crate::stores::net::Tls;
 use crate::stores::servers::{KNOWN, Parts, Servers};
 use crate::stores::url;
+use holdline_base::net::Tls;
+use holdline_zookeeper_client::{Config, Login};
 use std::fmt;
 use std::time::Duration;
 
@@ -28,15 +29,6 @@ pub(super) struct Address {
     pub(super) mixed: bool,
     /// The session that is asked for.
     pub(super) session: Duration,
-}
-
-/// The way in which a user logs in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Login {
-    /// ZooKeeper's own scheme: a name and a password, known to the nodes' access lists.
-    Digest,
-    /// DIGEST-MD5 over SASL: a name and a password that the servers know.
-    Sasl,
 }
 
 /// Long enough for locks of ten seconds, which is what they have unless told otherwise.
@@ -62,10 +54,21 @@ impl Address {
         Ok(address)
     }
 
-    /// The TLS of the connections, if there is any.
-    pub(super) fn tls(&self) -> Result<Option<Tls>> {
+    /// What a session needs to know of it.
+    ///
+    /// # Errors
+    ///
+    /// If TLS is asked for, and its certificates or the hosts cannot be used for it.
+    pub(super) fn config(&self) -> Result<Config> {
         let feature = ("zookeeper-tls", cfg!(feature = "zookeeper-tls"));
-        Tls::new(&self.servers, self, None, feature)
+        Ok(Config {
+            tls: Tls::new(&self.servers, self, None, feature)?,
+            name: self.to_string(),
+            login: self.login,
+            session: self.session,
+            root: if self.root.is_empty() { "/" } else { &self.root }.to_owned(),
+            ..Config::new(self.servers.clone())
+        })
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
@@ -90,7 +93,7 @@ impl Address {
             }
             _ => {
                 let known = format!("dialect, mixed, session, auth, acl, {KNOWN}");
-                return Err(invalid(&url::unknown_option(&known)));
+                return Err(invalid(&url::unknown_option(key, &known)));
             }
         }
         Ok(())

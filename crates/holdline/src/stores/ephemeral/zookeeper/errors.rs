@@ -1,8 +1,8 @@
 //! What ZooKeeper's errors mean for us.
 
 use super::address::Address;
-pub(super) use super::zk_error::ZkError;
 use crate::error::{Error, ErrorKind};
+pub(super) use holdline_zookeeper_client::Error as ZkError;
 
 /// Whether the connection broke, so that it is not known whether the request was carried out. The
 /// next connection is made by itself.
@@ -15,14 +15,6 @@ pub(super) fn is_cut(error: &ZkError) -> bool {
             | ZkError::MarshallingError
             | ZkError::Garbled
             | ZkError::Code(_)
-    )
-}
-
-/// Whether the session is over, and with it all that stood on it.
-pub(super) fn is_over(error: &ZkError) -> bool {
-    matches!(
-        error,
-        ZkError::SessionExpired | ZkError::SessionGivenUp | ZkError::WentBack | ZkError::AuthFailed
     )
 }
 

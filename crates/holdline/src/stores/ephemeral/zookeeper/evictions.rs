@@ -5,13 +5,12 @@
 //! Neither Curator's locks nor kazoo's read its data. Data that are not ours are left alone, and so
 //! are nodes that we may not write.
 
-use super::client::Client;
 use super::errors::ZkError;
 use super::release::LIMIT;
-use super::session::Session;
 use super::shared::Shared;
 use crate::error::Result;
 use crate::store::{EVICTIONS_KEPT, Eviction, TicketId};
+use holdline_zookeeper_client::{Client, Session};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;

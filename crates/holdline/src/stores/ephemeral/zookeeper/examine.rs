@@ -2,13 +2,12 @@
 //! four letters that they allow (`srvr` unless told otherwise), and by a session.
 
 use super::address::Address;
-use super::client::{Client, Past};
-use super::session::longest_lease;
 use crate::clock;
 use crate::error::Result;
 use crate::findings::Findings;
-use crate::stores::net;
 use futures_util::future::join_all;
+use holdline_base::net;
+use holdline_zookeeper_client::{Past, Session, longest_lease};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -28,7 +27,7 @@ struct Seen {
 /// Looks at the servers that a URL of this scheme names, of which `rest` follows the colon.
 pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -> Result<()> {
     let address = Address::read(scheme, rest)?;
-    address.tls()?;
+    address.config()?;
     let hosts = &address.servers.hosts;
     let asked = join_all(hosts.iter().map(|host| Box::pin(ask(&address, host)))).await;
     let (mut modes, mut voters) = (Vec::new(), 0);
@@ -63,7 +62,7 @@ async fn ask(address: &Address, host: &str) -> std::io::Result<Seen> {
 
 /// The answer to a word of four letters.
 async fn say(address: &Address, host: &str, word: &str) -> std::io::Result<String> {
-    let tls = address.tls().map_err(std::io::Error::other)?;
+    let tls = address.config().map_err(std::io::Error::other)?.tls;
     let talk = async {
         let socket = net::dial(host, LIMIT).await?;
         let mut socket = net::wrap(tls.as_ref(), host, socket).await?;
@@ -178,16 +177,17 @@ fn ensemble(named: usize, voters: usize, modes: &[String], findings: &mut Findin
 /// The session that the servers give, which bounds the leases.
 async fn session(address: &Address, findings: &mut Findings) {
     let wanted = address.session;
-    let client = match Client::connect(address, LIMIT / 3, Past::default()).await {
-        Ok(client) => client,
+    let Ok(config) = address.config() else { return };
+    let given = match Session::open(&config, Past::default()).await {
+        Ok(session) => session,
         Err(error) => {
             let advice = "a majority of the servers must run, and take our login";
             return findings.problem("session", format!("none is given: {error:#}"), advice);
         }
     };
-    let longest = longest_lease(client.length);
-    let found = format!("{:?}, so leases are {longest:?} at most", client.length);
-    if client.length < wanted {
+    let longest = longest_lease(given.length);
+    let found = format!("{:?}, so leases are {longest:?} at most", given.length);
+    if given.length < wanted {
         let found = format!("{wanted:?} was asked for, and {found}");
         findings.warning("session", found, "raise maxSessionTimeout (20 ticks unless set)");
     } else {

@@ -4,13 +4,13 @@ use super::errors::ZkError;
 use super::layout::{self, Member, NodeData};
 use super::path;
 use super::release::LIMIT;
-use super::session::Session;
 use super::shared::Shared;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{QueueSnapshot, TicketId};
 use crate::stores::ephemeral::engine;
 use futures_util::future::{join, join_all};
+use holdline_zookeeper_client::Session;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 

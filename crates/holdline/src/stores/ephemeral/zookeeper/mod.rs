@@ -14,32 +14,20 @@
 //!                 |  ticket_record.rs           what this process knows of a ticket
 //!                 v
 //!            shared.rs cleanup.rs orphans.rs    tickets, and their upkeep
-//!                 |  session.rs                 one session, and until when it lasts
+//!                 |  address.rs errors.rs       where the servers are, and what they say
 //!                 v
-//!            client.rs                          what can be asked of the servers
-//!                 |  connection.rs              the connection of the moment, and its task
-//!                 |  watch_registry.rs          the watches that are registered
-//!                 |  handshake.rs sasl.rs        making a connection
-//!                 |  identify.rs                what else answers there
-//!                 |  transport.rs jute.rs       how it looks in bytes
-//!                 v
-//!            address.rs zk_error.rs errors.rs   where the servers are, and what they say
+//!            holdline-zookeeper-client          sessions, requests, watches
 //! ```
 
 mod acquire;
 mod address;
 mod cleanup;
-mod client;
-mod connection;
 mod dialect;
 mod errors;
 mod evictions;
 #[cfg(feature = "doctor")]
 mod examine;
-mod handshake;
-mod identify;
 mod inspect;
-mod jute;
 mod layout;
 mod orphans;
 mod others;
@@ -47,14 +35,9 @@ mod path;
 mod predecessors;
 mod release;
 mod renew;
-mod sasl;
-mod session;
 mod shared;
 mod ticket_record;
 mod ticket_watch;
-mod transport;
-mod watch_registry;
-mod zk_error;
 
 use super::engine;
 use crate::error::Result;
@@ -65,6 +48,7 @@ use crate::store::{
 };
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
+use holdline_zookeeper_client::longest_lease;
 use shared::Shared;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,10 +70,7 @@ impl ZooKeeper {
     /// asked for in a build without it.
     pub fn new(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("zookeeper", url));
-        let address = address::Address::read(scheme, rest)?;
-        address.tls()?;
-        shared::BACKGROUND.start()?;
-        Ok(ZooKeeper { shared: Shared::new(address) })
+        Ok(ZooKeeper { shared: Shared::new(address::Address::read(scheme, rest)?)? })
     }
 }
 
@@ -136,7 +117,7 @@ impl AsyncStore for ZooKeeper {
             survives_failover: true,
             survives_restart: true,
             lease_min: Duration::from_millis(500),
-            lease_max: session::longest_lease(self.shared.address.session),
+            lease_max: longest_lease(self.shared.address.session),
         }
     }
 

@@ -10,11 +10,14 @@
 use super::errors::ZkError;
 use super::layout::Member;
 use super::path;
-use super::session::Session;
 use super::shared::{BACKGROUND, Shared};
 use super::ticket_record::TicketRecord;
+use crate::clock;
 use crate::store::TicketId;
 use crate::stores::ephemeral::engine;
+use crate::sync::Mutex;
+use holdline_kernel::Time;
+use holdline_zookeeper_client::Session;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,6 +26,33 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// Before it is looked again at what seemed to be without a record: our server may have been
 /// behind, and have shown what we had just removed.
 const AGAIN: Duration = Duration::from_millis(500);
+
+/// How often it is looked for nodes of which nothing is known; or more rarely, if there are so many
+/// nodes that this takes longer.
+const LOOK: Duration = Duration::from_secs(10);
+const LOOK_EACH: Duration = Duration::from_millis(2);
+
+/// When to look next whether the session has nodes of which nothing is known.
+#[derive(Debug, Default)]
+pub(super) struct Looks(Mutex<Option<Time>>);
+
+impl Looks {
+    /// A session has begun.
+    pub(super) fn begin(&self) {
+        self.done(0);
+    }
+
+    /// Whether to look now. None is due again until this one is done.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.0.lock().take_if(|due| *due <= now).is_some()
+    }
+
+    /// That was done, and the session has so many nodes.
+    fn done(&self, nodes: usize) {
+        let pause = LOOK.max(LOOK_EACH * u32::try_from(nodes).unwrap_or(u32::MAX));
+        *self.0.lock() = Some(clock::now().after(pause));
+    }
+}
 
 /// A node of which nothing is known.
 #[derive(PartialEq, Eq)]
@@ -76,7 +106,7 @@ pub(super) async fn look(shared: Weak<Shared>, session: Arc<Session>) {
         if suspects.is_empty() {
             return Ok(nodes);
         }
-        tokio::time::sleep(AGAIN).await;
+        clock::pause(AGAIN).await;
         let (orphans, nodes) = shared.orphans(&session).await?;
         for orphan in orphans.into_iter().filter(|orphan| suspects.contains(orphan)) {
             shared.remove_orphan(&session, orphan).await;
@@ -84,12 +114,12 @@ pub(super) async fn look(shared: Weak<Shared>, session: Arc<Session>) {
         Ok(nodes)
     };
     match work.await {
-        Ok(nodes) => session.looked(nodes),
+        Ok(nodes) => shared.looks.done(nodes),
         // Servers before 3.6: what they keep for us goes with the session.
         Err(ZkError::Unimplemented) => {}
         Err(error) => {
             tracing::debug!(%error, "could not look for nodes without a ticket");
-            session.looked(0);
+            shared.looks.done(0);
         }
     }
 }

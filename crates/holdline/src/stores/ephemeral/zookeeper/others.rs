@@ -3,11 +3,11 @@
 
 use super::errors::ZkError;
 use super::layout::{self, Member, NodeData};
-use super::session::Session;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::ephemeral::backend::Request;
+use holdline_zookeeper_client::Session;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -1,9 +1,7 @@
 //! The nodes ahead of a ticket, by the children of the line's node.
 
-use super::client::Mode;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member, NodeData};
-use super::session::Session;
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::clock;
@@ -11,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::Refusal;
 use crate::stores::ephemeral::backend::Request;
 use crate::stores::ephemeral::engine;
+use holdline_zookeeper_client::{Mode, Session};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,7 +3,6 @@
 use super::errors::ZkError;
 use super::inspect::Seen;
 use super::path;
-use super::session::Session;
 use super::shared::Shared;
 use super::ticket_record::{NodeEntry, Record};
 use crate::error::Result;
@@ -11,6 +10,7 @@ use crate::names::Name;
 use crate::store::{Seq, TicketId};
 use crate::stores::ephemeral::backend::Release;
 use crate::stores::ephemeral::ticket::token;
+use holdline_zookeeper_client::Session;
 use std::sync::Arc;
 use std::time::Duration;
 

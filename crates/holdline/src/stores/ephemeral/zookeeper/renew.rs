@@ -4,7 +4,6 @@
 //! things that are known here anyway: the session lasts (its heartbeats), and the node was not
 //! deleted (the watch over it).
 
-use super::client::Mode;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member};
 use super::shared::Shared;
@@ -13,6 +12,7 @@ use crate::clock;
 use crate::error::Result;
 use crate::stores::ephemeral::backend::{Renew, Request};
 use holdline_kernel::Time;
+use holdline_zookeeper_client::Mode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Renew<NodeEntry> for Shared {
     /// Finds the node if it is in doubt, and writes what has changed.
     async fn update(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<bool> {
         let ticket = request.ticket;
-        record.base.session.check(&self.address, ticket.lease)?;
+        self.check_lease(&record.base.session, ticket.lease)?;
         let doubtful = record.place().doubtful;
         if doubtful && !self.find_own(record, request.limit).await? {
             return Ok(false);
@@ -125,9 +125,9 @@ impl Shared {
         record.place().entry.moving = true;
         let doubt = Doubt::new(record);
         let limit = request.limit;
-        let moved = match tokio::time::timeout(limit, move_over).await {
-            Ok(moved) => moved,
-            Err(_) => Err(ZkError::Timeout),
+        let moved = match clock::timeout(limit, move_over).await {
+            Some(moved) => moved,
+            None => Err(ZkError::Timeout),
         };
         record.place().entry.moving = false;
         match moved {

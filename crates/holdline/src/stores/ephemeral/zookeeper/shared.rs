@@ -2,12 +2,9 @@
 
 use super::address::Address;
 use super::cleanup::Cleanup;
-use super::client::Past;
 use super::errors::{self, ZkError};
-use super::jute::Acl;
-use super::orphans;
+use super::orphans::{self, Looks};
 use super::others;
-use super::session::Session;
 use super::ticket_record::{NodeEntry, Record};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,6 +14,7 @@ use crate::stores::ephemeral::table::Table;
 use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
+use holdline_zookeeper_client::{Acl, Config, Past, Session, longest_lease};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -26,11 +24,13 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: Address,
+    config: Config,
     session_slot: Mutex<SessionSlot>,
     /// How often it was tried to open a session.
     opened: watch::Sender<u64>,
     pub(super) table: Table<NodeEntry>,
     pub(super) cleanup: Cleanup,
+    pub(super) looks: Looks,
     /// The number of held tickets that wanted a patrol in this tick.
     patrols: AtomicU32,
 }
@@ -59,17 +59,24 @@ const ENTERING: usize = 256;
 pub(super) static BACKGROUND: Background = Background::new("zookeeper");
 
 impl Shared {
-    pub(super) fn new(address: Address) -> Arc<Self> {
+    /// # Errors
+    ///
+    /// If a certificate or a host of the address cannot be used, or the system gives no thread.
+    pub(super) fn new(address: Address) -> Result<Arc<Self>> {
+        let config = address.config()?;
+        BACKGROUND.start()?;
         let shared = Arc::new(Shared {
             address,
+            config,
             session_slot: Mutex::default(),
             opened: watch::Sender::new(0),
             table: Table::new(ENTERING),
             cleanup: Cleanup::default(),
+            looks: Looks::default(),
             patrols: AtomicU32::new(0),
         });
         engine::start_janitor(&shared);
-        shared
+        Ok(shared)
     }
 
     fn session_slot(&self) -> MutexGuard<'_, SessionSlot> {
@@ -138,7 +145,7 @@ impl Shared {
         };
         let shared = Arc::clone(self);
         BACKGROUND.spawn(async move {
-            let outcome = Session::open(&shared.address, past).await;
+            let outcome = Session::open(&shared.config, past).await;
             {
                 let mut slot = shared.session_slot();
                 slot.opening = false;
@@ -147,6 +154,7 @@ impl Shared {
                         let session = Arc::new(session);
                         slot.failure = None;
                         slot.past = Past { reached: true, tries: 0 };
+                        shared.looks.begin();
                         slot.session = Some(Arc::clone(&session));
                         let shared = Arc::downgrade(&shared);
                         let lost = move |id| {
@@ -182,9 +190,23 @@ impl Shared {
         }
     }
 
+    /// Refuses a lease for which a session cannot vouch.
+    pub(super) fn check_lease(&self, session: &Session, lease: Duration) -> Result<()> {
+        let (longest, address) = (longest_lease(session.length), &self.address);
+        if lease <= longest {
+            return Ok(());
+        }
+        let message = format!(
+            "a lease of {lease:?} is refused: {address} gives sessions of {:?}, which keep locks \
+             for {longest:?}; ask for a shorter lease, or raise maxSessionTimeout of the servers",
+            session.length
+        );
+        Err(Error::new(ErrorKind::Invalid, message))
+    }
+
     /// Takes in how a request failed.
     pub(super) fn failed(&self, session: &Session, error: &ZkError) {
-        if errors::is_over(error) {
+        if error.is_over() {
             session.fail(error);
             self.expired(session.id);
         }
@@ -226,7 +248,7 @@ impl Backend for Shared {
     fn look_around(self: &Arc<Self>, now: Time) -> bool {
         self.patrols.store(0, Ordering::Relaxed);
         let mut slot = self.session_slot();
-        if let Some(session) = slot.session.as_ref().filter(|session| session.wants_look(now)) {
+        if let Some(session) = slot.session.as_ref().filter(|_| self.looks.is_due(now)) {
             BACKGROUND.spawn(orphans::look(Arc::downgrade(self), Arc::clone(session)));
         }
         if !self.table.is_empty() || slot.opening {

@@ -2,11 +2,11 @@
 
 use super::dialect::Dialect;
 use super::layout::{self, Member};
-use super::session::Session;
 use crate::names::Name;
 use crate::store::{Ticket, TicketId};
 use crate::stores::ephemeral::ticket::{self, Entry, State};
 use holdline_kernel::Time;
+use holdline_zookeeper_client::Session;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;

@@ -8,9 +8,10 @@ use super::errors;
 use super::layout::REVOKE;
 use super::shared::BACKGROUND;
 use super::ticket_record::{TicketRecord, Watching};
-use super::watch_registry::Event;
+use crate::clock;
 use crate::stores::ephemeral::ticket::State;
 use crate::stores::runtime::LossHandler;
+use holdline_zookeeper_client::Event;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ fn set<T>(outcome: Result<T, errors::ZkError>) -> Set<T> {
     match outcome {
         Ok(watch) => Set::Done(watch),
         Err(errors::ZkError::NoNode) => Set::Gone,
-        Err(error) if errors::is_over(&error) => Set::Over,
+        Err(error) if error.is_over() => Set::Over,
         Err(error) => {
             tracing::debug!(%error, "a watch could not be set");
             Set::Again
@@ -94,7 +95,7 @@ async fn until_gone(record: &Weak<TicketRecord>, path: &str, read: impl Fn(&[u8]
             }
             Set::Gone => return true,
             Set::Over => return false,
-            Set::Again => tokio::time::sleep(SOON).await,
+            Set::Again => clock::pause(SOON).await,
         }
     }
 }
@@ -129,7 +130,7 @@ async fn anybody(record: Weak<TicketRecord>) {
                 }
             }
             Set::Gone | Set::Over => return,
-            Set::Again => tokio::time::sleep(SOON).await,
+            Set::Again => clock::pause(SOON).await,
         }
     }
 }

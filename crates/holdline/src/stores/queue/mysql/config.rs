@@ -118,7 +118,7 @@ impl Config {
                 let secret = url::secret_env(key, value).map_err(|why| invalid(&why))?;
                 self.password = Some(secret);
             }
-            _ => return Err(invalid(&url::unknown_option(KNOWN))),
+            _ => return Err(invalid(&url::unknown_option(key, KNOWN))),
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! closed: what comes on it later can be no other call's answer.
 
 use super::config::Config;
-use super::errors::Fault;
+use super::errors::{self, Fault};
 use super::opts;
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind};
@@ -45,8 +45,9 @@ impl Connections {
         })
     }
 
-    /// Runs a statement that may be repeated, and returns its answer. Repeats it after a conflict,
-    /// and once if the connection breaks: most often the server has closed an idle one.
+    /// Runs a statement that may be repeated, and returns its answer. Repeats it after a conflict
+    /// and while somebody locks the row, and once if the connection or the statement is ended:
+    /// most often the server has closed an idle connection.
     pub(super) async fn call(&self, sql: &str) -> Result<Answer, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let (mut conflicts, mut doubt, mut broken) = (0, false, false);
@@ -59,7 +60,9 @@ impl Connections {
             if fault.conflict() && conflicts < CONFLICTS {
                 conflicts += 1;
                 clock::pause(PAUSES.pause(0, fastrand::u64(..))).await;
-            } else if matches!(fault, Fault::Broken(..)) && !broken {
+            } else if fault.locked() {
+                // It has waited for a second; the time limit of the call ends this.
+            } else if fault.ended() && !broken {
                 broken = true;
                 doubt |= fault.in_doubt();
                 self.idle.lock().clear(); // they are as old
@@ -79,8 +82,8 @@ impl Connections {
         };
         let answer = conn.ask(sql).await;
         // After an error a transaction may be open: closing the connection ends it. A conflict has
-        // ended it already.
-        if answer.as_ref().err().is_none_or(Fault::conflict) {
+        // ended it already, and so has a procedure whose row was locked.
+        if answer.as_ref().err().is_none_or(|fault| fault.conflict() || fault.locked()) {
             self.idle.lock().extend(conn.0.take());
         }
         answer
@@ -101,6 +104,9 @@ impl Connections {
             _ => (0, Time(0)),
         };
         drop(state);
+        if connected.is_ok() {
+            crate::metrics::connected("mysql");
+        }
         connected
     }
 }
@@ -156,49 +162,45 @@ pub(super) async fn ask(conn: &mut Conn, sql: &str) -> Result<Answer, Fault> {
     Ok(Answer { rows, changed, insert_id, repeated: false })
 }
 
-/// The settings of a session. The lock wait timeout is in seconds, so that a call that was given up
-/// does not wait on in the server for long.
-fn session(config: &Config) -> String {
-    let wait = config.timeout.as_secs().max(1);
-    format!(
-        "SET SESSION time_zone = '+00:00', autocommit = 1, sql_mode = '', \
-         innodb_lock_wait_timeout = {wait}; \
-         SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE"
-    )
-}
+/// The settings of a session. A call that was given up waits on in the server for a second at most.
+/// Calls have a time limit of their own; the server's, which MariaDB and MySQL name differently,
+/// would end those that wait for a row.
+const SESSION: &str = "SET SESSION time_zone = '+00:00', autocommit = 1, sql_mode = '', \
+    /*M! max_statement_time = 0, */ /*!80000 max_execution_time = 0, */ \
+    innodb_lock_wait_timeout = 1; \
+    SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
 
-/// The look at the schema and at the clock, in the round trip of the settings.
-const LOOK: &str = "; SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), version \
+/// The look at the schema, the clock and the server's part, in the round trip of the settings.
+const LOOK: &str = "; SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), version, @@GLOBAL.read_only \
     FROM holdline_schema WHERE one = 1";
 
 /// A connection with its session set, without a look at the schema.
-pub(super) async fn bare(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
+pub(super) async fn bare(opts: &Opts) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
-    ask(&mut conn, &session(config)).await.map_err(unsent_fault)?;
+    ask(&mut conn, SESSION).await.map_err(unsent_fault)?;
     Ok(conn)
 }
 
 /// A connection whose session is set and whose server is as it must be.
 pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
-    let sql = session(config) + LOOK;
-    let mut answer = conn.query_iter(sql).await.map_err(unsent)?;
+    let mut answer = conn.query_iter(format!("{SESSION}{LOOK}")).await.map_err(unsent)?;
     answer.collect::<Row>().await.map_err(unsent)?;
     answer.collect::<Row>().await.map_err(unsent)?;
-    let found: Vec<(Option<i64>, i64)> = answer.collect().await.map_err(unsent)?;
+    let found: Vec<(Option<i64>, i64, bool)> = answer.collect().await.map_err(unsent)?;
     answer.drop_result().await.map_err(unsent)?;
     let address = config.address();
-    let refuse = |why: String| {
-        Err(Fault::Ours(Error::new(ErrorKind::Unsupported, format!("{address} {why}"))))
-    };
+    let fault = |kind, why: &str| Err(Fault::Ours(Error::new(kind, format!("{address} {why}"))));
+    let refuse = |why: String| fault(ErrorKind::Unsupported, &why);
     match found[..] {
-        [(Some(0), _)] => refuse(
+        [(.., true)] => fault(ErrorKind::Unavailable, errors::READ_ONLY),
+        [(Some(0), ..)] => refuse(
             "runs with --sysdate-is-now, so that its clock stands still while a statement waits; \
              start it without that option"
                 .to_owned(),
         ),
-        [(_, SCHEMA)] => Ok(conn),
-        [(_, version)] => refuse(format!(
+        [(_, SCHEMA, _)] => Ok(conn),
+        [(_, version, _)] => refuse(format!(
             "has version {version} of holdline's tables, and this program needs version {SCHEMA}; \
              `holdline schema mysql --install URL` installs it"
         )),

@@ -1,7 +1,8 @@
 //! Faults of calls, and the errors that they become.
 
 use crate::error::{Error, ErrorKind};
-use mysql_async::{DriverError, Error as ClientError, ServerError};
+use mysql_async::{DriverError, Error as ClientError, IoError, ServerError};
+use std::io;
 
 /// A call that failed.
 #[derive(Debug)]
@@ -10,7 +11,7 @@ pub(super) enum Fault {
     Silence,
     /// No connection, or it broke. With `true`, nothing had been sent.
     Broken(ClientError, bool),
-    /// The server's answer is an error; it undid what it had done.
+    /// The server's answer is an error. It undid what it had done, unless it was interrupted.
     Refused(ServerError),
     /// An error of the client's own.
     Ours(Error),
@@ -19,13 +20,17 @@ pub(super) enum Fault {
 /// Deadlock; a row that changed since it was read; the deadlock of named locks.
 const CONFLICTS: [u16; 3] = [1213, 1020, 3058];
 
-/// Errors that pass by themselves: too many connections, the lock wait timeout, a server that shuts
-/// down, a killed or interrupted statement, a read-only server (which was the primary, or will be),
-/// a node that is not in its cluster's majority, no room, a statement that took too long.
-const PASSING: [u16; 19] = [
-    1040, 1203, 1205, 1053, 1077, 1079, 1317, 1927, 1290, 1792, 1836, 1047, 3100, 3101, 1021, 1114,
-    1969, 3024, 1226,
-];
+/// Errors that pass by themselves: the lock wait timeout, a node that is not in its cluster's
+/// majority, a transaction that the cluster refuses.
+const PASSING: [u16; 4] = [1205, 1047, 3100, 3101];
+
+/// The ends of a statement from outside: the server shuts down, the statement or its connection was
+/// killed, it took too long. A procedure may have committed by then.
+const INTERRUPTED: [u16; 7] = [1053, 1077, 1079, 1317, 1927, 1969, 3024];
+
+/// What is said of a server that was the primary, or will be.
+pub(super) const READ_ONLY: &str =
+    "is read-only, as a replica is; use the address of the primary, or unset read_only there";
 
 impl Fault {
     /// Whether the server has undone everything because of a conflict with another client.
@@ -38,9 +43,18 @@ impl Fault {
         matches!(self, Fault::Refused(error) if [1205, 3572].contains(&error.code))
     }
 
-    /// Whether the server may have carried out the call, or may yet do so.
+    /// Whether the connection or the statement was ended, so that the call may be made once more.
+    pub(super) fn ended(&self) -> bool {
+        match self {
+            Fault::Broken(..) => true,
+            Fault::Refused(error) => INTERRUPTED.contains(&error.code),
+            Fault::Silence | Fault::Ours(_) => false,
+        }
+    }
+
+    /// Whether the server may have carried out the call that was ended.
     pub(super) fn in_doubt(&self) -> bool {
-        matches!(self, Fault::Silence | Fault::Broken(_, false))
+        !matches!(self, Fault::Broken(_, true))
     }
 
     /// The error for the user.
@@ -54,8 +68,15 @@ impl Fault {
                 ),
             ),
             Fault::Broken(error, _) => {
+                let tls = if rejected(&error) {
+                    ", and that its certificate names the host and is from an authority that we \
+                     trust (ca_file)"
+                } else {
+                    ""
+                };
                 let message = format!(
-                    "the connection to {address} failed; check that it runs and can be reached"
+                    "the connection to {address} failed; check that it runs and can be \
+                     reached{tls}"
                 );
                 Error::because(ErrorKind::Unavailable, message, error)
             }
@@ -78,6 +99,12 @@ impl From<ClientError> for Fault {
     }
 }
 
+/// Whether TLS failed.
+fn rejected(error: &ClientError) -> bool {
+    let ClientError::Io(error) = error else { return false };
+    !matches!(error, IoError::Io(error) if error.kind() != io::ErrorKind::InvalidData)
+}
+
 fn refused(error: &ServerError, address: &str) -> Error {
     let (kind, advice) = match error.code {
         1146 | 1305 | 1370 | 1142 if error.message.contains("holdline") => (
@@ -87,10 +114,15 @@ fn refused(error: &ServerError, address: &str) -> Error {
              ?install=yes installs them, and the guide for MySQL lists the grants",
         ),
         1044 | 1045 | 1698 | 1130 | 1251 | 1862 | 1820 => {
-            (ErrorKind::Denied, "refuses the user, the password or the host; check them")
+            let advice = "refuses the user, the password or the host; check them, and say tls=true \
+                if it wants TLS";
+            (ErrorKind::Denied, advice)
         }
         1142 | 1143 | 1227 | 1370 | 1419 | 1449 => {
             (ErrorKind::Denied, "denies a permission; the guide for MySQL lists the grants")
+        }
+        _ if error.message.contains("require_secure_transport") => {
+            (ErrorKind::Denied, "wants TLS; say tls=true")
         }
         1049 => (ErrorKind::Invalid, "has no such database; create it first"),
         1644 if error.message.starts_with("HOLDLINE") => (
@@ -98,7 +130,14 @@ fn refused(error: &ServerError, address: &str) -> Error {
             "has another time zone than holdline set: a proxy in between mixes sessions; use a \
              direct connection, or a proxy that keeps a session's settings",
         ),
-        code if PASSING.contains(&code) || CONFLICTS.contains(&code) => {
+        1040 | 1203 | 1226 => (
+            ErrorKind::Unavailable,
+            "has no connection left; a process needs two, and with the schemes row and named one \
+             more for each lock: raise max_connections or the user's limit, or close others",
+        ),
+        1290 | 1792 | 1836 => (ErrorKind::Unavailable, READ_ONLY),
+        1021 | 1114 => (ErrorKind::Unavailable, "has no room left; free some, or give it more"),
+        code if [&PASSING[..], &INTERRUPTED, &CONFLICTS].concat().contains(&code) => {
             (ErrorKind::Unavailable, "cannot serve at the moment")
         }
         // A transaction that was rolled back: by a failover, for instance.

@@ -30,7 +30,7 @@ pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
     let address = config.address();
     findings.about(&address);
     let work = async {
-        let mut conn = bare(&options, &config).await?;
+        let mut conn = bare(&options).await?;
         let variables = read(&mut conn, VARIABLES).await?;
         let status = read(&mut conn, STATUS).await?;
         examine_server(&config, &variables, &status, findings);

@@ -7,6 +7,7 @@
 //! table.rs       the lease table: a line with places
 //! text.rs        its statements, and what their answers mean
 //! session.rs     locks that a connection holds: a locked row, a named lock
+//! relay.rs       how the end of such a connection is seen
 //! watches.rs     the waiters of this process
 //! connection.rs  the connections for calls
 //! errors.rs      what the server's errors mean
@@ -21,6 +22,7 @@ mod examine;
 #[cfg(test)]
 mod model;
 mod opts;
+mod relay;
 mod schema;
 mod session;
 mod table;

@@ -26,7 +26,7 @@ impl Server {
         let config = Config::read(rest).expect("a good URL");
         let conn = runtime.block_on(async {
             let options = opts::of(&config).expect("good options");
-            let mut conn = bare(&options, &config).await.expect("the server runs");
+            let mut conn = bare(&options).await.expect("the server runs");
             let fresh = format!(
                 "DROP DATABASE IF EXISTS {database}; CREATE DATABASE {database}; USE {database}"
             );

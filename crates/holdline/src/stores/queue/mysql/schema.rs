@@ -37,7 +37,7 @@ pub(super) async fn install_at(config: &Config) -> Result<()> {
     let address = config.address();
     let options = opts::of(config)?;
     let work = async {
-        let mut conn = bare(&options, config).await?;
+        let mut conn = bare(&options).await?;
         for statement in statements(SCHEMA) {
             match ask(&mut conn, &statement).await {
                 // Another client has just created it.

@@ -6,15 +6,16 @@
 //! connection and until when, and whoever finds that its lease is over ends that connection.
 //!
 //! The token is counted by a statement of another connection once the lock is held, so that no
-//! rollback takes it back.
+//! rollback takes it back. That the server has ended a connection is seen on its socket.
 //!
 //! Operations run in tasks of the store's own thread, one at a time for each lock. Dropping a call
 //! therefore never leaves a connection in the middle of one: a later call about the same lock waits
 //! for its end.
 
 use super::config::{Config, Scheme};
-use super::connection::{Answer, Connections, Owned, ask, connect};
+use super::connection::{Answer, Connections, ask, connect};
 use super::errors::Fault;
+use super::relay::{End, Watched, watched};
 use super::{opts, text};
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind, Result};
@@ -33,20 +34,21 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::task::JoinSet;
 
-/// How often the connections of held locks are asked whether they are there.
-const LOOK: Duration = Duration::from_millis(250);
 /// How long to wait before asking again for a lock that is held.
 const AGAIN: Duration = Duration::from_millis(500);
 /// The most locks of one process: each is a connection.
 const MOST: usize = 64;
 
-/// The session of a connection that holds a lock. Each statement begins a transaction, which waits
-/// only to make a row. With REPEATABLE READ, the lock of a row would become one of the gap beside it
-/// when InnoDB splits a page or removes a row there, and keep others from making rows in that gap:
-/// locks that nobody holds could not be had for as long as this one is held.
-const SESSION: &str = "SET SESSION autocommit = 0, innodb_lock_wait_timeout = 1; \
-                       SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+/// The settings of a connection that holds locks. Each statement begins a transaction. It waits only
+/// to make a row. The server ends it neither for its age nor because nothing is said on it. With
+/// REPEATABLE READ, the lock of a row would become one of the gap beside it when InnoDB splits a
+/// page or removes a row there, and keep others from making rows in that gap: locks that nobody
+/// holds could not be had for as long as this one is held.
+const SESSION: &str = "SET SESSION autocommit = 0, /*M! idle_transaction_timeout = 0, \
+    idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, */ \
+    wait_timeout = 86400; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// The runtime of the connections of all these stores in this process.
 static RUNTIME: Background = Background::new("mysql");
@@ -66,7 +68,7 @@ struct Shared {
     /// The locks that this process holds, or is just asking for.
     lines: Mutex<HashMap<Name, Line>>,
     /// Connections that hold nothing.
-    idle: Mutex<Vec<Owned>>,
+    idle: Mutex<Vec<Watched>>,
     loss: LossHandler,
 }
 
@@ -79,7 +81,9 @@ struct Hold {
     seq: Seq,
     until: Time,
     /// The connection that holds it.
-    conn: Owned,
+    held_by: Watched,
+    /// The task that looks after it; it ends with this.
+    _watch: JoinSet<()>,
 }
 
 impl Sessions {
@@ -100,14 +104,6 @@ impl Sessions {
         });
         let sessions = Sessions { shared: Arc::clone(&shared) };
         sessions.on_thread(async move { shared.suits().await }).await?;
-        let weak = Arc::downgrade(&sessions.shared);
-        RUNTIME.spawn(async move {
-            while let Some(shared) = weak.upgrade() {
-                shared.look_after().await;
-                drop(shared);
-                clock::pause(LOOK).await;
-            }
-        });
         Ok(sessions)
     }
 
@@ -157,7 +153,7 @@ impl Shared {
     }
 
     async fn enter(
-        &self,
+        self: &Arc<Self>,
         line: &Name,
         held: &mut Held,
         ticket: &Ticket,
@@ -191,12 +187,13 @@ impl Shared {
         if matches!(how, Enter::Keep(_)) {
             return Ok(Standing::Lost);
         }
-        let Some(conn) = self.take(line).await? else {
+        let Some(held_by) = self.take(line).await? else {
             self.end_lapsed(line).await?;
             return busy;
         };
-        let (until, connection) = (sent.after(ticket.lease), conn.id());
-        **held = Some(Hold { id: ticket.id, seq: Seq(0), until, conn });
+        let (until, connection) = (sent.after(ticket.lease), held_by.conn.id());
+        let _watch = self.look_after(line, ticket.id, until, held_by.end.clone());
+        **held = Some(Hold { id: ticket.id, seq: Seq(0), until, held_by, _watch });
         let own = self.records.call(&text::own(line, ticket, connection, note)).await;
         let seq = own.and_then(|answer| {
             let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0));
@@ -215,7 +212,7 @@ impl Shared {
     }
 
     /// Asks the server for the lock; none if another connection has it.
-    async fn take(&self, line: &Name) -> Result<Option<Owned>, Fault> {
+    async fn take(&self, line: &Name) -> Result<Option<Watched>, Fault> {
         if self.lines.lock().len() > MOST {
             let message = format!(
                 "this process holds or asks for {MOST} locks at {}, and each needs a connection; \
@@ -238,20 +235,21 @@ impl Shared {
         }
     }
 
-    async fn ask_for(&self, line: &Name, idle: Option<Owned>) -> Result<Option<Owned>, Fault> {
-        let mut conn = if let Some(conn) = idle {
-            conn
+    async fn ask_for(&self, line: &Name, idle: Option<Watched>) -> Result<Option<Watched>, Fault> {
+        let mut link = if let Some(link) = idle {
+            link
         } else {
-            let mut conn = Owned(Some(connect(&self.opts, &self.config).await?));
-            conn.ask(SESSION).await?;
-            conn
+            let mut link = watched(&self.opts, &self.config).await?;
+            link.conn.ask(SESSION).await?;
+            link
         };
+        let conn = &mut link.conn;
         if self.config.scheme == Scheme::Named {
             let answer = conn.ask(&text::get_lock(line)).await?;
             return match answer.rows.first().and_then(|row| row.get::<Option<u8>, _>(0)) {
-                Some(Some(1)) => Ok(Some(conn)),
+                Some(Some(1)) => Ok(Some(link)),
                 Some(Some(0)) => {
-                    self.spare(conn);
+                    self.spare(link);
                     Ok(None)
                 }
                 _ => Err(Fault::Silence), // NULL: it was interrupted, and nothing is held
@@ -259,7 +257,7 @@ impl Shared {
         }
         loop {
             let found = match conn.ask(&text::lock_row(line)).await {
-                Ok(answer) if !answer.rows.is_empty() => return Ok(Some(conn)),
+                Ok(answer) if !answer.rows.is_empty() => return Ok(Some(link)),
                 Ok(_) => {
                     conn.ask("ROLLBACK").await?;
                     conn.ask(&text::make_row(line)).await.map(drop)
@@ -270,7 +268,7 @@ impl Shared {
                 Ok(()) => drop(conn.ask("COMMIT").await?),
                 Err(fault) if fault.locked() => {
                     conn.ask("ROLLBACK").await?;
-                    self.spare(conn);
+                    self.spare(link);
                     return Ok(None);
                 }
                 Err(fault) => return Err(fault),
@@ -279,10 +277,10 @@ impl Shared {
     }
 
     /// Keeps a connection for the next lock, unless there are enough.
-    fn spare(&self, conn: Owned) {
+    fn spare(&self, link: Watched) {
         let mut idle = self.idle.lock();
         if idle.len() < self.config.connections {
-            idle.push(conn);
+            idle.push(link);
         }
     }
 
@@ -292,7 +290,7 @@ impl Shared {
             Scheme::Named => text::is_mine(line),
             _ => "SELECT 1".to_owned(), // its transaction is open for as long as it answers
         };
-        let answer = within(hold.until, hold.conn.ask(&sql)).await;
+        let answer = within(hold.until, hold.held_by.conn.ask(&sql)).await;
         let yes = |answer: Answer| answer.rows.first().and_then(|row| row.get(0)) == Some(1_u8);
         answer.is_some_and(|answer| answer.is_ok_and(yes))
     }
@@ -305,14 +303,14 @@ impl Shared {
 
     /// Gives a lock up whose record is gone, and keeps its connection.
     async fn release(&self, line: &Name, held: &mut Held) {
-        let Some(Hold { mut conn, .. }) = held.take() else { return };
+        let Some(Hold { mut held_by, .. }) = held.take() else { return };
         let limit = clock::now().after(self.config.timeout);
         let sql = match self.config.scheme {
             Scheme::Named => text::release_lock(line),
             _ => "ROLLBACK".to_owned(),
         };
-        if let Some(Ok(_)) = within(limit, conn.ask(&sql)).await {
-            self.spare(conn);
+        if let Some(Ok(_)) = within(limit, held_by.conn.ask(&sql)).await {
+            self.spare(held_by);
         }
     }
 
@@ -361,23 +359,39 @@ impl Shared {
         Ok(forgotten && there)
     }
 
-    /// Gives up what has lapsed, and asks the connections of what is held.
-    async fn look_after(&self) {
-        let lines: Vec<(Name, Line)> =
-            self.lines.lock().iter().map(|(name, line)| (name.clone(), Arc::clone(line))).collect();
-        for (name, line) in lines {
-            // Whoever has the turn looks for itself.
-            let Ok(mut held) = line.try_lock_owned() else { continue };
-            if let Some(hold) = held.as_mut() {
-                let id = hold.id;
-                let lapsed = hold.until <= clock::now();
-                if lapsed || !self.holds(&name, hold).await {
-                    Self::free(&mut held);
-                    self.loss.hint(id);
+    /// Gives a lock up when its connection has ended, or its lease.
+    fn look_after(
+        self: &Arc<Self>,
+        line: &Name,
+        id: TicketId,
+        mut until: Time,
+        mut end: End,
+    ) -> JoinSet<()> {
+        let (shared, line) = (Arc::downgrade(self), line.clone());
+        let mut watch = JoinSet::new();
+        watch.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = end.wait() => {}
+                    () = clock::sleep_until(until) => {}
+                }
+                let Some(shared) = shared.upgrade() else { return };
+                let Some(turn) = shared.lines.lock().get(&line).cloned() else { return };
+                let mut held = turn.lock_owned().await;
+                match held.as_ref() {
+                    Some(hold) if hold.id == id && !end.has_come() && clock::now() < hold.until => {
+                        until = hold.until; // it was renewed
+                    }
+                    Some(hold) if hold.id == id => {
+                        Self::free(&mut held);
+                        shared.loss.hint(id);
+                        return shared.forget_line(&line, held);
+                    }
+                    _ => return shared.forget_line(&line, held),
                 }
             }
-            self.forget_line(&name, held);
-        }
+        });
+        watch
     }
 
     /// Ends a turn. What nobody holds or asks for is not kept.

@@ -102,13 +102,13 @@ pub(super) fn quick_leave(line: &Name, id: TicketId) -> String {
 
 pub(super) fn leave(line: &Name, id: TicketId, bar: Duration) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
-    format!("CALL holdline_1_leave({line}, {id}, {})", micros(bar))
+    format!("CALL holdline_1_leave({line}, {id}, {}, NULL, 0)", micros(bar))
 }
 
 pub(super) fn evict(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
     let (note, kept) = (hex(note.as_bytes()), micros(kept));
-    format!("CALL holdline_1_evict({line}, {id}, {note}, {kept})")
+    format!("CALL holdline_1_leave({line}, {id}, 0, {note}, {kept})")
 }
 
 pub(super) fn sweep(idle: Duration) -> String {

@@ -166,6 +166,7 @@ impl Connection {
         (self.check)(&session.client).await?;
         let session = Arc::new(session);
         *self.slot.lock() = Slot { session: Some(Arc::clone(&session)), silent: None };
+        crate::metrics::connected("postgres");
         Ok(session)
     }
 

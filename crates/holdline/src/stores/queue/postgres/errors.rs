@@ -132,6 +132,12 @@ fn refused(code: &SqlState, message: &str, address: &impl Display, what: &str) -
             format!("cancelled a statement about {what}; see its statement_timeout"),
         ),
         "53100" => (ErrorKind::Denied, "has no room on its disk".to_owned()),
+        "53300" => (
+            ErrorKind::Unavailable,
+            "has no connection left for us; raise its max_connections, or the limit of the role \
+             or the database, or connect through a pooler"
+                .to_owned(),
+        ),
         "54000" => (ErrorKind::Unavailable, "has no room for notices".to_owned()),
         "3D000" => (ErrorKind::Invalid, "has no such database".to_owned()),
         text => match &text[..2.min(text.len())] {

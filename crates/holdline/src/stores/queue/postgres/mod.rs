@@ -10,6 +10,7 @@
 //! connection.rs   the connection for commands, which reconnects
 //! session_locks.rs  the schemes advisory and row; session_sql.rs: what is said to the server
 //! pool.rs         the connections that hold their locks; keys.rs: the keys of advisory locks
+//! warnings.rs     what makes locks slow there
 //! errors.rs       faults of calls, and the errors that they become
 //! examine.rs      what the guide warns of, looked for on each server
 //! ```
@@ -31,6 +32,7 @@ mod session_locks;
 mod session_sql;
 mod table;
 mod tls;
+mod warnings;
 
 use crate::clock::{self, within};
 use crate::error::Result;

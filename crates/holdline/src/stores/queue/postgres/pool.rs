@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio_postgres::Client;
 
-/// Makes a new connection ready.
+/// Makes a new connection ready, and returns the server's version.
 pub(super) type Prepare =
-    Box<dyn for<'a> Fn(&'a Client) -> BoxFuture<'a, Result<(), Fault>> + Send + Sync>;
+    Box<dyn for<'a> Fn(&'a Client) -> BoxFuture<'a, Result<i32, Fault>> + Send + Sync>;
 
 pub(super) struct Pool {
     pub(super) address: Arc<Address>,
@@ -32,6 +32,8 @@ pub(super) struct Pool {
 pub(super) struct Conn {
     pub(super) session: Session,
     pub(super) number: u64,
+    /// The server's version, as `server_version_num` has it.
+    pub(super) version: i32,
     /// The longest lease of a lock on it so far, in milliseconds.
     pub(super) longest: AtomicU64,
     load: AtomicUsize,
@@ -76,10 +78,10 @@ impl Pool {
         let session = Session::open(&self.address, Box::new(|_| {})).await?;
         let limit = clock::now().after(self.address.timeout);
         let prepared = within(limit, (self.prepare)(&session.client)).await;
-        prepared.unwrap_or(Err(Fault::Silence))?;
+        let version = prepared.unwrap_or(Err(Fault::Silence))?;
         let (longest, load) = (AtomicU64::new(0), AtomicUsize::new(1));
         let (ended, number) = (session.ended(), *opened);
-        let conn = Arc::new(Conn { session, number, longest, load });
+        let conn = Arc::new(Conn { session, number, version, longest, load });
         let on_end = Arc::clone(&self.on_end);
         session::runtime().map_err(Fault::Ours)?.spawn(async move {
             ended.await;

@@ -17,7 +17,8 @@ const VERSION: i32 = 1;
 /// The oldest server, as `server_version_num` has it.
 const OLDEST: i32 = 130_000;
 
-const PARTS: [&str; 2] = [include_str!("sql/tables.sql"), include_str!("sql/line.sql")];
+const PARTS: [&str; 3] =
+    [include_str!("sql/tables.sql"), include_str!("sql/line.sql"), include_str!("sql/rows.sql")];
 
 /// The name in the text, to be replaced by that of the schema.
 const PLACEHOLDER: &str = "\"holdline\"";
@@ -75,9 +76,9 @@ pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
     Ok(count.unsigned_abs())
 }
 
-/// Checks a new connection: that it leads to a primary, and that the tables and functions are those
-/// of this library. Installs them if the address says so.
-pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
+/// Checks that a new connection leads to a primary that is new enough. Returns its version, as
+/// `server_version_num` has it.
+pub(super) async fn check_server(client: &Client, address: &Address) -> Result<i32, Fault> {
     let sql = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
                current_setting('default_transaction_isolation')";
     let row = client.query_typed_one(sql, &[]).await?;
@@ -96,6 +97,13 @@ pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Faul
              transactions that meet on one lock must be repeated"
         );
     }
+    Ok(server)
+}
+
+/// Checks a new connection as [`check_server`] does, and that the tables and functions are those of
+/// this library. Installs them if the address says so.
+pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
+    check_server(client, address).await?;
     let version = match version(client, address).await {
         Err(fault) if address.install && absent(&fault) => {
             create(client, address).await?;

@@ -13,9 +13,9 @@ use super::errors::Fault;
 use super::keys::{KeyScheme, native};
 use super::listener::Listener;
 use super::pool::{Claim, Pool};
-use super::schema::statement;
-use super::session::{self, Session};
-use super::session_sql::{CHANNEL, Kind, ROW_TABLES, Target, check_no_pooler, prepare};
+use super::schema::{absent, install, statement};
+use super::session;
+use super::session_sql::{CHANNEL, Kind, Target, check_no_pooler, prepare};
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -111,15 +111,15 @@ impl SessionLocks {
 
     /// Connects, and checks that the scheme can be used there.
     pub(super) async fn open(&self) -> Result<()> {
-        let explain = |fault: Fault| fault.explain(&self.0.address, "the schema");
-        if self.0.kind == Kind::Row && self.0.address.install {
-            let session =
-                Session::open(&self.0.address, Box::new(|_| {})).await.map_err(explain)?;
-            let text = statement(&self.0.address.schema, ROW_TABLES);
-            let done = session.client.batch_execute(&text).await;
-            done.map_err(|error| explain(error.into()))?;
-        }
-        let claim = self.0.pool.claim().await.map_err(explain)?;
+        let address = &self.0.address;
+        let explain = |fault: Fault| fault.explain(address, "the schema");
+        let claim = match self.0.pool.claim().await {
+            Err(fault) if self.0.kind == Kind::Row && address.install && absent(&fault) => {
+                install(address).await?;
+                self.0.pool.claim().await.map_err(explain)?
+            }
+            other => other.map_err(explain)?,
+        };
         if self.0.kind == Kind::Advisory {
             let other = self.0.looks.session().await.map_err(explain)?;
             let probe = check_no_pooler(&claim.conn.session.client, &other.client);

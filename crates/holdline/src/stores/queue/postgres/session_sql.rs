@@ -7,7 +7,7 @@ use super::encode::value;
 use super::errors::Fault;
 use super::keys::Key;
 use super::pool::{Claim, Prepare};
-use super::schema::statement;
+use super::schema::{check_server, statement};
 use crate::error::{Error, ErrorKind};
 use crate::names::Name;
 use crate::store::{Seq, TicketId};
@@ -47,9 +47,6 @@ pub(super) struct Target {
     pub(super) notify: bool,
 }
 
-/// The tables that the scheme `row` needs, in the schema "holdline".
-pub(super) const ROW_TABLES: &str = include_str!("sql/rows.sql");
-
 /// The settings of a connection for advisory locks. The server frees what a client held that was
 /// cut off silently, and no time limit but that of the lease ends the session.
 const ADVISORY_SETTINGS: &str = "\
@@ -69,15 +66,32 @@ const FORWARD: &str = "\
         greatest(nextval('\"holdline\".lock_token') + 1048576, \
         (extract(epoch from clock_timestamp()) * 1000000)::bigint)); COMMIT";
 
+/// The oldest server with `idle_session_timeout`.
+const OLDEST_FOR_ADVISORY: i32 = 140_000;
+/// The oldest server with `transaction_timeout`.
+const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
+
 /// The way to make a new connection ready.
-pub(super) fn prepare(kind: Kind, address: &Address) -> Prepare {
+pub(super) fn prepare(kind: Kind, address: &Arc<Address>) -> Prepare {
     let text: Arc<str> = match kind {
         Kind::Advisory => ADVISORY_SETTINGS.into(),
         Kind::Row => statement(&address.schema, FORWARD).into(),
     };
+    let address = Arc::clone(address);
     Box::new(move |client| {
-        let text = Arc::clone(&text);
-        Box::pin(async move { Ok(client.batch_execute(&text).await?) })
+        let (text, address) = (Arc::clone(&text), Arc::clone(&address));
+        Box::pin(async move {
+            let version = check_server(client, &address).await?;
+            if kind == Kind::Advisory && version < OLDEST_FOR_ADVISORY {
+                let message = format!(
+                    "{address} is older than PostgreSQL 14; scheme=advisory \
+                    needs its idle_session_timeout"
+                );
+                return Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)));
+            }
+            client.batch_execute(&text).await?;
+            Ok(version)
+        })
     })
 }
 
@@ -169,10 +183,15 @@ impl Target {
         address: &Address,
     ) -> Result<Option<Seq>, Fault> {
         let name = literal(self.line.as_str());
+        let unlimited = if claim.conn.version >= WITH_TRANSACTION_TIMEOUT {
+            "SET LOCAL transaction_timeout = 0; "
+        } else {
+            ""
+        };
         let take = statement(
             &address.schema,
             &format!(
-                "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL synchronous_commit = off; \
+                "BEGIN; {unlimited}SET LOCAL statement_timeout = 0; SET LOCAL synchronous_commit = off; \
                  SET LOCAL idle_in_transaction_session_timeout = {}; \
                  SET LOCAL application_name = '{}'; \
                  SELECT nextval('\"holdline\".lock_token') FROM (SELECT 1 FROM \

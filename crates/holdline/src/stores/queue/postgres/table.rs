@@ -6,6 +6,7 @@ use super::encode::{self, Param, micros, number_of};
 use super::errors::Fault;
 use super::listener::Listener;
 use super::schema::{check, statement};
+use super::warnings::warn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
@@ -91,7 +92,9 @@ impl Table {
     /// Connects, and checks what is there.
     pub(super) async fn open(&self) -> Result<()> {
         let opened = self.0.connection.session().await;
-        opened.map(drop).map_err(|fault| fault.explain(&self.0.address, "the schema"))
+        opened.map_err(|fault| fault.explain(&self.0.address, "the schema"))?;
+        warn(&self.0.connection, &self.0.address).await;
+        Ok(())
     }
 
     /// Calls a function, and once more if the connection breaks: every operation is idempotent.

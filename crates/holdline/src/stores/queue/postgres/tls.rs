@@ -26,10 +26,28 @@ pub(super) async fn connect(
 #[cfg(feature = "postgres-tls")]
 async fn secure(address: &Address, on_notice: OnNotice) -> Result<(Client, Driver), Fault> {
     // Read again for each connection, so that certificates can be renewed.
-    let tls = address.tls_options.config(address).map_err(Fault::Ours)?;
+    let tls = address.tls_options.config(address).map_err(|error| Fault::Ours(error.into()))?;
     let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls);
-    let (client, connection) = address.config().connect(tls).await?;
+    let connected = address.config().connect(tls).await;
+    let (client, connection) = connected.map_err(|error| untrusted(error.into(), address))?;
     Ok((client, Box::pin(drive(connection, on_notice))))
+}
+
+/// Names the authorities that are trusted, in a fault about a certificate.
+#[cfg(feature = "postgres-tls")]
+fn untrusted(fault: Fault, address: &Address) -> Fault {
+    use crate::stores::tls::Pem;
+    match fault {
+        Fault::Broken(why) if why.contains("certificate") => {
+            let trusted = match &address.tls_options.ca {
+                Some(Pem::File(path)) => format!("those of ca_file {path}"),
+                Some(Pem::Text(_)) => "those of ca_env".to_owned(),
+                None => "the system's; ca_file names others".to_owned(),
+            };
+            Fault::Unreached(format!("{why}; the authorities that are trusted are {trusted}"))
+        }
+        other => other,
+    }
 }
 
 #[cfg(not(feature = "postgres-tls"))]

@@ -182,7 +182,7 @@ impl Config {
                 self.sentinel_password = Some(url::secret_file(key, value)?);
             }
             "sentinel_password_env" => self.sentinel_password = Some(secret_env(key, value)?),
-            _ => return Err(invalid(&url::unknown_option(KNOWN))),
+            _ => return Err(invalid(&url::unknown_option(key, KNOWN))),
         }
         Ok(())
     }

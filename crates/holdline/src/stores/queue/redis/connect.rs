@@ -242,7 +242,7 @@ mod tls {
         crate::stores::tls_provider::choose();
         let read = |pem: &Option<Pem>, what| {
             let text = pem.as_ref().map(|pem| pem.read(what, &config.address()));
-            text.transpose().map_err(Fault::Ours)
+            text.transpose().map_err(|error| Fault::Ours(error.into()))
         };
         let options = &config.tls_options;
         let root_cert = read(&options.ca, "CA certificate")?;

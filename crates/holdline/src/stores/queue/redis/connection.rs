@@ -215,6 +215,7 @@ impl Connection {
                 slot.number += 1;
                 slot.silent = None;
                 slot.conn = Some(conn.clone());
+                crate::metrics::connected("redis");
                 Ok(Found { conn, number: slot.number })
             }
             Err(fault) => {

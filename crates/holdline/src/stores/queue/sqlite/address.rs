@@ -1,9 +1,12 @@
 //! The address of a file store: what follows `sqlite:` in a URL, or the default path.
 
+use super::sharing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::url;
+use rustix::fs::{Gid, Mode};
 use std::env;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,24 +19,54 @@ pub(super) struct Address {
     pub(super) busy_timeout: Duration,
     /// Whether it may be on a network file system.
     pub(super) network: bool,
+    pub(super) creation: Creation,
 }
 
+/// How the database is made if it is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Creation {
+    /// Its mode and its group, if the URL names them; then an existing one of this user's gets them
+    /// too.
+    pub(super) mode: Option<Mode>,
+    pub(super) group: Option<Gid>,
+    /// Whether missing folders are made: only those of the default path.
+    pub(super) makes_folders: bool,
+}
+
+/// The database of the machine: if it is there, it is the default of all users.
+pub const MACHINE_PATH: &str = "/var/lib/holdline/locks.db";
+/// The variable that names another default.
+const STATE: &str = "HOLDLINE_STATE";
+/// The options that a URL may have.
+const KNOWN: &str = "mode=600|660|666, group=GROUP, busy_timeout=TIME and network=allow";
+
+/// What a mode must be.
+const MODES: &str = "mode must be 600 (its owner alone), 660 (its group) or 666 (all users)";
 /// Short enough for an answer within two seconds. A waiting acquisition tries again.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 
 impl Address {
     /// The file at this path, with the default options.
     pub(super) fn of(path: impl Into<PathBuf>) -> Self {
-        Address { path: path.into(), busy_timeout: BUSY_TIMEOUT, network: false }
+        let creation = Creation::default();
+        Address { path: path.into(), busy_timeout: BUSY_TIMEOUT, network: false, creation }
+    }
+
+    /// The default file, whose folder is made if need be, unless it was chosen by a path.
+    pub(super) fn default_file() -> Result<Self> {
+        let chosen = env::var_os(STATE).is_some_and(|path| !path.is_empty());
+        let creation = Creation { makes_folders: !chosen, ..Creation::default() };
+        Ok(Address { creation, ..Address::of(default_path()?) })
     }
 
     /// Reads what follows `sqlite:`. A path is taken as it stands; in the form with `//`, `%20` and
     /// the like are decoded.
     pub(super) fn parse(rest: &str) -> Result<Self> {
-        let refuse = |why: &str| {
+        let refused = |why: String| {
             let message = format!("sqlite:{rest} is refused: {why}");
-            Err(Error::new(ErrorKind::Invalid, message))
+            Error::new(ErrorKind::Invalid, message)
         };
+        let refuse = |why: &str| Err(refused(why.to_owned()));
         let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
         let path = match path.strip_prefix("//") {
             Some(path) if !path.starts_with('/') => {
@@ -48,40 +81,71 @@ impl Address {
         if path.is_empty() || path.contains('\0') {
             return refuse("it names no file; write sqlite:PATH");
         }
+        if path.starts_with('~') {
+            return refuse("~ is left as it is here; write the whole path, or ./~ for such a name");
+        }
+        if path.starts_with(":memory:") || path.starts_with("file:") {
+            return refuse("it must be a path; locks in the memory of a process are memory:");
+        }
         let mut address = Address::of(path);
+        let mut seen = Vec::new();
         for option in options.split('&').filter(|option| !option.is_empty()) {
-            match option.split_once('=') {
-                Some(("busy_timeout", value)) => match url::duration(value) {
-                    Some(busy_timeout) => address.busy_timeout = busy_timeout,
-                    None => return refuse("busy_timeout must be a time such as 500ms or 2s"),
-                },
-                Some(("network", "allow")) => address.network = true,
-                _ => {
-                    return refuse(&format!(
-                        "the option \"{option}\" is not known; there are busy_timeout=TIME and \
-                         network=allow"
-                    ));
-                }
+            let (key, value) = option.split_once('=').unwrap_or((option, ""));
+            if seen.contains(&key) {
+                return refuse(&format!("the option \"{key}\" is given twice"));
             }
+            seen.push(key);
+            address.set(key, value).map_err(refused)?;
+        }
+        if address.creation.group.is_some() && address.creation.mode.is_none() {
+            address.creation.mode = Some(Mode::from_raw_mode(0o660));
         }
         Ok(address)
     }
+
+    /// Sets an option, or says why not.
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match (key, value) {
+            ("busy_timeout", _) => {
+                let wrong = "busy_timeout must be a time such as 500ms or 2s";
+                self.busy_timeout = url::duration(value).ok_or(wrong)?;
+            }
+            ("network", "allow") => self.network = true,
+            ("mode", _) => {
+                let mode = u32::from_str_radix(value, 8).ok();
+                let mode = mode.filter(|mode| [0o600, 0o660, 0o666].contains(mode)).ok_or(MODES)?;
+                self.creation.mode = Some(Mode::from_raw_mode(mode));
+            }
+            ("group", _) => self.creation.group = Some(sharing::group(value)?),
+            _ => return Err(format!("the option \"{key}\" is not known; there are {KNOWN}")),
+        }
+        Ok(())
+    }
 }
 
-/// The default path of this user's file store: `$HOLDLINE_STATE`, or else
-/// `holdline/locks.db` in `$XDG_STATE_HOME`, or else in `~/.local/state`.
+/// The default path of the file store: `$HOLDLINE_STATE`; or else `/var/lib/holdline/locks.db`, if
+/// that is there, which all users of the machine share; or else this user's own,
+/// `holdline/locks.db` in `$XDG_STATE_HOME` or in `~/.local/state`.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`] if none of these is known.
 pub fn default_path() -> Result<PathBuf> {
-    choose(|name| env::var_os(name))
+    // A file that cannot be looked at is there for others: to go on alone would be another world.
+    let machine = Path::new(MACHINE_PATH);
+    let absent = machine.symlink_metadata().is_err_and(|error| {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    });
+    choose(|name| env::var_os(name), (!absent).then_some(machine))
 }
 
-fn choose(var: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
+fn choose(var: impl Fn(&str) -> Option<OsString>, machine: Option<&Path>) -> Result<PathBuf> {
     let var = |name| var(name).filter(|value| !value.is_empty());
-    if let Some(path) = var("HOLDLINE_STATE") {
+    if let Some(path) = var(STATE) {
         return Ok(path.into());
+    }
+    if let Some(machine) = machine {
+        return Ok(machine.to_owned());
     }
     // The XDG standard says that a relative path is to be ignored.
     let state = var("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -104,16 +168,35 @@ mod tests {
         assert_eq!(read("a b%20.db"), Address::of("a b%20.db"));
         assert_eq!(read("/var/x.db"), Address::of("/var/x.db"));
         assert_eq!(read("///var/a%20b%3f.db"), Address::of("/var/a b?.db"));
-        let full = read("~/x.db?busy_timeout=250ms&network=allow");
-        assert_eq!(full.path, Path::new("~/x.db"));
+        let full = read("./~/x.db?busy_timeout=250ms&network=allow&mode=0660&group=7");
+        assert_eq!(full.path, Path::new("./~/x.db"));
+        assert_eq!(full.creation.mode, Some(Mode::from_raw_mode(0o660)));
+        assert_eq!(full.creation.group, Some(Gid::from_raw(7)));
+        assert_eq!(read("x?group=7").creation.mode, full.creation.mode, "to share it with");
         assert_eq!((full.busy_timeout, full.network), (Duration::from_millis(250), true));
         assert_eq!(read("x?busy_timeout=2s").busy_timeout, Duration::from_secs(2));
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for rest in ["", "//host/x", "///a%2", "x?busy_timeout=2", "x?busy_timeout=s", "x?a=b", "?"]
-        {
+        for rest in [
+            "",
+            "//host/x",
+            "///a%2",
+            "x?busy_timeout=2",
+            "x?busy_timeout=s",
+            "x?a=b",
+            "?",
+            "~/x.db",
+            "~",
+            "~me/x.db",
+            ":memory:",
+            "file:x.db",
+            "///~/x?mode=640",
+            "x?mode=rw",
+            "x?mode=600&mode=600",
+            "x?group=no-such-group",
+        ] {
             let error = Address::parse(rest).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{rest}");
             assert!(error.to_string().starts_with("sqlite:"), "{error}");
@@ -123,7 +206,8 @@ mod tests {
     #[test]
     fn the_default_path_follows_the_environment() {
         let with = |vars: &'static [(&str, &str)]| {
-            choose(|name| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+            let var = |name: &str| vars.iter().find(|(key, _)| *key == name);
+            choose(|name| var(name).map(|(_, value)| value.into()), None)
         };
         let all = with(&[("HOLDLINE_STATE", "s.db"), ("XDG_STATE_HOME", "/x"), ("HOME", "/h")]);
         assert_eq!(all.unwrap(), Path::new("s.db"));
@@ -132,5 +216,8 @@ mod tests {
         let home = with(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]);
         assert_eq!(home.unwrap(), Path::new("/h/.local/state/holdline/locks.db"));
         assert_eq!(with(&[]).unwrap_err().kind(), ErrorKind::Invalid);
+        let state = |name: &str| (name == STATE).then(|| "s.db".into());
+        assert_eq!(choose(state, Some(Path::new("/m"))).unwrap(), Path::new("s.db"));
+        assert_eq!(choose(|_| None, Some(Path::new("/m"))).unwrap(), Path::new("/m"));
     }
 }

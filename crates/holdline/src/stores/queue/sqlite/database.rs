@@ -4,13 +4,17 @@
 //! waits for the disk. Nor does closing: the write-ahead log stays, and is checkpointed at a close
 //! when it has grown.
 
-use super::address::Address;
+use super::address::{Address, Creation};
 use super::errors::{busy, explain, obstacle, refused};
+use super::liveness::LivenessDir;
+use super::sharing::{self, Sharing};
 use super::{machine, schema};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
@@ -22,6 +26,9 @@ use std::time::Duration;
 /// next program to open the database reads it all.
 const LOG: u64 = 512 * 1024;
 
+/// The endings of SQLite's files beside the database: its log, and the log's index.
+const BESIDE: [&str; 2] = ["-wal", "-shm"];
+
 /// A database file that exists, and its options.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -31,6 +38,7 @@ pub(super) struct Site {
     file: PathBuf,
     /// How long to wait for the write lock of the database.
     pub(super) busy_timeout: Duration,
+    creation: Creation,
 }
 
 /// An open database.
@@ -44,11 +52,13 @@ pub(super) struct OpenDatabase {
 impl Site {
     /// Finds or creates the file.
     pub(super) fn find(address: Address) -> Result<Self> {
-        let Address { path: name, busy_timeout, network } = address;
+        let Address { path: name, busy_timeout, network, creation } = address;
         let file = match fs::canonicalize(&name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => create(&name)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => create(&name, creation)?,
             found => found.map_err(|error| refused("open the lock database", &name, error))?,
         };
+        sharing::adjust(CWD, &file, creation.mode, creation.group)
+            .map_err(|error| refused("share the lock database", &name, error))?;
         let about =
             fs::metadata(&file).map_err(|error| refused("open the lock database", &name, error))?;
         if !about.is_file() {
@@ -73,12 +83,17 @@ impl Site {
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        Ok(Site { name, file, busy_timeout })
+        Ok(Site { name, file, busy_timeout, creation })
     }
 
     /// The folder of the liveness locks and sockets.
     pub(super) fn live(&self) -> PathBuf {
         self.beside(".live")
+    }
+
+    /// The same, opened; it is created if need be.
+    pub(super) fn liveness_dir(&self) -> io::Result<LivenessDir> {
+        LivenessDir::open(&self.live(), self.sharing())
     }
 
     fn beside(&self, ending: &str) -> PathBuf {
@@ -90,6 +105,9 @@ impl Site {
     /// Opens the database, and creates its schema if it is new.
     pub(super) fn open(&self) -> Result<OpenDatabase> {
         let limit = clock::now().after(self.busy_timeout);
+        while self.is_being_made() && clock::now() < limit {
+            pause();
+        }
         loop {
             match self.connect() {
                 Ok(Ok(open)) => return Ok(open),
@@ -100,15 +118,46 @@ impl Site {
         }
     }
 
+    /// The users that share the database, if any do.
+    pub(super) fn sharing(&self) -> Option<Sharing> {
+        fs::metadata(&self.file).ok().and_then(|about| Sharing::of(&about))
+    }
+
+    /// Whether another user has just made the files beside the database, and not yet given them its
+    /// mode and group.
+    fn is_being_made(&self) -> bool {
+        let closed = |path: PathBuf| {
+            let access = Access::READ_OK | Access::WRITE_OK;
+            accessat(CWD, path, access, AtFlags::EACCESS) == Err(Errno::ACCESS)
+        };
+        !closed(self.file.clone()) && BESIDE.iter().any(|ending| closed(self.beside(ending)))
+    }
+
+    /// Gives the files beside the database, if this user has made them, its mode and group. Its
+    /// owner makes the folder, since others may not be able to.
+    fn share(&self) -> io::Result<()> {
+        let about = fs::metadata(&self.file)?;
+        let Some(sharing) = Sharing::of(&about) else { return Ok(()) };
+        if about.uid() == rustix::process::geteuid().as_raw() {
+            LivenessDir::open(&self.live(), Some(sharing))?;
+        }
+        for ending in BESIDE {
+            sharing.apply_to(&self.beside(ending), sharing.file_mode())?;
+        }
+        Ok(())
+    }
+
     fn connect(&self) -> rusqlite::Result<Result<OpenDatabase>> {
         let missing = |error| Ok(Err(refused("open the lock database", &self.name, error)));
         let inode = match fs::metadata(&self.file) {
             Ok(about) => (about.dev(), about.ino()),
             // It was removed after it was found.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => match create(&self.file) {
-                Ok(_) => return self.connect(),
-                Err(error) => return Ok(Err(error)),
-            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match create(&self.file, self.creation) {
+                    Ok(_) => return self.connect(),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
             Err(error) => return missing(error),
         };
         // No URIs: a file may have any name. No creation: that would set the wrong mode.
@@ -128,6 +177,9 @@ impl Site {
         conn.pragma_update(None, "synchronous", "NORMAL")?;
         if let Err(error) = schema::check(self, &conn)? {
             return Ok(Err(error));
+        }
+        if let Err(error) = self.share() {
+            return Ok(Err(refused("share the files beside", &self.name, error)));
         }
         if !self.is(inode) {
             return self.connect();
@@ -160,20 +212,47 @@ pub(super) fn pause() {
     std::thread::sleep(Duration::from_micros(fastrand::u64(50..300)));
 }
 
-/// Creates the file and its parent folders, for this user only. SQLite gives its other files the
-/// same mode.
-fn create(path: &Path) -> Result<PathBuf> {
+/// Creates the file: for this user only, unless its URL says otherwise. SQLite gives its other files
+/// the same mode.
+fn create(path: &Path, creation: Creation) -> Result<PathBuf> {
     let making = |error| refused("make the lock database", path, error);
-    if let Some(folder) = path.parent()
-        && !folder.as_os_str().is_empty()
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder
+        && fs::metadata(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     {
+        if !creation.makes_folders {
+            let message = format!(
+                "could not make the lock database {}: there is no folder {}; check the path, or \
+                 make the folder first",
+                path.display(),
+                folder.display()
+            );
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(making)?;
     }
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+    let made = if creation.mode.is_some() {
+        create_shared(path, creation)
+    } else {
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
+    };
+    match made {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(making(error)),
         _ => {}
     }
     fs::canonicalize(path).map_err(making)
+}
+
+/// Creates the file with a mode and a group. It is there only when it has both.
+fn create_shared(path: &Path, creation: Creation) -> io::Result<()> {
+    let mut name = OsString::from(path);
+    name.push(format!(".new-{:016x}", fastrand::u64(..)));
+    let name = PathBuf::from(name);
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name)?;
+    let shared = sharing::adjust(CWD, &name, creation.mode, creation.group);
+    let made = shared.and_then(|()| fs::hard_link(&name, path));
+    fs::remove_file(&name)?;
+    made
 }
 
 /// Whether the file is a mount point: a container may be given the file without its folder.

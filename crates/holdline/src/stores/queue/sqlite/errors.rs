@@ -6,6 +6,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Whether the error is that another connection holds the write lock.
@@ -123,7 +124,24 @@ pub(super) fn obstacle(path: &Path) -> Option<Error> {
         .filter(|file| file.exists())
         .find_map(|file| writable(file, access))
         .or_else(|| writable(path, access))
+        .or_else(|| others.iter().find_map(|file| protected(file)))
         .or_else(|| writable(file.parent()?, Access::WRITE_OK | Access::EXEC_OK))
+}
+
+/// The error for a file of another user's in a folder such as /tmp, which Linux lets nobody else
+/// open for writing (`fs.protected_regular`).
+fn protected(file: &Path) -> Option<Error> {
+    let (about, folder) = (file.metadata().ok()?, file.parent()?.metadata().ok()?);
+    let own = rustix::process::geteuid().as_raw();
+    let foreign = about.uid() != own && about.uid() != folder.uid();
+    (folder.mode() & 0o1000 != 0 && foreign).then(|| {
+        let message = format!(
+            "{} belongs to another user, and its folder is sticky, where Linux keeps others from \
+             it; share a lock database in a folder without that mode (chmod -t)",
+            file.display()
+        );
+        Error::new(ErrorKind::Denied, message)
+    })
 }
 
 /// Whether the process or the system has no file descriptors left.

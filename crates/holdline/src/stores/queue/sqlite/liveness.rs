@@ -7,7 +7,9 @@
 //! A liveness lock that is *missing* says nothing: the folder may have been emptied, or the
 //! same database is mounted elsewhere without it. Then only the lease decides.
 
+use super::database::pause;
 use super::rows::Process;
+use super::sharing::Sharing;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder};
@@ -16,6 +18,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+/// The most tries to open a folder that is just being made: some 100 ms.
+const TRIES: u32 = 500;
+
 /// The folder of the liveness locks and sockets.
 #[derive(Debug)]
 pub(super) struct LivenessDir {
@@ -23,6 +28,8 @@ pub(super) struct LivenessDir {
     folder: OwnedFd,
     /// Whether its files can be named through the open folder descriptor.
     by_folder: bool,
+    /// The users that share the files, if others than this one do.
+    sharing: Option<Sharing>,
 }
 
 /// This process's own liveness lock, freed when it is dropped.
@@ -71,16 +78,42 @@ pub(super) fn any_held(path: &Path) -> io::Result<bool> {
 }
 
 impl LivenessDir {
-    /// Opens the folder, and creates it if need be, for this user only.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        match LivenessDir::find(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            found => return found,
+    /// Opens the folder, and creates it if need be, for those who share the database.
+    pub(super) fn open(path: &Path, sharing: Option<Sharing>) -> io::Result<Self> {
+        let mut tries = 0;
+        let found = loop {
+            let error = match LivenessDir::find(path) {
+                Ok(found) => break found,
+                Err(error) => error,
+            };
+            tries += 1;
+            match error.kind() {
+                io::ErrorKind::NotFound => match DirBuilder::new().mode(0o700).create(path) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                        return Err(error);
+                    }
+                    _ => {}
+                },
+                // Another user may have made it just now, and not yet opened it to others.
+                io::ErrorKind::PermissionDenied if sharing.is_some() && tries < TRIES => pause(),
+                _ => return Err(error),
+            }
+        };
+        if let Some(sharing) = sharing {
+            sharing.apply_to(path, sharing.folder_mode())?;
         }
-        match DirBuilder::new().mode(0o700).create(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => LivenessDir::find(path),
-        }
+        Ok(LivenessDir { sharing, ..found })
+    }
+
+    /// Opens a file of this process's to those who share the database.
+    fn share(&self, name: &str, mode: impl Fn(Sharing) -> Mode) -> io::Result<()> {
+        let Some(sharing) = self.sharing else { return Ok(()) };
+        sharing.apply(&self.folder, Path::new(name), mode(sharing))
+    }
+
+    /// Opens this process's socket to those who share the database.
+    pub(super) fn share_socket(&self, process: Process) -> io::Result<()> {
+        self.share(&socket_name(process), Sharing::file_mode)
     }
 
     /// Opens the folder if it is there.
@@ -88,7 +121,7 @@ impl LivenessDir {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(path, flags, Mode::empty())?;
         let by_folder = Path::new("/proc/self/fd").exists();
-        Ok(LivenessDir { path: path.to_owned(), folder, by_folder })
+        Ok(LivenessDir { path: path.to_owned(), folder, by_folder, sharing: None })
     }
 
     /// Creates and takes this process's liveness lock.
@@ -101,6 +134,7 @@ impl LivenessDir {
                 Err(Errno::EXIST | Errno::INTR) => continue,
                 opened => opened?,
             };
+            self.share(&lock_name(process), Sharing::lock_mode)?;
             // A sweep that ran before the lock was taken may take the file for a dead process's,
             // and remove it.
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -122,7 +156,9 @@ impl LivenessDir {
 
     /// Another process's liveness lock, if it is there.
     fn open_peer(&self, process: Process) -> io::Result<Option<PeerLock>> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        // Where other users may write, there may be more than files.
+        let safely = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | safely;
         match rustix::fs::openat(&self.folder, lock_name(process), flags, Mode::empty()) {
             Ok(file) => Ok(Some(PeerLock(file))),
             Err(Errno::NOENT) => Ok(None),
@@ -179,6 +215,11 @@ impl LivenessDir {
 }
 
 impl OwnLock {
+    /// Keeps it over an exec: it is then free when all that have inherited it have ended.
+    pub(super) fn inherit(&self) -> io::Result<()> {
+        Ok(rustix::io::fcntl_setfd(&self.file, rustix::io::FdFlags::empty())?)
+    }
+
     /// Whether the file is still there for other processes to see.
     pub(super) fn is_linked(&self) -> bool {
         rustix::fs::fstat(&self.file).is_ok_and(|about| about.st_nlink > 0)
@@ -216,7 +257,7 @@ mod tests {
     #[test]
     fn a_lock_is_held_until_it_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
-        let liveness_dir = LivenessDir::open(&folder.path().join("live")).unwrap();
+        let liveness_dir = LivenessDir::open(&folder.path().join("live"), None).unwrap();
         let own_lock = liveness_dir.create_own().unwrap();
         let peer = liveness_dir.peer(own_lock.process).unwrap();
         assert!(!peer.is_free());
@@ -235,7 +276,7 @@ mod tests {
     #[test]
     fn a_removed_lock_knows_it() {
         let folder = tempfile::tempdir().unwrap();
-        let liveness_dir = LivenessDir::open(folder.path()).unwrap();
+        let liveness_dir = LivenessDir::open(folder.path(), None).unwrap();
         let own_lock = liveness_dir.create_own().unwrap();
         assert!(own_lock.is_linked());
         fs::remove_file(folder.path().join(lock_name(own_lock.process))).unwrap();

@@ -6,7 +6,8 @@
 //!   `operations` makes each operation a transaction.
 //! - `executor` runs transactions, on the caller's thread or on a worker.
 //! - `liveness` has a lock file for each process, `monitor` is the thread that receives notices and
-//!   detects dead processes, and `shared` is the state of handles and threads.
+//!   detects dead processes, and `shared` is the state of handles and threads. `sharing` is for
+//!   several users.
 //! - `examine` looks at the file for `doctor`.
 //!
 //! A process sends notices directly to the sockets of the processes that it admits. Nothing depends
@@ -26,8 +27,9 @@ mod operations;
 mod rows;
 mod schema;
 mod shared;
+mod sharing;
 
-pub use address::default_path;
+pub use address::{MACHINE_PATH, default_path};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -76,11 +78,11 @@ const QUEUE: usize = 1024;
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
 impl File {
-    /// Opens the store in this file, which is created if it is not there.
+    /// Opens the store in this file, which is created if it is not there. Its folder must be there.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`] if the file cannot be written, [`ErrorKind::Corrupt`] if it is
+    /// [`ErrorKind::Denied`] if the file cannot be written or made, [`ErrorKind::Corrupt`] if it is
     /// something else than a lock database of this version, [`ErrorKind::Unsupported`] on a network
     /// file system.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
@@ -88,13 +90,34 @@ impl File {
     }
 
     /// Opens the store that a URL names: `sqlite:PATH` or `sqlite:///absolute/path`, perhaps with
-    /// `?busy_timeout=2s` or `?network=allow`.
+    /// `?mode=660`, `?group=NAME`, `?busy_timeout=2s` or `?network=allow`, and `&` between several.
     ///
     /// # Errors
     ///
     /// As [`File::open`], and [`ErrorKind::Invalid`] if the URL makes no sense.
     pub fn open_url(url: &str) -> Result<Self> {
         File::at(Address::parse(url.strip_prefix("sqlite:").unwrap_or(url))?)
+    }
+
+    /// Opens the default file: see [`default_path`].
+    ///
+    /// # Errors
+    ///
+    /// As [`File::open`], and [`ErrorKind::Invalid`] if there is no default.
+    pub fn open_default() -> Result<Self> {
+        File::at(Address::default_file()?)
+    }
+
+    /// Lets the programs that this process executes from now on inherit what shows it to be alive.
+    /// The locks that it holds then last, without being renewed, until the last of these programs
+    /// has ended, or their leases are over. For `exec` in place of this process; a child that is
+    /// started so keeps the locks of a parent that died.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Denied`] if this process has no lock of this store, or the system refuses.
+    pub fn inherit_by_exec(&self) -> Result<()> {
+        self.shared().inherit_by_exec()
     }
 
     fn at(address: Address) -> Result<Self> {
@@ -349,6 +372,11 @@ impl AsyncStore for File {
     fn address(&self) -> String {
         format!("sqlite:{}", self.shared().executor.site.name.display())
     }
+}
+
+/// Opens the default file.
+pub(crate) fn open_default() -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(File::open_default()?))
 }
 
 /// Reads what follows `sqlite:`.

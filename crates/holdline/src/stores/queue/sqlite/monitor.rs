@@ -84,6 +84,7 @@ impl Monitor {
     /// A monitor with a socket for the notices to this process.
     pub(super) fn new(liveness_dir: Arc<LivenessDir>, process: Process) -> io::Result<Self> {
         let inbox = UnixDatagram::bind(liveness_dir.socket(process))
+            .and_then(|inbox| liveness_dir.share_socket(process).map(|()| inbox))
             .and_then(|inbox| inbox.set_nonblocking(true).map(|()| inbox));
         if let Err(error) = &inbox {
             tracing::warn!(%error, "no socket for wakes; waiting by looking often");

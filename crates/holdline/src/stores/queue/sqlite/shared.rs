@@ -85,7 +85,7 @@ impl Shared {
         if let Some(liveness_dir) = &process_state.liveness_dir {
             return Ok(Arc::clone(liveness_dir));
         }
-        let liveness_dir = Arc::new(LivenessDir::open(&self.executor.site.live())?);
+        let liveness_dir = Arc::new(self.executor.site.liveness_dir()?);
         process_state.liveness_dir = Some(Arc::clone(&liveness_dir));
         Ok(liveness_dir)
     }
@@ -111,12 +111,20 @@ impl Shared {
         if let Some(monitor) = process_state.monitor.take() {
             monitor.close();
         }
-        let liveness_dir = Arc::new(LivenessDir::open(&self.executor.site.live())?);
+        let liveness_dir = Arc::new(self.executor.site.liveness_dir()?);
         let own_lock = liveness_dir.create_own()?;
         let process = own_lock.process;
         process_state.liveness_dir = Some(liveness_dir);
         process_state.own_lock = Some(own_lock);
         Ok(process)
+    }
+
+    /// Lets executed programs inherit this process's liveness lock.
+    pub(super) fn inherit_by_exec(&self) -> Result<()> {
+        let process_state = self.process_state();
+        let own_lock = process_state.own_lock.as_ref();
+        let kept = own_lock.ok_or(io::ErrorKind::NotFound.into()).and_then(OwnLock::inherit);
+        kept.map_err(|error| self.failed(error))
     }
 
     /// The monitor, if it runs.

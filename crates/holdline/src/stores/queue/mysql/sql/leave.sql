@@ -1,13 +1,18 @@
--- Gives a place up, and returns one row: 1 if there was a place, or else 0, and those that are to be
--- woken. One round trip. p_bar: if positive, for how long the ticket may not enter, because a request
--- of its may still be on its way.
+-- Gives a place up, or removes it by force, and returns one row: 0 if there was no such place, or
+-- else 1, or, by force, a token that is higher than any of that place's, and no higher than that of
+-- any place behind it (the next place's; a new one if it was the last); and those that are to be
+-- woken. One round trip.
+--
+-- p_bar: if positive, for how long the ticket may not enter, because a request of its may still be on
+-- its way. p_note: by whom and why it is removed by force, which is kept for p_kept; or NULL.
 DELIMITER //
 
 CREATE PROCEDURE IF NOT EXISTS holdline_1_leave(
-  p_line VARBINARY(512), p_id BINARY(16), p_bar BIGINT)
+  p_line VARBINARY(512), p_id BINARY(16), p_bar BIGINT, p_note VARBINARY(4096), p_kept BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_places, v_due, v_first, v_seq, v_now BIGINT;
+  DECLARE v_places, v_last, v_due, v_first, v_seq, v_now BIGINT;
+  DECLARE v_answer BIGINT DEFAULT 0;
   DECLARE v_first_id BINARY(16);
   DECLARE v_woken VARBINARY(4800) DEFAULT '';
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -24,53 +29,6 @@ BEGIN
     COMMIT;
   END IF;
   START TRANSACTION READ WRITE;
-  SELECT places, due, seq, id INTO v_places, v_due, v_first, v_first_id
-    FROM holdline_line WHERE name = p_line FOR UPDATE;
-  SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
-  IF v_now >= v_due THEN
-    CALL holdline_1_lapse(p_line, v_now, p_id, v_woken);
-    SELECT places, seq, id INTO v_places, v_first, v_first_id
-      FROM holdline_line WHERE name = p_line;
-  END IF;
-  IF v_places > 0 AND v_first_id = p_id THEN
-    SET v_seq = v_first;
-  ELSEIF v_places > 1 THEN
-    SELECT seq INTO v_seq FROM holdline_place WHERE id = p_id AND line = p_line;
-  END IF;
-  IF v_seq IS NOT NULL THEN
-    CALL holdline_1_remove(p_line, v_seq);
-    CALL holdline_1_advance(p_line, '', v_woken);
-  END IF;
-  IF p_bar > 0 THEN
-    DELETE FROM holdline_barred WHERE line = p_line AND until <= v_now;
-    INSERT INTO holdline_barred (line, id, until) VALUES (p_line, p_id, v_now + p_bar)
-      ON DUPLICATE KEY UPDATE until = v_now + p_bar;
-    UPDATE holdline_line SET bar = v_now + p_bar WHERE name = p_line;
-  END IF;
-  COMMIT;
-  SELECT v_seq IS NOT NULL, v_woken;
-END //
-
--- Removes a place by force, and returns one row: a token that is higher than any of that place's, and
--- no higher than that of any place behind it (the next place's; a new one if it was the last), or 0
--- if there is no such place; and those that are to be woken. p_note says by whom and why.
-CREATE PROCEDURE IF NOT EXISTS holdline_1_evict(
-  p_line VARBINARY(512), p_id BINARY(16), p_note VARBINARY(4096), p_kept BIGINT)
-MODIFIES SQL DATA SQL SECURITY INVOKER
-BEGIN
-  DECLARE v_places, v_last, v_due, v_first, v_seq, v_now, v_old BIGINT;
-  DECLARE v_token BIGINT DEFAULT 0;
-  DECLARE v_first_id BINARY(16);
-  DECLARE v_woken VARBINARY(4800) DEFAULT '';
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION
-  BEGIN
-    ROLLBACK;
-    RESIGNAL;
-  END;
-  IF @@time_zone <> '+00:00' THEN
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'HOLDLINE the session has another time zone';
-  END IF;
-  START TRANSACTION READ WRITE;
   SELECT places, last, due, seq, id INTO v_places, v_last, v_due, v_first, v_first_id
     FROM holdline_line WHERE name = p_line FOR UPDATE;
   SET v_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
@@ -85,22 +43,27 @@ BEGIN
     SELECT seq INTO v_seq FROM holdline_place WHERE id = p_id AND line = p_line;
   END IF;
   IF v_seq IS NOT NULL THEN
-    SELECT seq INTO v_token FROM holdline_place
-      WHERE line = p_line AND seq > v_seq ORDER BY seq LIMIT 1;
-    IF v_token = 0 THEN
-      SET v_token = GREATEST(LEAST(v_last, 9223372036854775806) + 1, v_now);
-      UPDATE holdline_line SET last = v_token WHERE name = p_line;
+    SET v_answer = 1;
+    IF p_note IS NOT NULL THEN
+      SELECT IFNULL(MIN(seq), 0) INTO v_answer FROM holdline_place
+        WHERE line = p_line AND seq > v_seq;
+      IF v_answer = 0 THEN
+        SET v_answer = GREATEST(LEAST(v_last, 9223372036854775806) + 1, v_now);
+        UPDATE holdline_line SET last = v_answer WHERE name = p_line;
+      END IF;
+      CALL holdline_1_note(p_line, p_id, p_note, v_now, p_kept);
     END IF;
     CALL holdline_1_remove(p_line, v_seq);
     CALL holdline_1_advance(p_line, '', v_woken);
-    INSERT INTO holdline_evicted (line, id, note, until)
-      VALUES (p_line, p_id, p_note, v_now + p_kept);
-    SELECT n INTO v_old FROM holdline_evicted WHERE line = p_line ORDER BY n DESC LIMIT 1 OFFSET 8;
-    DELETE FROM holdline_evicted
-      WHERE line = p_line AND (n <= IFNULL(v_old, 0) OR until <= v_now);
+  END IF;
+  IF p_bar > 0 THEN
+    DELETE FROM holdline_barred WHERE line = p_line AND until <= v_now;
+    INSERT INTO holdline_barred (line, id, until) VALUES (p_line, p_id, v_now + p_bar)
+      ON DUPLICATE KEY UPDATE until = v_now + p_bar;
+    UPDATE holdline_line SET bar = v_now + p_bar WHERE name = p_line;
   END IF;
   COMMIT;
-  SELECT v_token, v_woken;
+  SELECT v_answer, v_woken;
 END //
 
 DELIMITER ;

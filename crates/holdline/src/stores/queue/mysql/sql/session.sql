@@ -37,16 +37,12 @@ CREATE PROCEDURE IF NOT EXISTS holdline_1_disown(
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
-  DECLARE v_token, v_old BIGINT DEFAULT 0;
+  DECLARE v_token BIGINT DEFAULT 0;
   UPDATE holdline_session SET last = LAST_INSERT_ID(GREATEST(last + 1, v_now)), id = '',
     expires = 0, note = '' WHERE name = p_name AND id = p_id AND expires > v_now;
   IF ROW_COUNT() = 1 THEN
     SET v_token = LAST_INSERT_ID();
-    INSERT INTO holdline_evicted (line, id, note, until)
-      VALUES (p_name, p_id, p_note, v_now + p_kept);
-    SELECT n INTO v_old FROM holdline_evicted WHERE line = p_name ORDER BY n DESC LIMIT 1 OFFSET 8;
-    DELETE FROM holdline_evicted
-      WHERE line = p_name AND (n <= IFNULL(v_old, 0) OR until <= v_now);
+    CALL holdline_1_note(p_name, p_id, p_note, v_now, p_kept);
   END IF;
   SELECT v_token;
 END //

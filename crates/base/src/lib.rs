@@ -1,0 +1,24 @@
+//! What the crates of holdline that talk to servers have in common.
+//!
+//! - [`clock`]: a clock that goes on while the machine is suspended, and time limits by it; a
+//!   simulation can move it.
+//! - [`url`], [`servers`], [`tls`]: the parts of a URL that name servers, a user and certificates.
+//! - [`net`]: connections over TCP and TLS to what such a URL names.
+//! - [`liveness`]: until when a session is good, by what its server has confirmed.
+//! - [`sync`]: a mutex that ignores poisoning.
+//! - [`Error`]: what went wrong, as a kind to act on and a sentence to read.
+//!
+//! Nothing here knows of locks. The crate is for holdline's own crates: its parts may change with
+//! every version.
+
+pub mod clock;
+mod error;
+pub mod liveness;
+#[cfg(feature = "net")]
+pub mod net;
+pub mod servers;
+pub mod sync;
+pub mod tls;
+pub mod url;
+
+pub use error::{Cause, Error, ErrorKind, Result};

@@ -1,0 +1,90 @@
+//! The liveness of a session: until when its servers keep it, by what they have confirmed.
+
+use holdline_kernel::Time;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// The last news of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// The servers count the session's time from then on, or from later.
+    Alive(Time),
+    Lost,
+}
+
+/// The liveness of a session. The task that gives the heartbeats confirms it, and others wait for
+/// that.
+#[derive(Debug)]
+pub struct Liveness {
+    life: watch::Sender<Life>,
+    /// The time for which the servers keep the session without a heartbeat.
+    length: Duration,
+    /// Notified when a heartbeat is wanted before it is due.
+    pub wanted: Notify,
+    retired: watch::Sender<bool>,
+}
+
+impl Liveness {
+    /// That of a session which the servers keep for `length`, counted from `begun` or later.
+    pub fn new(begun: Time, length: Duration) -> Self {
+        Liveness {
+            life: watch::Sender::new(Life::Alive(begun)),
+            length,
+            wanted: Notify::new(),
+            retired: watch::Sender::new(false),
+        }
+    }
+
+    /// The time until which the servers keep the session. `None` if it is lost.
+    pub fn good_until(&self) -> Option<Time> {
+        match *self.life.borrow() {
+            Life::Alive(since) => Some(since.after(self.length)),
+            Life::Lost => None,
+        }
+    }
+
+    /// Waits until the servers are sure to keep the session until then. `false` if it is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn good_for(&self, until: Time) -> bool {
+        let mut life = self.life.subscribe();
+        loop {
+            match self.good_until() {
+                None => return false,
+                Some(good) if good >= until => return true,
+                Some(_) => self.wanted.notify_one(),
+            }
+            if life.changed().await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Notes that the servers count the session's time from then on. A lost session stays lost.
+    pub fn confirm(&self, at: Time) {
+        self.life.send_if_modified(|life| match life {
+            Life::Alive(since) if *since < at => {
+                *since = at;
+                true
+            }
+            _ => false,
+        });
+    }
+
+    /// Notes that the session is lost.
+    pub fn lose(&self) {
+        self.life.send_replace(Life::Lost);
+    }
+
+    /// Has the heartbeats end, when the session is not used any more.
+    pub fn retire(&self) {
+        self.retired.send_replace(true);
+    }
+
+    /// Waits for [`retire`](Self::retire).
+    pub async fn retired(&self) {
+        let _ = self.retired.subscribe().wait_for(|retired| *retired).await;
+    }
+}

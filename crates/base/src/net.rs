@@ -1,0 +1,174 @@
+//! Connections over TCP and TLS, for clients that speak their protocols themselves.
+
+use crate::clock;
+use crate::servers::Servers;
+use crate::tls::TlsOptions;
+use crate::{Error, ErrorKind, Result};
+use std::fmt::Display;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// A byte stream to a server, in the clear or over TLS.
+pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+
+/// Connects to `host:port`: to each of its addresses in turn, all within the limit.
+///
+/// # Errors
+///
+/// That of the last address which did something else than to refuse the connection; so
+/// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) means that all refused it.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes the connection.
+pub async fn dial(host: &str, limit: Duration) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = tokio::net::lookup_host(host).await?.collect();
+    let share = limit / u32::try_from(addresses.len()).unwrap_or(1).max(1);
+    let mut last = None;
+    for address in addresses {
+        let connecting = clock::timeout(share, TcpStream::connect(address)).await;
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "connecting took too long");
+        match connecting.unwrap_or_else(|| Err(late())) {
+            Ok(socket) => {
+                socket.set_nodelay(true)?;
+                return Ok(socket);
+            }
+            Err(error) if last.is_some() && error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::other("the host has no address")))
+}
+
+/// The TLS that a URL asks for: its certificates are read from their files for each connection, so
+/// that they can be renewed there.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "there is none"))]
+pub struct Tls {
+    options: TlsOptions,
+    /// The store's name in error messages.
+    store: String,
+    /// The protocol to ask for, if the servers want that.
+    protocol: Option<&'static [u8]>,
+}
+
+impl Tls {
+    /// The TLS of a URL, if it asks for any. `feature` is the one that the store's TLS needs, and
+    /// whether it is in this build.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) in a build without the feature;
+    /// [`Invalid`](ErrorKind::Invalid) if the certificates or a host cannot be used.
+    pub fn new(
+        servers: &Servers,
+        store: &impl Display,
+        protocol: Option<&'static [u8]>,
+        feature: (&str, bool),
+    ) -> Result<Option<Tls>> {
+        if !servers.tls {
+            return Ok(None);
+        }
+        if !feature.1 {
+            let message = format!(
+                "{store} needs TLS, which is not in this build; build with the feature \"{}\"",
+                feature.0
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let tls = Tls { options: servers.tls_options.clone(), store: store.to_string(), protocol };
+        tls.check(&servers.hosts)?;
+        Ok(Some(tls))
+    }
+}
+
+/// Makes a connection secret, if TLS is asked for. The caller sets the time limit.
+///
+/// # Errors
+///
+/// See [`speaks_no_tls`] for one of them.
+pub async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> io::Result<Box<dyn Socket>> {
+    match tls {
+        None => Ok(Box::new(socket)),
+        Some(tls) => tls.connect(host, socket).await,
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl Tls {
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "there is none to check")]
+    fn check(&self, _hosts: &[String]) -> Result<()> {
+        Ok(())
+    }
+
+    #[allow(clippy::unused_async, reason = "with TLS it waits")]
+    async fn connect(&self, _host: &str, _socket: TcpStream) -> io::Result<Box<dyn Socket>> {
+        Err(io::Error::other("TLS is not in this build"))
+    }
+}
+
+#[cfg(feature = "tls")]
+mod with_tls {
+    use super::{Error, ErrorKind, Result, Socket, TcpStream, Tls, io};
+    use rustls::ClientConfig;
+    use rustls::pki_types::{InvalidDnsNameError, ServerName};
+    use std::sync::Arc;
+
+    impl Tls {
+        fn config(&self) -> Result<ClientConfig> {
+            let mut config = self.options.config(&self.store)?;
+            config.alpn_protocols.extend(self.protocol.map(<[u8]>::to_vec));
+            Ok(config)
+        }
+
+        /// Reports what cannot be used when the store is opened, and not first when connecting.
+        pub(super) fn check(&self, hosts: &[String]) -> Result<()> {
+            for host in hosts {
+                name(host).map_err(|error| {
+                    let message = format!("{} has a host that can have no certificate", self.store);
+                    Error::because(ErrorKind::Invalid, message, error)
+                })?;
+            }
+            self.config().map(drop)
+        }
+
+        pub(super) async fn connect(
+            &self,
+            host: &str,
+            socket: TcpStream,
+        ) -> io::Result<Box<dyn Socket>> {
+            let config = self.config().map_err(io::Error::other)?;
+            let name = name(host).map_err(io::Error::other)?;
+            let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+            Ok(Box::new(connector.connect(name, socket).await?))
+        }
+    }
+
+    /// The name that a host's certificate must have.
+    fn name(host: &str) -> std::result::Result<ServerName<'static>, InvalidDnsNameError> {
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        ServerName::try_from(name.trim_start_matches('[').trim_end_matches(']').to_owned())
+    }
+
+    /// Whether this error of a handshake shows that the server does not speak TLS: it says
+    /// something else, or hangs up.
+    pub fn speaks_no_tls(error: &io::Error) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        matches!(inner, Some(rustls::Error::InvalidMessage(_)))
+            || matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+    }
+}
+
+#[cfg(feature = "tls")]
+pub use with_tls::speaks_no_tls;
+
+/// Whether this error of a handshake shows that the server does not speak TLS.
+#[cfg(not(feature = "tls"))]
+pub fn speaks_no_tls(_error: &io::Error) -> bool {
+    false
+}

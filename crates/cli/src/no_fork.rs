@@ -1,0 +1,78 @@
+//! `run -F`: the command takes the place of this process, and holds the lock by itself.
+//!
+//! That is honest only where a lock ends with its process without anybody's help: in the file store,
+//! whose liveness lock the command inherits. Nobody renews, so the lease is as long as the store
+//! allows, and nobody stops the command if the lock is broken.
+
+use crate::child::lookup;
+use crate::exit::Failure;
+use holdline::Client;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+/// The lease: what the file store takes at most.
+pub(crate) const LEASE: Duration = Duration::from_secs(24 * 3600);
+
+/// An open file store.
+#[derive(Debug)]
+pub(crate) struct ExecStore {
+    #[cfg(feature = "sqlite")]
+    file: holdline::stores::sqlite::File,
+}
+
+impl ExecStore {
+    /// Opens the store, if it is one that can hold a lock for the command.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn open(url: &str) -> Result<Self, Failure> {
+        use holdline::stores::sqlite::File;
+        let file = match url {
+            "" => File::open_default()?,
+            url if url.starts_with("sqlite:") => File::open_url(url)?,
+            _ => return Err(refused()),
+        };
+        Ok(ExecStore { file })
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    pub(crate) fn open(_url: &str) -> Result<Self, Failure> {
+        Err(refused())
+    }
+
+    /// A client of it.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn client(&self) -> Client {
+        Client::new(std::sync::Arc::new(self.file.clone()))
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    pub(crate) fn client(&self) -> Client {
+        unreachable!("it is not opened")
+    }
+
+    /// Executes the command in place of this process. Returns only if that fails.
+    pub(crate) fn exec(&self, argv: &[OsString], env: &[(&str, Option<String>)]) -> Failure {
+        #[cfg(feature = "sqlite")]
+        if let Err(error) = self.file.inherit_by_exec() {
+            return error.into();
+        }
+        crate::printer::Printer::flush();
+        let mut command = Command::new(&argv[0]);
+        command.args(&argv[1..]);
+        for (key, value) in env {
+            match value {
+                Some(value) => command.env(key, value),
+                None => command.env_remove(key),
+            };
+        }
+        lookup::refuse(&argv[0], &command.exec())
+    }
+}
+
+fn refused() -> Failure {
+    Failure::usage(
+        "-F works with the file store alone (sqlite:), where the lock ends with the command; with \
+         this store somebody must renew the lock, so leave -F away",
+    )
+}

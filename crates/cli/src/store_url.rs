@@ -1,0 +1,89 @@
+//! The store's URL: what the program refuses, and what it makes of a relative path.
+
+use crate::exit::Failure;
+use std::path::Path;
+
+/// The default store of all users of the machine, if it is there.
+#[cfg(feature = "sqlite")]
+pub(crate) const MACHINE_PATH: &str = holdline::stores::sqlite::MACHINE_PATH;
+#[cfg(not(feature = "sqlite"))]
+pub(crate) const MACHINE_PATH: &str = "\0";
+
+/// The store of `--store`: its URL with absolute paths, so that it is the same store for the command
+/// and in every folder. Empty for the default.
+pub(crate) fn resolve(url: &str) -> Result<String, Failure> {
+    let nodes: Vec<&str> =
+        url.strip_prefix("quorum:").map_or(vec![url], |it| it.split(',').collect());
+    if nodes.iter().any(|node| node.starts_with("memory:")) {
+        return Err(Failure::usage(
+            "memory: is the memory of one process, so a lock there would keep nobody out; leave \
+             --store away for the file of this machine, or name a store that others reach",
+        ));
+    }
+    let Ok(folder) = std::env::current_dir() else { return Ok(url.to_owned()) };
+    let quorum = if url.starts_with("quorum:") { "quorum:" } else { "" };
+    let nodes: Vec<String> = nodes.iter().map(|node| absolute(node, &folder)).collect();
+    Ok(format!("{quorum}{}", nodes.join(",")))
+}
+
+/// The URL of the default store, for the command's environment.
+pub(crate) fn of_default() -> Option<String> {
+    #[cfg(feature = "sqlite")]
+    {
+        let path = holdline::stores::sqlite::default_path().ok()?;
+        let path = std::path::absolute(path).ok()?;
+        Some(format!("sqlite:{}", written(path.to_str()?)))
+    }
+    #[cfg(not(feature = "sqlite"))]
+    None
+}
+
+fn absolute(url: &str, folder: &Path) -> String {
+    let Some(rest) = url.strip_prefix("sqlite:") else { return url.to_owned() };
+    // What the library refuses stays as it is, for its message.
+    if rest.starts_with(['/', '~', ':', '?']) || rest.is_empty() || rest.starts_with("file:") {
+        return url.to_owned();
+    }
+    let (path, options) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
+    let whole = folder.join(path);
+    let Some(whole) = whole.to_str() else { return url.to_owned() };
+    format!("sqlite:{}{options}", written(whole))
+}
+
+/// An absolute path as it stands in a URL.
+fn written(path: &str) -> String {
+    if !path.contains(['?', ',', '%']) && !path.starts_with("//") {
+        return path.to_owned();
+    }
+    let text = path.replace('%', "%25").replace('?', "%3f").replace(',', "%2c");
+    format!("//{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{absolute, resolve};
+    use std::path::Path;
+
+    #[test]
+    fn relative_paths_become_absolute() {
+        for (url, whole) in [
+            ("sqlite:a.db", "sqlite:/here/a.db"),
+            ("sqlite:../a.db?mode=660", "sqlite:/here/../a.db?mode=660"),
+            ("sqlite:/a.db", "sqlite:/a.db"),
+            ("sqlite:///a%20b.db", "sqlite:///a%20b.db"),
+            ("redis://host", "redis://host"),
+            ("", ""),
+        ] {
+            assert_eq!(absolute(url, Path::new("/here")), whole);
+        }
+        let odd = absolute("sqlite:a.db?mode=660", Path::new("/what?"));
+        assert_eq!(odd, "sqlite:///what%3f/a.db?mode=660");
+    }
+
+    #[test]
+    fn memory_is_refused() {
+        assert!(resolve("memory:").is_err() && resolve("quorum:sqlite:/a,memory:,b").is_err());
+        assert_eq!(resolve("").unwrap(), "");
+        assert_eq!(resolve("quorum:redis://a,redis://b").unwrap(), "quorum:redis://a,redis://b");
+    }
+}

@@ -1,0 +1,77 @@
+//! What was counted of one lock, from look to look. What comes and goes between two looks is not
+//! seen.
+
+use super::seen::{Lock, Party};
+use holdline::store::TicketId;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The counts of one lock.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stats {
+    /// How often it was acquired.
+    pub(super) taken: u64,
+    /// How many holders were removed by force, or had not renewed in time.
+    pub(super) lost: u64,
+    /// The most that were seen waiting.
+    pub(super) most_waiting: usize,
+    holders: HashMap<TicketId, Hold>,
+    ended: u32,
+    ended_time: Duration,
+}
+
+/// A holder that was seen.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    /// Since when, if its begin was seen.
+    since: Option<Duration>,
+    /// When it would lapse if nothing more was heard of it.
+    lapses: Option<Duration>,
+}
+
+impl Stats {
+    /// Takes a look into account; returns how many have acquired the lock since the last one.
+    /// `looked` is whether there was one.
+    pub(super) fn update(&mut self, now: Duration, lock: &Lock, looked: bool) -> u64 {
+        self.most_waiting = self.most_waiting.max(lock.waiters.len());
+        let mut before = std::mem::take(&mut self.holders);
+        let mut taken = 0;
+        for holder in &lock.holders {
+            let lapses = holder.left.map(|left| now + left);
+            let since = match before.remove(&holder.id) {
+                Some(hold) => hold.since,
+                // It held already when this began: since when, only it can say.
+                None if !looked => None,
+                None => {
+                    taken += 1;
+                    Some(now)
+                }
+            };
+            self.holders.insert(holder.id, Hold { since, lapses });
+        }
+        for (id, hold) in before {
+            if let Some(since) = hold.since {
+                self.ended += 1;
+                self.ended_time += now.saturating_sub(since);
+            }
+            let lapsed = hold.lapses.is_some_and(|lapses| lapses <= now);
+            if lapsed || lock.evicted.contains(&id) {
+                self.lost += 1;
+            }
+        }
+        self.taken += taken;
+        taken
+    }
+
+    /// How long this holder has held. Of one that held already when this began it is how long it has
+    /// held and waited, which it says itself.
+    pub(super) fn held(&self, now: Duration, holder: &Party) -> Option<Duration> {
+        let since = self.holders.get(&holder.id).and_then(|hold| hold.since);
+        since.map(|since| now.saturating_sub(since)).or(holder.age)
+    }
+
+    /// The mean time for which it was held, of the holds whose end was seen.
+    pub(super) fn mean_hold(&self) -> Option<Duration> {
+        (self.ended > 0).then(|| self.ended_time / self.ended)
+    }
+}

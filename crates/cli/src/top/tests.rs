@@ -1,0 +1,197 @@
+//! The state after looks and keys, and the screen of it.
+
+use super::model::{Action, Key, Mode, Model};
+use super::seen::{Lock, Party};
+use super::view::{self, Title};
+use holdline::store::TicketId;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn party(id: u128, who: &str) -> Party {
+    Party {
+        id: TicketId(id),
+        token: Some(1_700_000_000_000_000 + id as u64),
+        weight: 1,
+        who: who.to_owned(),
+        age: Some(SECOND * 60),
+        left: Some(SECOND * 10),
+    }
+}
+
+fn lock(name: &str, holders: &[u128], waiters: &[u128]) -> Lock {
+    let parties = |ids: &[u128]| {
+        ids.iter().map(|id| party(*id, &format!("pid {id} on host"))).collect::<Vec<_>>()
+    };
+    Lock {
+        name: name.to_owned(),
+        capacity: 1,
+        holders: parties(holders),
+        waiters: parties(waiters),
+        evicted: Vec::new(),
+    }
+}
+
+fn screen(model: &Model, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let title = Title { store: "sqlite:/a", time: "12:00:00" };
+    terminal.draw(|frame| view::draw(frame, model, &title)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let rows = buffer.content().chunks(usize::from(width));
+    let text = |row: &[ratatui::buffer::Cell]| row.iter().map(|cell| cell.symbol()).collect();
+    rows.map(|row| -> String { text(row) }).map(|row| row.trim_end().to_owned()).collect()
+}
+
+fn names(model: &Model) -> Vec<&str> {
+    model.rows.iter().map(|row| row.lock.name.as_str()).collect()
+}
+
+fn press(model: &mut Model, keys: &str) {
+    for key in keys.chars() {
+        assert_eq!(model.key(Key::Char(key)), Action::Nothing, "{key}");
+    }
+}
+
+#[test]
+fn holds_are_counted_from_look_to_look() {
+    let mut model = Model::new();
+    model.update(Duration::ZERO, vec![lock("a", &[1], &[2])], 0);
+    assert_eq!(model.rows[0].held, Some(SECOND * 60), "it says so itself");
+    assert_eq!(model.rows[0].stats.taken, 0, "it held already");
+    model.update(SECOND, vec![lock("a", &[2], &[])], 0);
+    model.update(SECOND * 3, vec![lock("a", &[2], &[3])], 0);
+    assert_eq!(model.rows[0].held, Some(SECOND * 2));
+    model.update(SECOND * 4, vec![lock("a", &[3], &[])], 0);
+    let stats = &model.rows[0].stats;
+    assert_eq!((stats.taken, stats.lost, stats.most_waiting), (2, 0, 1));
+    assert_eq!(stats.mean_hold(), Some(SECOND * 3), "of the one whose begin and end were seen");
+    assert!((model.rate() - 0.5).abs() < 1e-9);
+    // Free locks are shown for a while, and their counts go on when they are back.
+    model.update(SECOND * 5, vec![], 0);
+    assert_eq!(names(&model), ["a"]);
+    model.update(SECOND * 30, vec![], 7);
+    assert_eq!((names(&model).len(), model.unseen), (0, 7));
+    model.update(SECOND * 31, vec![lock("a", &[9], &[])], 0);
+    assert_eq!(model.rows[0].stats.taken, 3);
+}
+
+#[test]
+fn losses_are_those_that_were_broken_or_not_renewed() {
+    let mut model = Model::new();
+    model.update(Duration::ZERO, vec![lock("a", &[1], &[]), lock("b", &[2], &[])], 0);
+    let broken = Lock { evicted: vec![TicketId(1)], ..lock("a", &[3], &[]) };
+    // The lease of 2 would have ended at 10 s.
+    model.update(SECOND * 5, vec![broken.clone(), lock("b", &[2], &[])], 0);
+    model.update(SECOND * 16, vec![broken, lock("b", &[], &[])], 0);
+    let lost = |name: &str| {
+        let row = model.rows.iter().find(|row| row.lock.name == name);
+        row.map(|row| row.stats.lost)
+    };
+    assert_eq!((lost("a"), lost("b")), (Some(1), Some(1)));
+    assert_eq!(model.totals().2, 2);
+}
+
+#[test]
+fn keys_sort_filter_move_and_quit() {
+    let mut model = Model::new();
+    let look = || vec![lock("a", &[1], &[]), lock("b", &[2], &[3, 4]), lock("ab", &[5], &[6])];
+    model.update(Duration::ZERO, look(), 0);
+    assert_eq!(names(&model), ["b", "ab", "a"], "most waiters first");
+    press(&mut model, "j");
+    assert_eq!(model.row().unwrap().lock.name, "ab");
+    press(&mut model, "ssss");
+    assert_eq!(names(&model), ["a", "ab", "b"], "by name");
+    assert_eq!(model.selected(), Some(1), "the selection stays with its lock");
+    press(&mut model, "G");
+    assert_eq!(model.selected(), Some(2));
+    press(&mut model, "kkkkk");
+    assert_eq!(model.selected(), Some(0));
+    press(&mut model, "/B");
+    assert_eq!((names(&model), &model.mode), (vec!["ab", "b"], &Mode::Filter));
+    press(&mut model, "q");
+    assert_eq!(names(&model).len(), 0, "q is a letter here");
+    model.key(Key::Escape);
+    assert_eq!(names(&model).len(), 3);
+    press(&mut model, "p");
+    assert!(model.paused);
+    press(&mut model, "?");
+    assert_eq!(model.mode, Mode::Help);
+    press(&mut model, "q");
+    assert_eq!(model.mode, Mode::Locks, "any key goes back");
+    assert_eq!(model.key(Key::Char('q')), Action::Quit);
+    assert_eq!(model.key(Key::Interrupt), Action::Quit);
+}
+
+#[test]
+fn a_lock_is_broken_only_after_a_yes() {
+    let mut model = Model::new();
+    model.key(Key::Char('b'));
+    assert_eq!(model.notice.as_deref(), Some("nobody holds or waits here"));
+    model.update(Duration::ZERO, vec![lock("a", &[1], &[2, 3])], 0);
+    press(&mut model, "b");
+    assert!(matches!(&model.mode, Mode::Break { id: TicketId(1), .. }), "the holder");
+    press(&mut model, "n");
+    assert_eq!(model.mode, Mode::Locks);
+    model.key(Key::Tab);
+    press(&mut model, "jjb");
+    let action = model.key(Key::Char('y'));
+    assert_eq!(action, Action::Break { name: "a".to_owned(), id: TicketId(3) }, "who is selected");
+    // The question is about the one that it named, whatever is seen meanwhile.
+    press(&mut model, "b");
+    model.update(SECOND, vec![lock("a", &[9], &[])], 0);
+    let action = model.key(Key::Char('y'));
+    assert_eq!(action, Action::Break { name: "a".to_owned(), id: TicketId(1) });
+}
+
+#[test]
+fn it_fits_a_small_screen() {
+    let mut model = Model::new();
+    let many: Vec<u128> = (100..140).collect();
+    let mut locks = vec![lock("nightly-report", &[1], &[2, 3]), lock("busy", &[50], &many)];
+    locks.extend((0..40).map(|n| lock(&format!("lock-{n:02}"), &[1000 + n], &[])));
+    model.update(Duration::ZERO, locks, 0);
+    let shown = screen(&model, 80, 24);
+    assert_eq!(shown[0], "holdline top  12:00:00  sqlite:/a");
+    assert_eq!(shown[1], "42 shown, 42 hold, 42 wait, 0.0 taken/s, 0 lost; by waiting");
+    assert!(shown[2].starts_with("  LOCK") && shown[2].contains("HELD BY"), "{shown:#?}");
+    assert!(shown[3].starts_with("> busy") && shown[3].contains("40/40"), "{shown:#?}");
+    assert!(shown[4].starts_with("  nightly-report"), "{shown:#?}");
+    assert!(shown[4].contains("1m00s") && shown[4].contains("pid 1 on host"), "{shown:#?}");
+    assert!(shown.iter().any(|line| line.contains("busy (a mutex)")), "{shown:#?}");
+    let waits = shown.iter().filter(|line| line.contains("waits") && line.contains("on host"));
+    assert!(waits.count() >= 5, "{shown:#?}");
+    assert!(shown[23].starts_with("q quit") && shown[23].contains("? help"), "{shown:#?}");
+    for (width, height) in [(1, 1), (20, 5), (40, 10), (300, 100)] {
+        for keys in ["", "?", "qb"] {
+            let mut model = Model::new();
+            model.update(SECOND, vec![lock("日本", &[1], &[2])], 0);
+            keys.chars().for_each(|key| drop(model.key(Key::Char(key))));
+            assert_eq!(screen(&model, width, height).len(), usize::from(height));
+        }
+    }
+}
+
+#[test]
+fn the_question_and_the_help_are_readable() {
+    let mut model = Model::new();
+    model.update(Duration::ZERO, vec![lock("a\u{1b}[2J\u{202e}", &[7], &[])], 0);
+    press(&mut model, "b");
+    let shown = screen(&model, 80, 24).join("\n");
+    assert!(shown.contains("Take lock") && shown.contains("away from pid 7 on host?"), "{shown}");
+    assert!(!shown.contains(['\u{1b}', '\u{202e}']), "a name cannot drive the terminal");
+    press(&mut model, "n?");
+    let shown = screen(&model, 80, 24).join("\n");
+    for word in ["quit", "sort by waiting", "break the lock", "LOST"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+}
+
+#[test]
+fn it_can_be_printed() {
+    let mut model = Model::new();
+    model.update(Duration::ZERO, vec![lock("a", &[1], &[2])], 0);
+    let text = view::plain(&model, &Title { store: "sqlite:/a", time: "now" });
+    assert!(text.contains("a  for 1m00s  waiting 1/1") && text.contains("1 waits 1m00s"), "{text}");
+}

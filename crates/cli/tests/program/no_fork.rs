@@ -1,0 +1,81 @@
+//! `run -F`: the command in place of the program.
+
+use super::common::{Place, Running, finish, until};
+use rustix::process::{Pid, Signal, kill_process};
+
+#[test]
+fn the_command_takes_the_place_of_the_program_and_holds() {
+    let place = Place::new();
+    let mut holder = place.start(["run", "-F", "x", "--", "sh", "-c", "echo $$; read x; exit 5"]);
+    let pid: i32 = holder.line().parse().unwrap();
+    assert_eq!(pid, holder.pid().as_raw_nonzero().get(), "there is no process in between");
+    let status = place.status("x");
+    assert_eq!(status["holders"][0]["pid"], pid);
+    assert_eq!(place.run(["run", "-n", "x", "true"]).code, 75);
+    let mut waiter = place.start(["run", "x", "--", "sh", "-c", "echo in; read x"]);
+    until("it waits", || place.counts("x") == (1, 1));
+    assert!(waiter.runs());
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 5);
+    assert_eq!(waiter.line(), "in", "the end of the command is the end of the lock");
+}
+
+#[test]
+fn the_kill_of_the_command_frees_the_lock_and_a_child_keeps_it() {
+    let place = Place::new();
+    let holder = place.start(["run", "-F", "x", "--", "sleep", "600"]);
+    until("it holds", || place.counts("x") == (1, 0));
+    holder.signal(Signal::KILL);
+    drop(holder);
+    assert_eq!(place.run(["run", "-w", "50s", "x", "true"]).code, 0);
+
+    // As with flock, what has inherited the lock holds it.
+    let script = "sleep 600 & echo $!; read x";
+    let mut holder = place.start(["run", "-F", "x", "--", "sh", "-c", script]);
+    let child: i32 = holder.line().parse().unwrap();
+    holder.signal(Signal::KILL);
+    drop(holder);
+    assert_eq!(place.run(["run", "-n", "x", "true"]).code, 75);
+    kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(place.run(["run", "-w", "50s", "x", "true"]).code, 0);
+}
+
+#[test]
+fn where_somebody_must_renew_it_is_refused() {
+    let place = Place::new();
+    let mut command = place.command(["run", "-F", "x", "echo", "ran"]);
+    let run = finish(command.env("HOLDLINE_STORE", "redis://127.0.0.1:1"));
+    assert_eq!((run.code, run.out.as_str()), (64, ""), "{run:?}");
+    assert!(run.err.contains("the file store alone"), "{run:?}");
+    for flag in ["--lease=9s", "--grace=1s", "--min-hold=1s", "--on-loss=term"] {
+        assert_eq!(place.run(["run", "-F", flag, "x", "true"]).code, 64, "{flag}");
+    }
+    let missing = place.run(["run", "-F", "x", "no-such-command"]);
+    assert_eq!(missing.code, 127);
+    assert_eq!(place.counts("x"), (0, 0));
+}
+
+#[test]
+fn one_line_locks_a_whole_script() {
+    let place = Place::new();
+    let script = place.path("job.sh");
+    let line = "[ \"$HOLDLINE_NAME\" = job ] || exec holdline run -n job -- \"$0\" \"$@\"\n";
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/program.md");
+    assert!(std::fs::read_to_string(guide).unwrap().contains(line), "the guide has this line");
+    std::fs::write(&script, format!("#!/bin/sh\n{line}echo in $1; read x\n")).unwrap();
+    let start = || {
+        let mut command = std::process::Command::new("sh");
+        let start = "chmod +x \"$0\"; PATH=$FOLDER:$PATH; exec \"$0\" one";
+        command.args(["-c", start]).arg(&script);
+        let folder = std::path::Path::new(super::common::HOLDLINE).parent().unwrap();
+        command.env("FOLDER", folder).env("HOLDLINE_STORE", place.url());
+        command.env("HOLDLINE_CONFIG", "").env_remove("HOLDLINE_NAME").env_remove("HOLDLINE_HELD");
+        Running::start(&mut command)
+    };
+    let mut first = start();
+    assert_eq!(first.line(), "in one");
+    let second = start().end();
+    assert_eq!((second.code, second.out.as_str()), (75, ""), "{second:?}");
+    first.tell("\n");
+    assert_eq!(first.end().code, 0);
+}

@@ -1,0 +1,352 @@
+//! Calls to the cluster: connections, failover, time limits, logging in.
+//!
+//! Every call has a time limit of its own, for one member; after a failure the next member is
+//! tried at once, and stays the chosen one. (A channel that balances by itself goes on trying a
+//! dead member with every n-th call.) All our calls may be repeated, and the answer says whether an
+//! earlier try may have been carried out, too.
+
+use crate::connection::{self, MemberConnection, PendingWrite, StreamReader, StreamWriter};
+use crate::error::{self, Verdict};
+use crate::grpc::{self, Status};
+use crate::proto::{self, Headed};
+use bytes::Bytes;
+use holdline_base::clock;
+use holdline_base::net::Tls;
+use holdline_base::servers::Servers;
+use holdline_base::sync::Mutex;
+use holdline_base::url::Secret;
+use holdline_base::{Error, ErrorKind, Result};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Uri};
+use prost::Message;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+use tokio::{runtime, sync::watch};
+
+/// The way to one cluster. Shared by the caller's threads, the renewer's and our own: each runtime
+/// has connections of its own, so that one that is blocked does not hold up the others.
+pub struct Cluster {
+    /// The cluster's name in messages.
+    name: String,
+    /// `host:port` of the members.
+    hosts: Vec<String>,
+    /// The members' names, as requests give them.
+    members: Vec<Authority>,
+    tls: Option<Tls>,
+    /// The member that is used until it fails.
+    chosen: AtomicUsize,
+    connections: Mutex<HashMap<(runtime::Id, usize), Connecting>>,
+    login: Option<(String, Secret)>,
+    token: Mutex<Option<HeaderValue>>,
+    /// Some member has answered.
+    reached: AtomicBool,
+    /// The newest term of leadership that any member has told of.
+    term: AtomicU64,
+}
+
+/// A connection that is being made, or was; shared by all callers that wait for it.
+type Connecting = watch::Receiver<Option<std::result::Result<MemberConnection, Status>>>;
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer<R> {
+    /// The message.
+    pub body: R,
+    /// The first try may have been carried out as well as the one that was answered.
+    pub repeated: bool,
+}
+
+/// How many rounds of all members are tried before the caller is told.
+const ROUNDS: usize = 3;
+/// The number of connections, some for runtimes that may be gone, at which all are forgotten.
+const KEPT: usize = 64;
+
+impl Cluster {
+    /// The cluster of these servers, which messages call `name`. Members are connected to when they
+    /// are first used, in a runtime of Tokio.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if a host cannot be named in a request.
+    pub fn new(servers: Servers, tls: Option<Tls>, name: impl Into<String>) -> Result<Self> {
+        let (Servers { hosts, user, password, .. }, name) = (servers, name.into());
+        let members = hosts.iter().map(|host| {
+            host.parse().map_err(|error: http::uri::InvalidUri| {
+                let message = format!("{host} in {name} is not a host");
+                Error::because(ErrorKind::Invalid, message, error)
+            })
+        });
+        let members = members.collect::<Result<Vec<Authority>>>()?;
+        Ok(Cluster {
+            // Not all clients on the first member.
+            chosen: AtomicUsize::new(fastrand::usize(..members.len())),
+            tls,
+            name,
+            hosts,
+            members,
+            connections: Mutex::default(),
+            login: user.zip(password),
+            token: Mutex::default(),
+            reached: AtomicBool::new(false),
+            term: AtomicU64::new(0),
+        })
+    }
+
+    fn connections(&self) -> MutexGuard<'_, HashMap<(runtime::Id, usize), Connecting>> {
+        self.connections.lock()
+    }
+
+    /// Which member is used now.
+    pub(crate) fn chosen(&self) -> usize {
+        self.chosen.load(Ordering::Relaxed)
+    }
+
+    /// Turns away from a member that failed, unless another caller has done so already.
+    pub(crate) fn avoid(&self, member: usize) {
+        let next = (member + 1) % self.members.len();
+        let _ = self.chosen.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
+        let mut connections = self.connections();
+        let left: Vec<_> = connections.extract_if(|(_, at), _| *at == member).collect();
+        drop(connections);
+        drop(left);
+    }
+
+    /// Whether this answer is from the newest leadership that we know of. An answer from an older
+    /// one may be that of a leader that has not noticed yet that it was replaced.
+    pub(crate) fn is_current(&self, header: proto::Header) -> bool {
+        self.term.fetch_max(header.raft_term, Ordering::Relaxed) <= header.raft_term
+    }
+
+    /// The newest term of leadership that we know of.
+    pub fn term(&self) -> u64 {
+        self.term.load(Ordering::Relaxed)
+    }
+
+    /// A majority says that an older term is the newest: this is not the cluster that we knew, or
+    /// one that has lost its data. What it says counts from now on.
+    pub(crate) fn go_back(&self, known: u64, term: u64) {
+        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.term.compare_exchange(known, term, done, failed).is_ok() {
+            tracing::warn!(store = %self.name, "etcd has gone back: it has lost its data");
+        }
+    }
+
+    /// Asks, with so much time for each member.
+    ///
+    /// # Errors
+    ///
+    /// Those of the members, when each has failed several times:
+    /// [`Unavailable`](ErrorKind::Unavailable) if a retry may succeed. The cause is what etcd said.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request may or may not be carried out if the future is dropped.
+    pub async fn call<Q, R>(
+        &self,
+        path: &'static str,
+        request: &Q,
+        limit: Duration,
+    ) -> Result<Answer<R>>
+    where
+        Q: Message,
+        R: Message + Headed + Default,
+    {
+        self.send(path, request, limit, None).await
+    }
+
+    /// Asks for a key to be written; `pending` learns what becomes of it, also if the future is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call); `pending` is kept until the answer is here, or none is expected.
+    pub async fn write(
+        &self,
+        txn: &proto::Txn,
+        limit: Duration,
+        pending: Arc<dyn PendingWrite>,
+    ) -> Result<Answer<proto::TxnAnswer>> {
+        self.send(proto::TXN, txn, limit, Some(&pending)).await
+    }
+
+    async fn send<Q, R>(
+        &self,
+        path: &'static str,
+        request: &Q,
+        limit: Duration,
+        pending: Option<&Arc<dyn PendingWrite>>,
+    ) -> Result<Answer<R>>
+    where
+        Q: Message,
+        R: Message + Headed + Default,
+    {
+        let frame = grpc::frame(request);
+        let (mut repeated, mut logins) = (false, 0);
+        for attempt in 1.. {
+            let member = self.chosen();
+            let ask = self.ask(path, frame.clone(), member, pending);
+            let status = match clock::timeout(limit, ask).await {
+                Some(Ok(body)) => {
+                    self.is_current(Headed::header(&body));
+                    self.reached.store(true, Ordering::Relaxed);
+                    return Ok(Answer { body, repeated });
+                }
+                Some(Err(status)) => {
+                    if error::may_be_done(&status)
+                        && let Some(pending) = pending
+                    {
+                        pending.lose();
+                    }
+                    status
+                }
+                None => Status::late("it did not answer in time"),
+            };
+            match error::judge(&status) {
+                Verdict::Login if logins < 2 && self.login.is_some() => {
+                    logins += 1;
+                    self.forget_token();
+                    continue;
+                }
+                Verdict::Elsewhere => self.avoid(member),
+                Verdict::Later | Verdict::Login | Verdict::Final => {}
+            }
+            repeated |= error::may_be_done(&status);
+            let again = matches!(error::judge(&status), Verdict::Elsewhere | Verdict::Later);
+            // Some errors are as good the first time as the third.
+            let plain = matches!(status.code, grpc::Code::Foreign | grpc::Code::Silent);
+            let rounds = if plain { 1 } else { ROUNDS };
+            if !again || attempt >= rounds * self.members.len() {
+                let reached = self.reached.load(Ordering::Relaxed);
+                return Err(error::error(&self.name, &status, reached));
+            }
+            if attempt % self.members.len() == 0 {
+                // All members failed: an election, most likely.
+                clock::pause(Duration::from_millis(fastrand::u64(50..150))).await;
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    async fn ask<R>(
+        &self,
+        path: &'static str,
+        body: Bytes,
+        member: usize,
+        pending: Option<&Arc<dyn PendingWrite>>,
+    ) -> std::result::Result<R, Status>
+    where
+        R: Message + Default,
+    {
+        let connection = self.connection(member).await?;
+        let request = self.request(path, &connection, member).await?;
+        connection.unary(request, body, pending.cloned()).await
+    }
+
+    /// Opens a stream of messages in both directions with one member.
+    pub(crate) async fn stream(
+        &self,
+        path: &'static str,
+        member: usize,
+    ) -> std::result::Result<(StreamWriter, StreamReader), Status> {
+        let connection = self.connection(member).await?;
+        let request = self.request(path, &connection, member).await?;
+        connection.stream(request).await
+    }
+
+    /// The connection to a member, for this runtime.
+    async fn connection(&self, member: usize) -> std::result::Result<MemberConnection, Status> {
+        let mut connecting = self.connecting(member);
+        if let Some(done) = &*connecting.borrow() {
+            return done.clone();
+        }
+        let done = connecting.wait_for(Option::is_some).await;
+        let gone = || Status::unsent("the runtime that was connecting is gone");
+        done.map_err(|_| gone())?.clone().ok_or_else(gone)?
+    }
+
+    /// The connection to a member, perhaps still being made. That goes on when the caller's time is
+    /// up.
+    fn connecting(&self, member: usize) -> Connecting {
+        let key = (runtime::Handle::current().id(), member);
+        let mut connections = self.connections();
+        if let Some(connecting) = connections.get(&key) {
+            return connecting.clone();
+        }
+        if connections.len() >= KEPT {
+            connections.clear();
+        }
+        let (tell, told) = watch::channel(None);
+        let (host, tls) = (self.hosts[member].clone(), self.tls.clone());
+        tokio::spawn(async move {
+            let connection = MemberConnection::connect(&host, tls.as_ref()).await;
+            let _ = tell.send(Some(connection));
+        });
+        connections.insert(key, told.clone());
+        told
+    }
+
+    /// A request with what goes along with it.
+    async fn request(
+        &self,
+        path: &'static str,
+        connection: &MemberConnection,
+        member: usize,
+    ) -> std::result::Result<Request<()>, Status> {
+        let mut request = self.bare(path, member);
+        // A member without a leader is to say so, and not to keep us waiting.
+        request.headers_mut().insert("hasleader", HeaderValue::from_static("true"));
+        if let Some(login) = &self.login {
+            let token = match self.token() {
+                Some(token) => token,
+                None => self.log_in(login, connection, member).await?,
+            };
+            request.headers_mut().insert("token", token);
+        }
+        Ok(request)
+    }
+
+    fn bare(&self, path: &'static str, member: usize) -> Request<()> {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP });
+        parts.authority = Some(self.members[member].clone());
+        parts.path_and_query = Some(PathAndQuery::from_static(path));
+        connection::request(Uri::from_parts(parts).expect("all three parts are there"))
+    }
+
+    async fn log_in(
+        &self,
+        (name, Secret(password)): &(String, Secret),
+        connection: &MemberConnection,
+        member: usize,
+    ) -> std::result::Result<HeaderValue, Status> {
+        let auth = proto::Auth { name: name.clone(), password: password.clone() };
+        let request = self.bare(proto::AUTHENTICATE, member);
+        let answer: proto::AuthAnswer = connection.unary(request, grpc::frame(&auth), None).await?;
+        let mut token = HeaderValue::try_from(answer.token)
+            .map_err(|_| Status::new(grpc::Code::Internal, "its token for us is not one"))?;
+        token.set_sensitive(true);
+        *self.token.lock() = Some(token.clone());
+        Ok(token)
+    }
+
+    fn token(&self) -> Option<HeaderValue> {
+        self.token.lock().clone()
+    }
+
+    /// Logs in anew before the next request.
+    pub(crate) fn forget_token(&self) {
+        *self.token.lock() = None;
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}

@@ -1,0 +1,369 @@
+//! One connection to one member, over HTTP/2.
+//!
+//! A task reads from it and keeps it alive, but a caller writes its request itself, at once:
+//! sending costs no change of threads. (A client that hands every request to a task pays for two
+//! wakes a call, which is more than all the rest of the way through the client.)
+
+use crate::error;
+use crate::greeting::{Greeted, HUNG_UP, Wrong};
+use crate::grpc::{Code, Messages, Status, frame};
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{PingPong, RecvStream, SendStream};
+use holdline_base::clock;
+use holdline_base::net::{self, Socket, Tls};
+use holdline_base::sync::Mutex;
+use http::{Method, Request, Response};
+use prost::Message;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+
+/// How long connecting may take in all.
+const CONNECT: Duration = Duration::from_secs(2);
+/// The time limit of the TLS handshake: less than any call may take.
+const HANDSHAKE: Duration = Duration::from_millis(900);
+/// How often the other side is asked for a heartbeat while a stream is open. etcd hangs up on
+/// clients that ask more often than every 5 s.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// How long it may take to give one.
+const SILENCE: Duration = Duration::from_secs(3);
+/// How long the answer to a write is awaited after its caller has given up.
+const LATE: Duration = Duration::from_secs(3);
+/// How much may be on its way to us: never a reason to wait.
+const WINDOW: u32 = 16 << 20;
+
+/// A write whose caller may be gone before its answer is here. It is dropped when nothing more will
+/// be known of it.
+pub trait PendingWrite: Send + Sync {
+    /// Notes that a try is over without an answer: it may have been, or may still be, carried out.
+    fn lose(&self);
+
+    /// Notes that a try that was taken for lost was answered after all.
+    fn find(&self);
+}
+
+type Conn = h2::client::Connection<Greeted, Bytes>;
+
+/// A connection. Closed when the last of these, and of its streams, is dropped.
+#[derive(Clone)]
+pub(crate) struct MemberConnection {
+    requests: SendRequest<Bytes>,
+    shared: Arc<SharedConnection>,
+    /// Kept by every open stream, too.
+    streams: Arc<()>,
+    /// Where the connection is looked after.
+    runtime: Handle,
+    wrong: Wrong,
+}
+
+/// The part of a connection that its task and its callers share.
+struct SharedConnection {
+    /// None when it is over.
+    conn: Mutex<Option<Conn>>,
+    waker_gate: Arc<MutableWaker>,
+    /// The waker_gate, as the connection knows it.
+    waker: Waker,
+}
+
+/// A waker that passes wakes on to the task, unless the caller that caused them does the work
+/// itself.
+#[derive(Default)]
+struct MutableWaker {
+    task: AtomicWaker,
+    muted: AtomicBool,
+}
+
+impl Wake for MutableWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // A change, and not only a look: the caller that ends the silence then sees all that led to
+        // this.
+        if !self.muted.fetch_or(false, Ordering::AcqRel) {
+            self.task.wake();
+        }
+    }
+}
+
+impl SharedConnection {
+    fn conn(&self) -> MutexGuard<'_, Option<Conn>> {
+        self.conn.lock()
+    }
+
+    /// Runs a call that queues a request, and writes that.
+    fn say<T>(&self, what: impl FnOnce() -> T) -> T {
+        self.waker_gate.muted.swap(true, Ordering::AcqRel);
+        let said = what();
+        self.waker_gate.muted.swap(false, Ordering::AcqRel);
+        // Wakes that were muted until here are served by what follows.
+        let done = match self.conn.try_lock() {
+            Some(mut conn) => conn.as_mut().is_some_and(|conn| self.poll(conn).is_pending()),
+            None => false,
+        };
+        if !done {
+            self.waker_gate.task.wake();
+        }
+        said
+    }
+
+    fn poll(&self, conn: &mut Conn) -> Poll<Result<(), h2::Error>> {
+        Pin::new(conn).poll(&mut Context::from_waker(&self.waker))
+    }
+}
+
+/// Closes the connection when its task ends, also if that is because its runtime did.
+struct Closing(Arc<SharedConnection>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let conn = self.0.conn().take();
+        drop(conn);
+    }
+}
+
+impl MemberConnection {
+    /// Connects. The task that looks after the connection runs on this runtime.
+    pub(crate) async fn connect(host: &str, tls: Option<&Tls>) -> Result<MemberConnection, Status> {
+        let wrong = Wrong::default();
+        let connecting = async {
+            let socket = net::dial(host, CONNECT).await.map_err(Status::unsent)?;
+            let socket = wrap(tls, host, socket).await?;
+            let built = h2::client::Builder::new()
+                .initial_window_size(WINDOW)
+                .initial_connection_window_size(WINDOW)
+                .handshake(Greeted::new(socket, &wrong));
+            built.await.map_err(Status::unsent)
+        };
+        let connected = clock::timeout(CONNECT, connecting).await;
+        let (requests, mut conn) =
+            connected.unwrap_or_else(|| Err(Status::unsent("connecting took too long")))?;
+        let ping = conn.ping_pong();
+        let waker_gate = Arc::<MutableWaker>::default();
+        let waker = Waker::from(Arc::clone(&waker_gate));
+        let shared = Arc::new(SharedConnection { conn: Mutex::new(Some(conn)), waker_gate, waker });
+        let streams = Arc::new(());
+        tokio::spawn(look_after(Closing(Arc::clone(&shared)), ping, Arc::clone(&streams)));
+        Ok(MemberConnection { requests, shared, streams, runtime: Handle::current(), wrong })
+    }
+
+    /// One question, one answer. A pending write learns how it ended even if the future is
+    /// dropped.
+    pub(crate) async fn unary<R: Message + Default>(
+        &self,
+        request: Request<()>,
+        body: Bytes,
+        pending: Option<Arc<dyn PendingWrite>>,
+    ) -> Result<R, Status> {
+        let answer = self.ask(request, body, pending).await;
+        match self.wrong.get() {
+            // It may be etcd all the same, behind something that spoils what it says.
+            Some(&HUNG_UP) => answer.map_err(|_| Status::unavailable(HUNG_UP)),
+            Some(wrong) => answer.map_err(|_| Status::new(Code::Foreign, *wrong)),
+            None => answer,
+        }
+    }
+
+    async fn ask<R: Message + Default>(
+        &self,
+        request: Request<()>,
+        body: Bytes,
+        pending: Option<Arc<dyn PendingWrite>>,
+    ) -> Result<R, Status> {
+        let mut requests = self.ready().await?;
+        let answer = self.shared.say(|| {
+            let (answer, mut stream) = requests.send_request(request, false)?;
+            stream.send_data(body, true)?;
+            Ok::<_, h2::Error>(answer)
+        })?;
+        let mut sent = Sent { answer: Some(answer), pending, runtime: self.runtime.clone() };
+        let (head, body) = sent.head().await?.into_parts();
+        Status::of_head(&head)?;
+        let mut messages = Messages::new(body);
+        let Some(message) = messages.next().await? else {
+            return Err(Status::unavailable("the answer was empty"));
+        };
+        messages.end().await?;
+        Ok(message)
+    }
+
+    /// Opens a stream of messages in both directions.
+    pub(crate) async fn stream(
+        &self,
+        request: Request<()>,
+    ) -> Result<(StreamWriter, StreamReader), Status> {
+        let mut requests = self.ready().await?;
+        let opened = self.shared.say(|| requests.send_request(request, false));
+        let (answer, stream) = opened?;
+        let writer = StreamWriter { stream: Mutex::new(stream), shared: Arc::clone(&self.shared) };
+        Ok((
+            writer,
+            StreamReader { answer: Answer::Awaited(answer), _open: Arc::clone(&self.streams) },
+        ))
+    }
+
+    async fn ready(&self) -> Result<SendRequest<Bytes>, Status> {
+        let mut requests = self.requests.clone();
+        poll_fn(|cx| requests.poll_ready(cx)).await.map_err(Status::unsent)?;
+        Ok(requests)
+    }
+}
+
+/// A request that was sent, and has no answer yet.
+struct Sent {
+    answer: Option<ResponseFuture>,
+    pending: Option<Arc<dyn PendingWrite>>,
+    runtime: Handle,
+}
+
+impl Sent {
+    /// The beginning of the answer.
+    async fn head(&mut self) -> Result<Response<RecvStream>, h2::Error> {
+        let head = poll_fn(|cx| match &mut self.answer {
+            Some(answer) => Pin::new(answer).poll(cx),
+            None => Poll::Pending,
+        });
+        let head = head.await;
+        self.answer = None;
+        head
+    }
+}
+
+/// The caller has given up, but it matters whether there is an answer.
+impl Drop for Sent {
+    fn drop(&mut self) {
+        let (Some(answer), Some(pending)) = (self.answer.take(), self.pending.take()) else {
+            return;
+        };
+        pending.lose();
+        self.runtime.spawn(async move {
+            let Some(Ok(answer)) = clock::timeout(LATE, answer).await else { return };
+            let said = Status::of_head(&answer.into_parts().0);
+            if said.is_ok() || said.is_err_and(|status| !error::may_be_done(&status)) {
+                pending.find();
+            }
+        });
+    }
+}
+
+/// Our side of a stream. The stream ends when it is dropped.
+pub(crate) struct StreamWriter {
+    stream: Mutex<SendStream<Bytes>>,
+    shared: Arc<SharedConnection>,
+}
+
+impl StreamWriter {
+    /// Sends a message. A stream that is over says so on the other side.
+    pub(crate) fn send(&self, message: &impl Message) {
+        let bytes = frame(message);
+        let mut stream = self.stream.lock();
+        let _ = self.shared.say(|| stream.send_data(bytes, false));
+    }
+}
+
+impl std::fmt::Debug for StreamWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamWriter").finish_non_exhaustive()
+    }
+}
+
+/// The other side of a stream.
+pub(crate) struct StreamReader {
+    answer: Answer,
+    _open: Arc<()>,
+}
+
+enum Answer {
+    Awaited(ResponseFuture),
+    Coming(Messages),
+}
+
+impl StreamReader {
+    /// The next message; none at the end.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub(crate) async fn message<R: Message + Default>(&mut self) -> Result<Option<R>, Status> {
+        loop {
+            match &mut self.answer {
+                Answer::Coming(messages) => return messages.next().await,
+                Answer::Awaited(answer) => {
+                    let (head, body) = answer.await?.into_parts();
+                    Status::of_head(&head)?;
+                    self.answer = Answer::Coming(Messages::new(body));
+                }
+            }
+        }
+    }
+}
+
+/// A request for this call.
+pub(crate) fn request(uri: http::Uri) -> Request<()> {
+    let mut request = Request::new(());
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    headers.insert(http::header::TE, http::HeaderValue::from_static("trailers"));
+    let grpc = http::HeaderValue::from_static("application/grpc");
+    headers.insert(http::header::CONTENT_TYPE, grpc);
+    request
+}
+
+/// Makes a connection secret, if TLS is asked for.
+async fn wrap(tls: Option<&Tls>, host: &str, socket: TcpStream) -> Result<Box<dyn Socket>, Status> {
+    // A port without TLS may wait for a line to end that never does.
+    let Some(socket) = clock::timeout(HANDSHAKE, net::wrap(tls, host, socket)).await else {
+        let what = "it says nothing to TLS; write etcd: if it is to be plain";
+        return Err(Status { unsent: true, ..Status::new(Code::Silent, what) });
+    };
+    socket.map_err(|error| {
+        if net::speaks_no_tls(&error) {
+            return Status::foreign("it does not speak TLS; write etcd: if it is to be plain");
+        }
+        Status::unsent(error)
+    })
+}
+
+/// Reads, and writes what could not be written at once, until the connection is over.
+async fn look_after(closing: Closing, ping: Option<PingPong>, streams: Arc<()>) {
+    let shared = &closing.0;
+    let over = poll_fn(|cx| {
+        shared.waker_gate.task.register(cx.waker());
+        match shared.conn().as_mut() {
+            Some(conn) => shared.poll(conn),
+            None => Poll::Ready(Ok(())),
+        }
+    });
+    tokio::select! {
+        biased;
+        over = over => if let Err(error) = over {
+            tracing::debug!(%error, "a connection broke");
+        },
+        () = keepalive(ping, streams) => tracing::debug!("a connection has gone silent"),
+    }
+}
+
+/// Ends when the other side does not live.
+async fn keepalive(ping: Option<PingPong>, streams: Arc<()>) {
+    let Some(mut ping) = ping else { return std::future::pending().await };
+    loop {
+        clock::pause(KEEPALIVE).await;
+        // Calls have their own limits; and etcd wants no pings from clients without open streams.
+        if Arc::strong_count(&streams) <= 2 {
+            continue;
+        }
+        let pong = ping.ping(h2::Ping::opaque());
+        if clock::timeout(SILENCE, pong).await.is_none_or(|pong| pong.is_err()) {
+            return;
+        }
+    }
+}

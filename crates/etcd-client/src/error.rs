@@ -1,0 +1,114 @@
+//! What etcd's errors mean for a caller.
+
+use crate::grpc::{Code, Status};
+use holdline_base::{Error, ErrorKind};
+
+/// What to do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Try the next member.
+    Elsewhere,
+    /// Try again in a moment: the cluster is busy.
+    Later,
+    /// Log in again.
+    Login,
+    /// Tell the caller.
+    Final,
+}
+
+/// The lease that a request named does not exist (any more).
+const NO_LEASE: &str = "requested lease not found";
+
+pub(crate) fn judge(status: &Status) -> Verdict {
+    let text = &status.message;
+    match status.code {
+        Code::Unauthenticated => Verdict::Login,
+        // A token of before the users were changed.
+        Code::InvalidArgument if text.contains("revision of auth store is old") => Verdict::Login,
+        Code::InvalidArgument if text.contains("revision in header is old") => Verdict::Login,
+        Code::ResourceExhausted if text.contains("too many requests") => Verdict::Later,
+        Code::Unavailable
+        | Code::DeadlineExceeded
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::Foreign
+        | Code::Silent
+        | Code::Internal
+        | Code::Aborted => Verdict::Elsewhere,
+        _ => Verdict::Final,
+    }
+}
+
+/// Whether a request that failed so may have been carried out.
+pub(crate) fn may_be_done(status: &Status) -> bool {
+    match judge(status) {
+        Verdict::Elsewhere => !status.unsent,
+        Verdict::Later | Verdict::Login | Verdict::Final => false,
+    }
+}
+
+/// Whether a call failed because the lease that it named is gone, by the cause of its error. That
+/// stays the same when the error is made one of another type.
+pub fn is_lease_gone(error: &dyn std::error::Error) -> bool {
+    error.source().is_some_and(|source| source.to_string().contains(NO_LEASE))
+}
+
+/// Whether a lease could not be granted because there is one by this number.
+pub(crate) fn is_lease_there(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    source.is_some_and(|source| source.to_string().contains("lease already exists"))
+}
+
+/// The error for the caller. What etcd says is kept as its cause: it contains no secrets. A server
+/// that has answered before (`reached`) is expected to do so again.
+pub(crate) fn error(address: &str, status: &Status, reached: bool) -> Error {
+    let text = &status.message;
+    let (kind, message) = match status.code {
+        Code::Unauthenticated | Code::PermissionDenied => {
+            (ErrorKind::Denied, format!("{address} refuses us; check the user and its roles"))
+        }
+        Code::InvalidArgument if text.contains("authentication failed") => {
+            (ErrorKind::Denied, format!("{address} refuses the user or the password"))
+        }
+        Code::InvalidArgument if text.contains("user name is empty") => {
+            (ErrorKind::Denied, format!("{address} asks for a user and a password; give them"))
+        }
+        Code::FailedPrecondition if text.contains("authentication is not enabled") => {
+            let message = format!("{address} has no users; leave the user out of the URL");
+            (ErrorKind::Denied, message)
+        }
+        Code::ResourceExhausted if text.contains("database space exceeded") => {
+            (ErrorKind::Denied, format!("{address} is full; compact it, then clear its alarm"))
+        }
+        Code::Foreign if reached => {
+            (ErrorKind::Unavailable, format!("{address} is not answered by etcd at the moment"))
+        }
+        Code::Foreign => {
+            (ErrorKind::Unsupported, format!("{address} is no etcd, or not reached as it wants"))
+        }
+        Code::Unimplemented => {
+            (ErrorKind::Unsupported, format!("{address} is no etcd of version 3.4 or later"))
+        }
+        _ if judge(status) == Verdict::Final => {
+            (ErrorKind::Corrupt, format!("{address} did not understand us"))
+        }
+        _ => {
+            let message =
+                format!("{address} could not be reached; check that it runs and has a leader");
+            (ErrorKind::Unavailable, message)
+        }
+    };
+    Error::because(kind, message, Said(text.clone()))
+}
+
+/// What etcd said, in its words.
+#[derive(Debug)]
+struct Said(String);
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_empty() { "it gave no reason" } else { &self.0 })
+    }
+}
+
+impl std::error::Error for Said {}

@@ -1,0 +1,145 @@
+//! What a server says first, by which it is known whether it speaks HTTP/2 at all.
+//!
+//! The first thing that such a server sends is a frame of settings. Whatever else comes is named
+//! for what it is, instead of as some broken connection.
+
+use holdline_base::net::Socket;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What a server speaks that does not speak what we do; empty if it does.
+pub(crate) type Wrong = Arc<OnceLock<&'static str>>;
+
+/// What is known of one that closes the connection before it has said anything.
+pub(crate) const HUNG_UP: &str = "it hung up without a word; perhaps it wants TLS (etcds:)";
+
+/// A socket whose first bytes are looked at.
+pub(crate) struct Greeted {
+    socket: Box<dyn Socket>,
+    head: Vec<u8>,
+    wrong: Wrong,
+}
+
+/// The head of a frame: its length, its kind, and what follows.
+const HEAD: usize = 4;
+
+impl Greeted {
+    pub(crate) fn new(socket: Box<dyn Socket>, wrong: &Wrong) -> Self {
+        Greeted { socket, head: Vec::new(), wrong: Arc::clone(wrong) }
+    }
+
+    /// The connection is over.
+    fn end(&self) {
+        if self.head.is_empty() {
+            let _ = self.wrong.set(HUNG_UP);
+        }
+    }
+
+    /// Takes in what was read. Fails when it is known to be nothing that we speak.
+    fn greet(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.head.len() == HEAD {
+            return Ok(());
+        }
+        let room = HEAD - self.head.len();
+        self.head.extend(bytes.iter().take(room));
+        match name(&self.head) {
+            None => Ok(()),
+            Some(wrong) => {
+                let _ = self.wrong.set(wrong);
+                Err(io::Error::other(wrong))
+            }
+        }
+    }
+}
+
+/// What begins so, unless it is HTTP/2, or too little to tell.
+fn name(head: &[u8]) -> Option<&'static str> {
+    const HTTP: &[u8] = b"HTTP";
+    // The kind of a frame of settings is 4, and the length of ours is far below 64 KB.
+    match head {
+        [] | [0 | 0x15 | 0x16] | [0, _] | [0, _, _] | [0, _, _, 4] => None,
+        [0x15 | 0x16, 3, ..] => Some("it speaks TLS; write etcds:"),
+        head if HTTP.starts_with(head) && head.len() < HTTP.len() => None,
+        HTTP => Some("it speaks HTTP/1: either it is no etcd, or it wants TLS (etcds:)"),
+        _ => Some("it speaks another protocol than etcd"),
+    }
+}
+
+impl AsyncRead for Greeted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let outcome = ready!(Pin::new(&mut self.socket).poll_read(cx, buffer));
+        let read = buffer.filled().get(before..).unwrap_or_default();
+        if outcome.is_err() || read.is_empty() {
+            self.end();
+        }
+        Poll::Ready(outcome.and_then(|()| self.greet(read)))
+    }
+}
+
+impl AsyncWrite for Greeted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes));
+        if outcome.is_err() {
+            self.end();
+        }
+        Poll::Ready(outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, bytes));
+        if outcome.is_err() {
+            self.end();
+        }
+        Poll::Ready(outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name;
+
+    #[test]
+    fn others_are_known_by_their_first_bytes() {
+        for good in [&[][..], &[0], &[0, 0], &[0, 0, 6], &[0, 0, 6, 4]] {
+            assert_eq!(name(good), None, "{good:?}");
+        }
+        for (bytes, word) in [
+            (&b"HTTP"[..], "HTTP/1"),
+            (&[0x15, 3, 3, 0], "TLS"),
+            (b"-ERR", "another protocol"),
+            (&[0x4a, 0, 0, 0], "another protocol"),
+            (&[0, 0, 0, 7], "another protocol"),
+        ] {
+            assert!(name(bytes).is_some_and(|said| said.contains(word)), "{bytes:?}");
+        }
+        assert_eq!(name(b"HT"), None);
+    }
+}

@@ -1,0 +1,376 @@
+//! Watches: all of them in one stream.
+//!
+//! A watch goes on from the revision after the last one seen, so nothing is missed when the stream
+//! breaks and another member takes over. If the history is no longer there (compaction), the
+//! callback is told that there is a gap.
+//!
+//! Where processes take turns, each waits behind the same keys again and again. So a watch over one
+//! key is kept for a moment after its end: the next one for that key has missed nothing, and no
+//! look is needed to be sure of that (decision 13).
+
+use crate::cluster::Cluster;
+use crate::connection::StreamWriter;
+use crate::grpc::{Code, Status};
+use crate::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
+use holdline_base::clock;
+use holdline_base::sync::Mutex;
+use holdline_kernel::{Backoff, Time};
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long a member may take to open the stream, and to answer the first time.
+const OPEN: Duration = Duration::from_secs(2);
+/// The time without an answer after which the stream ends if it has no watches.
+const IDLE: Duration = Duration::from_secs(30);
+/// The time for which a watch is kept after its end,
+const LINGER: Duration = Duration::from_secs(1);
+/// and the number of watches that are kept at most.
+const KEPT: usize = 256;
+
+/// What a watch tells.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// Something happened to a key.
+    Event(&'a Event),
+    /// Some of what happened is not known.
+    Gap,
+    /// It begins behind this revision.
+    From(i64),
+}
+
+/// A callback for news, on the background thread. It must not wait.
+pub type Callback = Box<dyn Fn(News<'_>) + Send + Sync>;
+
+struct Entry {
+    key: Vec<u8>,
+    range_end: Vec<u8>,
+    /// The first revision not seen yet; 0 as long as it has not begun.
+    next: i64,
+    /// None while the watch is kept.
+    callback: Option<Arc<Callback>>,
+    /// The revision behind which it began.
+    begun: i64,
+    /// Whether the watch is kept for a moment after its end.
+    lasting: bool,
+    /// The last deletion that it saw, if it is to be kept.
+    gone: Option<Event>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<i64, Entry>,
+    /// The watches that are kept, by their keys, with the time of their end.
+    kept: HashMap<Vec<u8>, (i64, Time)>,
+    last: i64,
+    /// To the stream that is open.
+    out: Option<Arc<StreamWriter>>,
+}
+
+/// All watches of a client.
+pub struct Watcher {
+    cluster: Arc<Cluster>,
+    state: Mutex<State>,
+    /// There is something to watch.
+    wanted: Notify,
+    /// The stream is not to be trusted any more.
+    restart: Notify,
+}
+
+/// One watch. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Watching {
+    watcher: Weak<Watcher>,
+    id: i64,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let Some(watcher) = self.watcher.upgrade() else { return };
+        let unwanted = watcher.state().keep(self.id);
+        let is_kept = unwanted.is_some();
+        drop(unwanted); // its callback may hold what must not be dropped under the mutex
+        if !is_kept {
+            watcher.end(&[self.id]);
+        }
+    }
+}
+
+impl State {
+    /// Keeps a watch for a moment, and gives its callback back; nothing if it is not to be kept.
+    fn keep(&mut self, id: i64) -> Option<Arc<Callback>> {
+        let entry = self.entries.get_mut(&id)?;
+        if !entry.lasting || self.kept.len() >= KEPT || self.kept.contains_key(&entry.key) {
+            return None;
+        }
+        self.kept.insert(entry.key.clone(), (id, clock::now()));
+        entry.callback.take()
+    }
+}
+
+impl Watcher {
+    /// Watches in this cluster. A task must [`run`](Self::run) it.
+    pub fn new(cluster: Arc<Cluster>) -> Arc<Self> {
+        Arc::new(Watcher {
+            cluster,
+            state: Mutex::default(),
+            wanted: Notify::new(),
+            restart: Notify::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Watches a key, or all keys up to an end, from a revision on; or from now (0), which is told.
+    /// etcd lets watches of the past wait for up to 100 ms, but not those that begin now.
+    pub fn watch(
+        self: &Arc<Self>,
+        key: &[u8],
+        range_end: Vec<u8>,
+        from: i64,
+        callback: Callback,
+    ) -> Watching {
+        self.begin(key, range_end, from, callback, false)
+    }
+
+    /// Watches for the deletion of a key: by a watch that was kept, or else as [`Watcher::watch`]
+    /// does. The callback is told what was missed since the revision `seen`, or that something was.
+    pub fn watch_out(
+        self: &Arc<Self>,
+        key: &[u8],
+        seen: i64,
+        from: i64,
+        callback: Callback,
+    ) -> Watching {
+        let mut state = self.state();
+        let Some((id, _)) = state.kept.remove(key) else {
+            drop(state);
+            return self.begin(key, Vec::new(), from, callback, true);
+        };
+        let callback = Arc::new(callback);
+        let mut missed = (0, None);
+        if let Some(entry) = state.entries.get_mut(&id) {
+            entry.callback = Some(Arc::clone(&callback));
+            missed = (entry.begun, entry.gone.clone());
+        }
+        drop(state);
+        let watching = Watching { watcher: Arc::downgrade(self), id };
+        if missed.0 > seen {
+            callback(News::From(missed.0));
+        }
+        if let Some(gone) = missed.1.filter(|gone| gone.revision() > seen) {
+            callback(News::Event(&gone));
+        }
+        watching
+    }
+
+    /// Ends what was kept long enough. To be called now and then, every second or so.
+    pub fn tidy(&self) {
+        let now = clock::now();
+        let kept = |state: &mut State| -> Vec<i64> {
+            let old = state.kept.extract_if(|_, (_, since)| since.until(now) >= LINGER);
+            old.map(|(_, (id, _))| id).collect()
+        };
+        let old = kept(&mut self.state());
+        self.end(&old);
+    }
+
+    /// Ends all watches, and the stream; to be called before the watcher is dropped. Watches that
+    /// are kept would keep the stream otherwise, and with it the connection.
+    pub fn close(&self) {
+        let ended = {
+            let mut state = self.state();
+            state.kept.clear();
+            std::mem::take(&mut state.entries)
+        };
+        drop(ended); // their callbacks may hold what must not be dropped under the mutex
+        self.restart.notify_one();
+        self.wanted.notify_one();
+    }
+
+    /// Ends watches.
+    fn end(&self, ids: &[i64]) {
+        let (ended, out) = {
+            let mut state = self.state();
+            let ended: Vec<_> = ids.iter().filter_map(|id| state.entries.remove(id)).collect();
+            (ended, state.out.clone())
+        };
+        drop(ended); // their callbacks may hold what must not be dropped under the mutex
+        for watch_id in ids {
+            if let Some(out) = &out {
+                let cancel = WatchOp::Cancel(WatchCancel { watch_id: *watch_id });
+                out.send(&proto::Watch { op: Some(cancel) });
+            }
+        }
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        key: &[u8],
+        range_end: Vec<u8>,
+        from: i64,
+        callback: Callback,
+        lasting: bool,
+    ) -> Watching {
+        let mut state = self.state();
+        state.last += 1;
+        let id = state.last;
+        let entry = Entry {
+            key: key.to_vec(),
+            range_end,
+            next: from,
+            callback: Some(Arc::new(callback)),
+            begun: from - 1,
+            lasting,
+            gone: None,
+        };
+        let begin = state.out.clone().map(|out| (out, entry.create(id)));
+        state.entries.insert(id, entry);
+        drop(state);
+        // A stream that is opened from now on begins it by itself.
+        if let Some((out, create)) = begin {
+            out.send(&create);
+        }
+        self.wanted.notify_one();
+        Watching { watcher: Arc::downgrade(self), id }
+    }
+
+    /// Begins anew with the member that is chosen now.
+    pub fn restart(&self) {
+        self.restart.notify_one();
+    }
+
+    /// Keeps the stream going while there is something to watch, until the watcher is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is told any more once the future is dropped; another may be run.
+    pub async fn run(watcher: Weak<Watcher>) {
+        let mut failures = 0;
+        loop {
+            let Some(this) = watcher.upgrade() else { return };
+            if this.state().entries.is_empty() {
+                // The watcher may be dropped meanwhile.
+                let wait = this.wanted.notified();
+                let _ = clock::timeout(Duration::from_secs(1), wait).await;
+                continue;
+            }
+            let (member, began) = (this.cluster.chosen(), clock::now());
+            let broke = this.listen(member).await;
+            this.state().out = None;
+            let Err(status) = broke else { continue };
+            tracing::debug!(%status, "the watch stream broke");
+            if status.code == Code::Unauthenticated {
+                this.cluster.forget_token();
+            } else {
+                this.cluster.avoid(member);
+            }
+            let lasted = began.until(clock::now());
+            failures = if lasted > Duration::from_secs(5) { 0 } else { failures + 1 };
+            let backoff =
+                Backoff::exponential(Duration::from_millis(20), Duration::from_secs(1)).jitter(50);
+            clock::pause(backoff.pause(failures, fastrand::u64(..))).await;
+        }
+    }
+
+    /// One stream, until it breaks, is not trusted any more, or has nothing to do.
+    async fn listen(&self, member: usize) -> Result<(), Status> {
+        let late = || Status::late("the watch stream did not open in time");
+        let open = clock::timeout(OPEN, self.cluster.stream(proto::WATCH, member));
+        let (out, mut answers) = open.await.unwrap_or_else(|| Err(late()))?;
+        let out = Arc::new(out);
+        let all: Vec<_> = {
+            let mut state = self.state();
+            state.out = Some(Arc::clone(&out));
+            state.entries.iter().map(|(id, entry)| entry.create(*id)).collect()
+        };
+        for create in &all {
+            out.send(create);
+        }
+        // It answers nothing until it has something to answer.
+        let mut limit = if all.is_empty() { IDLE } else { OPEN };
+        loop {
+            tokio::select! {
+                answer = answers.message() => match answer? {
+                    Some(answer) => if self.take(&answer)? {
+                        return Ok(());
+                    },
+                    None => return Err(Status::unavailable("the watch stream ended")),
+                },
+                () = self.restart.notified() => return Ok(()),
+                () = clock::pause(limit) => {
+                    if limit == OPEN {
+                        return Err(late());
+                    }
+                    if self.state().entries.is_empty() {
+                        return Ok(());
+                    }
+                }
+            }
+            limit = IDLE;
+        }
+    }
+
+    /// Passes an answer on. Returns whether the stream is to be begun anew.
+    fn take(&self, answer: &WatchAnswer) -> Result<bool, Status> {
+        if answer.canceled && answer.compact_revision == 0 {
+            // The member's fault, or our login's, and not the history's. Those that we ended
+            // ourselves are not in the table any more.
+            let ours = answer.watch_id < 0 || self.state().entries.contains_key(&answer.watch_id);
+            let status = || Status::new(Code::Unauthenticated, &*answer.cancel_reason);
+            return if ours { Err(status()) } else { Ok(false) };
+        }
+        let mut state = self.state();
+        let Some(entry) = state.entries.get_mut(&answer.watch_id) else { return Ok(false) };
+        if let Some(last) = answer.events.iter().map(Event::revision).max() {
+            entry.next = entry.next.max(last + 1);
+        }
+        if entry.lasting {
+            let gone = answer.events.iter().rfind(|event| event.kind == proto::DELETED);
+            entry.gone = gone.cloned().or(entry.gone.take());
+        }
+        entry.next = entry.next.max(answer.compact_revision);
+        entry.begun = entry.begun.max(answer.compact_revision);
+        let begins = (answer.created && entry.next == 0).then(|| {
+            let at = answer.header.unwrap_or_default().revision;
+            entry.next = at + 1;
+            entry.begun = at;
+            at
+        });
+        let callback = entry.callback.clone();
+        drop(state);
+        let Some(callback) = callback else { return Ok(answer.canceled) };
+        if let Some(at) = begins {
+            callback(News::From(at));
+        }
+        if answer.canceled {
+            callback(News::Gap);
+        }
+        answer.events.iter().for_each(|event| callback(News::Event(event)));
+        Ok(answer.canceled)
+    }
+}
+
+impl Entry {
+    fn create(&self, id: i64) -> proto::Watch {
+        proto::Watch {
+            op: Some(WatchOp::Create(WatchCreate {
+                key: self.key.clone(),
+                range_end: self.range_end.clone(),
+                start_revision: self.next,
+                watch_id: id,
+            })),
+        }
+    }
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher")
+            .field("watches", &self.state().entries.len())
+            .finish_non_exhaustive()
+    }
+}

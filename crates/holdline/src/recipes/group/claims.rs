@@ -1,0 +1,184 @@
+//! What one member of a group may claim: pure decisions, which `member.rs` carries out.
+//!
+//! **One owner at a time.** A member relies on a look at the members for a bounded time, counted
+//! from before the look was asked for. A member that joins waits for that long before it claims
+//! anything, so by then all looks that others rely on show it; and one that leaves has stopped
+//! before others cease to see it (**G4**). Of two members that see each other, one has the higher
+//! score.
+//!
+//! **Epochs rise.** A member's epoch is a token of the group's line that was granted between two
+//! looks, and nobody who is in the first, or in a later one, is missing in the next. So what an
+//! earlier owner of a key had was granted before: either that one had left when this epoch began;
+//! or this member joined when that one had looked for the last time. What comes and goes between
+//! two looks has not claimed anything, as it had to wait for longer than they are apart. The
+//! exception is a member that was alone when it joined, which does not wait: its first epoch is its
+//! place's token, lower than those of all that join later; and it waits before it claims in
+//! another.
+
+use super::members::Members;
+use crate::store::TicketId;
+use holdline_kernel::{Lease, Time};
+use std::time::Duration;
+
+/// One look at the members.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    /// When it was asked for.
+    pub(super) sent: Time,
+    pub(super) members: Members,
+}
+
+/// What one member knows, and may claim.
+#[derive(Debug)]
+pub(super) struct Claims {
+    /// Its place.
+    me: TicketId,
+    /// How long a look is relied on.
+    stale_after: Duration,
+    /// From when on it may claim anything.
+    from: Time,
+    /// When all looks that do not show it are stale.
+    seen_by_all: Time,
+    /// The look that it relies on.
+    look: Look,
+    epoch: u64,
+    /// When to look again.
+    next: Time,
+}
+
+/// Who has a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// This member, in this epoch.
+    Me(u64),
+    /// The member at this address.
+    Other(String),
+    /// Nobody that is known of: the look is stale, or shows no member.
+    Unknown,
+}
+
+/// The next step of looking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Take a new token from the line.
+    TakeToken,
+    /// Look at the line.
+    Look,
+}
+
+/// A look under way, and the token that must come before it.
+#[derive(Debug)]
+pub(super) struct Looking {
+    stale_after: Duration,
+    /// The look before, of which nobody may be missing; none that is stale.
+    base: Option<Look>,
+    epoch: u64,
+    needs_token: bool,
+}
+
+impl Claims {
+    /// Of a member that has its place by this token, and has looked before it asked for that. It
+    /// claims nothing before [`Claims::joined`].
+    pub(super) fn new(me: TicketId, stale_after: Duration, before: Look, token: u64) -> Self {
+        let (from, next) = (Time::NEVER, before.sent);
+        Claims { me, stale_after, from, seen_by_all: from, look: before, epoch: token, next }
+    }
+
+    /// Decides, after the first look, from when on it may claim keys: at once if it is alone, as
+    /// nobody then relies on a look that does not show it. It had its place at `granted`.
+    pub(super) fn joined(&mut self, granted: Time, now: Time) -> Time {
+        self.seen_by_all = granted.after(self.stale_after + Lease::drift_of(self.stale_after));
+        let is_alone = !self.look.members.has_others_than(self.me);
+        self.from = if is_alone { now } else { self.seen_by_all };
+        self.from
+    }
+
+    /// When to look again.
+    pub(super) fn next_look(&self) -> Time {
+        self.next
+    }
+
+    /// Until when the look is relied on.
+    pub(super) fn until(&self) -> Time {
+        self.look.sent.after(self.stale_after)
+    }
+
+    /// The members that it relies on.
+    pub(super) fn members(&self) -> &Members {
+        &self.look.members
+    }
+
+    /// Its epoch.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The owner of a key with this hash. That it is this member holds only while its place does.
+    pub(super) fn owner(&self, key: u64, now: Time) -> Owner {
+        if now >= self.until() {
+            return Owner::Unknown;
+        }
+        match self.look.members.owner_of(key) {
+            Some(owner) if owner.id != self.me => Owner::Other(owner.address.to_string()),
+            Some(_) if now >= self.from => Owner::Me(self.epoch),
+            _ => Owner::Unknown,
+        }
+    }
+
+    /// Begins to look.
+    pub(super) fn start_looking(&mut self, now: Time) -> Looking {
+        // Four looks for each time that one is relied on, as with renewals and leases.
+        self.next = now.after(self.stale_after / 4);
+        Looking {
+            stale_after: self.stale_after,
+            base: Some(self.look.clone()),
+            epoch: self.epoch,
+            needs_token: false,
+        }
+    }
+
+    /// Relies on a new look from now on, and says whether the one before had become stale: then
+    /// whatever was claimed by it has been lost in between.
+    pub(super) fn rely_on(&mut self, look: Look, epoch: u64, now: Time) -> bool {
+        let was_stale = now >= self.until();
+        if epoch != self.epoch {
+            self.from = self.from.max(self.seen_by_all);
+        }
+        (self.look, self.epoch) = (look, epoch);
+        was_stale
+    }
+}
+
+impl Looking {
+    /// What to do next.
+    pub(super) fn step(&mut self, now: Time) -> Step {
+        // Since a look that is stale somebody may have come, claimed and left, unseen.
+        self.base.take_if(|look| now >= look.sent.after(self.stale_after));
+        if self.base.is_some() && self.needs_token { Step::TakeToken } else { Step::Look }
+    }
+
+    /// Takes in a new token.
+    pub(super) fn token_taken(&mut self, token: u64) {
+        (self.epoch, self.needs_token) = (token, false);
+    }
+
+    /// Takes in what a look showed. Returns the look and its epoch if they can be relied on;
+    /// otherwise there are more steps.
+    pub(super) fn looked(
+        &mut self,
+        sent: Time,
+        members: Members,
+        now: Time,
+    ) -> Option<(Look, u64)> {
+        let look = Look { sent, members };
+        let follows = self.base.as_ref().is_some_and(|base| {
+            let in_time = now < base.sent.after(self.stale_after);
+            in_time && !look.members.lacks_some_of(&base.members)
+        });
+        if follows {
+            return Some((look, self.epoch));
+        }
+        (self.base, self.needs_token) = (Some(look), true);
+        None
+    }
+}

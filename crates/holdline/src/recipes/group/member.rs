@@ -1,0 +1,395 @@
+//! One member of a group: it looks at the store, and answers by what it saw.
+
+use super::claims::{Claims, Look, Owner, Step};
+use super::local_locks::{LocalLocks, LocalPermit};
+use super::members::Members;
+use super::{Group, rendezvous};
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{Guard, protect};
+use crate::loss::Loss;
+use crate::names::Name;
+use crate::options::{OnLoss, Options, Wait};
+use crate::recipes::{acquire, expect_acquired};
+use crate::sync::Mutex;
+use std::fmt;
+use std::future::Future;
+use std::sync::MutexGuard;
+
+/// A membership of a group. Dropping it leaves the group in the background;
+/// [`leave`](Member::leave) says how that went.
+///
+/// It is kept like a held lock, by renewals in the background, and lost like one. A member that has
+/// lost its place owns nothing from that moment on; [`Group::join`] makes a new one.
+#[must_use = "dropping the membership at once leaves the group at once"]
+pub struct Member {
+    group: Group,
+    capacity: u32,
+    address: String,
+    guard: Guard,
+    /// One task looks at a time, for all.
+    looking: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+    locks: LocalLocks,
+}
+
+#[derive(Debug)]
+struct State {
+    claims: Claims,
+    /// Why the last look came to nothing.
+    failure: Option<(ErrorKind, String)>,
+}
+
+/// Who a key belongs to.
+#[derive(Debug)]
+pub enum Route<'a> {
+    /// To this member. No other task of this process has it, and no other process.
+    Mine(Ownership<'a>),
+    /// To the member at this address, as far as this one knows.
+    Other(String),
+}
+
+/// A key that is owned: by this member, and within it by the task that has this. Dropping it lets
+/// the next task of this process have the key.
+#[must_use = "dropping the ownership at once lets other tasks have the key at once"]
+pub struct Ownership<'a> {
+    member: &'a Member,
+    epoch: u64,
+    losses: u64,
+    permit: LocalPermit<'a>,
+}
+
+/// The most steps of one look. Three are enough, unless members leave meanwhile.
+const STEPS: u32 = 9;
+
+impl Member {
+    pub(super) async fn join(group: &Group, address: String) -> Result<Self> {
+        let name = Name::new(&group.name)?;
+        let capacity = group.capacity()?;
+        if address.is_empty() {
+            let message = format!("a member of group \"{name}\" needs an address");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let options = Options { value: Some(address.clone()), ..group.options.clone() };
+        let before = Look { sent: clock::now(), members: group.members().await? };
+        let place = acquire(&group.client, &options, name, (1, capacity), Wait::Forever).await;
+        let guard = expect_acquired(place.map_err(|error| group.explain(error))?);
+        let granted = clock::now();
+        let claims = Claims::new(guard.ticket(), group.stale_after, before, guard.token());
+        let member = Member {
+            group: group.clone(),
+            capacity,
+            address,
+            guard,
+            looking: tokio::sync::Mutex::default(),
+            state: Mutex::new(State { claims, failure: None }),
+            locks: LocalLocks::default(),
+        };
+        member.look().await?;
+        let from = member.state().claims.joined(granted, clock::now());
+        while clock::now() < from && member.guard.is_valid() {
+            let next = member.state().claims.next_look().min(from);
+            let _ = clock::within(next, member.guard.lost()).await;
+            member.refresh().await;
+        }
+        if member.guard.is_valid() { Ok(member) } else { Err(member.guard.lost_error().await) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Who a key belongs to. If it is this member, waits until no other task of this process has
+    /// it, and returns it.
+    ///
+    /// Costs no request to the store, unless the last look at the members is older than a quarter
+    /// of [`stale_after`](Group::stale_after).
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if this member has lost its place, and so the key, and nobody else
+    /// is seen to have it; [`Unavailable`](ErrorKind::Unavailable), or what the store says, if the
+    /// members have not been seen for `stale_after`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the turn for the key.
+    pub async fn route(&self, key: impl AsRef<[u8]>) -> Result<Route<'_>> {
+        let key = key.as_ref();
+        let hash = rendezvous::of_key(key);
+        self.refresh().await;
+        if let Owner::Other(address) = self.owner(hash).await? {
+            return Ok(Route::Other(address));
+        }
+        let mut permit = self.locks.of(key, hash);
+        permit.wait().await;
+        // It may have taken long.
+        self.refresh().await;
+        let losses = permit.losses();
+        match self.owner(hash).await? {
+            Owner::Other(address) => Ok(Route::Other(address)),
+            Owner::Me(epoch) => Ok(Route::Mine(Ownership { member: self, epoch, losses, permit })),
+            Owner::Unknown => Err(self.unseen()),
+        }
+    }
+
+    /// The owner of a key, which is known.
+    async fn owner(&self, hash: u64) -> Result<Owner> {
+        let owner = self.state().claims.owner(hash, clock::now());
+        match owner {
+            Owner::Other(address) => Ok(Owner::Other(address)),
+            _ if !self.guard.is_valid() => Err(self.guard.lost_error().await),
+            Owner::Me(epoch) => Ok(Owner::Me(epoch)),
+            Owner::Unknown => Err(self.unseen()),
+        }
+    }
+
+    /// The error that says that the members are not known.
+    fn unseen(&self) -> Error {
+        let state = self.state();
+        let (kind, why) = match &state.failure {
+            Some((kind, why)) => (*kind, why.as_str()),
+            None => (ErrorKind::Unavailable, "the last look is too old"),
+        };
+        let message =
+            format!("it is not known who has what in group \"{}\": {why}", self.guard.name());
+        Error::new(kind, message)
+    }
+
+    /// The members that this one sees at present. It asks the store if its last look is older than
+    /// a quarter of [`stale_after`](Group::stale_after).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn members(&self) -> Result<Members> {
+        self.refresh().await;
+        let state = self.state();
+        if clock::now() < state.claims.until() {
+            return Ok(state.claims.members().clone());
+        }
+        drop(state);
+        Err(self.unseen())
+    }
+
+    /// The address that it joined with.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Its epoch at present: see [`Ownership::token`].
+    pub fn token(&self) -> u64 {
+        self.state().claims.epoch()
+    }
+
+    /// The id that [`inspect`](crate::Client::inspect) shows for this member.
+    pub fn ticket(&self) -> crate::store::TicketId {
+        self.guard.ticket()
+    }
+
+    /// Whether it certainly still has its place. Once false, it stays false.
+    pub fn is_valid(&self) -> bool {
+        self.guard.is_valid()
+    }
+
+    /// Resolves when the place is lost; at once if it already is.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) {
+        self.guard.lost().await;
+    }
+
+    /// Why the place was lost, as [`Guard::loss`]; `None` while it is not.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn loss(&self) -> Option<Loss> {
+        self.guard.loss().await
+    }
+
+    /// Leaves the group: its keys are the others' as soon as they look again. Errors as
+    /// [`Guard::unlock`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the group in the background.
+    pub async fn leave(self) -> Result<()> {
+        self.guard.unlock().await
+    }
+
+    /// Looks at the members, if it is time to. What comes of it is seen in the state.
+    async fn refresh(&self) {
+        let is_due = || clock::now() >= self.state().claims.next_look();
+        if !is_due() {
+            return;
+        }
+        let _one = self.looking.lock().await;
+        if !is_due() {
+            return; // another task has looked meanwhile
+        }
+        // Half of the time that a look is relied on: a second one can be made if it fails.
+        let limit = clock::now().after(self.group.stale_after / 2);
+        let failure = match clock::within(limit, self.look()).await {
+            Some(Ok(())) => None,
+            Some(Err(error)) => Some((error.kind(), format!("{error:#}"))),
+            None => {
+                let why = format!("{} did not answer in time", self.group.client.address());
+                Some((ErrorKind::Unavailable, why))
+            }
+        };
+        self.state().failure = failure;
+    }
+
+    /// Looks at the members.
+    async fn look(&self) -> Result<()> {
+        let mut looking = self.state().claims.start_looking(clock::now());
+        for _ in 0..STEPS {
+            if looking.step(clock::now()) == Step::TakeToken {
+                looking.token_taken(self.take_token().await?);
+                continue;
+            }
+            let sent = clock::now();
+            let members = self.group.members().await?;
+            if let Some((look, epoch)) = looking.looked(sent, members, clock::now()) {
+                self.rely_on(look, epoch);
+                return Ok(());
+            }
+        }
+        let message = format!("members of group \"{}\" leave too often", self.guard.name());
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Takes a token from the group's line, by a place that is given up at once.
+    async fn take_token(&self) -> Result<u64> {
+        let (name, numbers) = (self.guard.name().clone(), (1, self.capacity));
+        let limit = Wait::Within(self.group.stale_after);
+        let options = Options { value: None, ..self.group.options.clone() };
+        match acquire(&self.group.client, &options, name, numbers, limit).await? {
+            Some(guard) => Ok(guard.token()),
+            None => Err(Error::new(ErrorKind::Unavailable, "the group's line is full")),
+        }
+    }
+
+    fn rely_on(&self, look: Look, epoch: u64) {
+        let mut state = self.state();
+        let now = clock::now();
+        let all_lost = state.claims.rely_on(look, epoch, now);
+        let is_mine = |key| matches!(state.claims.owner(key, now), Owner::Me(_));
+        self.locks.lose(|key| all_lost || !is_mine(key));
+    }
+}
+
+impl Ownership<'_> {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        self.permit.key()
+    }
+
+    /// The member's epoch: a fencing token, higher than that of every earlier owner of this key.
+    /// Tasks of one process that have the key one after the other may have the same.
+    ///
+    /// Give it to whatever the key stands for, with reads and with writes, and let that refuse a
+    /// token lower than the highest it has seen.
+    pub fn token(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether the key is certainly still owned. Once false, it stays false.
+    pub fn is_valid(&self) -> bool {
+        self.until().is_some_and(|until| clock::now() < until) && self.member.guard.is_valid()
+    }
+
+    /// Until when the look is good that says that it is ours, if one does.
+    fn until(&self) -> Option<holdline_kernel::Time> {
+        let state = self.member.state();
+        (self.permit.losses() == self.losses).then(|| state.claims.until())
+    }
+
+    /// Resolves when the key is lost; at once if it already is. It looks at the members meanwhile,
+    /// once for all that wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) {
+        while self.is_valid() {
+            let Some(until) = self.until() else { return };
+            let next = self.member.state().claims.next_look().min(until);
+            let looked = async {
+                let _ = clock::within(next, self.member.guard.lost()).await;
+                self.member.refresh().await;
+            };
+            let _ = clock::within(until, looked).await;
+        }
+    }
+
+    /// Does `work` as the owner of the key: stops it and returns an error of kind
+    /// [`Lost`](ErrorKind::Lost) if the key is lost before it is done, as [`Guard::protect`] does
+    /// with a lock. Under [`OnLoss::Continue`] the work goes on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`, wherever it is; the key stays owned.
+    pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
+        if self.member.group.options.on_loss == OnLoss::Continue {
+            return Ok(work.await);
+        }
+        match protect(|| self.is_valid(), self.lost(), work).await {
+            Some(output) => Ok(output),
+            None => Err(self.lost_error().await),
+        }
+    }
+
+    async fn lost_error(&self) -> Error {
+        if !self.member.guard.is_valid() {
+            return self.member.guard.lost_error().await;
+        }
+        let owner = self.member.state().claims.owner(self.permit.hash(), clock::now());
+        let why = match owner {
+            Owner::Other(address) => format!("it belongs to {address} now"),
+            _ => format!("the members were not seen for {:?}", self.member.group.stale_after),
+        };
+        let key = String::from_utf8_lossy(self.key());
+        let message =
+            format!("key {key:?} of group \"{}\" was lost: {why}", self.member.guard.name());
+        Error::new(ErrorKind::Lost, message)
+    }
+}
+
+impl Group {
+    /// Says what a group's users must agree on, if they do not.
+    fn explain(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Mismatch {
+            return error;
+        }
+        let message = format!(
+            "the members of group \"{}\" must agree on `stale_after`, and no lock of another kind \
+             may have its name",
+            self.name
+        );
+        Error::because(ErrorKind::Mismatch, message, error)
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member")
+            .field("group", self.guard.name())
+            .field("address", &self.address)
+            .field("guard", &self.guard)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Ownership<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ownership")
+            .field("key", &String::from_utf8_lossy(self.key()))
+            .field("token", &self.epoch)
+            .field("valid", &self.is_valid())
+            .finish_non_exhaustive()
+    }
+}

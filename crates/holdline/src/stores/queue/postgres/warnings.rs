@@ -1,0 +1,38 @@
+//! Warnings about a database when a store is opened there: what keeps old versions of rows alive, so
+//! that the row of a busy lock becomes slower by the second.
+
+use super::address::Address;
+use super::connection::Connection;
+use super::encode::value;
+
+/// What has kept old row versions alive for a minute, and its seconds; the worst first. What this
+/// role may not see is not found.
+const OLD: &str = "\
+    SELECT 'the transaction of process ' || pid || ' (' || application_name || ')', \
+        extract(epoch FROM clock_timestamp() - xact_start)::bigint \
+    FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
+        AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) \
+        AND xact_start < clock_timestamp() - interval '1 minute' \
+    UNION ALL \
+    SELECT 'the prepared transaction ' || gid, \
+        extract(epoch FROM clock_timestamp() - prepared)::bigint \
+    FROM pg_prepared_xacts WHERE database = current_database() \
+        AND prepared < clock_timestamp() - interval '1 minute' \
+    UNION ALL \
+    SELECT 'the replication slot ' || slot_name || ', which nobody reads,', 0 \
+    FROM pg_replication_slots WHERE xmin IS NOT NULL AND NOT active \
+    ORDER BY 2 DESC LIMIT 3";
+
+/// Warns of them. What cannot be asked is no fault.
+pub(super) async fn warn(connection: &Connection, address: &Address) {
+    let Ok(rows) = connection.ask(OLD).await else { return };
+    for row in rows {
+        let what = row.try_get(0).ok().flatten().unwrap_or_default();
+        let seconds: i64 = value(&row, 1).unwrap_or_default();
+        let age = if seconds > 0 { format!(", for {seconds} s now") } else { String::new() };
+        tracing::warn!(
+            "at {address} {what} keeps old row versions alive{age}: busy locks become slower \
+             until it ends; set idle_in_transaction_session_timeout, and drop unused slots"
+        );
+    }
+}

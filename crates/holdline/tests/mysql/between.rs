@@ -1,0 +1,142 @@
+//! What is between a client and its lock: proxies that mix connections, clusters, and TLS.
+
+use crate::server::{Database, first, private};
+use holdline::{ErrorKind, Mutex, open};
+#[cfg(feature = "mysql-tls")]
+use holdline_testkit::certs::certificates;
+use holdline_testkit::{Deployment, Private, free_port, mysql};
+use mysql_async::prelude::Queryable;
+#[cfg(feature = "mysql-tls")]
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A proxy that greets with a number of its own for a connection, as those that share connections
+/// do.
+async fn proxy(server: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("it has one").port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", server)).await?;
+                // A length of three bytes, a count, the protocol, the version, and the number.
+                let mut greeting = vec![0; 4];
+                server.read_exact(&mut greeting).await?;
+                let rest = u32::from_le_bytes([greeting[0], greeting[1], greeting[2], 0]);
+                greeting.resize(4 + rest as usize, 0);
+                server.read_exact(&mut greeting[4..]).await?;
+                let version = greeting[5..].iter().position(|byte| *byte == 0).expect("it ends");
+                greeting[5 + version + 1] ^= 0x55;
+                client.write_all(&greeting).await?;
+                copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_shares_connections_is_refused() {
+    let Some(server) = private("mysql-proxy", &[]) else { return };
+    let database = Database::fresh(&server.url(), "proxy").await;
+    drop(open(&database.url("")).await.expect("installs"));
+    let port = server.servers[0].port();
+    let url = database.url("").replace(&port.to_string(), &proxy(port).await.to_string());
+    for scheme in ["row", "named"] {
+        let error = open(&format!("{url}&scheme={scheme}")).await.expect_err("it cannot be used");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("a proxy that shares connections"), "{error}");
+    }
+    let client = open(&url).await.expect("the table does not mind");
+    Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
+}
+
+/// A node of a Galera cluster, which is its only one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn galera_is_refused_for_locks_of_connections() {
+    const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
+    if !Path::new(PROVIDER).exists() {
+        return holdline_testkit::missing("galera-4 is not installed (apt install galera-4)");
+    }
+    let (port, group) = (free_port(), free_port());
+    let node = mysql::mariadb("mariadb", port)
+        .args([
+            "--wsrep-on=ON",
+            &format!("--wsrep-provider={PROVIDER}"),
+            "--wsrep-cluster-address=gcomm://",
+            "--wsrep-node-address=127.0.0.1",
+            &format!(
+                "--wsrep-provider-options=base_host=127.0.0.1;base_port={group};\
+                 gmcast.listen_addr=tcp://127.0.0.1:{group};gcache.size=1M;gcache.page_size=1M"
+            ),
+            "--binlog-format=ROW",
+            "--innodb-autoinc-lock-mode=2",
+        ])
+        .also_listens([group]);
+    let deployment = Deployment::new(mysql::url(port), vec![node]);
+    let Some(server) = Private::start("mysql-galera", deployment) else { return };
+    let database = Database::fresh(&server.url(), "galera").await;
+    let mut conn = database.conn().await;
+    let on: (String, String) = first(&mut conn, "SHOW STATUS LIKE 'wsrep_ready'").await;
+    assert_eq!(on.1, "ON", "it is a node of a cluster");
+    for scheme in ["row", "named"] {
+        let error = open(&database.url(&format!("&scheme={scheme}"))).await.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("Galera"), "{error}");
+    }
+    // The table of leases is replicated as any other.
+    let client = open(&database.url("")).await.expect("opens");
+    let (one, two) = (Mutex::new(&client, "x"), Mutex::new(&client, "x"));
+    let guard = one.lock().await.expect("works");
+    assert!(two.try_lock().await.expect("works").is_none());
+    let token = guard.token();
+    guard.unlock().await.expect("held");
+    let guard = two.lock().await.expect("works");
+    assert!(guard.token() > token);
+    guard.unlock().await.expect("held");
+}
+
+/// A server that wants TLS is used with its authority, by every scheme, and with no other.
+#[cfg(feature = "mysql-tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_wants_the_right_authority() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let other = tempfile::tempdir().expect("there is room");
+    if !certificates(folder.path()) || !certificates(other.path()) {
+        return;
+    }
+    // The server runs as another user.
+    let open_to_all = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    open_to_all(folder.path(), 0o755);
+    open_to_all(&folder.path().join("key.pem"), 0o644);
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let options = [
+        format!("--ssl-cert={}", file("cert.pem")),
+        format!("--ssl-key={}", file("key.pem")),
+        format!("--ssl-ca={}", file("ca.pem")),
+    ];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let Some(server) = private("mysql-tls", &options) else { return };
+    let database = Database::fresh(&server.url(), "tls").await;
+    drop(open(&database.url("")).await.expect("installs"));
+    let mut conn = database.conn().await;
+    conn.query_drop("SET GLOBAL require_secure_transport = ON").await.expect("it may");
+    let error = open(&database.url("")).await.expect_err("it wants TLS");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("tls=true"), "{error}");
+    for scheme in ["table", "row", "named"] {
+        let good = format!("&scheme={scheme}&tls=true&ca_file={}", file("ca.pem"));
+        let client = open(&database.url(&good)).await.expect("opens");
+        let guard = Mutex::new(&client, "x").lock().await.expect("works");
+        guard.unlock().await.expect("held");
+        let ca = other.path().join("ca.pem").display().to_string();
+        let wrong = format!("&scheme={scheme}&tls=true&ca_file={ca}");
+        let error = open(&database.url(&wrong)).await.expect_err("another authority");
+        let text = error.to_string();
+        assert!(text.contains("ca_file") && text.contains("certificate"), "{text}");
+    }
+}

@@ -1,0 +1,175 @@
+//! Servers that refuse: deadlocks, locked rows, limits, no room, no connections, no writes.
+
+use crate::server::{Database, blocked, databases, first, private, ticket};
+use holdline::store::Enter;
+use holdline::{Error, ErrorKind, Mutex, Name, open};
+use holdline_testkit::{soon, until};
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The error says this, and is worth another try.
+fn passing(error: &Error, words: &str) {
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+/// A call that the server undoes because of a deadlock is made again, and nobody hears of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_is_resolved() {
+    for database in databases("deadlock").await {
+        let client = open(&database.url("&timeout=30s")).await.expect("opens");
+        let (store, line) = (client.store(), Name::new("x").expect("good"));
+        let (note, lease) = (Arc::from("note"), Duration::from_secs(600));
+        let (one, two) = (ticket(lease), ticket(lease));
+        for mine in [&one, &two] {
+            store.enter(&line, mine, &note, Enter::Queue).await.expect("works");
+        }
+        // A stranger that has written so much that the server ends the other transaction.
+        let mut conn = database.conn().await;
+        conn.query_drop("CREATE TABLE much (n INT PRIMARY KEY) ENGINE = InnoDB").await.expect("ok");
+        conn.query_drop("START TRANSACTION").await.expect("works");
+        let rows: Vec<String> = (0..2000).map(|n| format!("({n})")).collect();
+        let rows = format!("INSERT INTO much VALUES {}", rows.join(", "));
+        conn.query_drop(rows).await.expect("works");
+        let place = "SELECT COUNT(*) FROM holdline_place WHERE line = 'x' FOR UPDATE";
+        assert_eq!(first::<u64>(&mut conn, place).await, 1);
+        let leave = {
+            let (store, line) = (Arc::clone(store), line.clone());
+            tokio::spawn(async move { store.leave(&line, one.id).await })
+        };
+        // It has locked the line's row, and waits for the place's.
+        let mut observer = database.conn().await;
+        until("it waits", async || blocked(&mut observer).await).await;
+        let row = "UPDATE holdline_line SET last = last + 1 WHERE name = 'x'";
+        conn.query_drop(row).await.expect("the other is undone");
+        conn.query_drop("ROLLBACK").await.expect("works");
+        assert!(soon("it leaves", leave).await.expect("no panic").expect("no error"), "it was in");
+        let view = store.snapshot(&line).await.expect("works");
+        assert_eq!(view.holders().map(|place| place.id).collect::<Vec<_>>(), [two.id]);
+    }
+}
+
+/// A call interrupted by somebody's KILL QUERY is made again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_call_is_made_again() {
+    for database in databases("interrupted").await {
+        let client = open(&database.url("&timeout=30s")).await.expect("opens");
+        let lock = Mutex::new(&client, "x").lease(Duration::from_secs(600));
+        lock.lock().await.expect("works").unlock().await.expect("held");
+        let (mut conn, mut observer) = (database.conn().await, database.conn().await);
+        conn.query_drop("START TRANSACTION").await.expect("works");
+        let row = "SELECT name FROM holdline_line WHERE name = 'x' FOR UPDATE";
+        conn.query_drop(row).await.expect("works");
+        let locking = tokio::spawn(async move { lock.lock().await });
+        let waits = "SELECT IFNULL(MAX(id), 0) FROM information_schema.processlist \
+                     WHERE db = DATABASE() AND command = 'Query' AND id <> CONNECTION_ID()";
+        until("it waits", async || first::<u64>(&mut observer, waits).await > 0).await;
+        let id: u64 = first(&mut observer, waits).await;
+        observer.query_drop(format!("KILL QUERY {id}")).await.expect("it may");
+        until("it waits again", async || {
+            let now: u64 = first(&mut observer, waits).await;
+            now > 0 && now != id
+        })
+        .await;
+        conn.query_drop("ROLLBACK").await.expect("works");
+        let guard = soon("the lock", locking).await.expect("no panic").expect("no error");
+        guard.unlock().await.expect("held");
+    }
+}
+
+/// A user with few rights, and the URL with which it logs in.
+async fn plain(database: &Database, conn: &mut Conn) -> String {
+    drop(open(&database.url("")).await.expect("installs"));
+    conn.query_drop(format!(
+        "CREATE USER plain@'%'; \
+         GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON {}.* TO plain@'%'",
+        database.name()
+    ))
+    .await
+    .expect("it may");
+    database.url("").replace("//holdline@", "//plain@").replace("install=yes", "install=no")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_server_is_refused() {
+    let Some(server) = private("mysql-readonly", &[]) else { return };
+    let database = Database::fresh(&server.url(), "readonly").await;
+    let mut conn = database.conn().await;
+    let url = plain(&database, &mut conn).await;
+    let client = open(&url).await.expect("opens");
+    let lock = Mutex::new(&client, "x");
+    lock.lock().await.expect("works").unlock().await.expect("held");
+    conn.query_drop("SET GLOBAL read_only = ON").await.expect("it may");
+    for scheme in ["table", "row", "named"] {
+        let error = open(&format!("{url}&scheme={scheme}")).await.expect_err("it cannot be used");
+        passing(&error, "use the address of the primary");
+    }
+    let error = lock.try_lock().await.expect_err("nor on a connection that there was");
+    passing(&error, "use the address of the primary");
+    conn.query_drop("SET GLOBAL read_only = OFF").await.expect("it may");
+    lock.lock().await.expect("works again").unlock().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_connections_says_so() {
+    let Some(server) = private("mysql-full", &["--max-connections=10"]) else { return };
+    let database = Database::fresh(&server.url(), "full").await;
+    let mut conn = database.conn().await;
+    let url = plain(&database, &mut conn).await;
+    let client = open(&url).await.expect("opens");
+    let lock = Mutex::new(&client, "x");
+    let guard = lock.lock().await.expect("works");
+    // The last one is kept for administrators.
+    let mut others = Vec::new();
+    while let Ok(another) = Conn::new(mysql_async::Opts::clone(conn.opts())).await {
+        others.push(another);
+    }
+    for scheme in ["table", "row"] {
+        let error = open(&format!("{url}&scheme={scheme}")).await.expect_err("there is none left");
+        passing(&error, "max_connections");
+    }
+    guard.unlock().await.expect("those that have one go on");
+    drop(others);
+    until("there are some again", async || open(&url).await.is_ok()).await;
+}
+
+/// A server whose tablespace is full refuses, and goes on when there is room again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_room_says_so() {
+    let options = ["--innodb-data-file-path=ibdata1:12M", "--innodb-file-per-table=0"];
+    let Some(server) = private("mysql-room", &options) else { return };
+    let database = Database::fresh(&server.url(), "room").await;
+    let mut conn = database.conn().await;
+    let client = open(&database.url("")).await.expect("opens");
+    let held = Mutex::new(&client, "held").lock().await.expect("works");
+    conn.query_drop("CREATE TABLE junk (n INT AUTO_INCREMENT PRIMARY KEY, b VARBINARY(4000))")
+        .await
+        .expect("works");
+    conn.query_drop("START TRANSACTION").await.expect("works");
+    // (With values on pages of their own, the server itself may crash.)
+    for size in [4000, 1000, 100] {
+        let sql = format!("INSERT INTO junk (b) VALUES (REPEAT('x', {size}))");
+        while conn.query_drop(&sql).await.is_ok() {}
+    }
+    let mut refused = None;
+    for n in 0..1000 {
+        match Mutex::new(&client, format!("{n:0>200}")).try_lock().await {
+            Ok(guard) => guard.expect("it is free").unlock().await.expect("held"),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    passing(&refused.expect("a thousand rows do not fit"), "has no room left");
+    conn.query_drop("ROLLBACK").await.expect("to undo needs no room");
+    let lock = Mutex::new(&client, "another");
+    until("there is room again", async || match lock.try_lock().await {
+        Ok(guard) => guard.expect("it is free").unlock().await.is_ok(),
+        Err(_) => false,
+    })
+    .await;
+    held.unlock().await.expect("it was kept");
+}

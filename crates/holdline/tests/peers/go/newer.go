@@ -1,0 +1,47 @@
+//go:build go1.26
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+func init() {
+	// With one key, and with a majority of three keys on one server, which is its default.
+	more["rueidislock"] = func(p *peer, name string, wait bool) (*held, error) {
+		return p.rueidislock(1, name, wait)
+	}
+	more["rueidislock-three"] = func(p *peer, name string, wait bool) (*held, error) {
+		return p.rueidislock(2, name, wait)
+	}
+}
+
+var lockers = map[int32]rueidislock.Locker{}
+
+func (p *peer) rueidislock(majority int32, name string, wait bool) (*held, error) {
+	locker := lockers[majority]
+	if locker == nil {
+		made, err := rueidislock.NewLocker(rueidislock.LockerOption{
+			ClientOption: rueidis.ClientOption{InitAddress: p.servers[:1]},
+			KeyValidity:  p.lease,
+			KeyMajority:  majority,
+		})
+		if err != nil {
+			return nil, err
+		}
+		locker, lockers[majority] = made, made
+	}
+	take := locker.TryWithContext
+	if wait {
+		take = locker.WithContext
+	}
+	_, cancel, err := take(context.Background(), name)
+	if errors.Is(err, rueidislock.ErrNotLocked) {
+		return nil, nil
+	}
+	return &held{"-", func() error { cancel(); return nil }}, err
+}

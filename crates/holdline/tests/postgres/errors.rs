@@ -1,0 +1,173 @@
+//! What the server refuses for want of something, and what becomes of it.
+
+use crate::raw::{Raw, ticket};
+use crate::server::{Server, one, private};
+use holdline::store::{Enter, Standing};
+use holdline::{Client, ErrorKind, Mutex, open};
+use holdline_testkit::{soon, until};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_a_connection_left_is_named() {
+    let Some(server) = private("no_connection", &["fsync=off"]) else { return };
+    open(&server.url()).await.expect("opens");
+    let sql = server.sql().await;
+    let role = "CREATE ROLE app LOGIN CONNECTION LIMIT 1";
+    sql.batch_execute(role).await.expect("works");
+    let grants = "GRANT USAGE ON SCHEMA holdline TO app; \
+                  GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdline TO app";
+    sql.batch_execute(grants).await.expect("works");
+    let url = server.url().replace("postgres@", "app@");
+    let first = open(&url).await.expect("opens");
+    // Its second connection, for notices, is refused; who waits finds the lock by asking.
+    let guard = Mutex::new(&first, "x").lock().await.expect("works");
+    let next = Mutex::new(&Client::new(first.store().clone()), "x");
+    let waiting = tokio::spawn(async move { next.lock().await });
+    let watcher = Raw::open(&server.url()).await;
+    until("the next waits", async || watcher.seen().await.places.len() == 2).await;
+    guard.unlock().await.expect("it was held");
+    let next = soon("the next", waiting).await.expect("no panic").expect("works");
+    next.unlock().await.expect("it was held");
+    let error = open(&url).await.expect_err("there is no second");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("max_connections"), "{error}");
+    drop(first);
+    until("there is one again", async || open(&url).await.is_ok()).await;
+}
+
+/// A small file system, unmounted when this is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// One of 2 MB in memory, if this machine lets us mount it.
+    fn mount(server: &Server) -> Option<Self> {
+        let path = server.folder().join("small");
+        std::fs::create_dir(&path).expect("there is room");
+        let disk = SmallDisk(path);
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=2m,mode=0777", "tmpfs"]).arg(&disk.0);
+        mount.output().is_ok_and(|output| output.status.success()).then_some(disk)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // The server has files open there until it ends.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+/// What the client sees of a full disk, where none can be had.
+const AS_IF_FULL: &str = "
+    CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100';
+    END $$;
+    CREATE TRIGGER no_room BEFORE INSERT ON holdline.line EXECUTE FUNCTION no_room()";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_an_error_and_loses_nothing() {
+    let Some(server) = private("full", &["fsync=off"]) else { return };
+    let (raw, sql) = (Raw::open(&server.url()).await, server.sql().await);
+    let mine = ticket(1, 1);
+    let seq = raw.hold(&mine).await;
+    let disk = SmallDisk::mount(&server);
+    let room = if let Some(disk) = &disk {
+        let path = disk.0.display();
+        sql.batch_execute(&format!("CREATE TABLESPACE small LOCATION '{path}'"))
+            .await
+            .expect("works");
+        let setup = "ALTER TABLE holdline.line SET TABLESPACE small; \
+                     CREATE TABLE filler (text text) TABLESPACE small";
+        sql.batch_execute(setup).await.expect("works");
+        let fill = "INSERT INTO filler SELECT repeat('x', 1000) FROM generate_series(1, 50)";
+        until("it is full", async || sql.batch_execute(fill).await.is_err()).await;
+        "DROP TABLE filler"
+    } else {
+        sql.batch_execute(AS_IF_FULL).await.expect("works");
+        "DROP TRIGGER no_room ON holdline.line"
+    };
+    let mut error = None;
+    for n in 0..1000 {
+        let other = Raw::named(&server.url(), &format!("{n}")).await;
+        match other.enter(&ticket(1, 1), Enter::Queue).await {
+            Ok(standing) => assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}"),
+            Err(why) => {
+                error = Some(why);
+                break;
+            }
+        }
+    }
+    let error = error.expect("new locks need room");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("no room on its disk"), "{error}");
+    sql.batch_execute(room).await.expect("works");
+    let other = Raw::named(&server.url(), "after").await;
+    other.hold(&ticket(1, 1)).await;
+    assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+    assert!(raw.leave(&mine).await);
+}
+
+/// The server ends one of two transactions that wait for each other: ours, which is repeated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_is_repeated() {
+    let settings = ["fsync=off", "deadlock_timeout=300ms"];
+    let Some(server) = private("deadlock", &settings) else { return };
+    let raw = Raw::open(&(server.url() + "&timeout=30s")).await;
+    let mut sql = server.sql().await;
+    // So that the server does not find it here first.
+    sql.batch_execute("SET deadlock_timeout = '60s'").await.expect("works");
+    for _ in 0..20 {
+        let (mine, next) = (ticket(1, 1), ticket(1, 1));
+        raw.hold(&mine).await;
+        let seq = raw.queue(&next).await;
+        let blocker = sql.transaction().await.expect("begins");
+        blocker.execute("SELECT 1 FROM holdline.place FOR UPDATE", &[]).await.expect("locks");
+        // It has locked the line, and waits for the place that it admits.
+        let leaving = {
+            let raw = raw.clone();
+            tokio::spawn(async move { raw.store.leave(&raw.line, mine.id).await })
+        };
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        let watcher = server.sql().await;
+        until("it waits", async || one::<i64>(&watcher, waits, &[]).await == 1).await;
+        blocker.execute("SELECT 1 FROM holdline.line FOR UPDATE", &[]).await.expect("locks");
+        blocker.commit().await.expect("ends");
+        let left = soon("the departure", leaving).await.expect("no panic");
+        let found = server.logged("deadlock detected") > 0;
+        // It may have met its limit for locks first, on a machine that is slow.
+        assert!(left.is_ok() || left.as_ref().is_err_and(|error| error.retryable()), "{left:?}");
+        if left.is_err() {
+            assert!(raw.leave(&mine).await);
+        }
+        assert_eq!(raw.keep(&next, seq).await.expect("works"), Standing::Admitted(seq));
+        assert!(raw.leave(&next).await);
+        if found && left.is_ok() {
+            return;
+        }
+    }
+    panic!("there was no deadlock");
+}
+
+/// Time limits of the server, and of the role, do not end a transaction that holds a lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_limits_of_the_server_do_not_end_a_lock() {
+    let limits = [
+        "fsync=off",
+        "idle_in_transaction_session_timeout=100ms",
+        "idle_session_timeout=100ms",
+        "statement_timeout=5s",
+        "lock_timeout=5s",
+    ];
+    let Some(server) = private("limits", &limits) else { return };
+    for scheme in ["row", "advisory"] {
+        let url = format!("{}&scheme={scheme}&listen=off", server.url());
+        let client = open(&url).await.expect("opens");
+        let lock = Mutex::new(&client, "x").lease(Duration::from_secs(60));
+        let guard = lock.lock().await.expect("works");
+        let lost = tokio::time::timeout(Duration::from_millis(1500), guard.lost()).await;
+        assert!(lost.is_err(), "{scheme}: it was ended");
+        guard.unlock().await.expect("it was held");
+    }
+}

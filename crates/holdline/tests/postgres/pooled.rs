@@ -1,0 +1,123 @@
+//! Behind PgBouncer, which pools transactions: notices by a direct connection, and calls that it
+//! cannot tear.
+
+use crate::raw::{Raw, ticket};
+use crate::server::one;
+use holdline::Name;
+use holdline::store::{Enter, Standing};
+use holdline_testkit::{Deployment, Private, free_port, postgres, soon, until};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+/// A pooler of this test alone, and the port of its server.
+fn pooler() -> Option<(Private, u16)> {
+    let mut port = 0;
+    let pooled = Private::launch("pooled", || {
+        let (front, server) = (free_port(), free_port());
+        port = server;
+        let servers = vec![postgres::node("postgres", server)];
+        Deployment::new(postgres::url(front), servers)
+            .then(vec![postgres::pooler(front, server, "")])
+    })?;
+    Some((pooled, port))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notices_come_by_a_direct_connection() {
+    let Some((pooled, server)) = pooler() else { return };
+    let direct = format!("postgres%3A%2F%2Fpostgres%40127.0.0.1%3A{server}%2Fpostgres");
+    let (sql, connection) =
+        tokio_postgres::connect(&postgres::url(server), tokio_postgres::NoTls).await.expect("runs");
+    tokio::spawn(connection);
+    for scheme in ["table", "row"] {
+        let url = format!("{}?install=yes&scheme={scheme}&listen={direct}", pooled.url());
+        let (one, two) = (Raw::open(&url).await, Raw::open(&url).await);
+        let (mine, next) = (ticket(1, 1), ticket(1, 1));
+        one.hold(&mine).await;
+        let standing = two.enter(&next, Enter::Queue).await.expect("works");
+        let Standing::Waiting { seq, .. } = standing else { panic!("{standing:?}") };
+        let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' \
+                       AND application_name = 'holdline'";
+        until("it listens", async || one_of(&sql, listens).await >= 1).await;
+        // It is woken when it listens, and looks again.
+        soon("the wake", two.store.watch(&two.line, next.id)).await.expect("works");
+        assert!(matches!(
+            two.enter(&next, Enter::Queue).await.expect("works"),
+            Standing::Waiting { .. }
+        ));
+        assert!(one.leave(&mine).await);
+        let told = soon("the notice", two.store.watch(&two.line, next.id)).await.expect("works");
+        assert_eq!(told, seq, "{scheme}: of its place, where there are places");
+        two.hold(&next).await;
+        assert!(two.leave(&next).await);
+    }
+}
+
+async fn one_of(sql: &Client, query: &str) -> i64 {
+    one(sql, query, &[]).await
+}
+
+/// The length of the notes: several calls fill the buffers of the proxy (4 KiB), so that calls
+/// begin in one buffer and end in the next.
+const NOTE: usize = 1500;
+
+/// A proxy gives the server to another client when it has forwarded an answer, though the client
+/// may have sent the first part of its next call: a call of several messages would be torn, and its
+/// second half meet another statement.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn calls_are_never_mixed() {
+    let describe = || {
+        let [front, server] = [free_port(), free_port()];
+        // Few servers, small buffers, and a turn for other clients after each buffer.
+        let settings = "default_pool_size = 3\npkt_buf = 1024\nsbuf_loopcnt = 1";
+        Deployment::new(postgres::url(front), vec![postgres::node("postgres", server)])
+            .then(vec![postgres::pooler(front, server, settings)])
+    };
+    let Some(servers) = Private::launch("never_mixed", describe) else { return };
+    let url = servers.url() + "?install=yes&listen=off&timeout=20s";
+    let mut clients = Vec::new();
+    for _ in 0..6 {
+        clients.push(Raw::open(&url).await);
+    }
+    let end = Instant::now() + Duration::from_secs(3);
+    let mut tasks = Vec::new();
+    for (client, raw) in clients.iter().enumerate() {
+        for task in 0..16 {
+            let line = Name::new(format!("{client} {task}")).expect("good");
+            tasks.push(tokio::spawn(works_alone(Raw { line, ..raw.clone() }, end)));
+        }
+    }
+    let mut rounds = 0;
+    for task in tasks {
+        rounds += task.await.expect("every answer is the call's own");
+    }
+    assert!(rounds > 0);
+}
+
+/// Takes, sees, breaks and leaves the only place in a line, and checks each answer.
+async fn works_alone(raw: Raw, end: Instant) -> usize {
+    let mut rounds = 0;
+    while Instant::now() < end {
+        let (one, note) = (ticket(1, 1), Arc::from("n".repeat(fastrand::usize(..NOTE))));
+        let entered = raw.store.enter(&raw.line, &one, &note, Enter::Queue).await;
+        assert!(matches!(entered, Ok(Standing::Admitted(_))), "{entered:?}");
+        match rounds % 3 {
+            0 => assert!(raw.leave(&one).await),
+            1 => {
+                let seen = raw.seen().await;
+                assert_eq!(seen.places.len(), 1);
+                assert_eq!((seen.places[0].id, &*seen.places[0].note), (one.id, &*note));
+                assert!(raw.leave(&one).await);
+            }
+            _ => {
+                let evicted = raw.store.evict(&raw.line, one.id, &note).await;
+                assert!(matches!(evicted, Ok(Some(_))), "{evicted:?}");
+                let names = raw.store.list(raw.line.as_str()).await.expect("works");
+                assert!(names.iter().all(|name| name.as_str().starts_with(raw.line.as_str())));
+            }
+        }
+        rounds += 1;
+    }
+    rounds
+}

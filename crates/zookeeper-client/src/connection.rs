@@ -1,0 +1,393 @@
+//! The connection of a session, whichever it is at the moment, and the task that looks after it.
+//!
+//! A caller writes its request itself, at once, with all that has been asked so far; the task
+//! reads the answers, and writes only what could not be written then. So an answer costs one change
+//! of threads, and a request none.
+//!
+//! What was sent on a connection that breaks may have been done or not: it ends with
+//! [`Error::ConnectionLoss`], and is never sent again. What was not sent yet waits for the next
+//! one.
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::handshake::{Failure, SessionId, attach, patience, went_back};
+use crate::jute::Reader;
+use crate::transport::{Header, Transport, op, xid};
+use crate::watch_registry::{Kind, Watch, WatchRegistry};
+use holdline_base::clock;
+use holdline_base::sync::Mutex;
+use holdline_kernel::Time;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// How it goes with the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It serves.
+    Serving,
+    /// Another is being made.
+    Broken,
+    /// The session is over for us.
+    Over,
+    /// The session is over, also for the servers.
+    Ended,
+}
+
+/// What a server answered.
+pub(crate) struct Answer {
+    frame: Vec<u8>,
+    /// If one was to be set.
+    pub(crate) watch: Option<Watch>,
+}
+
+impl Answer {
+    pub(crate) fn body(&self) -> Reader<'_> {
+        Reader(self.frame.get(Header::LEN..).unwrap_or_default())
+    }
+}
+
+type Outcome = Result<Answer, Error>;
+
+/// What is kept of a request until it is answered.
+pub(crate) struct PendingReply {
+    watch: Option<(Kind, String)>,
+    /// `None` if no caller waits for the answer.
+    reply: Option<oneshot::Sender<Outcome>>,
+}
+
+impl PendingReply {
+    fn answer(self, outcome: Outcome) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(outcome);
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.reply.as_ref().is_none_or(|reply| !reply.is_closed())
+    }
+}
+
+/// What was asked, and not sent yet.
+struct Ask {
+    op: i32,
+    body: Vec<u8>,
+    kept: PendingReply,
+}
+
+/// The number of requests to be sent from which on those are dropped whose callers have given up.
+const MANY: usize = 256;
+
+/// The part of a connection that its task and its callers share.
+pub(crate) struct Connection {
+    inner: Mutex<Inner>,
+    state: watch::Sender<State>,
+    silence: Duration,
+}
+
+struct Inner {
+    queue: VecDeque<Ask>,
+    transport: Option<Transport<PendingReply>>,
+    watches: WatchRegistry,
+    /// The last transaction that an answer told of.
+    seen: i64,
+    /// The task.
+    waker: Waker,
+    over: Option<Error>,
+    /// The client was dropped.
+    closing: bool,
+}
+
+/// What is still to be done with a connection that is there.
+impl Inner {
+    /// Adds a request to those to be sent. Requests whose callers have given up make room.
+    fn push(&mut self, ask: Ask) {
+        let many = self.queue.len();
+        if many >= MANY && many.is_power_of_two() {
+            self.queue.retain(|ask| ask.kept.is_wanted());
+        }
+        self.queue.push_back(ask);
+    }
+
+    /// Sends what was asked and is still wanted, as far as there is room on the connection.
+    fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
+        let Some(transport) = &mut self.transport else { return Ok(()) };
+        loop {
+            let mut more = false;
+            while transport.has_room()
+                && let Some(ask) = self.queue.pop_front()
+            {
+                if ask.kept.is_wanted() {
+                    transport.ask(ask.op, &ask.body, ask.kept);
+                    more = true;
+                }
+            }
+            transport.write(cx)?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes in what the server says.
+    fn take(&mut self, frame: Vec<u8>) -> Result<(), Error> {
+        let Some(transport) = &mut self.transport else { return Ok(()) };
+        let (header, body) = Header::read(&frame)?;
+        match (header.xid, Error::of(header.code)) {
+            (xid::EVENT, _) => return self.watches.tell(body),
+            (xid::PING, _) => {
+                transport.ponged();
+                return Ok(());
+            }
+            (xid::SET_WATCHES, None) => return Ok(()),
+            (xid::SET_WATCHES, Some(error)) => return Err(error),
+            _ => {}
+        }
+        let kept = transport.answered(header.xid)?;
+        self.seen = self.seen.max(header.zxid);
+        match Error::of(header.code) {
+            Some(error) if error.is_over() => {
+                kept.answer(Err(error.clone()));
+                return Err(error);
+            }
+            Some(error) => kept.answer(Err(error)),
+            None => {
+                let watch = kept.watch.clone().map(|(kind, path)| self.watches.add(kind, path));
+                kept.answer(Ok(Answer { frame, watch }));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// On a connection that has just been made, looked after on this runtime.
+    pub(crate) fn new(
+        config: Config,
+        silence: Duration,
+        transport: Transport<PendingReply>,
+        ident: SessionId,
+    ) -> Arc<Connection> {
+        let inner = Inner {
+            queue: VecDeque::new(),
+            transport: Some(transport),
+            watches: WatchRegistry::default(),
+            seen: 0,
+            waker: Waker::noop().clone(),
+            over: None,
+            closing: false,
+        };
+        let state = watch::Sender::new(State::Serving);
+        let connection = Arc::new(Connection { inner: Mutex::new(inner), state, silence });
+        tokio::spawn(Arc::clone(&connection).run(config, ident));
+        connection
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock()
+    }
+
+    pub(crate) fn states(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    /// Asks something. It is sent when the reply is first polled, or with what is asked later.
+    pub(crate) fn ask<T>(
+        self: &Arc<Self>,
+        op: i32,
+        body: Vec<u8>,
+        watch: Option<(Kind, String)>,
+        read: fn(Outcome) -> Result<T, Error>,
+    ) -> Reply<T> {
+        let (sender, answer) = oneshot::channel();
+        let kept = PendingReply { watch, reply: Some(sender) };
+        let mut inner = self.inner();
+        match inner.over.clone() {
+            Some(error) => kept.answer(Err(error)),
+            None => inner.push(Ask { op, body, kept }),
+        }
+        Reply { connection: Some(Arc::clone(self)), answer, read }
+    }
+
+    /// Sends what was asked.
+    fn flush(&self) {
+        let mut inner = self.inner();
+        let waker = inner.waker.clone();
+        if inner.flush(&mut Context::from_waker(&waker)).is_err() {
+            waker.wake(); // the task finds that out as well
+        }
+    }
+
+    /// Ends the session, as soon as there is a connection.
+    pub(crate) fn close(&self) {
+        let mut inner = self.inner();
+        inner.closing = true;
+        let kept = PendingReply { watch: None, reply: None };
+        inner.queue.push_back(Ask { op: op::CLOSE, body: Vec::new(), kept });
+        inner.waker.wake_by_ref();
+    }
+
+    async fn run(self: Arc<Self>, config: Config, mut ident: SessionId) {
+        loop {
+            let why = self.serve().await;
+            if why.is_over() {
+                return self.end(&why);
+            }
+            tracing::debug!(%why, "a connection to ZooKeeper broke");
+            let heard = self.break_off();
+            match self.again(&config, &mut ident, heard).await {
+                Ok(transport) => self.resume(transport),
+                Err(error) => return self.end(&error),
+            }
+        }
+    }
+
+    /// Looks after the connection until it is of no use any more, and says why that is.
+    async fn serve(&self) -> Error {
+        loop {
+            let due = self.inner().transport.as_ref().map(|transport| transport.due(self.silence));
+            let Some(due) = due else { return Error::ConnectionLoss };
+            tokio::select! {
+                biased; // what has come is heard before anybody is called silent
+                why = poll_fn(|cx| self.poll(cx)) => return why,
+                () = clock::pause(clock::now().until(due)) => {
+                    let mut inner = self.inner();
+                    let alive = |transport: &mut Transport<_>| transport.tick(self.silence);
+                    if !inner.transport.as_mut().is_some_and(alive) {
+                        return Error::Timeout;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ready when the connection is over.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Error> {
+        let mut inner = self.inner();
+        if !inner.waker.will_wake(cx.waker()) {
+            inner.waker.clone_from(cx.waker());
+        }
+        loop {
+            if let Err(error) = inner.flush(cx) {
+                return Poll::Ready(error);
+            }
+            let closing = inner.closing;
+            let Some(transport) = &mut inner.transport else {
+                return Poll::Ready(Error::ConnectionLoss);
+            };
+            if closing && transport.is_done() {
+                return Poll::Ready(Error::SessionGivenUp);
+            }
+            let taken = match ready!(transport.poll_frame(cx)) {
+                Ok(frame) => inner.take(frame),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = taken {
+                return Poll::Ready(error);
+            }
+        }
+    }
+
+    /// Nothing will come of what was sent. When something was heard last.
+    fn break_off(&self) -> Time {
+        let transport = self.inner().transport.take();
+        self.state.send_replace(State::Broken);
+        let Some(transport) = transport else { return clock::now() };
+        let heard = transport.heard();
+        transport.unanswered().for_each(|kept| kept.answer(Err(Error::ConnectionLoss)));
+        heard
+    }
+
+    /// Another connection for the session, from whichever server gives one, as long as the session
+    /// may last: a leader that is new, or has been away, may keep it for a while longer than its
+    /// length.
+    async fn again(
+        &self,
+        config: &Config,
+        ident: &mut SessionId,
+        heard: Time,
+    ) -> Result<Transport<PendingReply>, Error> {
+        let over = heard.after(ident.length * 7 / 5);
+        let (mut pause, mut tries) = (Duration::from_millis(10), 0);
+        let search = async {
+            let mut hosts = config.servers.hosts.clone();
+            loop {
+                fastrand::shuffle(&mut hosts);
+                let (silence, began) = (patience(self.silence, ident.length, tries), clock::now());
+                for host in &hosts {
+                    let seen = self.inner().seen;
+                    match attach(config, host, silence, ident, seen).await {
+                        Ok((transport, attached)) => {
+                            *ident = attached;
+                            return Ok(transport);
+                        }
+                        Err(Failure::Over(error)) => return Err(error),
+                        Err(Failure::HungUp) if went_back(config, host, silence, seen).await => {
+                            tracing::warn!(
+                                store = config.name,
+                                "it has lost confirmed transactions"
+                            );
+                            return Err(Error::WentBack);
+                        }
+                        Err(why) => tracing::debug!(%host, %why, "no connection to ZooKeeper"),
+                    }
+                }
+                tries += u32::from(began.until(clock::now()) >= silence);
+                clock::pause(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                pause = (pause * 2).min(Duration::from_millis(400));
+            }
+        };
+        clock::within(over, search).await.unwrap_or(Err(Error::SessionGivenUp))
+    }
+
+    /// Goes on with another connection: watches are set again first of all.
+    fn resume(&self, mut transport: Transport<PendingReply>) {
+        let mut inner = self.inner();
+        let seen = inner.seen;
+        for request in inner.watches.again(seen) {
+            transport.say(xid::SET_WATCHES, op::SET_WATCHES, &request);
+        }
+        inner.transport = Some(transport);
+        drop(inner);
+        self.state.send_replace(State::Serving);
+    }
+
+    /// The session is over.
+    fn end(&self, why: &Error) {
+        let (transport, queue) = {
+            let mut inner = self.inner();
+            inner.over = Some(why.clone());
+            inner.watches.end();
+            (inner.transport.take(), std::mem::take(&mut inner.queue))
+        };
+        let ended = *why == Error::SessionExpired;
+        self.state.send_replace(if ended { State::Ended } else { State::Over });
+        let sent = transport.into_iter().flat_map(Transport::unanswered);
+        let asked = queue.into_iter().map(|ask| ask.kept);
+        sent.chain(asked).for_each(|kept| kept.answer(Err(why.clone())));
+    }
+}
+
+/// The answer to come. What it answers may be done even if this is dropped.
+pub struct Reply<T> {
+    /// None when all is sent, as far as we know.
+    connection: Option<Arc<Connection>>,
+    answer: oneshot::Receiver<Outcome>,
+    read: fn(Outcome) -> Result<T, Error>,
+}
+
+impl<T> Future for Reply<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(connection) = self.connection.take() {
+            connection.flush();
+        }
+        let outcome = ready!(Pin::new(&mut self.answer).poll(cx));
+        Poll::Ready((self.read)(outcome.unwrap_or(Err(Error::SessionGivenUp))))
+    }
+}

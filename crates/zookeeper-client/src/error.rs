@@ -1,0 +1,153 @@
+//! What the servers refuse, and how a connection ends.
+
+use std::fmt;
+
+/// Why a request was not done, or why it is not known whether it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The connection broke before the answer came.
+    ConnectionLoss,
+    /// No answer in time.
+    Timeout,
+    /// All addresses refused the connection.
+    NoHosts,
+    /// A server says that the session is over.
+    SessionExpired,
+    /// It is over for us, since we cannot rely on it any more; the servers may still keep it.
+    SessionGivenUp,
+    /// What was done after it was begun is not known to the servers any more.
+    WentBack,
+    /// What listens at this host is something else.
+    Stranger(Stranger, String),
+    /// Too much is under way: nothing was sent.
+    Busy,
+    /// The session has a newer connection than the one that asked.
+    SessionMoved,
+    /// The server knows the user, and not by this password.
+    AuthFailed,
+    /// The node's access list does not allow it.
+    NoAuth,
+    /// The access list is not valid for this user.
+    InvalidAcl,
+    /// A quota is used up.
+    QuotaExceeded,
+    /// There is no such node.
+    NoNode,
+    /// The node is there already.
+    NodeExists,
+    /// The node has children.
+    NotEmpty,
+    /// The node has another version.
+    BadVersion,
+    /// The parent is ephemeral.
+    NoChildrenForEphemerals,
+    /// The server did not understand us.
+    BadArguments,
+    /// The server failed inside, as one does that is going down.
+    MarshallingError,
+    /// The server does not know what was asked for.
+    Unimplemented,
+    /// The server said what makes no sense.
+    Garbled,
+    /// Another code of the server's.
+    Code(i32),
+}
+
+/// What listens where ZooKeeper should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stranger {
+    /// An HTTP server.
+    Http,
+    /// A server that speaks TLS, which is not asked for.
+    Tls,
+    /// ZooKeeper without TLS, though it is asked for.
+    Plain,
+    /// Something else.
+    Unknown,
+}
+
+impl Stranger {
+    fn what(self) -> &'static str {
+        match self {
+            Stranger::Http => {
+                "an HTTP server answers; name ZooKeeper's client port, which is 2181 unless \
+                 configured otherwise"
+            }
+            Stranger::Tls => "a server answers that speaks TLS; write zks:// for that",
+            Stranger::Plain => {
+                "a ZooKeeper answers that speaks no TLS; write zookeeper://, or name its \
+                 secureClientPort"
+            }
+            Stranger::Unknown => "something answers that is no ZooKeeper",
+        }
+    }
+}
+
+impl Error {
+    /// Whether the session is over, and with it all that was on it.
+    pub fn is_over(&self) -> bool {
+        matches!(
+            self,
+            Error::SessionExpired | Error::SessionGivenUp | Error::WentBack | Error::AuthFailed
+        )
+    }
+
+    /// What a code in an answer means. None if all went well.
+    pub(crate) fn of(code: i32) -> Option<Error> {
+        Some(match code {
+            0 => return None,
+            -4 => Error::ConnectionLoss,
+            -5 => Error::MarshallingError,
+            -6 => Error::Unimplemented,
+            -8 => Error::BadArguments,
+            -101 => Error::NoNode,
+            -102 => Error::NoAuth,
+            -103 => Error::BadVersion,
+            -108 => Error::NoChildrenForEphemerals,
+            -110 => Error::NodeExists,
+            -111 => Error::NotEmpty,
+            -112 => Error::SessionExpired,
+            -114 => Error::InvalidAcl,
+            // The latter: it wants a user, and we are none.
+            -115 | -124 => Error::AuthFailed,
+            -118 => Error::SessionMoved,
+            -125 => Error::QuotaExceeded,
+            code => Error::Code(code),
+        })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::Stranger(stranger, host) => {
+                return write!(f, "at {host} {}", stranger.what());
+            }
+            Error::ConnectionLoss => "the connection broke",
+            Error::Timeout => "no answer in time",
+            Error::NoHosts => "nobody listens there",
+            Error::SessionExpired => "the session is over",
+            Error::SessionGivenUp => "the session was given up",
+            Error::WentBack => "the servers have lost transactions that they had confirmed",
+            Error::Busy => "too many acquisitions are under way or being given up",
+            Error::SessionMoved => "the session has moved to another connection",
+            Error::AuthFailed => "the login was refused",
+            Error::NoAuth => "the node's ACL does not allow it",
+            Error::InvalidAcl => "the ACL is not valid for us",
+            Error::QuotaExceeded => "the quota is used up",
+            Error::NoNode => "there is no such node",
+            Error::NodeExists => "the node is there",
+            Error::NotEmpty => "the node has children",
+            Error::BadVersion => "the node has another version",
+            Error::NoChildrenForEphemerals => "the parent is ephemeral",
+            Error::BadArguments => "the server takes the request for nonsense",
+            Error::MarshallingError => "the server could not read or write what it should",
+            Error::Unimplemented => "the server does not know the request",
+            Error::Garbled => "the answer makes no sense",
+            Error::Code(code) => return write!(f, "error {code} of the server"),
+        })
+    }
+}
+
+impl std::error::Error for Error {}

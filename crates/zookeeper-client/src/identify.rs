@@ -1,0 +1,96 @@
+//! What answers where a server of ZooKeeper should: found out when no session is to be had there.
+//!
+//! ZooKeeper says nothing to what it does not understand, and so do others. So each is asked in its
+//! own words, on connections of their own.
+
+use crate::config::Config;
+use crate::error::Stranger;
+use futures_util::future::Either;
+use holdline_base::clock;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long an answer may take.
+const LIMIT: Duration = Duration::from_secs(1);
+
+const HTTP: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
+/// One of ZooKeeper's words of four letters: the server answers in any case, if only that this
+/// word is not on its list.
+const WORD: &[u8] = b"srvr";
+/// The beginning of a TLS connection, with three suites: a server that speaks TLS answers with its
+/// own beginning, or with an alert.
+const HELLO: &[u8] =
+    b"\x16\x03\x01\x00\x33\x01\x00\x00\x2f\x03\x03holdline asks: is this TLS here?\
+                       \x00\x00\x06\xc0\x2f\xc0\x30\x00\x9c\x01\x00\x00\x00";
+
+/// Says what answers there, if that is something else than what the configuration tells.
+pub(crate) async fn identify(config: &Config, host: &str) -> Option<Stranger> {
+    let (http, other) = if config.servers.tls { (HTTP, WORD) } else { (HTTP, HELLO) };
+    let http = async { verdict(config, &says(host, http, 5).await, &[]) };
+    let other = async { verdict(config, &[], &says(host, other, 64).await) };
+    let (http, other) = (std::pin::pin!(http), std::pin::pin!(other));
+    // A server that answers one question may wait for more of the other.
+    match futures_util::future::select(http, other).await {
+        Either::Left((None, other)) => other.await,
+        Either::Right((None, http)) => http.await,
+        Either::Left((found, _)) | Either::Right((found, _)) => found,
+    }
+}
+
+/// What the answers show.
+fn verdict(config: &Config, http: &[u8], other: &[u8]) -> Option<Stranger> {
+    match (http, other) {
+        (_, [0x15 | 0x16, 3, ..]) | ([0x15, 3, ..], _) => {
+            (!config.servers.tls).then_some(Stranger::Tls)
+        }
+        (http, _) if http.starts_with(b"HTTP/") => Some(Stranger::Http),
+        (_, other) if config.servers.tls && is_zookeeper(other) => Some(Stranger::Plain),
+        ([], _) => None, // it may be one that is on its way up
+        _ => Some(Stranger::Unknown),
+    }
+}
+
+fn is_zookeeper(answer: &[u8]) -> bool {
+    let answer = String::from_utf8_lossy(answer);
+    ["Zookeeper version", "ZooKeeper instance", "is not executed because"]
+        .iter()
+        .any(|words| answer.contains(words))
+}
+
+/// The first bytes of what is answered, if anything is.
+async fn says(host: &str, question: &[u8], enough: usize) -> Vec<u8> {
+    let mut answer = Vec::new();
+    let ask = async {
+        let mut socket = TcpStream::connect(host).await.ok()?;
+        socket.write_all(question).await.ok()?;
+        while answer.len() < enough && socket.read_buf(&mut answer).await.ok()? > 0 {}
+        Some(())
+    };
+    let _ = clock::timeout(LIMIT, ask).await;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hello_has_the_lengths_that_it_tells() {
+        let long = |bytes: &[u8]| bytes.iter().fold(0, |long, byte| long << 8 | usize::from(*byte));
+        assert_eq!(long(&HELLO[3..5]), HELLO.len() - 5);
+        assert_eq!(long(&HELLO[6..9]), HELLO.len() - 9);
+    }
+
+    #[test]
+    fn servers_that_refuse_a_word_are_known_by_that() {
+        for answer in [
+            "Zookeeper version: 3.8.0-${mvngit.commit.id}, built on",
+            "This ZooKeeper instance is not currently serving requests\n",
+            "srvr is not executed because it is not in the whitelist.\n",
+        ] {
+            assert!(is_zookeeper(answer.as_bytes()), "{answer}");
+        }
+        assert!(!is_zookeeper(b"-ERR unknown command"));
+    }
+}

@@ -1,0 +1,162 @@
+//! The watches that are registered with the servers, and their waiters.
+//!
+//! A watch is for one event. A server knows it as long as the connection lasts; on the next one all
+//! that are still wanted are set again, and the server tells at once of what was missed.
+
+use crate::error::Error;
+use crate::jute::{Reader, Writer};
+use std::collections::HashMap;
+use tokio::sync::oneshot;
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The node is gone.
+    Deleted,
+    /// Its data, or its children, are others now.
+    Changed,
+    /// Nothing will be seen any more: the session is over.
+    Over,
+}
+
+/// Waits for one event.
+#[derive(Debug)]
+pub struct Watch(oneshot::Receiver<Event>);
+
+impl Watch {
+    /// Waits for the event.
+    ///
+    /// # Cancel safety
+    ///
+    /// The watch ends when the future is dropped.
+    pub async fn changed(self) -> Event {
+        self.0.await.unwrap_or(Event::Over)
+    }
+}
+
+/// What is watched of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Data,
+    Children,
+}
+
+/// All watches of a session.
+#[derive(Debug, Default)]
+pub(crate) struct WatchRegistry(HashMap<(Kind, String), Vec<oneshot::Sender<Event>>>);
+
+/// No request may be longer than 1 MiB, unless the servers are told otherwise.
+const CHUNK: usize = 128 << 10;
+
+impl WatchRegistry {
+    /// A server has set one.
+    pub(crate) fn add(&mut self, kind: Kind, path: String) -> Watch {
+        let (sender, receiver) = oneshot::channel();
+        let watches = self.0.entry((kind, path)).or_default();
+        watches.retain(|watch| !watch.is_closed());
+        watches.push(sender);
+        Watch(receiver)
+    }
+
+    /// Tells of what a server has seen.
+    pub(crate) fn tell(&mut self, mut body: Reader<'_>) -> Result<(), Error> {
+        let (event, _state, path) = (body.int()?, body.int()?, body.text()?);
+        let (kinds, event): (&[Kind], _) = match event {
+            1 | 3 => (&[Kind::Data], Event::Changed),
+            2 => (&[Kind::Data, Kind::Children], Event::Deleted),
+            4 => (&[Kind::Children], Event::Changed),
+            _ => return Ok(()), // of sessions we hear by other ways
+        };
+        for kind in kinds {
+            for watch in self.0.remove(&(*kind, path.to_owned())).into_iter().flatten() {
+                let _ = watch.send(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// What sets all of them again, in requests that are not too long: what has changed since the
+    /// transaction `seen` is told at once.
+    pub(crate) fn again(&mut self, seen: i64) -> Vec<Vec<u8>> {
+        self.0.retain(|_, watches| watches.iter().any(|watch| !watch.is_closed()));
+        let (mut requests, mut size) = (Vec::new(), 0);
+        let (mut data, mut children) = (Vec::new(), Vec::new());
+        let request = |data: &mut Vec<&str>, children: &mut Vec<&str>| {
+            let request = Writer::default().long(seen).texts(data).texts(&[]).texts(children);
+            data.clear();
+            children.clear();
+            request.0
+        };
+        for (kind, path) in self.0.keys() {
+            match kind {
+                Kind::Data => data.push(path.as_str()),
+                Kind::Children => children.push(path.as_str()),
+            }
+            size += path.len() + 4;
+            if size >= CHUNK {
+                requests.push(request(&mut data, &mut children));
+                size = 0;
+            }
+        }
+        if size > 0 {
+            requests.push(request(&mut data, &mut children));
+        }
+        requests
+    }
+
+    /// The session is over.
+    pub(crate) fn end(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: i32, path: &str) -> Vec<u8> {
+        Writer::default().int(kind).int(3).text(path).0
+    }
+
+    #[tokio::test]
+    async fn an_event_reaches_whom_it_concerns() {
+        let mut watches = WatchRegistry::default();
+        let data = [(); 2].map(|()| watches.add(Kind::Data, "/a".to_owned()));
+        let children = watches.add(Kind::Children, "/a".to_owned());
+        let other = watches.add(Kind::Data, "/b".to_owned());
+        watches.tell(Reader(&event(3, "/a"))).expect("good");
+        for watch in data {
+            assert_eq!(watch.changed().await, Event::Changed);
+        }
+        watches.tell(Reader(&event(2, "/a"))).expect("good");
+        assert_eq!(children.changed().await, Event::Deleted);
+        assert_eq!(watches.tell(Reader(&event(3, "/b")[..9])), Err(Error::Garbled));
+        watches.end();
+        assert_eq!(other.changed().await, Event::Over);
+    }
+
+    #[test]
+    fn what_is_still_wanted_is_set_again() {
+        let mut watches = WatchRegistry::default();
+        drop(watches.add(Kind::Data, "/unwanted".to_owned()));
+        assert!(watches.again(7).is_empty());
+        let _data = watches.add(Kind::Data, "/a".to_owned());
+        let _children = watches.add(Kind::Children, "/b".to_owned());
+        let expected = Writer::default().long(7).texts(&["/a"]).texts(&[]).texts(&["/b"]).0;
+        assert_eq!(watches.again(7), [expected]);
+        let path = |at: usize| format!("/{at:0>1000}");
+        let _many: Vec<_> = (0..500).map(|at| watches.add(Kind::Data, path(at))).collect();
+        let requests = watches.again(7);
+        assert!(requests.len() > 3 && requests.iter().all(|one| one.len() < CHUNK + 2000));
+        let mut again = 0;
+        for request in &requests {
+            let mut reader = Reader(request);
+            assert_eq!(reader.long(), Ok(7));
+            for _ in 0..3 {
+                again += reader.texts().expect("good").len();
+            }
+            assert!(reader.0.is_empty());
+        }
+        assert_eq!(again, 502);
+    }
+}

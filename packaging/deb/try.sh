@@ -1,0 +1,29 @@
+#!/bin/sh
+# Tries the package in a fresh root: installs, uses and purges it. Ends with the first failure.
+set -eux
+dpkg -i /holdline.deb
+holdline --version
+test "$(holdline run x -- echo ours)" = ours
+test -s /usr/share/bash-completion/completions/holdline
+test -s /usr/share/man/man1/holdline-run.1.gz
+gzip -dc /usr/share/man/man1/holdline.1.gz | grep -q '^\.TH holdline 1'
+test -s '/usr/share/doc/holdline/examples/systemd/holdline-job@.service'
+
+# The machine-wide folder is for the group.
+test "$(stat -c '%U %G %a' /var/lib/holdline)" = 'root holdline 2770'
+useradd -M -G holdline member
+useradd -M other
+said=$(su member -s /bin/sh -c 'holdline run --store sqlite:/var/lib/holdline/member.db x -- echo in')
+test "$said" = in
+if su other -s /bin/sh -c 'holdline try --store sqlite:/var/lib/holdline/member.db x'; then
+    echo 'a user outside of the group gets in' >&2
+    exit 1
+fi
+
+dpkg --remove holdline
+test -d /var/lib/holdline
+if command -v holdline; then
+    exit 1
+fi
+dpkg --purge holdline
+test -e /var/lib/holdline/member.db # somebody's file, and not the machine-wide one

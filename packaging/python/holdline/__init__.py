@@ -1,0 +1,1 @@
+"""The program `holdline`, carried by a wheel. This package has no API: run the program."""

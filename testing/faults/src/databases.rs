@@ -1,0 +1,182 @@
+//! Fault runs over locks in databases: a store is one row of what it promises.
+//!
+//! Half of the clients reach the server over a link that breaks, the others directly.
+
+use crate::breakages::{self, Deed, INSTANT, Shared, kind, lock};
+use crate::inject::{Breakage, Fault};
+use crate::redis::{LEASE, strict};
+use crate::run::Run;
+use holdline_checker::{Expect, FaultKind, Rule, Unpromised};
+use holdline_testkit::{Link, Private, Server, WallClock, Way};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A scheme of locks in a database, and what it promises.
+pub(crate) struct Row {
+    /// A server that keeps what it has acknowledged, whose URL has its port once; nothing (with a
+    /// word about it) if it is not here.
+    pub(crate) start: fn() -> Option<Private>,
+    /// What follows in the URL of a store.
+    pub(crate) options: &'static str,
+    /// Ends the sessions of all stores on this port.
+    pub(crate) end_sessions: fn(u16),
+    pub(crate) holders: Holders,
+}
+
+/// How locks are held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holders {
+    /// By leases, in a queue.
+    Leases,
+    /// By sessions or transactions, without a queue: with their end the lock is free at once.
+    Sessions,
+    /// The same, and of others' locks the store cannot tell the tickets.
+    SessionsUnnamed,
+}
+
+/// What sessions do not promise when they end: that a holder is told before a rival is in. It is
+/// told at once, by its socket, and so is the rival.
+const OF_SESSIONS: [Rule; 6] = [Rule::R1, Rule::R4, Rule::R5, Rule::R6, Rule::R9, Rule::R12];
+
+/// What a table of leases does not promise when a crash undoes the last departures, which are not
+/// waited for: that a lock is free that was given up, and that who was told of a departure before
+/// the store had confirmed it keeps the lock.
+const OF_DEPARTURES: [Rule; 2] = [Rule::R6, Rule::R12];
+
+/// A database's server.
+struct Database {
+    servers: Private,
+    end_sessions: fn(u16),
+}
+
+impl Deref for Database {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.servers.servers[0]
+    }
+}
+
+impl DerefMut for Database {
+    fn deref_mut(&mut self) -> &mut Server {
+        &mut self.servers.servers[0]
+    }
+}
+
+/// A server, and the link over which every other client reaches it.
+struct Place<'a> {
+    row: &'a Row,
+    server: Shared<Database>,
+    link: Arc<Link>,
+    routes: [String; 2],
+}
+
+impl Row {
+    fn place(&self) -> Option<Place<'_>> {
+        let servers = (self.start)()?;
+        let port = servers.servers[0].port();
+        let link = Link::to(("127.0.0.1", port)).unwrap();
+        let direct = format!("{}{}", servers.url(), self.options);
+        let over_link =
+            direct.replace(&format!(":{port}/"), &format!(":{}/", link.address().port()));
+        assert_ne!(direct, over_link);
+        let server = Database { servers, end_sessions: self.end_sessions };
+        let server = Arc::new(Mutex::new(server));
+        Some(Place { row: self, server, link: Arc::new(link), routes: [direct, over_link] })
+    }
+
+    /// Nothing breaks.
+    pub(crate) fn calm(&self, title: &'static str) {
+        let Some(place) = self.place() else { return };
+        let run = place.run(title, self.strict());
+        Run { time: run.time.mul_f64(0.6), ..run }.go().must_be_ok();
+    }
+
+    /// Clients are killed and stopped, and the wall clocks of most are minutes off.
+    pub(crate) fn clients(&self, title: &'static str) {
+        let (Some(place), Some(clocks)) = (self.place(), WallClock::new()) else { return };
+        let expect = Expect { min_share_percent: 0, min_expiries: 1, ..self.strict() };
+        let run = Run { clocks: Some(Arc::new(clocks)), lease: LEASE, ..place.run(title, expect) };
+        Run { faults: vec![Fault::Kill, Fault::Pause, Fault::Pause], ..run }.go().must_be_ok();
+    }
+
+    /// Everything breaks at once.
+    pub(crate) fn mixed(&self, title: &'static str) {
+        let Some(place) = self.place() else { return };
+        let store = place.faults();
+        let excuse = |way: &Arc<dyn Breakage>| {
+            let rules = self.unpromised(&way.kind());
+            (!rules.is_empty()).then(|| Unpromised { fault: way.kind(), rules })
+        };
+        let unpromised = store.iter().filter_map(excuse).collect();
+        let expect = Expect { min_expiries: 1, min_share_percent: 0, unpromised, ..self.strict() };
+        let mut faults = vec![Fault::Kill, Fault::Pause, Fault::Pause, Fault::Store(store)];
+        if self.holders == Holders::Leases {
+            faults.push(Fault::Force);
+        }
+        let (lease, work) = (LEASE, Duration::from_millis(20));
+        Run { faults, lease, work, ..place.run(title, expect) }.rounds(16);
+    }
+
+    /// What is promised while the server is well, and can be reached: everything.
+    fn strict(&self) -> Expect {
+        Expect { fifo: self.holders == Holders::Leases, ..strict() }
+    }
+
+    fn unpromised(&self, fault: &FaultKind) -> Vec<Rule> {
+        match self.holders {
+            Holders::Leases if *fault == FaultKind::StoreRestart => OF_DEPARTURES.to_vec(),
+            Holders::Leases => Vec::new(),
+            _ if ends_sessions(fault) => OF_SESSIONS.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Whether a fault ends the sessions of clients that live.
+fn ends_sessions(fault: &FaultKind) -> bool {
+    match fault {
+        FaultKind::Partition | FaultKind::StoreRestart => true,
+        FaultKind::Other(word) => ENDS_SESSIONS.contains(&word.as_str()),
+        _ => false,
+    }
+}
+
+const ENDS_SESSIONS: [&str; 3] = ["sessions_ended", "link_reset", "replies_lost"];
+
+impl Place<'_> {
+    fn run(&self, title: &'static str, expect: Expect) -> Run {
+        let run = Run::new(title, self.routes[0].clone(), expect);
+        let names_holders = self.row.holders != Holders::SessionsUnnamed;
+        Run { routes: self.routes.to_vec(), pace: 5, names_holders, ..run }
+    }
+
+    /// All that can happen to the server and to the way to it.
+    fn faults(&self) -> Vec<Arc<dyn Breakage>> {
+        let mut all = vec![breakages::restarts(&self.server), self.sessions_ended()];
+        all.extend(breakages::stops(&self.server));
+        all.extend(breakages::links(&self.link));
+        all.push(self.link("silence", (0.1, 1.5), |link| link.stall(Way::Both)));
+        all.push(self.link("link_reset", INSTANT, Link::reset));
+        all
+    }
+
+    fn sessions_ended(&self) -> Arc<dyn Breakage> {
+        Arc::new(Deed {
+            kind: kind("sessions_ended"),
+            token_count: INSTANT,
+            thing: Arc::clone(&self.server),
+            does: |server| {
+                let server = lock(server);
+                (server.end_sessions)(server.port());
+            },
+            undoes: |_| {},
+        })
+    }
+
+    fn link(&self, word: &str, token_count: (f64, f64), does: fn(&Link)) -> Arc<dyn Breakage> {
+        let (kind, thing) = (kind(word), Arc::clone(&self.link));
+        Arc::new(Deed { kind, token_count, thing, does, undoes: Link::mend })
+    }
+}

@@ -1,0 +1,42 @@
+//! Fault runs over PostgreSQL: its three schemes.
+
+use crate::Case;
+use crate::databases::{Holders, Row};
+use holdline_testkit::postgres;
+use tokio_postgres::NoTls;
+
+pub(crate) const CASES: &[Case] = &[
+    ("postgres_calm", || TABLE.calm("postgres_calm")),
+    ("postgres_clients", || TABLE.clients("postgres_clients")),
+    ("postgres_mixed", || TABLE.mixed("postgres_mixed")),
+    ("postgres_row_clients", || ROW.clients("postgres_row_clients")),
+    ("postgres_row_mixed", || ROW.mixed("postgres_row_mixed")),
+    ("postgres_advisory_mixed", || ADVISORY.mixed("postgres_advisory_mixed")),
+];
+
+const TABLE: Row = Row {
+    start: || postgres::start("faults"),
+    options: "?install=yes",
+    end_sessions,
+    holders: Holders::Leases,
+};
+
+const ROW: Row = Row { options: "?install=yes&scheme=row", holders: Holders::Sessions, ..TABLE };
+
+/// Its server is not told who holds, only which session.
+const ADVISORY: Row =
+    Row { options: "?scheme=advisory", holders: Holders::SessionsUnnamed, ..TABLE };
+
+fn end_sessions(port: u16) {
+    const END: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                       WHERE application_name LIKE 'holdline%'";
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ended: i64 = runtime
+        .block_on(async {
+            let (client, connection) = tokio_postgres::connect(&postgres::url(port), NoTls).await?;
+            tokio::spawn(connection);
+            client.query_one(END, &[]).await.map(|row| row.get(0))
+        })
+        .unwrap();
+    assert!(ended > 0, "there were sessions");
+}

@@ -1,0 +1,75 @@
+//! The crates, as crates.io would get them.
+
+use super::run;
+use crate::test::{Run, Verdict};
+use crate::{Outcome, workspace};
+
+/// Cargo verifies each crate against those packed before it, in a registry that it makes for that:
+/// so the crates that need each other can be tried before the first of them is published.
+pub(super) fn make(check: bool) -> Outcome<String> {
+    let mut cargo = workspace::cargo();
+    if check {
+        cargo.args(["publish", "--dry-run", "--allow-dirty", "--locked"]).args(chosen()?);
+        run(&mut cargo)?;
+        return Ok("packed, and each built from its package alone".to_owned());
+    }
+    run(cargo.args(PACK).args(chosen()?))?;
+    Ok("packed; not built from their packages".to_owned())
+}
+
+const PACK: &[&str] = &["package", "--no-verify", "--allow-dirty", "--locked", "--quiet"];
+
+/// The crates that are published, as arguments. The others need what crates.io will never have.
+fn chosen() -> Outcome<Vec<String>> {
+    let packages = workspace::published()?;
+    let names = packages.iter().filter_map(|package| package["name"].as_str());
+    Ok(names.map(|name| format!("--package={name}")).collect())
+}
+
+/// A step of `cargo xtask test`: that every crate can be packed, that it says what crates.io asks
+/// for, and that nothing it compiles in is left out. It builds nothing.
+pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
+    let chosen = chosen()?;
+    let arguments: Vec<&str> =
+        PACK.iter().copied().chain(chosen.iter().map(String::as_str)).collect();
+    let verdict = run.cargo(&arguments, &[]);
+    if verdict != Verdict::Passed {
+        return Ok(verdict);
+    }
+    let lacks: Vec<String> = workspace::published()?.iter().filter_map(lacks).collect();
+    Ok(if lacks.is_empty() { Verdict::Passed } else { Verdict::Failed(lacks.join("; ")) })
+}
+
+/// What the manifest of a published crate lacks.
+fn lacks(package: &serde_json::Value) -> Option<String> {
+    let is_empty = |key: &&str| match &package[*key] {
+        serde_json::Value::Null => true,
+        serde_json::Value::Array(list) => list.is_empty(),
+        _ => false,
+    };
+    let keys = ["description", "license", "repository", "readme", "keywords", "categories"];
+    let missing: Vec<&str> = keys.iter().copied().filter(|key| is_empty(key)).collect();
+    let name = package["name"].as_str().unwrap_or_default();
+    if !missing.is_empty() {
+        return Some(format!("{name} has no {}", missing.join(", ")));
+    }
+    Some(format!("{name} has no rust-version")).filter(|_| package["rust_version"].is_null())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_manifest_that_crates_io_would_refuse_is_found() {
+        let mut package = json!({
+            "name": "a", "description": "d", "license": "MIT", "repository": "r", "readme": "f",
+            "keywords": ["k"], "categories": ["c"], "rust_version": "1.95",
+        });
+        assert_eq!(lacks(&package), None);
+        package["description"] = json!(null);
+        package["keywords"] = json!([]);
+        assert_eq!(lacks(&package).unwrap(), "a has no description, keywords");
+    }
+}

@@ -1,0 +1,116 @@
+//! The program: one static file with all stores, for every Linux of its processor.
+
+use super::{dist, emptied, install, run, says_text, tool};
+use crate::{Outcome, workspace};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Linux with musl, which can be linked statically with all that the program needs.
+const TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// Builds the program and tries it where there is nothing else.
+pub(super) fn make(check: bool) -> Outcome<String> {
+    let program = build()?;
+    let size = std::fs::metadata(&program).map_or(0, |data| data.len());
+    let said = format!("{} ({:.1} MB)", program.display(), size as f64 / 1e6);
+    if check {
+        is_static(&program)?;
+        return Ok(format!("{said}; static; {}", alone(&program)?));
+    }
+    Ok(said)
+}
+
+/// The program, built if its sources have changed; or one that was built before.
+pub(super) fn build() -> Outcome<PathBuf> {
+    let built = match std::env::var_os("HOLDLINE_PROGRAM") {
+        Some(program) => PathBuf::from(program),
+        None => compile(&workspace::target())?,
+    };
+    let program = dist()?.join("holdline");
+    install(&built, &program, 0o755)?;
+    Ok(program)
+}
+
+/// Compiles into a target folder. No path of this machine gets into the program, so that the same
+/// sources give the same bytes elsewhere.
+pub(super) fn compile(target: &Path) -> Outcome<PathBuf> {
+    let sysroot = says_text(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let library = Path::new(&sysroot).join("lib/rustlib").join(TARGET);
+    if !library.is_dir() {
+        return Err(format!("Rust for {TARGET} is missing: `rustup target add {TARGET}`."));
+    }
+    if tool("musl-gcc").is_none() {
+        return Err("musl-gcc is missing: `apt-get install musl-tools`.".to_owned());
+    }
+    let root = workspace::root();
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
+    let cargo_home = cargo_home.unwrap_or_default();
+    let (root, cargo_home, target_path) = (root.display(), cargo_home.display(), target.display());
+    let rust = format!(
+        "--remap-path-prefix={cargo_home}=/cargo --remap-path-prefix={target_path}=/target \
+         --remap-path-prefix={root}=/source"
+    );
+    let c = format!(
+        "-ffile-prefix-map={cargo_home}=/cargo -ffile-prefix-map={target_path}=/target \
+         -ffile-prefix-map={root}=/source"
+    );
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--release", "--locked", "--target", TARGET]);
+    cargo.args(["--package", "holdline-cli", "--features", "full"]).arg("--target-dir").arg(target);
+    cargo.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS", rust);
+    cargo.env("CFLAGS_x86_64_unknown_linux_musl", c);
+    cargo.env("CC_x86_64_unknown_linux_musl", "musl-gcc");
+    if let Some(jobs) = std::env::var_os("HOLDLINE_JOBS") {
+        cargo.arg("--jobs").arg(jobs);
+    }
+    run(&mut cargo)?;
+    Ok(target.join(TARGET).join("release/holdline"))
+}
+
+/// Fails if the program needs any library.
+fn is_static(program: &Path) -> Outcome<()> {
+    let output = Command::new("ldd")
+        .arg(program)
+        .output()
+        .map_err(|e| format!("`ldd` could not be started: {e}."))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let good = ["statically linked", "not a dynamic executable"];
+    if good.iter().any(|words| text.contains(words)) {
+        return Ok(());
+    }
+    Err(format!("the program is not static: {}", text.trim()))
+}
+
+/// Runs the program in a root folder in which there is nothing else.
+fn alone(program: &Path) -> Outcome<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok("not tried in an empty root, which needs root".to_owned());
+    }
+    let root = emptied("empty-root")?;
+    install(program, &root.join("holdline"), 0o755)?;
+    let inside = |args: &[&str]| {
+        let mut command = Command::new("chroot");
+        command.arg(&root).arg("/holdline").args(args).env_clear();
+        says_text(&mut command)
+    };
+    let version = inside(&["--version"])?;
+    let store = "sqlite:/locks.db";
+    let token = inside(&["run", "--store", store, "x", "--", "/holdline", "--version"])?;
+    if token != version {
+        return Err(format!("the command under the lock said {token:?}, not {version:?}"));
+    }
+    for url in ["redis", "etcd", "zookeeper", "postgres", "mysql"] {
+        let url = format!("{url}://127.0.0.1:1/x");
+        let error = match inside(&["try", "--store", &url, "x"]) {
+            Ok(said) => return Err(format!("{url} answers: {said}")),
+            Err(error) => error,
+        };
+        // 69: the store is known, and cannot be reached.
+        if !error.contains("exit status: 69") {
+            return Err(format!("{url} is no store of this build: {error}"));
+        }
+    }
+    Ok("runs in an empty root, with every store".to_owned())
+}
