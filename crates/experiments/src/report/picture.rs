@@ -26,7 +26,8 @@ pub(super) fn write(report: &Report) -> Option<String> {
     let whole = height + 8.0 + LINE * caption.len() as f64;
     let mut svg = format!(
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {whole:.0}' width='720' \
-         role='img'>\n<title>Locks a second, and who had them</title>\n<style>{}.paper{{fill:var(--bg)}}</style>\n\
+         role='img'>\n<title>Locks a second, and who had them</title>\n<style>{}\
+         .paper{{fill:var(--bg)}}</style>\n\
          <rect class='paper' width='{WIDTH}' height='{whole:.0}'/>\n",
         include_str!("style.css")
     );

@@ -42,6 +42,11 @@ pub(crate) fn examine(rest: &str, findings: &mut Findings) -> Result<bool> {
         findings.error("clock", &error);
     }
     if file.is_none() {
+        let own = std::path::absolute(&path).ok().and_then(|path| Some(path.parent()?.to_owned()));
+        if let Some(own) = own.filter(|own| *own != folder) {
+            let advice = "make it first: only that of the default file is made by itself";
+            findings.warning("folder", format!("{} is not there", own.display()), advice);
+        }
         let advice = "nothing: it is made when a lock is first asked for";
         findings.advice("file", "it is not there, so no lock was tried", advice);
     }
