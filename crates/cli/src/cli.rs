@@ -3,7 +3,8 @@
 #[cfg(feature = "bench")]
 use crate::commands::bench;
 use crate::commands::{
-    acquire, break_, completions, elect, man, release, run, schema, status, sweep, try_, watch,
+    acquire, break_, completions, doctor, elect, man, release, run, schema, status, sweep, try_,
+    watch,
 };
 use crate::exit::Failure;
 use crate::{defaults, duration, env, exit, top};
@@ -74,6 +75,7 @@ pub(crate) enum Verb {
     Elect(elect::Elect),
     Schema(schema::Schema),
     Sweep(sweep::Sweep),
+    Doctor(doctor::Doctor),
     #[cfg(feature = "bench")]
     Bench(Box<bench::Bench>),
     Completions(completions::Completions),

@@ -19,6 +19,7 @@ impl Exit {
     pub(crate) const OUTPUT: Exit = Exit(74);
     pub(crate) const BUSY: Exit = Exit(75);
     pub(crate) const LOST: Exit = Exit(76);
+    pub(crate) const UNSAFE: Exit = Exit(78);
     pub(crate) const NOT_EXECUTABLE: Exit = Exit(126);
     pub(crate) const NOT_FOUND: Exit = Exit(127);
 
@@ -39,6 +40,7 @@ const MEANINGS: &[(Exit, &str)] = &[
     (Exit::OUTPUT, "the answer could not be written to stdout"),
     (Exit::BUSY, "not acquired, or not free (`--busy-code` chooses another)"),
     (Exit::LOST, "the lock was lost while the command ran, or before `release`"),
+    (Exit::UNSAFE, "`doctor`: the store is set up such that locks in it are not safe"),
     (Exit::NOT_EXECUTABLE, "the command cannot be executed"),
     (Exit::NOT_FOUND, "the command was not found"),
 ];

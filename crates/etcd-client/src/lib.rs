@@ -6,7 +6,8 @@
 //!   was.
 //! - [`Lease`]: a lease that is kept alive, and until when it is *sure* to be, also while members
 //!   are frozen or cut off.
-//! - [`proto`]: the messages, with the field names of etcd's API.
+//! - [`proto`]: the messages, with the field names of etcd's API; [`maintenance`]: those about the
+//!   members and how they are.
 //!
 //! ```no_run
 //! # async fn example() -> holdline_base::Result<()> {
@@ -24,8 +25,8 @@
 //! # }
 //! ```
 //!
-//! What it lacks is what holdline does not need: the messages of users, roles, maintenance and
-//! elections; compression; a cache. It knows nothing of locks.
+//! What it lacks is what holdline does not need: the messages of users, roles and elections;
+//! compression; a cache. It knows nothing of locks.
 
 mod cluster;
 mod connection;
@@ -33,6 +34,7 @@ mod error;
 mod greeting;
 mod grpc;
 mod lease;
+pub mod maintenance;
 pub mod proto;
 mod watcher;
 

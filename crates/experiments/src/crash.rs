@@ -26,7 +26,7 @@ pub(crate) async fn round(
 ) -> Result<Values> {
     let client = holdline::open(url).await?;
     let recovery = match cell.scenario {
-        Scenario::Leader => leader(target, cell, &client, name, host).await?,
+        Scenario::Leader => leader(target, cell, &client, name).await?,
         _ => holder(host, cell, &client, url, name).await?,
     };
     Ok(Values::from([("recovery", recovery as f64 / 1e9)]))
@@ -57,13 +57,7 @@ async fn holder(host: &Host, cell: &Cell, client: &Client, url: &str, name: &str
 }
 
 /// Kills the leader, while a client locks and unlocks all the time.
-async fn leader(
-    target: &mut Target,
-    cell: &Cell,
-    client: &Client,
-    name: &str,
-    host: &Host,
-) -> Result<u64> {
+async fn leader(target: &mut Target, cell: &Cell, client: &Client, name: &str) -> Result<u64> {
     let lock = cell.mode.mutex(Mutex::new(client, name).lease(cell.lease));
     let start = timer::now();
     while timer::now() < start + nanos(BEFORE) {
@@ -72,7 +66,7 @@ async fn leader(
     let leader = target.leader().ok_or_else(|| Error::failed("the cluster has no leader"))?;
     let servers = target.servers.as_mut().ok_or_else(|| Error::failed("there are no servers"))?;
     let killed = timer::now();
-    servers.nodes[leader].kill();
+    servers.kill(leader);
     let end = killed + nanos(PATIENCE);
     let granted = loop {
         let asked = timer::now();
@@ -90,10 +84,9 @@ async fn leader(
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     };
-    servers.nodes[leader].restart(host.wrap)?;
     let scheme = target.scheme();
     let servers = target.servers.as_mut().ok_or_else(|| Error::failed("there are no servers"))?;
-    tokio::task::block_in_place(|| servers.wait(&scheme))?;
+    tokio::task::block_in_place(|| servers.restart(leader, &scheme))?;
     target.refresh();
     Ok(granted - killed)
 }

@@ -119,6 +119,8 @@ pub(crate) fn hosts(url: &str) -> Vec<String> {
     let default = match url.split("://").next().unwrap_or("") {
         "etcd" | "etcds" => 2379,
         "zookeeper" | "zk" | "zks" => 2181,
+        "postgres" | "postgresql" => 5432,
+        "mysql" | "mariadb" => 3306,
         _ => 6379,
     };
     let with_port = |host: &str| {
@@ -142,7 +144,9 @@ pub(crate) fn put_before(url: &str, round_trip: Duration) -> Result<(String, Vec
         return Ok((format!("quorum:{}", urls.join(",")), proxies));
     }
     let scheme = url.split(':').next().unwrap_or("");
-    if !matches!(scheme, "redis" | "etcd" | "zookeeper" | "zk") {
+    const KNOWN: [&str; 8] =
+        ["redis", "etcd", "zookeeper", "zk", "postgres", "postgresql", "mysql", "mariadb"];
+    if !KNOWN.contains(&scheme) {
         return Err(Error::usage(format!(
             "no link with a delay can be put before {scheme}: it needs a TCP connection without \
              TLS to servers that the URL names"
@@ -166,6 +170,8 @@ mod tests {
         assert_eq!(hosts("redis://me:p@h:1/3?idle=5m"), ["h:1"]);
         assert_eq!(hosts("etcd://a,b:2/prefix"), ["a:2379", "b:2"]);
         assert_eq!(hosts("quorum:redis://a:1,redis://b:2"), ["a:1", "b:2"]);
+        assert_eq!(hosts("postgres://me@h/db?install=yes"), ["h:5432"]);
+        assert_eq!(hosts("mysql://me:p@h:1/db"), ["h:1"]);
         assert!(hosts("sqlite:/a/b").is_empty() && hosts("memory:").is_empty());
     }
 

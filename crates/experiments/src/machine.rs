@@ -63,6 +63,39 @@ pub(crate) fn cpu(pid: u32) -> Option<u64> {
     Some(total)
 }
 
+/// A process, and those that it has started, and they: a server may have one for each connection.
+pub(crate) fn family(pid: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: Vec<(u32, u32)> = pids.filter_map(|pid| Some((pid, field(pid, 1)?))).collect();
+    let mut family = vec![pid];
+    let mut at = 0;
+    while let Some(parent) = family.get(at).copied() {
+        family.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    family
+}
+
+/// The CPU time of a process and of those that it has started, also of those that have ended.
+pub(crate) fn family_cpu(pid: u32) -> Option<u64> {
+    let own = cpu(pid)?;
+    let ended = field::<u64>(pid, 13)? + field::<u64>(pid, 14)?;
+    let others = family(pid).into_iter().skip(1).filter_map(cpu).sum::<u64>();
+    Some(own + others + ended * tick())
+}
+
+/// The nanoseconds of a tick of the clock.
+fn tick() -> u64 {
+    1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// A field of `/proc/PID/stat`, counted from 0 after the name, which may have spaces.
+fn field<T: std::str::FromStr>(pid: u32, number: usize) -> Option<T> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(')')?.1.split_whitespace().nth(number)?.parse().ok()
+}
+
 /// The CPU time of this process, without the threads that belong to the measurement: the delay
 /// proxy's and the timer's.
 pub(crate) fn client_cpu() -> u64 {
@@ -80,13 +113,8 @@ fn on_cpu(thread: &Path) -> Option<u64> {
     fs::read_to_string(thread.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// Fields 14 and 15 of `/proc/PID/stat`, counted after the name, which may have spaces.
 fn ticks(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<u64>().ok();
-    let ticks = next()? + next()?;
-    Some(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+    Some((field::<u64>(pid, 11)? + field::<u64>(pid, 12)?) * tick())
 }
 
 /// How much memory of a process is resident, in bytes.
@@ -150,5 +178,25 @@ mod tests {
         assert_eq!(listener(socket.local_addr().unwrap().port()), Some(std::process::id()));
         assert!(cpu(std::process::id()).unwrap() > 0);
         assert!(resident(std::process::id()).unwrap() > 1024);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_processes_have_used_that_were_started_counts() {
+        let own = std::process::id();
+        let shell = "sleep 60 & i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo; wait";
+        let mut command = Command::new("sh");
+        command.args(["-c", shell]).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let out = child.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
+        let family = family(own);
+        assert!(family.contains(&child.id()) && family.len() >= 3, "{family:?}");
+        let sleeps = family.iter().find(|pid| field::<u32>(**pid, 1) == Some(child.id())).unwrap();
+        let sleeps = rustix::process::Pid::from_raw(sleeps.cast_signed()).unwrap();
+        assert!(family_cpu(own).unwrap() >= cpu(child.id()).unwrap());
+        rustix::process::kill_process(sleeps, rustix::process::Signal::KILL).unwrap();
+        child.wait().unwrap();
     }
 }

@@ -5,15 +5,18 @@ use serde::Serialize;
 
 /// One figure out of several rounds: the median, and between what the rounds lay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+pub struct Spread {
+    /// The middle one.
+    pub median: f64,
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
 }
 
 impl Spread {
     /// Of these rounds' figures; `None` if there are none.
-    pub(crate) fn of(rounds: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn of(rounds: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut rounds: Vec<f64> = rounds.into_iter().collect();
         rounds.sort_by(f64::total_cmp);
         let (low, high) = (*rounds.first()?, *rounds.last()?);

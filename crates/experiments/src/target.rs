@@ -7,7 +7,7 @@ use crate::delay::{self, DelayProxy};
 use crate::error::{Error, Result};
 use crate::launch::{SERVICES, Servers, Service};
 use crate::machine;
-use crate::process::Command;
+use holdline_testkit::Wrap;
 use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(crate) struct Usage {
 impl Target {
     /// Finds a store by what was written on the command line, and starts its servers if that is the
     /// name of some.
-    pub(crate) fn new(store: &str, folder: &Path, wrap: Command) -> Result<Self> {
+    pub(crate) fn new(store: &str, folder: &Path, wrap: Wrap) -> Result<Self> {
         let (url, label) = match store {
             "memory" | "memory:" => (format!("memory:bench-{}", std::process::id()), "memory"),
             "file" => (format!("sqlite:{}", folder.join("locks.db").display()), "file"),
@@ -71,10 +71,9 @@ impl Target {
         Ok(Target { label, url, servers: None, service: None, endpoints, delayed: HashMap::new() })
     }
 
-    fn start(service: Service, wrap: Command) -> Result<Self> {
+    fn start(service: Service, wrap: Wrap) -> Result<Self> {
         let servers = service.start(wrap)?;
-        let pids: Vec<u32> = servers.nodes.iter().map(|node| node.child.id()).collect();
-        let endpoints = endpoints(&servers.url, &pids);
+        let endpoints = endpoints(&servers.url, &servers.pids());
         Ok(Target {
             label: service.name.to_owned(),
             url: servers.url.clone(),
@@ -132,8 +131,9 @@ impl Target {
         let counts = self.endpoints.iter().map(|at| counters::read(&at.scheme, &at.address));
         let processes = self.endpoints.iter().filter_map(|endpoint| {
             let pid = endpoint.pid?;
-            let (cpu, memory) = (machine::cpu(pid)?, machine::resident(pid)?);
-            Some(OfProcess { cpu, memory, sockets: machine::sockets(pid) })
+            let (cpu, memory) = (machine::family_cpu(pid)?, machine::resident(pid)?);
+            let sockets = machine::family(pid).into_iter().map(machine::sockets).sum();
+            Some(OfProcess { cpu, memory, sockets })
         });
         Usage {
             counts: counts.reduce(Counts::plus).unwrap_or_default(),
@@ -165,8 +165,8 @@ impl Target {
     /// The processes are others after a restart.
     pub(crate) fn refresh(&mut self) {
         if let Some(servers) = &self.servers {
-            for (endpoint, node) in self.endpoints.iter_mut().zip(&servers.nodes) {
-                endpoint.pid = Some(node.child.id());
+            for (endpoint, pid) in self.endpoints.iter_mut().zip(servers.pids()) {
+                endpoint.pid = Some(pid);
             }
         }
     }

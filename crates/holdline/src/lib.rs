@@ -100,9 +100,13 @@ mod availability;
 pub mod blocking;
 mod client;
 pub mod clock;
+#[cfg(feature = "doctor")]
+pub mod doctor;
 mod driver;
 mod error;
 mod fence;
+#[cfg(feature = "doctor")]
+mod findings;
 mod guard;
 mod handles;
 mod held_lock;

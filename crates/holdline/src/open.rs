@@ -103,6 +103,24 @@ async fn single(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
+/// The URLs of a quorum's nodes; `None` if the URL is not a quorum's.
+#[cfg(feature = "doctor")]
+pub(crate) fn nodes_of(url: &str) -> Option<Vec<String>> {
+    url.strip_prefix("quorum:").map(split)
+}
+
+/// A URL for messages: without users, passwords and options.
+#[cfg(feature = "doctor")]
+pub(crate) fn shown(url: &str) -> String {
+    nodes_of(url).map_or_else(
+        || site::address(url),
+        |nodes| {
+            let nodes: Vec<String> = nodes.iter().map(|node| site::address(node)).collect();
+            format!("quorum:{}", nodes.join(","))
+        },
+    )
+}
+
 #[cfg(feature = "sqlite")]
 fn default() -> Result<Arc<dyn Store>> {
     stores::sqlite::open_default()

@@ -59,7 +59,8 @@ fn said<'a>(texts: &'a [String], what: &'a str) -> impl Iterator<Item = &'a str>
     lines.filter_map(move |line| Some(line.strip_prefix(what)?.strip_prefix(':')?.trim()))
 }
 
-fn too_old(version: &str) -> bool {
+/// Whether a server of this version, as `INFO` has it, is older than what is needed.
+pub fn too_old(version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next(), parts.next()) < (Some(6), Some(2))
 }

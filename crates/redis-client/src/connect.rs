@@ -167,7 +167,7 @@ async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault
     let share = config.timeout / (config.hosts.len() as u32 + 1);
     let mut fault = Fault::Silence;
     for (host, port) in &config.hosts {
-        let asked = pin!(ask_sentinel(config, host, *port, service));
+        let asked = pin!(primary_of(config, host, *port, service));
         match clock::timeout(share, asked).await {
             Some(Ok(addr)) => return Ok(addr),
             Some(Err(error)) => fault = error,
@@ -177,7 +177,24 @@ async fn primary(config: &Config, service: &str) -> Result<ConnectionAddr, Fault
     Err(fault)
 }
 
-async fn ask_sentinel(
+/// Asks one sentinel for the address of the primary of a service. The caller limits the time.
+///
+/// # Errors
+///
+/// The sentinel does not answer, or knows no such service.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes the connection.
+pub async fn ask_sentinel(
+    config: &Config,
+    (host, port): (&str, u16),
+    service: &str,
+) -> Result<String, Fault> {
+    Ok(primary_of(config, host, port, service).await?.to_string())
+}
+
+async fn primary_of(
     config: &Config,
     host: &str,
     port: u16,

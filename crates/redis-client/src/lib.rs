@@ -30,7 +30,9 @@ mod notices;
 mod probe;
 mod scan;
 
+pub use checks::too_old;
 pub use config::{Config, KNOWN, Kind, duration, invalid};
+pub use connect::ask_sentinel;
 pub use connection::{Connection, Script};
 pub use fault::{Fault, broken, says};
 pub use notices::{Event, Notices};

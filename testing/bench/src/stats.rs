@@ -1,30 +1,7 @@
 //! Medians, percentiles and spreads.
 
+pub(crate) use holdline_experiments::Spread;
 use std::time::Duration;
-
-/// One figure out of several rounds: the median, and between what the rounds lay.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
-}
-
-impl Spread {
-    /// Of these rounds' figures; `None` if there are none.
-    pub(crate) fn of(rounds: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut rounds: Vec<f64> = rounds.into_iter().collect();
-        rounds.sort_by(f64::total_cmp);
-        let (low, high) = (*rounds.first()?, *rounds.last()?);
-        let middle = rounds.len() / 2;
-        let median = if rounds.len() % 2 == 1 {
-            rounds[middle]
-        } else {
-            f64::midpoint(rounds[middle - 1], rounds[middle])
-        };
-        Some(Spread { median, low, high })
-    }
-}
 
 /// Durations, in order.
 #[derive(Clone, Debug, Default)]
@@ -79,15 +56,6 @@ pub(crate) fn seconds(time: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_median_is_in_the_middle() {
-        assert_eq!(Spread::of([3.0, 1.0, 2.0]).map(|s| (s.low, s.median, s.high)), {
-            Some((1.0, 2.0, 3.0))
-        });
-        assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).map(|s| s.median), Some(2.5));
-        assert_eq!(Spread::of([]), None);
-    }
 
     #[test]
     fn a_percentile_is_a_value_that_occurred() {

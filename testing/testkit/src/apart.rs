@@ -4,7 +4,7 @@
 
 use crate::program::in_path;
 use crate::{Outcome, target};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Fetches and unpacks.
@@ -19,11 +19,20 @@ pub struct Apart {
     pub package: &'static str,
     /// The program's file in it.
     pub binary: &'static str,
+    /// What the version of another program says that may be installed by this name.
+    pub other: Option<&'static str>,
     /// Its first arguments; `{files}` is where the package was unpacked.
     pub args: &'static [&'static str],
 }
 
 impl Apart {
+    /// Whether an installed program of this name is another one.
+    pub(crate) fn is_other(&self, binary: &Path) -> bool {
+        let says = Command::new(binary).arg("--version").output();
+        let says = says.map(|output| String::from_utf8_lossy(&output.stdout).to_lowercase());
+        says.map_or(true, |text| self.other.is_some_and(|other| text.contains(other)))
+    }
+
     fn folder(&self) -> PathBuf {
         target().join("debs").join(format!("{}-{}", self.package, self.suite))
     }

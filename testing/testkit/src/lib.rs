@@ -70,7 +70,7 @@ pub use link::{Link, Way};
 pub use missing::{VARIABLE as MISSING_VARIABLE, missing};
 #[cfg(feature = "links")]
 pub use network::Network;
-pub use node::Node;
+pub use node::{Node, Wrap};
 pub use own_process::in_own_process;
 pub use ports::{CLUSTER_BUS, PORTS, Ports, free_cluster_port, free_port};
 pub use private::Private;

@@ -3,7 +3,13 @@
 use crate::Probe;
 use crate::program::Program;
 use rustix::process::Signal;
+use std::ffi::OsString;
 use std::path::Path;
+use std::process::Command;
+
+/// Makes the command that runs a command line, of which the first word is the program: such that it
+/// ends with this process, for example.
+pub type Wrap = fn(&[OsString]) -> Command;
 
 /// One server process, described. In arguments, variables and files, `{dir}` stands for the node's
 /// own folder.
@@ -28,6 +34,7 @@ pub struct Node {
     pub(crate) up: (u16, Probe),
     pub(crate) user: Option<&'static str>,
     pub(crate) stop: Signal,
+    pub(crate) wrap: Option<Wrap>,
     pub(crate) has_children: bool,
 }
 
@@ -46,6 +53,7 @@ impl Node {
             up: (port, up),
             user: None,
             stop: Signal::KILL,
+            wrap: None,
             has_children: false,
         }
     }
@@ -108,6 +116,13 @@ impl Node {
     /// unless chosen. A server with processes of its own needs another, as PostgreSQL's QUIT.
     pub fn stops_by(mut self, signal: Signal) -> Self {
         self.stop = signal;
+        self
+    }
+
+    /// Runs the process by a command that this makes, in place of the program itself; but not if it
+    /// runs as another user, who may not be allowed to.
+    pub fn run_by(mut self, wrap: Wrap) -> Self {
+        self.wrap = Some(wrap);
         self
     }
 

@@ -85,6 +85,13 @@ impl Program {
         if let Some(apart) = self.apart {
             return match apart.find() {
                 Some((binary, first_args)) => Ok(Found { binary, first_args }),
+                // One that is installed; but what Debian calls mysqld may be MariaDB's.
+                None if let Some(binary) =
+                    in_path(self.binary).filter(|it| !apart.is_other(it)) =>
+                {
+                    let own = apart.args.iter().filter(|arg| !arg.contains("{files}"));
+                    Ok(Found { binary, first_args: own.map(ToString::to_string).collect() })
+                }
                 None => Err(format!(
                     "{} is missing. Debian {} has it in the package {}, which is unpacked \
                      privately where there is an apt-get; or {}.",

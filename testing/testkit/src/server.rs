@@ -1,11 +1,12 @@
 //! A server: a node that was started. It can be stopped, killed, and started again on its data.
 
-use crate::node::{Node, expand};
+use crate::node::{Node, Wrap, expand};
 use crate::probe::Probe;
 use crate::process::{GONE_WITHIN, Process};
 use crate::program::{Found, Program};
 use crate::{Outcome, cannot};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
@@ -56,7 +57,7 @@ impl Server {
         fs::DirBuilder::new().mode(0o700).create(&dir).map_err(|e| cannot("create", &dir, &e))?;
         write_files(&node, &dir)?;
         for (program, args) in &node.before {
-            let output = command(program, args, &node, &dir)?.output();
+            let output = command(program, args, &node, &dir, None)?.output();
             let output = output.map_err(|e| cannot("run", Path::new(program.binary), &e))?;
             if !output.status.success() {
                 let said = [output.stdout, output.stderr].concat();
@@ -272,7 +273,7 @@ fn run(node: &Node, dir: &Path, life: Life) -> Outcome<Child> {
     let log = File::options().create(true).append(true).open(&log_file);
     let log = log.map_err(|e| cannot("create", &log_file, &e))?;
     let errors = log.try_clone().map_err(|e| cannot("open", &log_file, &e))?;
-    let mut command = command(node.program, &node.args, node, dir)?;
+    let mut command = command(node.program, &node.args, node, dir, node.wrap)?;
     if life == Life::OfItsOwn {
         command.process_group(0);
     }
@@ -281,13 +282,31 @@ fn run(node: &Node, dir: &Path, life: Life) -> Outcome<Child> {
 }
 
 /// A program that is run in a node's folder, as its user.
-fn command(program: &Program, args: &[String], node: &Node, dir: &Path) -> Outcome<Command> {
+fn command(
+    program: &Program,
+    args: &[String],
+    node: &Node,
+    dir: &Path,
+    wrap: Option<Wrap>,
+) -> Outcome<Command> {
     let Found { binary, first_args } = program.find()?;
-    let mut command = Command::new(binary);
-    command.args(first_args).args(args.iter().map(|arg| expand(arg, dir)));
+    let user = user_of(node)?;
+    let args = first_args.into_iter().chain(args.iter().map(|arg| expand(arg, dir)));
+    let mut command = match wrap.filter(|_| user.is_none()) {
+        Some(wrap) => {
+            let words: Vec<OsString> =
+                std::iter::once(binary.into()).chain(args.map(OsString::from)).collect();
+            wrap(&words)
+        }
+        None => {
+            let mut command = Command::new(binary);
+            command.args(args);
+            command
+        }
+    };
     command.envs(node.variables.iter().map(|(name, value)| (name, expand(value, dir))));
     command.current_dir(dir).stdin(Stdio::null());
-    if let Some((user, group)) = user_of(node)? {
+    if let Some((user, group)) = user {
         command.uid(user).gid(group);
     }
     Ok(command)

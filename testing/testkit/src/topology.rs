@@ -1,7 +1,7 @@
 //! A topology: a set of servers with a name, which tests and benchmarks use together.
 
 use crate::Outcome;
-use crate::node::Node;
+use crate::node::{Node, Wrap};
 use crate::ports::{Ports, free_port};
 use crate::private::Private;
 use crate::probe::Probe;
@@ -71,6 +71,14 @@ impl Deployment {
     /// Says by this whether the member on a port leads.
     pub fn leads(mut self, leads: fn(u16) -> bool) -> Self {
         self.leads = Some(leads);
+        self
+    }
+
+    /// Runs all processes by commands that this makes: see [`Node::run_by`].
+    pub fn run_by(mut self, wrap: Wrap) -> Self {
+        for node in self.stages.iter_mut().flatten() {
+            *node = node.clone().run_by(wrap);
+        }
         self
     }
 

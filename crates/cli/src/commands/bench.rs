@@ -20,8 +20,8 @@ Every store is measured with every way to wait and every load, in turns, in seve
 
 STORE is a URL (redis://HOST, etcd://HOST:PORT, sqlite:PATH, ...), or memory, or file (a new
 one), or servers that are started for the run, if they are installed, and stopped after it:
-redis, redis-five (a quorum), etcd, etcd-three, zookeeper, zookeeper-three. Without STORE it is
-the store of --store or HOLDLINE_STORE; without those, memory and file.
+redis, redis-five (a quorum), etcd, etcd-three, zookeeper, zookeeper-three, postgres, mariadb,
+mysql. Without STORE it is the store of --store or HOLDLINE_STORE; without those, memory and file.
 
 Ways to wait (--mode):
   listen         has a place in the line, and is told when its turn has come
@@ -54,7 +54,7 @@ Examples:
 #[command(long_about = format!("Measure stores and ways to wait beside each other\n\n{ABOUT}"))]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n{}", presets()))]
 pub(crate) struct Bench {
-    /// Stores: URLs, memory, file, or servers to start: redis, etcd, zookeeper, etcd-three, ...
+    /// Stores: URLs, memory, file, or servers to start: redis, etcd, zookeeper, postgres, ...
     #[arg(value_name = "STORE")]
     stores: Vec<String>,
 
@@ -128,6 +128,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
+    /// Write the chart of locks a second beside the shares, for the first load, as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
     /// Is a process of another `holdline bench`
     #[arg(long, hide = true)]
     worker: bool,
@@ -149,7 +153,7 @@ impl Bench {
             return Ok(Exit::DONE);
         }
         // Found out now, and not when all has been measured.
-        for file in self.csv.iter().chain(&self.html) {
+        for file in self.csv.iter().chain(&self.html).chain(&self.svg) {
             let opened = File::options().create(true).append(true).open(file);
             opened.map_err(|error| unwritten(file, &error))?;
         }
@@ -246,6 +250,12 @@ impl Bench {
             if let Some(file) = file {
                 fs::write(file, text(report)).map_err(|error| unwritten(file, &error))?;
             }
+        }
+        if let Some(file) = &self.svg {
+            let text = report.svg().ok_or_else(|| {
+                Failure::usage("--svg shows locks a second, of which this run has none")
+            })?;
+            fs::write(file, text).map_err(|error| unwritten(file, &error))?;
         }
         if printer.json {
             Printer::answer(&report.json().to_string())?;

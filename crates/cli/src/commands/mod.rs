@@ -5,6 +5,7 @@ pub(crate) mod acquire;
 pub(crate) mod bench;
 pub(crate) mod break_;
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod elect;
 pub(crate) mod man;
 pub(crate) mod release;
@@ -33,6 +34,7 @@ pub(crate) fn dispatch(verb: Verb, session: &Session) -> Result<Exit, Failure> {
         Verb::Elect(elect) => block_on(elect.run(session))?,
         Verb::Schema(schema) => block_on(schema.run())?,
         Verb::Sweep(sweep) => block_on(sweep.run(session))?,
+        Verb::Doctor(doctor) => block_on(doctor.run(session))?,
         #[cfg(feature = "bench")]
         Verb::Bench(bench) => bench.run(session),
         Verb::Completions(completions) => completions.run(),

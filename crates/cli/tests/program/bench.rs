@@ -87,6 +87,23 @@ fn files_are_whole() {
     }
 }
 
+#[test]
+fn a_picture_is_a_file_of_its_own() {
+    let place = Place::new();
+    let svg = place.path("a.svg");
+    let args = ["memory", "--mode", "listen,poll", "--svg", svg.to_str().unwrap()];
+    assert_eq!(bench(&place, &args).code, 0);
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert!(svg.starts_with("<svg xmlns='http://www.w3.org/2000/svg'"), "{svg}");
+    assert!(svg.ends_with("</svg>\n") && svg.matches("<svg").count() == 1, "{svg}");
+    for words in ["memory: listen, fair", "locks of each client", "2 rounds", "holdline bench"] {
+        assert!(svg.contains(words), "{words}: {svg}");
+    }
+    for word in ["https:", "href", "@import", "<script"] {
+        assert!(!svg.contains(word), "{word}");
+    }
+}
+
 /// The number of fields of a line of CSV.
 fn fields(line: &str) -> usize {
     let mut quoted = false;
@@ -202,4 +219,29 @@ fn a_password_is_nowhere_in_a_report() {
         bench(&Place::new(), &["memory", "redis://me:secret@127.0.0.1:1", "--mode", "listen"]);
     assert_ne!(run.code, 0);
     assert!(!run.out.contains("secret") && !run.err.contains("secret"), "{run:?}");
+}
+
+/// Servers of databases are started, get their tables, and are gone afterwards.
+#[test]
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+fn databases_are_started_for_the_run() {
+    use holdline_testkit::{missing, mysql, postgres};
+    let mut programs = postgres::SINGLE.programs().into_iter().chain(mysql::MARIADB.programs());
+    if let Some(what) = programs.find_map(|program| program.find().err()) {
+        return missing(&what);
+    }
+    let place = Place::new();
+    let args = ["postgres", "mariadb", "--mode", "listen", "--clients", "2", "--delay", "0,2ms"];
+    let run = bench(&place, &[&args[..], &["--rounds", "1", "--time", "300ms", "--json"]].concat());
+    let report = json(&run);
+    assert_eq!(rows(&report).len(), 4, "{run:?}");
+    for row in rows(&report) {
+        assert_eq!(row["status"], "measured", "{row}");
+        for figure in ["locks_per_s", "server_cpu_per_lock"] {
+            let median = row["figures"][figure]["median"].as_f64();
+            assert!(median.is_some_and(|median| median > 0.0), "{figure}: {row}");
+        }
+    }
+    let stores = report["stores"].to_string();
+    assert!(stores.contains("PostgreSQL") && stores.contains("MariaDB"), "{stores}");
 }

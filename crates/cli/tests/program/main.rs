@@ -10,6 +10,7 @@ mod codes;
 mod common;
 mod contend;
 mod defaults;
+mod doctor;
 mod documents;
 mod events;
 mod kinds;

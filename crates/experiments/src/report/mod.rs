@@ -3,6 +3,7 @@
 mod chart;
 mod csv;
 mod page;
+mod picture;
 mod svg;
 mod table;
 mod text;
@@ -255,6 +256,12 @@ impl Report {
     /// A page with charts, which needs nothing else.
     pub fn html(&self) -> String {
         page::write(self)
+    }
+
+    /// The first load's chart of locks a second beside the shares, as an SVG that needs nothing
+    /// else; `None` if there are none.
+    pub fn svg(&self) -> Option<String> {
+        picture::write(self)
     }
 
     /// What the figures were measured on, in lines.

@@ -36,7 +36,7 @@ pub(super) fn write(report: &Report) -> String {
 }
 
 /// The stores with their ways to wait, in the order of the report: a colour for each.
-fn contestants(report: &Report) -> Vec<String> {
+pub(super) fn contestants(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
     for row in &report.rows {
         if !row.rounds.is_empty() && !all.contains(&row.contestant()) {
@@ -46,7 +46,7 @@ fn contestants(report: &Report) -> Vec<String> {
     all
 }
 
-fn lines<'a>(
+pub(super) fn lines<'a>(
     report: &'a Report,
     contestants: &[String],
     of: impl Fn(&Row) -> bool,

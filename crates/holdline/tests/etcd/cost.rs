@@ -168,3 +168,55 @@ async fn a_permit_is_one_call() {
     assert_eq!(servers.all_calls().since(before).sum(), 1);
     drop((first, second));
 }
+
+/// A waiter behind several that hold watches each of them. When one leaves and the next is looked
+/// for, the watches over those that stay are kept.
+#[tokio::test]
+async fn a_waiter_for_a_permit_keeps_the_watches_that_it_needs() {
+    let Some(servers) = start(1) else { return };
+    let port = servers.servers[0].port();
+    // Each watch is a message when it begins, and one when it ends.
+    let messages = || -> u64 {
+        let metrics = holdline_testkit::http_get(port, "/metrics").expect("it tells");
+        let watch = metrics.lines().find(|line| {
+            line.starts_with("grpc_server_msg_received_total") && line.contains("\"Watch\"")
+        });
+        watch.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+    };
+    // Longer than a watch lasts that is kept for a moment after its end.
+    let quiet = async || {
+        let mut count = messages();
+        until("waiters that are quiet", async || {
+            tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+            std::mem::replace(&mut count, messages()) == count
+        })
+        .await;
+        count
+    };
+    let permit = async || Semaphore::new(&servers.client().await, "pool", 2).acquire(1).await;
+    let first = permit().await.expect("it is free");
+    let second = permit().await.expect("it is free");
+    let waiters = async {
+        let third = async { permit().await.expect("it is there") };
+        let fourth = async {
+            // Behind the third.
+            until("the third waits", async || servers.keys().len() == 3).await;
+            permit().await.expect("it is there")
+        };
+        let leaves = async {
+            until("both wait", async || servers.keys().len() == 4).await;
+            let before = quiet().await;
+            second.unlock().await.expect("held");
+            let after = quiet().await;
+            first.unlock().await.expect("held");
+            after - before
+        };
+        tokio::join!(third, fourth, leaves)
+    };
+    let (third, fourth, messages) = soon("both have it", waiters).await;
+    // The second ends one watch. The third ends three, and watches itself. The fourth ends one, and
+    // begins one: it was behind the second and the third, and is behind the first and the third.
+    assert!(messages <= 7, "{messages} messages about watches");
+    third.unlock().await.expect("held");
+    fourth.unlock().await.expect("held");
+}

@@ -25,6 +25,7 @@ pub const MYSQLD: Program = Program {
         suite: "unstable",
         package: "mysql-server-core",
         binary: "usr/sbin/mysqld",
+        other: Some("mariadb"),
         args: &[
             "--no-defaults",
             "--basedir={files}/usr",

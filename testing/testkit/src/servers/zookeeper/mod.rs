@@ -76,7 +76,14 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let java = ["-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
+        let java = [
+            "-Xms32m",
+            "-Xmx128m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            // Else a member that missed the first votes may ask again only after many seconds.
+            "-Dzookeeper.fastleader.maxNotificationInterval=500",
+        ];
         Settings {
             java: java.map(str::to_owned).to_vec(),
             // Without the first line, sessions are held to two ticks at least, twenty at most.
@@ -121,8 +128,6 @@ fn member(at: usize, ports: [u16; 3], seen: &[[u16; 3]], settings: &Settings) ->
     Node::new(format!("server-{}", at + 1), &ZOOKEEPER, client, Probe::ZooKeeper)
         .also_listens(ports[1..].iter().copied().filter(|_| !alone))
         .args(&settings.java)
-        // Else a member that missed the first votes may ask again only after many seconds.
-        .args(["-Dzookeeper.fastleader.maxNotificationInterval=500"])
         .args([
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             &format!("{{dir}}/{CONFIGURATION}"),

@@ -24,6 +24,8 @@ mod address;
 mod answer;
 mod attempt;
 mod beside;
+#[cfg(feature = "doctor")]
+mod examine;
 mod flight;
 mod late;
 mod layout;
@@ -44,6 +46,8 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
     TicketId,
 };
+#[cfg(feature = "doctor")]
+pub(crate) use examine::examine;
 use shared::Shared;
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,6 +25,8 @@ mod cleanup;
 mod dialect;
 mod errors;
 mod evictions;
+#[cfg(feature = "doctor")]
+mod examine;
 mod inspect;
 mod layout;
 mod orphans;
@@ -44,6 +46,8 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
     TicketId,
 };
+#[cfg(feature = "doctor")]
+pub(crate) use examine::examine;
 use holdline_zookeeper_client::longest_lease;
 use shared::Shared;
 use std::sync::Arc;

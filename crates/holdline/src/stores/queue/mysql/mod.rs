@@ -11,11 +11,14 @@
 //! watches.rs     the waiters of this process
 //! connection.rs  the connections for calls
 //! errors.rs      what the server's errors mean
+//! examine.rs     what the guide warns of, looked for on the server
 //! ```
 
 mod config;
 mod connection;
 mod errors;
+#[cfg(feature = "doctor")]
+mod examine;
 #[cfg(test)]
 mod model;
 mod opts;
@@ -29,6 +32,8 @@ mod watches;
 use crate::error::Result;
 use crate::store::Store;
 use config::{Config, Scheme};
+#[cfg(feature = "doctor")]
+pub(crate) use examine::examine;
 pub(crate) use schema::{SCHEMA, install, sweep};
 use session::Sessions;
 use std::sync::Arc;

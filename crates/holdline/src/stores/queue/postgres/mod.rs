@@ -13,12 +13,15 @@
 //! warnings.rs     what makes locks slow there
 //! shedlock.rs     the scheme shedlock
 //! errors.rs       faults of calls, and the errors that they become
+//! examine.rs      what the guide warns of, looked for on each server
 //! ```
 
 mod address;
 mod connection;
 mod encode;
 mod errors;
+#[cfg(feature = "doctor")]
+mod examine;
 mod keys;
 mod listener;
 #[cfg(test)]
@@ -38,6 +41,8 @@ use crate::error::Result;
 use crate::store::Store;
 use address::{Address, Scheme};
 use errors::Fault;
+#[cfg(feature = "doctor")]
+pub(crate) use examine::examine;
 use session_locks::SessionLocks;
 use session_sql::Kind;
 use shedlock::Shedlock;

@@ -11,6 +11,7 @@
 //! keys.rs         names to keys
 //! pubsub.rs       notices; channels.rs: the channels of locks
 //! evictions.rs    notes about evictions
+//! examine.rs      what the guide warns of, looked for on each server
 //! ```
 //!
 //! The connections are those of `holdline-redis-client`.
@@ -24,6 +25,8 @@ mod decode;
 pub(in crate::stores) mod encode;
 pub(in crate::stores) mod errors;
 pub(in crate::stores) mod evictions;
+#[cfg(feature = "doctor")]
+mod examine;
 pub(in crate::stores) mod keys;
 #[cfg(test)]
 mod model;
@@ -42,6 +45,8 @@ use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
 use batcher::{Batcher, Operation, Step};
 use config::{Config, Layout};
 use encode::{describe, digits, millis, standing, tail, wants};
+#[cfg(feature = "doctor")]
+pub(crate) use examine::examine;
 use futures_util::{StreamExt, TryStreamExt};
 use holdline_redis_client::{Connection, Fault, Kind, Script, what_answers};
 use pubsub::PubSub;

@@ -257,7 +257,7 @@ fn create_shared(path: &Path, creation: Creation) -> io::Result<()> {
 
 /// Whether the file is a mount point: a container may be given the file without its folder.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn mounted_alone(file: &Path) -> bool {
+pub(super) fn mounted_alone(file: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
     // An older kernel does not say.
     statx(CWD, file, AtFlags::empty(), StatxFlags::TYPE)
@@ -265,7 +265,7 @@ fn mounted_alone(file: &Path) -> bool {
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn mounted_alone(_file: &Path) -> bool {
+pub(super) fn mounted_alone(_file: &Path) -> bool {
     false
 }
 
@@ -290,12 +290,12 @@ const NETWORKS: [(u32, &str); 15] = [
 ];
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn network_system(file: &Path) -> Option<&'static str> {
+pub(super) fn network_system(file: &Path) -> Option<&'static str> {
     let kind = rustix::fs::statfs(file).ok()?.f_type as u32;
     NETWORKS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn network_system(_file: &Path) -> Option<&'static str> {
+pub(super) fn network_system(_file: &Path) -> Option<&'static str> {
     None
 }

@@ -8,6 +8,7 @@
 //! - `liveness` has a lock file for each process, `monitor` is the thread that receives notices and
 //!   detects dead processes, and `shared` is the state of handles and threads. `sharing` is for
 //!   several users.
+//! - `examine` looks at the file for `doctor`.
 //!
 //! A process sends notices directly to the sockets of the processes that it admits. Nothing depends
 //! on their arrival: everything is decided in the database.
@@ -16,6 +17,8 @@ mod address;
 mod database;
 mod errors;
 mod evictions;
+#[cfg(feature = "doctor")]
+mod examine;
 mod executor;
 mod liveness;
 mod machine;
@@ -36,6 +39,8 @@ use crate::store::{
 };
 use crate::sync::Mutex;
 use address::Address;
+#[cfg(feature = "doctor")]
+pub(crate) use examine::examine;
 use operations::{Done, Entered, Outlook};
 use rows::Owner;
 use rusqlite::Connection;

@@ -1,0 +1,93 @@
+//! The messages about the members of a cluster and how they are: see [`proto`](crate::proto).
+
+#![allow(missing_docs, reason = "etcd's `rpc.proto` says what they mean")]
+
+use crate::proto::{Headed, Header};
+use prost::Message;
+
+pub const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+pub const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
+pub const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
+
+/// Asks for what takes no arguments.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Nothing {}
+
+/// What an answer says of where it comes from.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Origin {
+    #[prost(uint64, tag = "1")]
+    pub cluster: u64,
+    #[prost(uint64, tag = "2")]
+    pub member: u64,
+    #[prost(uint64, tag = "4")]
+    pub term: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Status {
+    #[prost(message, optional, tag = "1")]
+    pub from: Option<Origin>,
+    #[prost(string, tag = "2")]
+    pub version: String,
+    #[prost(int64, tag = "3")]
+    pub size: i64,
+    #[prost(uint64, tag = "4")]
+    pub leader: u64,
+    #[prost(string, repeated, tag = "8")]
+    pub errors: Vec<String>,
+    #[prost(int64, tag = "9")]
+    pub in_use: i64,
+    #[prost(bool, tag = "10")]
+    pub learner: bool,
+    /// From 3.6 on.
+    #[prost(int64, tag = "12")]
+    pub quota: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Alarms {
+    #[prost(message, optional, tag = "1")]
+    pub from: Option<Origin>,
+    #[prost(message, repeated, tag = "2")]
+    pub alarms: Vec<Alarm>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Alarm {
+    #[prost(uint64, tag = "1")]
+    pub member: u64,
+    #[prost(int32, tag = "2")]
+    pub kind: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Members {
+    #[prost(message, optional, tag = "1")]
+    pub from: Option<Origin>,
+    #[prost(message, repeated, tag = "2")]
+    pub members: Vec<Member>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Member {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(bool, tag = "5")]
+    pub learner: bool,
+}
+
+macro_rules! headed {
+    ($($answer:ty),+) => {
+        $(impl Headed for $answer {
+            fn header(&self) -> Header {
+                let term = self.from.unwrap_or_default().term;
+                Header { revision: 0, raft_term: term }
+            }
+        })+
+    };
+}
+
+headed!(Status, Alarms, Members);

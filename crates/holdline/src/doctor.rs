@@ -1,0 +1,287 @@
+//! Looking at a store before it is relied on: whether its servers are set up such that locks in it
+//! are safe, and what to change if they are not. See [`examine`].
+//!
+//! The guides of the stores say what each finding is about.
+
+use crate::client::Client;
+use crate::clock;
+use crate::error::Result;
+use crate::findings::Findings;
+pub use crate::findings::{Finding, Level};
+use crate::open;
+use crate::recipes::Mutex;
+use std::time::Duration;
+
+mod quorum;
+
+/// The name of the lock that [`examine`] takes for a moment.
+pub const LOCK: &str = "holdline-doctor";
+
+/// The most round trips that are measured.
+pub const MOST_ROUND_TRIPS: u32 = 1000;
+/// All of them together take no longer than about this.
+const MEASURE: Duration = Duration::from_secs(5);
+/// How long the lock is asked for.
+const LOCK_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a store is examined for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Examination {
+    /// The lease that locks will have: what is slow or short is measured against it.
+    pub lease: Duration,
+    /// How many round trips are measured, [`MOST_ROUND_TRIPS`] at most.
+    pub round_trips: u32,
+    /// Whether a lock is taken and released.
+    pub lock: bool,
+}
+
+impl Default for Examination {
+    /// Leases of 10 s, 30 round trips, and a lock.
+    fn default() -> Self {
+        Examination { lease: Duration::from_secs(10), round_trips: 30, lock: true }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// The store's address, without secrets.
+    pub address: String,
+    /// The findings: about each server in turn, then about the store as a whole.
+    pub findings: Vec<Finding>,
+    /// Whether the store could be opened, and answered.
+    pub answers: bool,
+}
+
+impl Report {
+    /// The highest level among the findings.
+    pub fn worst(&self) -> Level {
+        self.findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
+    }
+}
+
+/// Looks at the store at this URL, and at each server that the URL names or that those name, and
+/// says what is wrong with it. An empty URL is the default store, as for [`open`](crate::open).
+///
+/// Nothing is written, unless [`Examination::lock`] asks for it: then one mutex, [`LOCK`], is taken
+/// and released once. A file that is not there is not made, and tables are not installed.
+///
+/// Each question has the store's own time limit, and the number of questions is bounded by that of
+/// the servers.
+///
+/// # Errors
+///
+/// Of kind [`Invalid`](crate::ErrorKind::Invalid) if the URL is invalid,
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if this build has no such store. A store that
+/// cannot be reached is no error, but a finding.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes what was opened, and releases the lock.
+pub async fn examine(url: &str, wanted: &Examination) -> Result<Report> {
+    let url = without_install(&default_url(url)?);
+    let mut findings = Findings::default();
+    let node_urls = open::nodes_of(&url);
+    let exists = match &node_urls {
+        Some(nodes) => quorum::nodes(nodes, wanted, &mut findings).await?,
+        None => servers(&url, &mut findings).await?,
+    };
+    findings.about_all();
+    let mut report = Report { address: open::shown(&url), findings: Vec::new(), answers: exists };
+    if exists {
+        report.answers = whole(&url, wanted, &mut findings, &mut report.address).await;
+    }
+    report.findings = findings.list;
+    Ok(report)
+}
+
+/// The URL of the default store, if none is given.
+fn default_url(url: &str) -> Result<String> {
+    if !url.is_empty() {
+        return Ok(url.to_owned());
+    }
+    #[cfg(feature = "sqlite")]
+    return Ok(format!("sqlite:{}", crate::stores::sqlite::default_path()?.display()));
+    #[cfg(not(feature = "sqlite"))]
+    Ok(String::new()) // it has no scheme, as opening it says
+}
+
+/// The same URL without the option that would have tables installed.
+fn without_install(url: &str) -> String {
+    let Some((before, options)) = url.split_once('?') else { return url.to_owned() };
+    let kept: Vec<&str> =
+        options.split('&').filter(|option| !option.starts_with("install=")).collect();
+    if kept.is_empty() { before.to_owned() } else { format!("{before}?{}", kept.join("&")) }
+}
+
+/// Looks at the servers of a store that is no quorum. Returns whether there is something to open.
+#[allow(clippy::unused_async, unused_variables, reason = "stores across a network are asked")]
+async fn servers(url: &str, findings: &mut Findings) -> Result<bool> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return open::open(url).await.map(|_| true); // the error says which URLs there are
+    };
+    match scheme {
+        "memory" => {
+            findings.advice(
+                "sharing",
+                "the locks are in the memory of one process",
+                "for several processes name a file or a server",
+            );
+            Ok(true)
+        }
+        #[cfg(feature = "sqlite")]
+        "sqlite" => crate::stores::sqlite::examine(rest, findings),
+        #[cfg(feature = "redis")]
+        scheme if scheme.starts_with("redis") => {
+            crate::stores::redis::examine(scheme, rest, findings).await.map(|()| true)
+        }
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => {
+            crate::stores::etcd::examine(scheme, rest, findings).await.map(|()| true)
+        }
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" | "zk" | "zks" => {
+            crate::stores::zookeeper::examine(scheme, rest, findings).await.map(|()| true)
+        }
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => crate::stores::mysql::examine(rest, findings).await.map(|()| true),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => {
+            crate::stores::postgres::examine(rest, findings).await.map(|()| true)
+        }
+        // The error says what is wrong with it.
+        _ => open::open(url).await.map(|_| true),
+    }
+}
+
+/// Opens the store, measures how fast it answers, and takes a lock in it. Returns whether it
+/// answered.
+async fn whole(
+    url: &str,
+    wanted: &Examination,
+    findings: &mut Findings,
+    address: &mut String,
+) -> bool {
+    let client = match open::open(url).await {
+        Ok(client) => client,
+        Err(error) => {
+            // Not twice what was said of its only server.
+            if !findings.list.iter().any(|finding| finding.found == format!("{error:#}")) {
+                findings.error("open", &error);
+            }
+            return !error.retryable();
+        }
+    };
+    *address = client.address();
+    lease(&client, wanted.lease, findings);
+    if let Err(error) = latency(&client, wanted, findings).await {
+        findings.error("latency", &error);
+        return !error.retryable();
+    }
+    if wanted.lock {
+        lock(&client, wanted.lease, findings).await;
+    }
+    true
+}
+
+/// Whether the store has leases of this length.
+fn lease(client: &Client, lease: Duration, findings: &mut Findings) {
+    let can = client.capabilities();
+    if lease < can.lease_min || lease > can.lease_max {
+        let found = format!("a lease of {lease:?} cannot be had");
+        let advice = format!("use one from {:?} to {:?}", can.lease_min, can.lease_max);
+        findings.problem("lease", found, advice);
+    } else {
+        let found =
+            format!("{lease:?}, of {:?} to {:?} that can be had", can.lease_min, can.lease_max);
+        findings.ok("lease", found);
+    }
+}
+
+/// Round trips against the lease: a holder renews three times in it, and stops a twentieth of it
+/// before its end.
+async fn latency(client: &Client, wanted: &Examination, findings: &mut Findings) -> Result<()> {
+    client.inspect(LOCK).await?; // connects
+    let mut times = round_trips(client, wanted.round_trips, MEASURE).await?;
+    times.sort();
+    let Some(&last) = times.last() else { return Ok(()) };
+    let at = |percent: usize| times[(times.len() * percent).div_ceil(100).max(1) - 1];
+    let (middle, tail) = (at(50), at(99));
+    let shown = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1000.0);
+    let found = format!(
+        "{} to answer, P99 {}, at most {} ({} questions)",
+        shown(middle),
+        shown(tail),
+        shown(last),
+        times.len()
+    );
+    let lease = wanted.lease;
+    if middle > lease / 4 {
+        let advice =
+            format!("use a lease of {:?} or more, or a store that is nearer", at_least(tail));
+        findings.problem("latency", found, advice);
+    } else if tail > lease / 20 {
+        let advice = format!(
+            "a renewal may come too late; use a lease of {:?} or more, or find out what is slow",
+            at_least(tail)
+        );
+        findings.warning("latency", found, advice);
+    } else {
+        findings.ok("latency", found);
+    }
+    Ok(())
+}
+
+/// The shortest lease of whole seconds for answers that take so long.
+fn at_least(answer: Duration) -> Duration {
+    Duration::from_secs((answer * 20).as_secs() + 1)
+}
+
+/// How long each of so many questions took, as far as the time allows.
+async fn round_trips(client: &Client, count: u32, limit: Duration) -> Result<Vec<Duration>> {
+    let end = clock::now().after(limit);
+    let mut times = Vec::new();
+    for _ in 0..count.clamp(1, MOST_ROUND_TRIPS) {
+        let began = clock::now();
+        client.inspect(LOCK).await?;
+        times.push(began.until(clock::now()));
+        if clock::now() > end {
+            break;
+        }
+    }
+    Ok(times)
+}
+
+/// Takes the lock and releases it.
+async fn lock(client: &Client, lease: Duration, findings: &mut Findings) {
+    let can = client.capabilities();
+    let mutex = Mutex::new(client, LOCK).lease(lease.clamp(can.lease_min, can.lease_max));
+    let began = clock::now();
+    let guard = match mutex.lock_within(LOCK_WITHIN).await {
+        Ok(Some(guard)) => guard,
+        Ok(None) => {
+            let found = format!("\"{LOCK}\" is held by somebody else, so it was not taken");
+            findings.advice("lock", found, "try again, or see `holdline status`");
+            return;
+        }
+        Err(error) => return findings.error("lock", &error),
+    };
+    let taken = began.until(clock::now());
+    let leaves = clock::now();
+    let released = match guard.unlock().await {
+        Ok(()) => leaves.until(clock::now()),
+        Err(error) => return findings.error("lock", &error),
+    };
+    let found = format!("\"{LOCK}\" taken in {taken:.1?}, released in {released:.1?}");
+    if taken > lease / 20 {
+        let advice = format!(
+            "writing is slow: look at the servers' disks and load, or use a lease of {:?} or more",
+            at_least(taken)
+        );
+        findings.warning("lock", found, advice);
+    } else {
+        findings.ok("lock", found);
+    }
+}

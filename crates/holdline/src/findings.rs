@@ -1,0 +1,155 @@
+//! Findings: what was seen in a store that matters to its locks, and what to do about it.
+
+use crate::error::Error;
+use std::fmt;
+
+/// How much a [`Finding`] matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Worth knowing, or worth changing; locks are as safe as they can be on such a store.
+    Advice,
+    /// A failure that is likely enough (a crash, a full memory, a slow disk) costs locks, or keeps
+    /// everybody waiting.
+    Warning,
+    /// Locks cannot be had, or two can hold the same one.
+    Problem,
+}
+
+impl Level {
+    /// The word for it: `ok`, `advice`, `warning` or `problem`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Ok => "ok",
+            Level::Advice => "advice",
+            Level::Warning => "warning",
+            Level::Problem => "problem",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How much it matters.
+    pub level: Level,
+    /// The server or file that it is about, without secrets; `None` if about the store as a whole.
+    pub server: Option<String>,
+    /// What was looked at: a word such as `persistence`, the same in all versions.
+    pub check: &'static str,
+    /// What was seen.
+    pub found: String,
+    /// What to do about it; `None` if nothing is to be done.
+    pub advice: Option<String>,
+}
+
+/// How far a clock may be off, in microseconds, before it is worth a word.
+#[allow(dead_code, reason = "not all stores have a clock")]
+const CLOCK_OFF: u64 = 1_000_000;
+
+/// The findings about one store, as they are collected.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// The server that further findings are about.
+    server: Option<String>,
+    pub(crate) list: Vec<Finding>,
+    /// How far the servers' clocks are ahead of ours, in microseconds.
+    pub(crate) clocks: Vec<(String, i64)>,
+}
+
+#[allow(dead_code, reason = "each store uses a part of it")]
+impl Findings {
+    /// What follows is about this server.
+    pub(crate) fn about(&mut self, server: impl Into<String>) {
+        self.server = Some(server.into());
+    }
+
+    /// What follows is about the store as a whole.
+    pub(crate) fn about_all(&mut self) {
+        self.server = None;
+    }
+
+    pub(crate) fn ok(&mut self, check: &'static str, found: impl Into<String>) {
+        self.push(Level::Ok, check, found.into(), None);
+    }
+
+    pub(crate) fn advice(
+        &mut self,
+        check: &'static str,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.push(Level::Advice, check, found.into(), Some(advice.into()));
+    }
+
+    pub(crate) fn warning(
+        &mut self,
+        check: &'static str,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.push(Level::Warning, check, found.into(), Some(advice.into()));
+    }
+
+    pub(crate) fn problem(
+        &mut self,
+        check: &'static str,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.push(Level::Problem, check, found.into(), Some(advice.into()));
+    }
+
+    /// A problem, whose sentence also says what to do.
+    pub(crate) fn error(&mut self, check: &'static str, error: &Error) {
+        self.push(Level::Problem, check, format!("{error:#}"), None);
+    }
+
+    /// How far a server's clock is ahead of ours, in microseconds.
+    pub(crate) fn clock(&mut self, server: String, ahead: i64) {
+        let found = format!("{:+.3} s from ours", ahead as f64 / 1e6);
+        if ahead.unsigned_abs() > CLOCK_OFF {
+            let advice = "leases do not depend on the difference, but somebody may set the clock, \
+                          and tokens may fall after a fail-over; keep clocks together (NTP)";
+            self.advice("clock", found, advice);
+        } else {
+            self.ok("clock", found);
+        }
+        self.clocks.push((server, ahead));
+    }
+
+    /// What a server does not tell, and what would let it.
+    pub(crate) fn hidden(&mut self, check: &'static str, why: &str, advice: &str) {
+        self.push(Level::Advice, check, format!("not known: {why}"), Some(advice.to_owned()));
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        level: Level,
+        check: &'static str,
+        found: String,
+        advice: Option<String>,
+    ) {
+        let server = self.server.clone();
+        self.list.push(Finding { level, server, check, found, advice });
+    }
+
+    /// Takes in what was found about a part of the store: `server` is the name of those findings
+    /// that have none.
+    pub(crate) fn take(&mut self, part: Findings, server: &str) {
+        let named = part.list.into_iter().map(|finding| Finding {
+            server: finding.server.or_else(|| Some(server.to_owned())),
+            ..finding
+        });
+        self.list.extend(named);
+        self.clocks.extend(part.clocks);
+    }
+}

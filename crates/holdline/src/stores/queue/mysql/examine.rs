@@ -1,0 +1,147 @@
+//! Looking at a MySQL or MariaDB server: what the guide warns of. Nothing is written, and nothing
+//! is installed.
+
+use super::config::{Config, Scheme};
+use super::connection::{ask, bare};
+use super::errors::Fault;
+use super::opts;
+use crate::clock::{self, within};
+use crate::error::Result;
+use crate::findings::Findings;
+use mysql_async::Conn;
+use std::collections::HashMap;
+
+/// What is asked. Variables that a server does not have are missing from the answer.
+const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', \
+    'version_comment', 'read_only', 'super_read_only', 'innodb_flush_log_at_trx_commit', \
+    'innodb_read_only', 'sync_binlog', 'log_bin', 'binlog_format', 'wsrep_on', \
+    'group_replication_group_name', 'max_connections', 'innodb_doublewrite')";
+const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected', \
+    'wsrep_cluster_size', 'wsrep_ready', 'wsrep_cluster_status')";
+const CLOCK: &str = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
+
+/// The names and values of variables, in lower case.
+type Variables = HashMap<String, String>;
+
+/// Looks at the server of a URL, of which `rest` follows the colon.
+pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
+    let config = Config::read(rest)?;
+    let options = opts::of(&config)?;
+    let address = config.address();
+    findings.about(&address);
+    let work = async {
+        let mut conn = bare(&options).await?;
+        let variables = read(&mut conn, VARIABLES).await?;
+        let status = read(&mut conn, STATUS).await?;
+        examine_server(&config, &variables, &status, findings);
+        clock(&address, &mut conn, findings).await
+    };
+    let done = within(clock::now().after(config.timeout * 2), Box::pin(work)).await;
+    if let Err(fault) = done.unwrap_or(Err(Fault::Silence)) {
+        findings.error("reachable", &fault.explain(&address));
+    }
+    Ok(())
+}
+
+async fn read(conn: &mut Conn, sql: &str) -> Result<Variables, Fault> {
+    let answer = ask(conn, sql).await?;
+    let pairs = answer.rows.into_iter().filter_map(|row| {
+        let (name, value) = mysql_async::from_row_opt::<(String, String)>(row).ok()?;
+        Some((name.to_lowercase(), value))
+    });
+    Ok(pairs.collect())
+}
+
+fn examine_server(
+    config: &Config,
+    variables: &Variables,
+    status: &Variables,
+    findings: &mut Findings,
+) {
+    let get = |name: &str| variables.get(name).map_or("", String::as_str);
+    let is_on = |name: &str| ["ON", "1", "TRUE"].contains(&get(name).to_uppercase().as_str());
+    version(get("version"), findings);
+    if is_on("read_only") || is_on("super_read_only") || is_on("innodb_read_only") {
+        let advice = "name the primary, or set read_only to OFF";
+        findings.problem("role", "read_only is on: it takes no locks", advice);
+    } else {
+        findings.ok("role", "takes writes");
+    }
+    let flush = get("innodb_flush_log_at_trx_commit");
+    if flush == "1" {
+        findings.ok("durability", "innodb_flush_log_at_trx_commit 1");
+    } else if matches!(config.scheme, Scheme::Table) {
+        findings.warning(
+            "durability",
+            format!(
+                "innodb_flush_log_at_trx_commit {flush}: a crash forgets the locks of the last \
+                     second, and lets others in"
+            ),
+            "set it to 1; or let what the lock guards check the token",
+        );
+    }
+    if is_on("log_bin") && get("sync_binlog") == "0" {
+        let advice = "set sync_binlog to 1, if a replica may take its place";
+        findings.advice("durability", "sync_binlog 0", advice);
+    }
+    if get("binlog_format") == "STATEMENT" {
+        let advice = "use ROW or MIXED: replicas would count leases by their own clocks";
+        findings.warning("replicas", "binlog_format STATEMENT", advice);
+    }
+    several(is_on("wsrep_on"), get("group_replication_group_name"), status, findings);
+    let number =
+        |text: Option<&String>| text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let (most, used) =
+        (number(variables.get("max_connections")), number(status.get("threads_connected")));
+    let found = format!("{used} of {most} are used");
+    if most > 0 && used > most / 10 * 9 {
+        findings.warning("connections", found, "raise max_connections");
+    } else {
+        findings.ok("connections", found);
+    }
+}
+
+fn version(version: &str, findings: &mut Findings) {
+    let is_mariadb = version.to_lowercase().contains("mariadb");
+    let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut part = || parts.next().unwrap_or(0);
+    let number = (part(), part(), part());
+    let (name, oldest) = if is_mariadb { ("MariaDB", (10, 6, 0)) } else { ("MySQL", (8, 0, 29)) };
+    let found = format!("{name} {}", version.split('-').next().unwrap_or_default());
+    if number < oldest {
+        let advice = "MySQL 8.0.29 or later, or MariaDB 10.6 or later, is needed";
+        findings.problem("version", found, advice);
+    } else {
+        findings.ok("version", found);
+    }
+}
+
+/// Servers that take writes beside each other.
+fn several(is_galera: bool, group: &str, status: &Variables, findings: &mut Findings) {
+    let get = |name: &str| status.get(name).map_or("", String::as_str);
+    if is_galera {
+        if get("wsrep_ready") == "OFF" || get("wsrep_cluster_status").starts_with("non-") {
+            let advice = "bring the majority of the cluster back";
+            return findings.problem("cluster", "this Galera node is without a majority", advice);
+        }
+        let found = format!("Galera, {} nodes", get("wsrep_cluster_size"));
+        let advice = "let all clients use one node at a time: see docs/faults/mysql.md";
+        findings.warning("cluster", found, advice);
+    } else if !group.is_empty() {
+        let advice = "use single-primary mode, and name the primary: see docs/faults/mysql.md";
+        findings.warning("cluster", "group replication", advice);
+    }
+}
+
+async fn clock(address: &str, conn: &mut Conn, findings: &mut Findings) -> Result<(), Fault> {
+    let began = clock::now();
+    let answer = ask(conn, CLOCK).await?;
+    let trip = began.until(clock::now());
+    let half = i64::try_from(trip.as_micros() / 2).unwrap_or(0);
+    let ours = i64::try_from(clock::wall_micros()).unwrap_or(0) - half;
+    let Some(theirs) = answer.rows.first().and_then(|row| row.get::<i64, _>(0)) else {
+        return Ok(());
+    };
+    findings.clock(address.to_owned(), theirs - ours);
+    Ok(())
+}

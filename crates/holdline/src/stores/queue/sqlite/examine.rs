@@ -1,0 +1,144 @@
+//! Looking at the file of a store: what the guide warns of. Nothing is made or changed.
+
+use super::address::Address;
+use super::database::{mounted_alone, network_system};
+use super::machine;
+use crate::error::Result;
+use crate::findings::Findings;
+use rustix::fs::{Access, access, statvfs};
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// With less room than this, in bytes, the log may fail to grow.
+const LITTLE: u64 = 64 << 20;
+const HARDLY_ANY: u64 = 1 << 20;
+/// A log of this length, in bytes, is one that something keeps from being written back.
+const LONG_LOG: u64 = 64 << 20;
+
+/// Looks at the file that a URL names, of which `rest` follows the colon. Returns whether it is
+/// there.
+pub(crate) fn examine(rest: &str, findings: &mut Findings) -> Result<bool> {
+    let address = Address::parse(rest)?;
+    let path = fs::canonicalize(&address.path).unwrap_or_else(|_| address.path.clone());
+    findings.about(path.display().to_string());
+    let file = fs::metadata(&path).ok();
+    if let Some(file) = &file {
+        kind_and_mode(&path, file, findings);
+    }
+    let Some(folder) = nearest_folder(&path) else {
+        let advice = "name a path that can be made";
+        findings.problem("folder", "no folder above it is there", advice);
+        return Ok(false);
+    };
+    rights(&folder, file.is_some(), findings);
+    system(if file.is_some() { &path } else { &folder }, address.network, findings);
+    room(&folder, findings);
+    if file.is_some() {
+        log(&path, findings);
+    }
+    if let Err(error) = machine::detect_shift() {
+        findings.error("clock", &error);
+    }
+    if file.is_none() {
+        let own = std::path::absolute(&path).ok().and_then(|path| Some(path.parent()?.to_owned()));
+        if let Some(own) = own.filter(|own| *own != folder) {
+            let advice = "make it first: only that of the default file is made by itself";
+            findings.warning("folder", format!("{} is not there", own.display()), advice);
+        }
+        let advice = "nothing: it is made when a lock is first asked for";
+        findings.advice("file", "it is not there, so no lock was tried", advice);
+    }
+    Ok(file.is_some())
+}
+
+/// The nearest folder above that is there.
+fn nearest_folder(path: &Path) -> Option<PathBuf> {
+    let whole = std::path::absolute(path).ok()?;
+    whole.ancestors().skip(1).find(|folder| folder.is_dir()).map(Path::to_owned)
+}
+
+fn kind_and_mode(path: &Path, file: &Metadata, findings: &mut Findings) {
+    if !file.is_file() {
+        return findings.problem("file", "it is no file", "name a file for the locks");
+    }
+    if mounted_alone(path) {
+        findings.problem(
+            "file",
+            "it is mounted by itself, without the files beside it that tell others of its locks",
+            "mount its folder",
+        );
+    }
+    let mode = file.mode() & 0o777;
+    let found = format!("owner {}, mode {mode:o}", file.uid());
+    if access(path, Access::READ_OK | Access::WRITE_OK).is_err() {
+        let advice = "run as its owner, or let this user write it";
+        findings.problem("rights", format!("{found}: this user may not write it"), advice);
+    } else if mode & 0o002 != 0 {
+        let advice = "chmod o-w: everybody can take locks away, or damage the file";
+        findings.warning("rights", found, advice);
+    } else {
+        findings.ok("rights", found);
+    }
+}
+
+/// Others must be able to make files beside it, and strangers must not.
+fn rights(folder: &Path, exists: bool, findings: &mut Findings) {
+    let name = folder.display();
+    if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        let found = format!("this user may not make files in {name}");
+        let advice = "let it: the log and the signs of life are kept beside the file";
+        findings.problem("folder", found, advice);
+    }
+    let Ok(about) = fs::metadata(folder) else { return };
+    if about.mode() & 0o002 != 0 && exists {
+        let advice = "anybody may put another file in its place, and a cleaner of temporary files \
+                      may remove it; choose a folder of this user's or group's";
+        findings.warning("folder", format!("everybody may write to {name}"), advice);
+    }
+}
+
+fn system(path: &Path, allowed: bool, findings: &mut Findings) {
+    match network_system(path) {
+        None => findings.ok("file system", "local"),
+        Some(system) if allowed => findings.warning(
+            "file system",
+            format!("{system}, with network=allow"),
+            "see that only one machine uses it: those of others are not seen",
+        ),
+        Some(system) => findings.problem(
+            "file system",
+            format!("{system}: processes of several machines would not see each other's locks"),
+            "choose a path on a local disk, or a store with a server",
+        ),
+    }
+}
+
+fn room(folder: &Path, findings: &mut Findings) {
+    let Ok(about) = statvfs(folder) else { return };
+    let free = about.f_bavail.saturating_mul(about.f_frsize);
+    let found = format!("{} MB are free", free >> 20);
+    let advice = "make room: without it no lock can be taken or renewed";
+    if free < HARDLY_ANY {
+        findings.problem("room", found, advice);
+    } else if free < LITTLE {
+        findings.warning("room", found, advice);
+    } else {
+        findings.ok("room", found);
+    }
+}
+
+fn log(path: &Path, findings: &mut Findings) {
+    let mut log = OsString::from(path);
+    log.push("-wal");
+    let length = fs::metadata(log).map_or(0, |about| about.len());
+    let found = format!("the write-ahead log has {} KB", length >> 10);
+    if length > LONG_LOG {
+        let advice = "end the process that reads the database for long: it keeps the log from \
+                      being written back, and opening reads all of it";
+        findings.warning("log", found, advice);
+    } else {
+        findings.ok("log", found);
+    }
+}

@@ -1,0 +1,30 @@
+//! PostgreSQL: what its settings say.
+
+use super::{examine, found, look};
+use holdline::doctor::Level;
+use holdline_testkit::{Deployment, Private, free_port, postgres};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_cost_locks_are_told() {
+    let describe = || {
+        let port = free_port();
+        let node = postgres::node("postgres", port);
+        let node = node.args(["-c", "idle_in_transaction_session_timeout=60000"]);
+        Deployment::new(postgres::url(port), vec![node])
+    };
+    let Some(mut server) = Private::launch("postgres", describe) else { return };
+    let url = server.url();
+    let report = look(&format!("{url}?install=yes")).await;
+    found(&report, "open", Level::Problem, "has no tables"); // and none are made
+    found(&report, "durability", Level::Ok, "fsync on");
+    found(&report, "role", Level::Ok, "primary");
+    holdline::schema::install(&url).await.expect("it installs");
+    let report = examine(&url).await;
+    super::at_worst(&report, Level::Ok);
+    found(&report, "lock", Level::Ok, "holdline-doctor");
+    server.servers[0].stop();
+    let node = server.servers[0].node().clone().args(["-c", "fsync=off"]);
+    *server.servers[0].node_mut() = node;
+    server.servers[0].restart().expect("it starts");
+    found(&examine(&url).await, "durability", Level::Problem, "fsync");
+}
