@@ -74,7 +74,7 @@ pub(crate) fn rows() -> Vec<Row> {
         .without(SESSION_LOCKS),
         Row::server("postgres-shedlock", "HOLDLINE_TEST_POSTGRES", "?scheme=shedlock&install=yes")
             .taking(|name| name.chars().count() <= 255)
-        .without(SHEDLOCK),
+            .without(SHEDLOCK),
     ]);
     rows
 }

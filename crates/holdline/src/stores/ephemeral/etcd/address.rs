@@ -29,13 +29,11 @@ impl Address {
             Servers::read(rest, 2379, scheme == "etcds", invalid)?;
         let mut address = Address { servers, prefix: folder(path) };
         for (option, value) in options {
-            match option.as_str() {
-                "prefix" => address.prefix = value,
-                _ => {
-                    let known = format!("prefix, {KNOWN}");
-                    return Err(invalid(&url::unknown_option(&option, &known)));
-                }
+            if option != "prefix" {
+                let known = format!("prefix, {KNOWN}");
+                return Err(invalid(&url::unknown_option(&option, &known)));
             }
+            address.prefix = value;
         }
         if address.prefix.chars().any(char::is_control) {
             return Err(invalid("has a control character in its prefix"));
