@@ -4,14 +4,17 @@ Two terminals run a job of 3 s under one lock, the second half a second later. W
 what the picture shows; the paths of the store and of the machine are not in it.
 """
 
+import fcntl
 import html
 import os
 import pathlib
 import pty
 import re
 import select
+import struct
 import sys
 import tempfile
+import termios
 import time
 
 PROGRAM = sys.argv[1]
@@ -23,7 +26,8 @@ SHOWN = "holdline run nightly-report -- ./report.sh"
 def start(store):
     pid, terminal = pty.fork()
     if pid == 0:
-        environment = {"PATH": os.environ["PATH"], "HOLDLINE_STORE": store, "HOLDLINE_CONFIG": "", "TERM": "dumb"}
+        environment = {"PATH": os.environ["PATH"], "HOLDLINE_STORE": store, "HOLDLINE_CONFIG": "", "TERM": "xterm"}
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
         os.execve(PROGRAM, [PROGRAM, *COMMAND], environment)
     return terminal
 
@@ -52,17 +56,20 @@ def run():
                     del terminals[terminal]
                     os.wait()
                     continue
-                *whole, rest[number] = (rest[number] + data).split("\n")
-                lines += [(time.monotonic() - begun, number, line.strip("\r")) for line in whole]
+                at = time.monotonic() - begun
+                *whole, rest[number] = re.split(r"[\r\n]+", rest[number] + data)
+                lines += [(at, number, line) for line in whole]
+                if rest[number]:  # a line that is shown and later replaced
+                    lines.append((at, number, rest[number]))
     return lines
 
 
 def clean(text):
     """Without what differs from machine to machine."""
-    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).split("\r")[-1]
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     text = re.sub(r"sqlite:\S*/locks\.db", "sqlite:locks.db", text)
-    text = re.sub(r"process \d+", "process 4711", text)
-    return re.sub(r"on host \"?[\w.-]+\"?", "on this host", text)
+    text = re.sub(r"(process|pid) \d+", r"\1 4711", text)
+    return re.sub(r"pid 4711 on [\w.-]+ ", "pid 4711 ", text)
 
 
 def draw(lines):
@@ -76,7 +83,11 @@ def draw(lines):
         parts.append(f'<rect x="{x + 1}" y="1" width="423" height="{height - 2}" rx="8" fill="#1d1f21" stroke="#555"/>')
         parts.append(f'<text x="{x + 14}" y="22" fill="#8a8a8a">{title}</text>')
         rows = [(0.0 if number == 0 else 0.5, f"$ {SHOWN}")]
-        rows += [(at, clean(text)) for at, owner, text in lines if owner == number]
+        for at, owner, text in lines:
+            # The line about the wait is renewed each second: its first form stands for all.
+            seen = [row[:24] for _, row in rows]
+            if owner == number and clean(text).strip() and clean(text)[:24] not in seen:
+                rows.append((at, clean(text)))
         y = 48
         for at, text in rows:
             for n, piece in enumerate(re.findall(r".{1,44}(?:\s|$)|.{44}", text) or [""]):

@@ -231,6 +231,7 @@ async fn a_time_limit_is_no_failure_of_the_store(ctx: Ctx) {
     let (one, name) = (ctx.client().await, ctx.name("x"));
     let (chaos, two) = ctx.chaos().await;
     let held = Recipe::Mutex.lock(&one, &name).await;
+    line(&two, &name, 1, 0).await; // it is connected
     chaos.calls(Op::Enter, 1, u32::MAX, Fault::HangBefore);
     let limit = ctx.lease / 2;
     let how = How::Within(limit);

@@ -422,8 +422,8 @@ impl Ctx {
         (chaos, client)
     }
 
-    /// A time limit for an acquisition that must come to nothing: in less than that a store that is
-    /// there answers.
+    /// A time limit for an acquisition that must come to nothing: in less than that a store answers
+    /// a client that is connected.
     fn brief(&self) -> Duration {
         self.lease * 3 / 10
     }

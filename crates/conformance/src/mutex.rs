@@ -86,6 +86,7 @@ async fn locks_and_unlocks(ctx: Ctx, recipe: Recipe) {
 async fn waits_in_time(ctx: Ctx, recipe: Recipe) {
     let (one, two, name) = (ctx.client().await, ctx.client().await, ctx.name("x"));
     let held = recipe.lock(&one, &name).await;
+    line(&two, &name, 1, 0).await; // both are connected: that is not what is limited here
     let time = ctx.brief();
     for client in [&one, &two] {
         let start = clock::now();

@@ -74,10 +74,10 @@
 //! | `holdline_hold_seconds` | histogram | from holding to release or loss | `store`, `recipe` |
 //! | `holdline_renewals_total` | counter | renewals | and `outcome`: `ok`, `failed` |
 //! | `holdline_losses_total` | counter | locks lost while held | `store`, `recipe` |
-//! | `holdline_handoffs_total` | counter | local handoffs, which the store never saw | the same |
+//! | `holdline_handoffs_total` | counter | local handoffs, unseen by the store | the same |
 //! | `holdline_errors_total` | counter | calls to the store that failed | `store`, `kind` |
 //! | `holdline_timeouts_total` | counter | calls not answered in time | `store` |
-//! | `holdline_connections_total` | counter | connections made (Redis, PostgreSQL, MySQL) | `store` |
+//! | `holdline_connections_total` | counter | connections made (not etcd, ZooKeeper) | `store` |
 //!
 //! `store` is its kind, as in `redis`. A lock's name is no label, unless asked for by
 //! [`Client::named_metrics`]. The repository has alerts for Prometheus and a dashboard for Grafana

@@ -84,7 +84,7 @@ impl LossNotice {
                 LOST => return Some(self.held.cause().await),
                 _ if self.held.is_released() => over.await, // how that ends is not known yet
                 _ if !self.held.is_valid() => return Some(self.held.cause().await),
-                _ => drop(select(over, pin!(self.held.gone())).await),
+                _ => _ = select(over, pin!(self.held.gone())).await,
             }
         }
     }

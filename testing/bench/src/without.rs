@@ -175,10 +175,16 @@ fn groups(common: &Common, target: &Target, report: &mut Report) -> Result<(), F
     let lock = Mutex::new(&client, fresh("lock"));
     let budget = Duration::from_secs_f64(common.seconds(0.5));
     let routed = async || match member.route(&key).await? {
-        Route::Mine(owned) => Ok(drop(owned)),
+        Route::Mine(owned) => {
+            drop(owned);
+            Ok(())
+        }
         Route::Other(_) => Err("the key has moved".into()),
     };
-    let locked = async || Ok(lock.lock().await?.unlock().await?);
+    let locked = async || -> Result<(), Failure> {
+        lock.lock().await?.unlock().await?;
+        Ok(())
+    };
     let (mut routes, mut locks, mut many) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
     for _ in 0..common.rounds() {
         routes.push(runtime.block_on(timed(budget, routed))?);

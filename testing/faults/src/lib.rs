@@ -11,6 +11,7 @@ mod crowds;
 mod databases;
 mod inject;
 mod judge;
+mod mysql;
 mod nodes;
 mod outages;
 mod postgres;
@@ -50,6 +51,7 @@ const CASES: &[&[Case]] = &[
     redis_quorum::CASES,
     clusters::CASES,
     postgres::CASES,
+    mysql::CASES,
 ];
 
 /// The role of a client process: the variable of the environment that gives it, and what plays it

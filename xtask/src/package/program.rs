@@ -92,7 +92,8 @@ fn alone(program: &Path) -> Outcome<String> {
     install(program, &root.join("holdline"), 0o755)?;
     let inside = |args: &[&str]| {
         let mut command = Command::new("chroot");
-        command.arg(&root).arg("/holdline").args(args).env_clear();
+        command.arg(&root).arg("/holdline").args(args);
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         says_text(&mut command)
     };
     let version = inside(&["--version"])?;
@@ -101,8 +102,10 @@ fn alone(program: &Path) -> Outcome<String> {
     if token != version {
         return Err(format!("the command under the lock said {token:?}, not {version:?}"));
     }
-    for url in ["redis", "etcd", "zookeeper", "postgres", "mysql"] {
-        let url = format!("{url}://127.0.0.1:1/x");
+    for (kind, path) in
+        [("redis", ""), ("etcd", ""), ("zookeeper", ""), ("postgres", "/x"), ("mysql", "/x")]
+    {
+        let url = format!("{kind}://127.0.0.1:1{path}");
         let error = match inside(&["try", "--store", &url, "x"]) {
             Ok(said) => return Err(format!("{url} answers: {said}")),
             Err(error) => error,

@@ -5,7 +5,7 @@ use crate::{Outcome, workspace};
 use std::process::Command;
 
 /// The version of cargo-cyclonedx that is installed if there is none.
-const VERSION: &str = "0.5.7";
+const VERSION: &str = "0.5.9";
 
 pub(super) fn make(check: bool) -> Outcome<String> {
     if tool("cargo-cyclonedx").is_none() {

@@ -157,7 +157,8 @@ fn the_readmes_script_section_locks() {
     let place = Place::new();
     let run = script(
         &place,
-        "lock=$(holdline acquire NAME); holdline try NAME || echo held; holdline release \"$lock\"; \
+        "lock=$(holdline acquire NAME); holdline try NAME || echo held; \
+         holdline release \"$lock\"; \
          holdline try NAME && echo free",
     );
     assert_eq!(run.code, 0, "{run:?}");

@@ -80,7 +80,7 @@ fn a_broken_lock_is_told_and_fenced() {
 
 /// Each recipe's async methods are there for threads, too: the same names, as often.
 #[test]
-fn every_async_method_has_a_blocking_twin() {
+fn every_async_method_is_there_for_threads() {
     let recipes = [
         include_str!("../../src/recipes/election.rs"),
         include_str!("../../src/recipes/multi.rs"),

@@ -3,7 +3,7 @@
 //! Both take the user `holdline`, which may do anything, without a password, and have an empty
 //! database `holdline`.
 
-use crate::{Apart, Deployment, Node, Probe, Program, Topology};
+use crate::{Apart, Deployment, Node, Private, Probe, Program, Topology, free_port};
 
 /// MariaDB's server.
 pub const MARIADBD: Program = Program::new(
@@ -89,6 +89,14 @@ pub fn mysql(name: &str, port: u16) -> Node {
 
 /// No statement reads or writes a file.
 const NO_FILES: &str = "--secure-file-priv=NULL";
+
+/// A private server of this kind; nothing (with a word about it) if it is not here.
+pub fn start(name: &str, kind: fn(&str, u16) -> Node) -> Option<Private> {
+    Private::launch(name, || {
+        let port = free_port();
+        Deployment::new(url(port), vec![kind("server", port)])
+    })
+}
 
 /// The URL of a server on this port.
 pub fn url(port: u16) -> String {

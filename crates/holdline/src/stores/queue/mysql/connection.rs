@@ -1,8 +1,9 @@
 //! The connections for calls: few, made when they are first needed, and again when they break.
 //!
-//! A call takes a connection out of the list, and puts it back when it has read the whole answer.
-//! If its future is dropped before that, or its time is over, the connection goes with it and is
-//! closed: what comes on it later can be no other call's answer.
+//! A call takes a connection out of the list, and puts it back when it has read the whole answer. If
+//! its future is dropped before that, it is finished in the background, so that those who give up
+//! cost no connections; there are never more calls under way than connections. If its time is over,
+//! the connection is closed: what comes on it later can be no other call's answer.
 
 use super::config::Config;
 use super::errors::{self, Fault};
@@ -13,8 +14,11 @@ use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Row};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 /// The version of the tables and procedures that this version of holdline needs.
@@ -29,7 +33,7 @@ const PAUSES: Backoff =
 pub(super) struct Connections {
     config: Arc<Config>,
     opts: Opts,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     idle: Mutex<Vec<Conn>>,
     failures: Mutex<(u32, Time)>,
 }
@@ -39,7 +43,7 @@ impl Connections {
         Ok(Connections {
             config: Arc::clone(config),
             opts: opts::of(config)?,
-            permits: Semaphore::new(most),
+            permits: Arc::new(Semaphore::new(most)),
             idle: Mutex::new(Vec::new()),
             failures: Mutex::new((0, Time(0))),
         })
@@ -48,11 +52,11 @@ impl Connections {
     /// Runs a statement that may be repeated, and returns its answer. Repeats it after a conflict
     /// and while somebody locks the row, and once if the connection or the statement is ended:
     /// most often the server has closed an idle connection.
-    pub(super) async fn call(&self, sql: &str) -> Result<Answer, Fault> {
+    pub(super) async fn call(self: &Arc<Self>, sql: &str) -> Result<Answer, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let (mut conflicts, mut doubt, mut broken) = (0, false, false);
         loop {
-            let fault = match within(limit, self.once(sql)).await {
+            let fault = match within(limit, self.once(sql, limit)).await {
                 Some(Ok(answer)) => return Ok(Answer { repeated: doubt, ..answer }),
                 Some(Err(fault)) => fault,
                 None => return Err(Fault::Silence),
@@ -72,9 +76,19 @@ impl Connections {
         }
     }
 
-    async fn once(&self, sql: &str) -> Result<Answer, Fault> {
+    async fn once(self: &Arc<Self>, sql: &str, limit: Time) -> Result<Answer, Fault> {
         // The semaphore is never closed.
-        let _permit = self.permits.acquire().await.ok();
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
+        let (connections, sql) = (Arc::clone(self), sql.to_owned());
+        let work = async move {
+            let answer = within(limit, connections.ask(&sql)).await;
+            drop(permit);
+            answer.unwrap_or(Err(Fault::Silence))
+        };
+        Finished(Some(Box::pin(work))).await
+    }
+
+    async fn ask(&self, sql: &str) -> Result<Answer, Fault> {
         let idle = self.idle.lock().pop();
         let mut conn = match idle {
             Some(conn) => Owned(Some(conn)),
@@ -108,6 +122,30 @@ impl Connections {
             crate::metrics::connected("mysql");
         }
         connected
+    }
+}
+
+/// Work that goes on in the background when this is dropped.
+struct Finished<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
+
+impl<F: Future<Output: Send> + Send + 'static> Future for Finished<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Some(work) = &mut self.0 else { return Poll::Pending };
+        let polled = work.as_mut().poll(context);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
+    fn drop(&mut self) {
+        if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(work);
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::store::{
 };
 use crate::stores::runtime::{Background, LossHandler};
 use crate::sync::Mutex;
-use holdline_kernel::Time;
+use holdline_kernel::{Backoff, Time};
 use mysql_async::Opts;
 use std::collections::HashMap;
 use std::fmt;
@@ -36,8 +36,11 @@ use std::time::Duration;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 use tokio::task::JoinSet;
 
-/// How long to wait before asking again for a lock that is held.
-const AGAIN: Duration = Duration::from_millis(500);
+/// How long to wait before asking again for a lock that is held. Those who ask at fixed intervals
+/// may miss each moment at which it is free.
+const AGAIN: Backoff = Backoff::fixed(Duration::from_millis(100)).jitter(50);
+/// How many connections that hold nothing are kept.
+const SPARE: usize = 8;
 /// The most locks of one process: each is a connection.
 const MOST: usize = 64;
 
@@ -64,7 +67,7 @@ struct Shared {
     opts: Opts,
     address: String,
     /// For records of holders, and tokens.
-    records: Connections,
+    records: Arc<Connections>,
     /// The locks that this process holds, or is just asking for.
     lines: Mutex<HashMap<Name, Line>>,
     /// Connections that hold nothing.
@@ -93,10 +96,10 @@ impl Sessions {
             opts: opts::of(&config)?,
             address: config.address(),
             // A renewal counts, also if it changes nothing.
-            records: Connections::new(
+            records: Arc::new(Connections::new(
                 &Arc::new(Config { found_rows: true, ..config.clone() }),
                 config.connections,
-            )?,
+            )?),
             config,
             lines: Mutex::default(),
             idle: Mutex::default(),
@@ -160,7 +163,8 @@ impl Shared {
         note: &str,
         how: Enter,
     ) -> Result<Standing, Fault> {
-        let busy = Ok(Standing::Waiting { seq: None, again: AGAIN });
+        let again = AGAIN.pause(0, fastrand::u64(..));
+        let busy = Ok(Standing::Waiting { seq: None, again });
         let sent = clock::now();
         if held.as_ref().is_some_and(|hold| hold.until <= sent) {
             Self::free(held);
@@ -192,8 +196,8 @@ impl Shared {
             return busy;
         };
         let (until, connection) = (sent.after(ticket.lease), held_by.conn.id());
-        let _watch = self.look_after(line, ticket.id, until, held_by.end.clone());
-        **held = Some(Hold { id: ticket.id, seq: Seq(0), until, held_by, _watch });
+        let watch = self.look_after(line, ticket.id, until, held_by.end.clone());
+        **held = Some(Hold { id: ticket.id, seq: Seq(0), until, held_by, _watch: watch });
         let own = self.records.call(&text::own(line, ticket, connection, note)).await;
         let seq = own.and_then(|answer| {
             let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0));
@@ -279,7 +283,7 @@ impl Shared {
     /// Keeps a connection for the next lock, unless there are enough.
     fn spare(&self, link: Watched) {
         let mut idle = self.idle.lock();
-        if idle.len() < self.config.connections {
+        if idle.len() < SPARE.max(self.config.connections) {
             idle.push(link);
         }
     }

@@ -61,8 +61,8 @@ const NEVER: i64 = i64::MAX;
 /// the last.
 const MOST: i64 = i64::MAX / 2;
 
-/// Takes the first place of an empty line. Its assignments are made from left to right; the id of
-/// the row inserted last, which it sets, is the place number.
+/// Takes the first place of an empty line. Its assignments are made from left to right, so the clock
+/// is read once; the id of the row inserted last, which it sets, is the place number.
 pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<String> {
     let least = i64::try_from(ticket.min_token).ok().filter(|least| *least < MOST)?;
     let reserved = ticket.token_count.max(1) - 1;
@@ -70,9 +70,10 @@ pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<St
     let (weight, capacity, lease) = (ticket.weight, ticket.capacity, micros(ticket.lease));
     let note = hex(note.as_bytes());
     Some(format!(
-        "UPDATE holdline_line SET seq = LAST_INSERT_ID(GREATEST(last + 1, {NOW}, {least})), \
+        "UPDATE holdline_line SET expires = {NOW} + {lease}, due = expires, \
+         seq = LAST_INSERT_ID(GREATEST(last + 1, expires - {lease}, {least})), \
          last = seq + {reserved}, capacity = {capacity}, places = 1, held = {weight}, id = {id}, \
-         weight = {weight}, note = {note}, expires = {NOW} + {lease}, due = expires \
+         weight = {weight}, note = {note} \
          WHERE name = {name} AND places = 0 AND bar = 0 AND last < {MOST} AND {SET}"
     ))
 }
@@ -90,12 +91,11 @@ pub(super) fn quick_renew(line: &Name, ticket: &Ticket, note: &str, seq: Seq) ->
     ))
 }
 
-/// Gives up the only place of a line.
+/// Gives up the only place of a line. What the row says of it has no meaning from then on.
 pub(super) fn quick_leave(line: &Name, id: TicketId) -> String {
     let (name, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
     format!(
-        "UPDATE holdline_line SET places = 0, held = 0, front = {NEVER}, due = {NEVER}, seq = 0, \
-         id = '', weight = 0, expires = 0, note = '' \
+        "UPDATE holdline_line SET places = 0, held = 0, front = {NEVER}, due = {NEVER} \
          WHERE name = {name} AND places = 1 AND id = {id} AND due > {NOW} AND {SET}"
     )
 }

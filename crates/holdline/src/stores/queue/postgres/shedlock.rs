@@ -192,13 +192,12 @@ fn locked_by(id: TicketId, note: &str) -> String {
 /// The ticket and the note in a `locked_by`; of another program's, a number that stands for it.
 fn holder_of(locked_by: &str) -> (TicketId, &str) {
     let ours = locked_by.strip_prefix("holdline ").and_then(|rest| rest.split_at_checked(32));
-    match ours.and_then(|(hex, note)| Some((u128::from_str_radix(hex, 16).ok()?, note))) {
-        Some((id, note)) => (TicketId(id), note.trim_start()),
-        None => {
-            let hash = native(locked_by);
-            (TicketId(u128::from_be_bytes(std::array::from_fn(|at| hash[at]))), locked_by)
-        }
+    let ours = ours.and_then(|(hex, note)| Some((u128::from_str_radix(hex, 16).ok()?, note)));
+    if let Some((id, note)) = ours {
+        return (TicketId(id), note.trim_start());
     }
+    let hash = native(locked_by);
+    (TicketId(u128::from_be_bytes(std::array::from_fn(|at| hash[at]))), locked_by)
 }
 
 impl AsyncStore for Shedlock {

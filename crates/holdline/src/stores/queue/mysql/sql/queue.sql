@@ -35,8 +35,7 @@ BEGIN
       seq = v_next, id = v_id, weight = v_next_weight, expires = v_expires, note = v_note
       WHERE name = p_line;
   ELSE
-    UPDATE holdline_line SET places = 0, held = 0, due = 9223372036854775807, seq = 0, id = '',
-      weight = 0, expires = 0, note = '' WHERE name = p_line;
+    UPDATE holdline_line SET places = 0, held = 0, due = 9223372036854775807 WHERE name = p_line;
   END IF;
 END //
 

@@ -1,0 +1,59 @@
+//! Fault runs over MariaDB and MySQL: their three schemes.
+
+use crate::Case;
+use crate::databases::{Holders, Row};
+use holdline_testkit::mysql;
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Error, Opts};
+
+pub(crate) const CASES: &[Case] = &[
+    ("mariadb_calm", || MARIADB.calm("mariadb_calm")),
+    ("mariadb_clients", || MARIADB.clients("mariadb_clients")),
+    ("mariadb_mixed", || MARIADB.mixed("mariadb_mixed")),
+    ("mariadb_row_clients", || MARIADB_ROW.clients("mariadb_row_clients")),
+    ("mariadb_row_mixed", || MARIADB_ROW.mixed("mariadb_row_mixed")),
+    ("mariadb_named_mixed", || MARIADB_NAMED.mixed("mariadb_named_mixed")),
+    ("mysql_mixed", || MYSQL.mixed("mysql_mixed")),
+    ("mysql_row_mixed", || MYSQL_ROW.mixed("mysql_row_mixed")),
+    ("mysql_named_mixed", || MYSQL_NAMED.mixed("mysql_named_mixed")),
+];
+
+const MARIADB: Row = Row {
+    start: || mysql::start("faults", mysql::mariadb),
+    options: "?install=yes",
+    end_sessions,
+    holders: Holders::Leases,
+};
+
+const MARIADB_ROW: Row =
+    Row { options: "?install=yes&scheme=row", holders: Holders::Sessions, ..MARIADB };
+
+const MARIADB_NAMED: Row = Row { options: "?install=yes&scheme=named", ..MARIADB_ROW };
+
+const MYSQL: Row = Row { start: || mysql::start("faults", mysql::mysql), ..MARIADB };
+
+const MYSQL_ROW: Row = Row { start: MYSQL.start, ..MARIADB_ROW };
+
+const MYSQL_NAMED: Row = Row { start: MYSQL.start, ..MARIADB_NAMED };
+
+fn end_sessions(port: u16) {
+    const ALL: &str = "SELECT id FROM information_schema.processlist \
+                       WHERE db = DATABASE() AND id <> CONNECTION_ID()";
+    /// It has ended by itself.
+    const GONE: u16 = 1094;
+    let url = format!("{}?prefer_socket=false", mysql::url(port));
+    let work = async {
+        let mut conn = Conn::new(Opts::from_url(&url).unwrap()).await?;
+        let all: Vec<u64> = conn.query(ALL).await?;
+        assert!(!all.is_empty(), "there were sessions");
+        for id in all {
+            match conn.query_drop(format!("KILL CONNECTION {id}")).await {
+                Err(Error::Server(error)) if error.code == GONE => {}
+                ended => ended?,
+            }
+        }
+        conn.disconnect().await
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(work).unwrap();
+}
