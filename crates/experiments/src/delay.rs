@@ -131,6 +131,10 @@ pub(crate) fn hosts(url: &str) -> Vec<String> {
     nodes.iter().flat_map(|url| addresses(url).into_iter().map(|at| with_port(&url[at]))).collect()
 }
 
+/// The stores whose connections can be delayed.
+const KNOWN: [&str; 8] =
+    ["redis", "etcd", "zookeeper", "zk", "postgres", "postgresql", "mysql", "mariadb"];
+
 /// Puts a proxy before every server of a URL. Stores that find further servers by themselves would
 /// go around it, and so would TLS with names: they are refused.
 pub(crate) fn put_before(url: &str, round_trip: Duration) -> Result<(String, Vec<DelayProxy>)> {
@@ -144,8 +148,6 @@ pub(crate) fn put_before(url: &str, round_trip: Duration) -> Result<(String, Vec
         return Ok((format!("quorum:{}", urls.join(",")), proxies));
     }
     let scheme = url.split(':').next().unwrap_or("");
-    const KNOWN: [&str; 8] =
-        ["redis", "etcd", "zookeeper", "zk", "postgres", "postgresql", "mysql", "mariadb"];
     if !KNOWN.contains(&scheme) {
         return Err(Error::usage(format!(
             "no link with a delay can be put before {scheme}: it needs a TCP connection without \

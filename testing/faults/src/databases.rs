@@ -117,7 +117,7 @@ impl Row {
             faults.push(Fault::Force);
         }
         let (lease, work) = (LEASE, Duration::from_millis(20));
-        Run { faults, lease, work, ..place.run(title, expect) }.rounds(16);
+        Run { lease, work, faults, ..place.run(title, expect) }.rounds(16);
     }
 
     /// See [`crowd`].

@@ -292,17 +292,14 @@ fn command(
     let Found { binary, first_args } = program.find()?;
     let user = user_of(node)?;
     let args = first_args.into_iter().chain(args.iter().map(|arg| expand(arg, dir)));
-    let mut command = match wrap.filter(|_| user.is_none()) {
-        Some(wrap) => {
-            let words: Vec<OsString> =
-                std::iter::once(binary.into()).chain(args.map(OsString::from)).collect();
-            wrap(&words)
-        }
-        None => {
-            let mut command = Command::new(binary);
-            command.args(args);
-            command
-        }
+    let mut command = if let Some(wrap) = wrap.filter(|_| user.is_none()) {
+        let words: Vec<OsString> =
+            std::iter::once(binary.into()).chain(args.map(OsString::from)).collect();
+        wrap(&words)
+    } else {
+        let mut command = Command::new(binary);
+        command.args(args);
+        command
     };
     command.envs(node.variables.iter().map(|(name, value)| (name, expand(value, dir))));
     command.current_dir(dir).stdin(Stdio::null());

@@ -62,7 +62,8 @@ impl Way {
         }
         let locks = waits.len() as f64;
         self.rates.push(locks / start.elapsed().as_secs_f64());
-        self.cpu.push((cpu_time(self.server) - before).as_micros() as f64 / locks);
+        self.cpu
+            .push(cpu_time(self.server).checked_sub(before).unwrap().as_micros() as f64 / locks);
         self.waits.append(&mut waits);
     }
 

@@ -29,7 +29,7 @@ async fn a_standby_is_refused_and_the_primary_found() {
         let error = open(&url).await.expect_err("it is a standby");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{scheme}: {error}");
         assert!(error.to_string().contains("standby; name the primary"), "{scheme}: {error}");
-        let both = url.replace("@", &format!("@{},", standby.hosts()[0]));
+        let both = url.replace('@', &format!("@{},", standby.hosts()[0]));
         let both = both.replacen(
             &format!(",{}", standby.hosts()[0]),
             &format!(",127.0.0.1:{}", server.address().1),

@@ -1,4 +1,5 @@
 //! Metrics, as a recorder sees them.
+#![expect(clippy::float_cmp, reason = "the counts are whole numbers")]
 
 use holdline::{Client, Mutex, Semaphore, describe_metrics, open};
 use holdline_conformance::{Chaos, Fault, Op};

@@ -22,7 +22,7 @@ pub(crate) async fn examine(scheme: &str, rest: &str, findings: &mut Findings) -
     let config = Config::read(scheme, rest)?;
     match &config.servers.kind {
         Kind::Single | Kind::Unix(_) => {
-            one(&config, &config.servers.address(), false, findings).await
+            one(&config, &config.servers.address(), false, findings).await;
         }
         Kind::Sentinel(service) => {
             sentinels(&config, service, findings).await;
