@@ -136,7 +136,7 @@ struct Renewer {
 
 /// The number of hints about unknown tickets that are kept, for locks that are about to be known.
 const EARLY: usize = 256;
-/// The number of renewals that are begun before all else is seen to.
+/// The number of renewals, and of places to give up, that are begun before all else is seen to.
 const FEW: usize = 20;
 /// The time for one request to give a place up.
 const LEAVE_TIME: Duration = Duration::from_secs(2);
@@ -247,20 +247,22 @@ impl Renewer {
         // A store that panics fails one call, and must not take the renewer along.
         let begin = |job| AssertUnwindSafe(work(job)).catch_unwind();
         let mut work = FuturesUnordered::new();
-        let mut due = VecDeque::new();
+        let (mut due, mut leaves) = (VecDeque::new(), VecDeque::new());
         loop {
-            let Agenda { losses, leaves, next } = self.collect(&mut due);
+            let Agenda { losses, next } = self.collect(&mut due, &mut leaves);
             work.extend(losses.into_iter().map(|held| begin(Job::Lapse(held))));
-            work.extend(leaves.into_iter().map(|leave| begin(Job::Finish(leave))));
             // A few at a time: while the store works on these the next are begun, and the first are
             // done with, and out of memory, before the last.
             let few = due.drain(..due.len().min(FEW)).filter(|held| !held.is_over());
             work.extend(few.map(|held| begin(Job::Renew(held))));
+            // Also of these, so that a crowd that gives up does not keep renewals waiting.
+            let few = leaves.drain(..leaves.len().min(FEW));
+            work.extend(few.map(|leave| begin(Job::Finish(leave))));
             tokio::select! {
                 () = self.nudge.notified() => {}
                 Some(_) = work.next(), if !work.is_empty() => {}
                 () = clock::sleep_until(next), if next != Time::NEVER => {}
-                () = tokio::task::yield_now(), if !due.is_empty() => {}
+                () = tokio::task::yield_now(), if !due.is_empty() || !leaves.is_empty() => {}
             }
             let all_done = |cx: &mut Context<'_>| {
                 while let Poll::Ready(Some(_)) = work.poll_next_unpin(cx) {}
@@ -270,8 +272,12 @@ impl Renewer {
         }
     }
 
-    /// Adds what is to be renewed, and takes what else there is to do.
-    fn collect(&self, renewals: &mut VecDeque<Arc<HeldLock>>) -> Agenda {
+    /// Adds what is to be renewed and what is to be given up, and takes what else there is to do.
+    fn collect(
+        &self,
+        renewals: &mut VecDeque<Arc<HeldLock>>,
+        leaves: &mut VecDeque<PendingRelease>,
+    ) -> Agenda {
         let now = clock::now();
         let mut losses = Vec::new();
         let mut plan = self.plan();
@@ -295,7 +301,8 @@ impl Renewer {
             }
         }
         plan.planned = plan.entries.first().map_or(Time::NEVER, |first| first.due);
-        Agenda { losses, leaves: std::mem::take(&mut plan.leaves), next: plan.planned }
+        leaves.extend(plan.leaves.drain(..));
+        Agenda { losses, next: plan.planned }
     }
 }
 
@@ -323,10 +330,9 @@ impl Plan {
     }
 }
 
-/// What the renewer is to do beside renewals, and when it is to look again.
+/// The locks whose deadlines have passed, and when the renewer is to look again.
 struct Agenda {
     losses: Vec<Arc<HeldLock>>,
-    leaves: Vec<PendingRelease>,
     next: Time,
 }
 
