@@ -104,9 +104,14 @@ const SESSION_LOCKS: &[&str] = &[
     MANY_LOCKS,
 ];
 
-/// What ShedLock's table has no room for.
+/// What ShedLock's table has no room for: long names and labels, and by whom a lock was broken.
 #[cfg(feature = "postgres")]
-const SHEDLOCK: &[&str] = &[];
+const SHEDLOCK: &[&str] = &[
+    "admin::a_removal_is_shown_and_only_the_last_few",
+    "admin::breaking_tells_by_whom_and_why",
+    "admin::labels_too_long_are_refused",
+    "names::the_longest_names_are_different",
+];
 
 /// The same of advisory locks, of which it does not even know the tickets.
 #[cfg(feature = "postgres")]

@@ -215,6 +215,9 @@ impl AsyncStore for Shedlock {
         if ticket.capacity != 1 {
             return Err(self.no_such_lock());
         }
+        if matches!(how, Enter::Keep(seq) if seq != Seq(0)) {
+            return Ok(Standing::Lost); // no place of this store
+        }
         let (mine, by) = (owner(ticket.id), locked_by(ticket.id, note));
         let keeps = matches!(how, Enter::Keep(_));
         let (sql, least) = if keeps {
