@@ -89,11 +89,17 @@ async fn waits_in_time(ctx: Ctx, recipe: Recipe) {
     line(&two, &name, 1, 0).await; // both are connected: that is not what is limited here
     let time = ctx.brief();
     for client in [&one, &two] {
-        let start = clock::now();
-        let got =
-            in_time("the time", recipe.take(client, &name, How::Within(time), Terms::LONG)).await;
-        assert!(got.expect("the store is there").is_none(), "it is held");
-        assert!(start.until(clock::now()) >= time, "it gave up early");
+        for slow in 0.. {
+            let start = clock::now();
+            let taken = recipe.take(client, &name, How::Within(time), Terms::LONG);
+            match in_time("the time", taken).await {
+                // No answer at all in that time, which is short: it says so.
+                Err(error) if error.retryable() && slow < 5 => continue,
+                got => assert!(got.expect("the store is there").is_none(), "it is held"),
+            }
+            assert!(start.until(clock::now()) >= time, "it gave up early");
+            break;
+        }
     }
     line(&two, &name, 1, 0).await;
     held.unlock().await.expect("it was held");
