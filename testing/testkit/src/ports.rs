@@ -90,8 +90,9 @@ impl Range {
             let count = COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(7);
             let port = first + (count % u32::from(size)) as u16;
             let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-            if above.iter().all(|above| is_free(port + above))
-                && let Ok(file) = lock(port)
+            // Locked first: looking takes the port for a moment, and it may be another's by now.
+            if let Ok(file) = lock(port)
+                && above.iter().all(|above| is_free(port + above))
             {
                 // The lock ends with the process, and with nothing else.
                 LOCKED.lock().unwrap_or_else(PoisonError::into_inner).push(file);
