@@ -63,7 +63,7 @@ impl Report {
 }
 
 /// Looks at the store at this URL, and at each server that the URL names or that those name, and
-/// says what is wrong with it. An empty URL is the default store, as for [`open`](crate::open).
+/// says what is wrong with it. An empty URL is the default store, as for [`crate::open`].
 ///
 /// Nothing is written, unless [`Examination::lock`] asks for it: then one mutex, [`LOCK`], is taken
 /// and released once. A file that is not there is not made, and tables are not installed.

@@ -195,13 +195,13 @@ mod tests {
     async fn doubled_and_unknown_options_are_named() {
         let refusal = async |url: &str| open(url).await.expect_err(url).to_string();
         for scheme in ["redis", "etcd", "zookeeper", "postgres", "mysql"] {
-            let twice = refusal(&format!("{scheme}://h/d?timeout=1s&timeout=2s")).await;
+            let twice = refusal(&format!("{scheme}://h/0?timeout=1s&timeout=2s")).await;
             assert!(twice.contains("the option \"timeout\" twice"), "{twice}");
             for bad in ["me:pa/ss@h/d", "me:pa?ss@h/d", "me:pa#ss@h/d"] {
                 let hint = refusal(&format!("{scheme}://{bad}")).await;
                 assert!(hint.contains("%2F") && !hint.contains("me:"), "{hint}");
             }
-            let unknown = refusal(&format!("{scheme}://h/d?colour=red")).await;
+            let unknown = refusal(&format!("{scheme}://h/0?colour=red")).await;
             let absent = unknown.contains("build with the feature");
             assert!(absent || unknown.contains("colour"), "{unknown}");
         }

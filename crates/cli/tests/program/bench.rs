@@ -232,7 +232,8 @@ fn databases_are_started_for_the_run() {
     }
     let place = Place::new();
     let args = ["postgres", "mariadb", "--mode", "listen", "--clients", "2", "--delay", "0,2ms"];
-    let run = bench(&place, &[&args[..], &["--rounds", "1", "--time", "300ms", "--json"]].concat());
+    let short = ["bench", "--rounds", "1", "--time", "300ms", "--json"];
+    let run = place.run(short.iter().chain(&args));
     let report = json(&run);
     assert_eq!(rows(&report).len(), 4, "{run:?}");
     for row in rows(&report) {

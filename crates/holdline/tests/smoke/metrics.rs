@@ -3,7 +3,7 @@
 
 use holdline::{Client, Mutex, Semaphore, describe_metrics, open};
 use holdline_conformance::{Chaos, Fault, Op};
-use holdline_testkit::in_own_process;
+use holdline_testkit::{in_own_process, until};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
@@ -119,8 +119,11 @@ async fn what_happens_is_counted_by_store_and_recipe() {
     assert_eq!(values.of(&mutex("holdline_acquire_seconds")), 2.0);
     client.force_unlock("x", guard.ticket(), "").await.expect("works").expect("it was there");
     guard.lost().await;
-    assert_eq!(values.of(&mutex("holdline_losses_total")), 1.0);
-    assert_eq!(values.of(&mutex("holdline_held")), 0.0, "a lost lock is not held");
+    // The holder is told first.
+    let counted = async || values.of(&mutex("holdline_losses_total")) == 1.0;
+    until("the loss is counted", counted).await;
+    let not_held = async || values.of(&mutex("holdline_held")) == 0.0;
+    until("a lost lock is not held", not_held).await;
     drop(guard);
     assert_eq!(values.of(&mutex("holdline_hold_seconds")), 2.0);
 

@@ -33,6 +33,10 @@ final class Peer {
         Held take(String name, boolean wait) throws Exception;
     }
 
+    private static Map.Entry<String, Kind> kind(String name, Kind kind) {
+        return Map.entry(name, kind);
+    }
+
     private static String servers;
     private static int lease;
     private static RedissonClient redisson;
@@ -40,22 +44,22 @@ final class Peer {
     private static LockProvider shedlock;
     private static Held held;
 
-    private static final Map<String, Kind> KINDS = Map.of(
-            "redisson", (name, wait) -> redisson(redisson().getLock(name), wait),
-            "redisson-fenced", (name, wait) -> redisson(redisson().getFencedLock(name), wait),
-            "redisson-spin", (name, wait) -> redisson(redisson().getSpinLock(name), wait),
-            "redisson-read", (name, wait) ->
-                    redisson(redisson().getReadWriteLock(name).readLock(), wait),
-            "redisson-write", (name, wait) ->
-                    redisson(redisson().getReadWriteLock(name).writeLock(), wait),
-            "curator", (name, wait) -> curator(new InterProcessMutex(curator(), "/" + name), wait),
-            "curator-read", (name, wait) ->
-                    curator(new InterProcessReadWriteLock(curator(), "/" + name).readLock(), wait),
-            "curator-write", (name, wait) ->
-                    curator(new InterProcessReadWriteLock(curator(), "/" + name).writeLock(), wait),
-            "shedlock", (name, wait) -> shedlock(name, wait, Duration.ZERO),
-            "shedlock-1h", (name, wait) -> shedlock(name, wait, Duration.ofHours(1)),
-            "latch", Peer::latch);
+    private static final Map<String, Kind> KINDS = Map.ofEntries(
+            kind("redisson", (name, wait) -> redisson(redisson().getLock(name), wait)),
+            kind("redisson-fenced", (name, wait) -> redisson(redisson().getFencedLock(name), wait)),
+            kind("redisson-spin", (name, wait) -> redisson(redisson().getSpinLock(name), wait)),
+            kind("redisson-read", (name, wait) ->
+                    redisson(redisson().getReadWriteLock(name).readLock(), wait)),
+            kind("redisson-write", (name, wait) ->
+                    redisson(redisson().getReadWriteLock(name).writeLock(), wait)),
+            kind("curator", (name, wait) -> curator(new InterProcessMutex(curator(), "/" + name), wait)),
+            kind("curator-read", (name, wait) ->
+                    curator(new InterProcessReadWriteLock(curator(), "/" + name).readLock(), wait)),
+            kind("curator-write", (name, wait) ->
+                    curator(new InterProcessReadWriteLock(curator(), "/" + name).writeLock(), wait)),
+            kind("shedlock", (name, wait) -> shedlock(name, wait, Duration.ZERO)),
+            kind("shedlock-1h", (name, wait) -> shedlock(name, wait, Duration.ofHours(1))),
+            kind("latch", Peer::latch));
 
     public static void main(String[] args) throws Exception {
         servers = args[0];

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::findings::Findings;
 use crate::stores::url::join;
 use holdline_redis_client as client;
-use holdline_redis_client::{Connection, Fault, Kind, ask_sentinel, what_answers};
+use holdline_redis_client::{Connection, Fault, Kind, ask_sentinel, says, what_answers};
 use redis::{FromRedisValue, Value};
 use server::Server;
 use std::collections::BTreeSet;
@@ -45,8 +45,11 @@ async fn one(config: &Config, name: &str, in_cluster: bool, findings: &mut Findi
 async fn connect_to(config: &Config, findings: &mut Findings) -> Option<Server> {
     let connection = Connection::new(Arc::clone(&config.servers), String::new());
     match Box::pin(connection.ask(&redis::cmd("PING"))).await {
-        // Of what it may not be asked, more is said below.
-        Ok(_) | Err(Fault::Refused(_)) => Some(Server { connection, config: config.clone() }),
+        Ok(_) => Some(Server { connection, config: config.clone() }),
+        // Of what it may not be asked, more is said later.
+        Err(Fault::Refused(error)) if says(&error, "NOPERM") => {
+            Some(Server { connection, config: config.clone() })
+        }
         Err(fault) => {
             let limit = clock::now().after(config.servers.timeout);
             let other = clock::within(limit, what_answers(&config.servers)).await.flatten();
