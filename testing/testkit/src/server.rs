@@ -440,7 +440,7 @@ mod tests {
     #[test]
     fn the_signal_to_stop_reaches_a_paused_server() {
         let folder = Folder::new("server").unwrap();
-        // Not QUIT, which a shell cannot trap where it is ignored, as in the background of a script.
+        // Not QUIT: a shell cannot trap what is ignored, as that is in the background of a script.
         let script = "trap 'echo ends; exit' USR1; echo set; while :; do sleep 0.01; done";
         let node = shell(script).stops_by(Signal::USR1);
         let mut server = Server::start(node, folder.path()).unwrap();
