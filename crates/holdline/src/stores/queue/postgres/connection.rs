@@ -3,13 +3,16 @@
 //!
 //! Calls are sent one behind the other without waiting for replies, and the server carries them out
 //! in that order. Every call has a time limit, connecting included. A call that is given up is
-//! carried out or not, and what is sent later comes later; but if a connection has not answered for
-//! a second, it is closed, since it may be cut without either end noticing.
+//! carried out or not, and what is sent later comes later; its reply is still waited for, so that
+//! the calls before which a server stands are bounded and counted, however soon callers give up.
+//! But if a connection has not answered for a second, it is closed, since it may be cut without
+//! either end noticing.
 
 use super::address::Address;
 use super::errors::Fault;
 use super::session::Session;
 use crate::clock::{self, within};
+use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
 use futures_util::future::BoxFuture;
 use holdline_kernel::{Backoff, Time};
@@ -31,8 +34,9 @@ pub(super) struct Answer {
 
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
-/// The number of calls under way at most; further ones wait.
-const MAX_CALLS: usize = 512;
+/// The number of calls without a reply at most; further ones wait, and cost the server nothing if
+/// they are given up.
+const MAX_CALLS: usize = 128;
 /// The first and the longest pause before a call that met another transaction is sent again.
 const SHORT_PAUSE: Duration = Duration::from_millis(1);
 const LONG_PAUSE: Duration = Duration::from_millis(50);
@@ -44,12 +48,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct Connection {
     address: Arc<Address>,
     check: Check,
-    slot: Mutex<Slot>,
+    slot: Arc<Mutex<Slot>>,
     /// Held by the call that connects; the others wait for it, and for its result.
     connecting: tokio::sync::Mutex<Connecting>,
     /// How many attempts to connect have failed.
     attempts: AtomicU64,
-    calls: Semaphore,
+    calls: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -75,10 +79,10 @@ impl Connection {
         Connection {
             address,
             check,
-            slot: Mutex::default(),
+            slot: Arc::default(),
             connecting: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
-            calls: Semaphore::new(MAX_CALLS),
+            calls: Arc::new(Semaphore::new(MAX_CALLS)),
         }
     }
 
@@ -92,8 +96,6 @@ impl Connection {
     pub(super) async fn ask(&self, sql: &str) -> Result<Vec<Row>, Fault> {
         let limit = clock::now().after(self.address.timeout);
         let talk = async {
-            // It is never closed.
-            let _permit = self.calls.acquire().await;
             let backoff = Backoff::exponential(SHORT_PAUSE, LONG_PAUSE).jitter(50);
             let mut collisions = 0;
             loop {
@@ -122,11 +124,25 @@ impl Connection {
     }
 
     async fn ask_once(&self, sql: &str) -> Result<Vec<Row>, Fault> {
+        self.session().await?; // first, so that a failure to connect is told to all that wait
+        let permit = Arc::clone(&self.calls).acquire_owned().await.expect("it is never closed");
         let session = self.session().await?;
-        let mut call = CallInFlight { connection: self, session: &session, answered: false };
-        let reply = session.client.simple_query(sql).await.map_err(Fault::from);
-        call.answered = !matches!(reply, Err(Fault::Broken(_)));
-        drop(call);
+        let (slot, own, sql) = (Arc::clone(&self.slot), Arc::clone(&session), sql.to_owned());
+        let limit = clock::now().after(self.address.timeout);
+        let mut work = Finished::new(async move {
+            let reply = within(limit, own.client.simple_query(&sql)).await;
+            let reply = reply.map_or(Err(Fault::Silence), |reply| reply.map_err(Fault::from));
+            if !reply.as_ref().is_err_and(Fault::silent) {
+                in_slot(&slot, &own, |slot| slot.silent = None);
+            }
+            drop(permit);
+            reply
+        });
+        // Declared later, so that it is dropped before the work goes on without it.
+        let mut caller = Caller { slot: &self.slot, session: &session, gives_up: true };
+        let reply = (&mut work).await;
+        caller.gives_up = reply.as_ref().is_err_and(Fault::silent);
+        drop(caller);
         if reply.as_ref().is_err_and(Fault::breaks) {
             self.discard(&session);
         }
@@ -199,30 +215,29 @@ impl Connection {
 
     /// Closes a connection to new calls. Calls that wait for a reply over it may still get one.
     pub(super) fn discard(&self, session: &Arc<Session>) {
-        let mut slot = self.slot.lock();
-        if slot.session.as_ref().is_some_and(|present| Arc::ptr_eq(present, session)) {
-            *slot = Slot::default();
-        }
+        in_slot(&self.slot, session, |slot| *slot = Slot::default());
     }
 }
 
-/// A call in flight, which records on drop whether it had a reply.
-struct CallInFlight<'a> {
-    connection: &'a Connection,
-    session: &'a Arc<Session>,
-    answered: bool,
+/// Changes the slot, unless another connection is in it by now.
+fn in_slot(slot: &Mutex<Slot>, session: &Arc<Session>, change: impl FnOnce(&mut Slot)) {
+    let mut slot = slot.lock();
+    if slot.session.as_ref().is_some_and(|present| Arc::ptr_eq(present, session)) {
+        change(&mut slot);
+    }
 }
 
-impl Drop for CallInFlight<'_> {
+/// The caller of a call in flight, which records on drop since when it goes without a reply.
+struct Caller<'a> {
+    slot: &'a Mutex<Slot>,
+    session: &'a Arc<Session>,
+    gives_up: bool,
+}
+
+impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        let mut slot = self.connection.slot.lock();
-        if !slot.session.as_ref().is_some_and(|present| Arc::ptr_eq(present, self.session)) {
-            return;
-        }
-        if self.answered {
-            slot.silent = None;
-        } else if slot.silent.is_none() {
-            slot.silent = Some(clock::now());
+        if self.gives_up {
+            in_slot(self.slot, self.session, |slot| _ = slot.silent.get_or_insert_with(clock::now));
         }
     }
 }

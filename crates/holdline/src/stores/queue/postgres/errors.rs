@@ -67,6 +67,11 @@ impl Fault {
         }
     }
 
+    /// Whether the server has not answered.
+    pub(super) fn silent(&self) -> bool {
+        matches!(self, Fault::Silence | Fault::Broken(_))
+    }
+
     /// Whether the server may have carried out the call, or may yet do so.
     pub(super) fn in_doubt(&self) -> bool {
         match self {
