@@ -129,7 +129,8 @@ impl Scenario {
             driver.say(&format!("run {prefix} {names} {tasks} {time} {hold_us}"))?;
         }
         drivers.iter_mut().try_for_each(|driver| driver.expect("set"))?;
-        let cpu = |drivers: &[Driver]| drivers.iter().map(|it| tree_cpu(it.pid())).sum::<Duration>();
+        let cpu =
+            |drivers: &[Driver]| drivers.iter().map(|it| tree_cpu(it.pid())).sum::<Duration>();
         let before = (cpu(drivers), tree_cpu(server));
         drivers.iter_mut().try_for_each(|driver| driver.say("go"))?;
         let (mut shares, mut waits) = (Vec::new(), BTreeMap::new());

@@ -86,11 +86,7 @@ impl Store {
     }
 }
 
-pub(crate) fn run(
-    common: &Common,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), Failure> {
+pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Result<(), Failure> {
     let mut drivers = Drivers::default();
     let all = Store::value_variants();
     for store in if options.on.is_empty() { all } else { &options.on } {
@@ -106,7 +102,7 @@ pub(crate) fn run(
             continue;
         }
         let mut run = Run { common, options, store: *store, server, drivers: &mut drivers };
-        run.all(report)?;
+        run.all(report);
     }
     options.page.as_deref().map_or(Ok(()), |page| page::write(page, report))
 }
@@ -131,7 +127,7 @@ struct Run<'a> {
 type Round<T> = (T, T);
 
 impl Run<'_> {
-    fn all(&mut self, report: &mut Report) -> Result<(), Failure> {
+    fn all(&mut self, report: &mut Report) {
         let wanted = |peer: &&Peer| {
             let named = self.options.peers.iter().any(|name| name == peer.name);
             peer.store == self.store && (self.options.peers.is_empty() || named)
@@ -139,14 +135,22 @@ impl Run<'_> {
         let peers: Vec<&Peer> = PEERS.iter().filter(wanted).collect();
         if self.options.build {
             report.table(self.answers(&peers));
-            return Ok(());
+            return;
         }
         for scenario in SCENARIOS.iter().filter(|it| self.options.wants(it.key)) {
             let mut table = Table::new(
                 format!("{}: {}", self.store.label(), scenario.about),
                 &[
-                    "peer", "ours", "theirs", "ahead", "our CPU", "their CPU", "server, ours",
-                    "server, theirs", "shares, ours", "shares, theirs",
+                    "peer",
+                    "ours",
+                    "theirs",
+                    "ahead",
+                    "our CPU",
+                    "their CPU",
+                    "server, ours",
+                    "server, theirs",
+                    "shares, ours",
+                    "shares, theirs",
                 ],
             );
             for peer in &peers {
@@ -161,7 +165,6 @@ impl Run<'_> {
         if self.options.wants("first") {
             report.table(self.first(&peers));
         }
-        Ok(())
     }
 
     fn start(&mut self, peer: &Peer) -> Result<Driver, Failure> {
@@ -180,12 +183,9 @@ impl Run<'_> {
 
     /// Rounds of both in turns. The first is to warm up, and longer where programs are compiled
     /// while they run.
-    fn rounds(
-        &mut self,
-        peer: &Peer,
-        scenario: &Scenario,
-    ) -> Result<Vec<Round<Outcome>>, Failure> {
-        let (ours, theirs) = (self.start_all(&list::OURS, scenario), self.start_all(peer, scenario));
+    fn rounds(&mut self, peer: &Peer, scenario: &Scenario) -> Result<Vec<Round<Outcome>>, Failure> {
+        let (ours, theirs) =
+            (self.start_all(&list::OURS, scenario), self.start_all(peer, scenario));
         let (mut ours, mut theirs) = (ours?, theirs?);
         let pid = self.server.servers[0].pid();
         let seconds = self.common.seconds(scenario.seconds);
@@ -217,9 +217,17 @@ impl Run<'_> {
     fn held(&mut self, peers: &[&Peer]) -> Table {
         let time = self.common.seconds(30.0);
         let mut table = Table::new(
-            format!("{}: {} held locks of one process, for {time:.0} s", self.store.label(), measure::HELD),
+            format!(
+                "{}: {} held locks of one process, for {time:.0} s",
+                self.store.label(),
+                measure::HELD
+            ),
             &[
-                "", "each to take", "CPU, of one core", "memory each", "server's CPU",
+                "",
+                "each to take",
+                "CPU, of one core",
+                "memory each",
+                "server's CPU",
                 "server's memory each",
             ],
         );
@@ -279,7 +287,8 @@ impl Run<'_> {
 
 /// A row that says why there are no figures.
 fn without(peer: &Peer, why: &Failure, columns: usize) -> Vec<Cell> {
-    let why: String = why.to_string().lines().next().unwrap_or_default().chars().take(110).collect();
+    let why: String =
+        why.to_string().lines().next().unwrap_or_default().chars().take(110).collect();
     let mut row = vec![peer.name.into(), why.into()];
     row.resize_with(columns, Cell::none);
     row

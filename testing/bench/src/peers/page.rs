@@ -12,9 +12,9 @@ const MARKS: [&str; 2] = ["<!-- tables -->\n", "<!-- end -->"];
 pub(super) fn write(page: &Path, report: &Report) -> Result<(), Failure> {
     let text = std::fs::read_to_string(page)
         .map_err(|error| format!("cannot read {}: {error}", page.display()))?;
-    let marks = text.split_once(MARKS[0]).and_then(|(before, rest)| {
-        rest.split_once(MARKS[1]).map(|(_, after)| (before, after))
-    });
+    let marks = text
+        .split_once(MARKS[0])
+        .and_then(|(before, rest)| rest.split_once(MARKS[1]).map(|(_, after)| (before, after)));
     let Some((before, after)) = marks else {
         return Err(format!("{} has no marks for tables", page.display()).into());
     };
@@ -24,7 +24,8 @@ pub(super) fn write(page: &Path, report: &Report) -> Result<(), Failure> {
         (value != "null").then(|| format!("{name}: {value}"))
     });
     let about: Vec<String> = about.collect();
-    let tables: Vec<String> = report.tables().map(|table| format!("### {}", table.text())).collect();
+    let tables: Vec<String> =
+        report.tables().map(|table| format!("### {}", table.text())).collect();
     let date = machine::output("date", &["-u", "+%Y-%m-%d"]).unwrap_or_default();
     let run = format!("Measured {date}; {}.", about.join("; "));
     let [start, end] = MARKS;
