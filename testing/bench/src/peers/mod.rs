@@ -168,7 +168,11 @@ impl Run<'_> {
     }
 
     fn start(&mut self, peer: &Peer) -> Result<Driver, Failure> {
-        self.drivers.start(peer, &self.server.url())
+        let mut url = self.server.url();
+        if self.store == Store::Postgres && peer.name == list::OURS.name {
+            url += "?install=yes"; // its tables
+        }
+        self.drivers.start(peer, &url)
     }
 
     /// Whether each driver answers.
