@@ -13,6 +13,7 @@ mod interop;
 mod late;
 mod loss;
 mod other_clients;
+mod observe;
 mod outage;
 mod stale_leader;
 mod storm;
