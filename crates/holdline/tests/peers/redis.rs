@@ -71,6 +71,16 @@ async fn node_redlock_4() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rslock() {
+    one("?scheme=string", Language::Rust, "rslock").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rslock_on_five() {
+    five(Language::Rust, "rslock").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redlock_universal() {
     one("?scheme=string", Language::Node, "redlock-universal").await;
 }
