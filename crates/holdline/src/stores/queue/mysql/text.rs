@@ -171,10 +171,25 @@ pub(super) fn make_row(line: &Name) -> String {
     )
 }
 
-pub(super) fn own(line: &Name, ticket: &Ticket, connection: u32, note: &str) -> String {
+/// The named lock that a session has for as long as it lasts.
+fn session_key(session: u64) -> String {
+    format!("'holdline-session:{session}'")
+}
+
+pub(super) fn name_session(session: u64) -> String {
+    format!("SELECT GET_LOCK({}, 0)", session_key(session))
+}
+
+/// Ends the connection that is this session at that moment. If there is none, that is connection 0,
+/// which never is.
+pub(super) fn end_session(session: u64) -> String {
+    format!("KILL CONNECTION IFNULL(IS_USED_LOCK({}), 0)", session_key(session))
+}
+
+pub(super) fn own(line: &Name, ticket: &Ticket, session: u64, note: &str) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
     let (lease, note) = (micros(ticket.lease), hex(note.as_bytes()));
-    format!("CALL holdline_1_own({line}, {id}, {lease}, {connection}, {note})")
+    format!("CALL holdline_1_own({line}, {id}, {lease}, {session}, {note})")
 }
 
 pub(super) fn disown(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
@@ -192,13 +207,13 @@ pub(super) fn renew_session(line: &Name, ticket: &Ticket, note: &str, seq: Seq) 
     )
 }
 
-/// The connection that holds a lock by this ticket.
-pub(super) fn connection(line: &Name, id: TicketId) -> String {
+/// The session that holds a lock by this ticket.
+pub(super) fn session(line: &Name, id: TicketId) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
     format!("SELECT connection FROM holdline_session WHERE name = {line} AND id = {id}")
 }
 
-/// The connection whose lease is over.
+/// The session whose lease is over.
 pub(super) fn lapsed_session(line: &Name) -> String {
     let line = hex(line.as_str().as_bytes());
     format!(
