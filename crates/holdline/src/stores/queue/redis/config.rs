@@ -16,6 +16,17 @@ pub(in crate::stores) struct Config {
     /// The least time for which the token counter of an idle line is kept.
     pub(in crate::stores) idle: Duration,
     pub(in crate::stores) layout: Layout,
+    /// What other libraries' waiters for strings are woken by.
+    pub(in crate::stores) signals: Signals,
+}
+
+/// What is told when a lock that is a string is released. Empty: nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::stores) struct Signals {
+    /// What precedes the lock's name in the name of a list, to which an element is added.
+    pub(in crate::stores) list: String,
+    /// The channel to which the key is published.
+    pub(in crate::stores) channel: String,
 }
 
 /// The layout of a lock in the server.
@@ -39,9 +50,18 @@ impl Config {
             prefix: String::new(),
             idle: Duration::from_secs(600),
             layout: Layout::Line,
+            signals: Signals::default(),
         };
         for (key, value) in options {
             config.set(&key, value)?;
+        }
+        if config.signals != Signals::default() {
+            if config.layout != Layout::String {
+                return Err(invalid("has signals, which only scheme=string has").into());
+            }
+            if config.servers.kind == client::Kind::Cluster {
+                return Err(invalid("has signals, which cannot be sent in a cluster").into());
+            }
         }
         if config.layout == Layout::Line && config.prefix.is_empty() {
             "holdline:".clone_into(&mut config.prefix);
@@ -55,6 +75,8 @@ impl Config {
                 return Err(invalid("has a prefix with braces or spaces").into());
             }
             "prefix" => self.prefix = value,
+            "signal_list" => self.signals.list = value,
+            "signal_channel" => self.signals.channel = value,
             "idle" => self.idle = duration(&value)?,
             "scheme" => {
                 self.layout = match &*value {
@@ -69,7 +91,8 @@ impl Config {
                 }
             }
             _ => {
-                let known = format!("prefix, idle, scheme, {}", client::KNOWN);
+                let known =
+                    format!("prefix, idle, scheme, signal_list, signal_channel, {}", client::KNOWN);
                 return Err(invalid(&url::unknown_option(key, &known)).into());
             }
         }
@@ -88,11 +111,20 @@ mod tests {
         let full = Config::read("redis", "//h?prefix=app:&idle=2s&scheme=string").expect("good");
         assert_eq!((full.prefix.as_str(), full.layout), ("app:", Layout::String));
         assert_eq!(full.idle, Duration::from_secs(2));
+        let signals =
+            Config::read("redis", "//h?scheme=string&signal_list=s:").expect("good").signals;
+        assert_eq!((signals.list.as_str(), signals.channel.as_str()), ("s:", ""));
     }
 
     #[test]
     fn urls_that_do_not() {
-        for rest in ["//u:canary@h?x=1", "//h?prefix={a}", "//h?ack=1", "//h?idle=5"] {
+        for rest in [
+            "//u:canary@h?signal_list=x",
+            "//u:canary@h?x=1",
+            "//h?prefix={a}",
+            "//h?ack=1",
+            "//h?idle=5",
+        ] {
             let error = Config::read("redis", rest).expect_err(rest);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{rest}");
             assert!(!format!("{error:?}").contains("canary"), "{error:?}");
