@@ -86,8 +86,8 @@ async fn tokens_rise_through_jumps_both_ways() {
     guard.unlock().await.expect("held");
 }
 
-/// G2: tokens rise also for names of which the server has forgotten all, if its clock is set back by
-/// an hour: it knows by another name's key how far the clock had got.
+/// G2: tokens rise also for names of which the server has forgotten all, if its clock is set back
+/// by an hour: it knows by the key for the clock how far that had got.
 #[tokio::test]
 async fn tokens_of_forgotten_names_rise_when_the_clock_is_set_back() {
     let Some(server) = shifted("forgotten_names") else { return };

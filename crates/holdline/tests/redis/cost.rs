@@ -122,7 +122,7 @@ async fn an_idle_name_leaves_little() {
     let key = format!("holdline:{{name {:06}}}", NAMES - 1);
     let alone = server.query::<i64>(&["MEMORY", "USAGE", &key]);
     println!("an idle name: {each} bytes with its key, {alone} as Redis counts one");
-    let length = key.len() as i64;
+    let length = i64::try_from(key.len()).expect("short");
     assert!(alone < length + 100, "{alone} bytes with a key of {length}");
     // With the entries in both of the server's hash tables, for keys and for when they expire.
     assert!(each < length + 140, "{each} bytes with a key of {length}");
