@@ -35,10 +35,10 @@ pub(crate) async fn program(
     servers: &str,
     lease: Duration,
 ) -> Result<Command, Missing> {
+    static BUILT: [OnceCell<Result<PathBuf, Missing>>; 4] = [const { OnceCell::const_new() }; 4];
     if language == Language::Rust {
         return Ok(crate::rust::command(servers, lease));
     }
-    static BUILT: [OnceCell<Result<PathBuf, Missing>>; 4] = [const { OnceCell::const_new() }; 4];
     let built = BUILT[language as usize].get_or_init(|| build(language)).await;
     let folder = built.as_ref().map_err(Clone::clone)?;
     let mut command = match language {
