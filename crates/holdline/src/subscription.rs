@@ -26,8 +26,8 @@ impl Lines {
     }
 }
 
-/// A subscription to changes of lines, made by [`Store::subscribe`](crate::store::Store::subscribe).
-/// It ends when it is dropped.
+/// A subscription to changes of lines, which ends when it is dropped. Made by
+/// [`Store::subscribe`](crate::store::Store::subscribe).
 pub struct Subscription {
     shared: Arc<Shared>,
     /// Whether what ends by time alone is told, too.

@@ -39,8 +39,8 @@ const MOST_KEYS: usize = 64;
 ///
 /// Keys: q quits, j and k or the arrows move, Tab goes to the line of a lock, s sorts, / filters,
 /// p pauses, b breaks a lock (it asks), ? helps. It looks at the store at intervals, and when the
-/// store tells of a change: what comes and goes between two looks is not counted. Where the cursor cannot be moved, as in a pipe or on a
-/// dumb terminal, it prints what it sees again and again.
+/// store tells of a change: what comes and goes between two looks is not counted. Where the cursor
+/// cannot be moved, as in a pipe or on a dumb terminal, it prints what it sees again and again.
 #[derive(Args, Debug)]
 pub(crate) struct Top {
     /// Only the locks whose names begin so

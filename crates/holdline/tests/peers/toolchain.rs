@@ -30,6 +30,7 @@ pub(crate) async fn program(
     servers: &str,
     lease: Duration,
 ) -> Result<Command, String> {
+    static BUILT: [OnceCell<Result<PathBuf, String>>; 4] = [const { OnceCell::const_new() }; 4];
     let language = match language {
         Language::Go => testkit::Language::Go,
         Language::Java => testkit::Language::Java,
@@ -37,7 +38,6 @@ pub(crate) async fn program(
         Language::Python => testkit::Language::Python,
         Language::Rust => return Ok(crate::rust::command(servers, lease)),
     };
-    static BUILT: [OnceCell<Result<PathBuf, String>>; 4] = [const { OnceCell::const_new() }; 4];
     let build = move || {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers").join(language.folder());

@@ -56,6 +56,7 @@ impl KeyLayout for Strings {
         let Signals { list, channel } = &self.signals;
         let name = key.strip_prefix(&self.prefix).unwrap_or(key);
         let list = if list.is_empty() { String::new() } else { format!("{list}{name}") };
+        let channel = if channel.is_empty() { String::new() } else { format!("{channel}{key}") };
         command.arg(list).arg(channel);
     }
 

@@ -23,9 +23,12 @@ import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
+import org.springframework.integration.redis.util.RedisLockRegistry;
+import org.springframework.integration.redis.util.RedisLockRegistry.RedisLockType;
 import org.springframework.jdbc.core.JdbcTemplate;
 
-/** A peer for holdline's tests: Redisson, Curator, jetcd and ShedLock behind the line protocol that ../main.rs describes. */
+/** A peer for holdline's tests: Redisson, Spring, Curator, jetcd and ShedLock behind the line protocol that ../main.rs describes. */
 final class Peer {
     /** Gives a lock back. */
     interface Held {
@@ -46,6 +49,7 @@ final class Peer {
     private static RedissonClient redisson;
     private static CuratorFramework curator;
     private static Client etcd;
+    private static RedisLockRegistry spring;
     private static LockProvider shedlock;
     private static Held held;
 
@@ -57,6 +61,8 @@ final class Peer {
                     redisson(redisson().getReadWriteLock(name).readLock(), wait)),
             kind("redisson-write", (name, wait) ->
                     redisson(redisson().getReadWriteLock(name).writeLock(), wait)),
+            kind("spring-spin", (name, wait) -> spring(RedisLockType.SPIN_LOCK, name, wait)),
+            kind("spring-pub-sub", (name, wait) -> spring(RedisLockType.PUB_SUB_LOCK, name, wait)),
             kind("curator", (name, wait) -> curator(new InterProcessMutex(curator(), "/" + name), wait)),
             kind("curator-read", (name, wait) ->
                     curator(new InterProcessReadWriteLock(curator(), "/" + name).readLock(), wait)),
@@ -169,6 +175,27 @@ final class Peer {
     }
 
     private static Held redisson(RLock lock, boolean wait) {
+        if (wait) {
+            lock.lock();
+        } else if (!lock.tryLock()) {
+            return null;
+        }
+        return lock::unlock;
+    }
+
+    /** A registry has locks of one type; a peer is asked for one. */
+    private static Held spring(RedisLockType type, String name, boolean wait) {
+        if (spring == null) {
+            // The other libraries here bring native transports of other versions.
+            System.setProperty("io.lettuce.core.epoll", "false");
+            var host = servers.split(",")[0].split(":");
+            var factory = new LettuceConnectionFactory(host[0], Integer.parseInt(host[1]));
+            factory.afterPropertiesSet();
+            factory.start();
+            spring = new RedisLockRegistry(factory, "spring", lease);
+            spring.setRedisLockType(type);
+        }
+        var lock = spring.obtain(name);
         if (wait) {
             lock.lock();
         } else if (!lock.tryLock()) {

@@ -101,10 +101,12 @@ impl Observer {
             self.notifier.begin();
             loop {
                 tokio::select! {
-                    lasts = tree.changed() => match lasts {
-                        true => self.notifier.changed(),
-                        false => return Deaf::ForNow,
-                    },
+                    lasts = tree.changed() => {
+                        if !lasts {
+                            return Deaf::ForNow;
+                        }
+                        self.notifier.changed();
+                    }
                     changed = states.changed() => {
                         if changed.is_err() {
                             return Deaf::ForNow;

@@ -26,7 +26,7 @@ pub(in crate::stores) struct Config {
 pub(in crate::stores) struct Signals {
     /// What precedes the lock's name in the name of a list, to which an element is added.
     pub(in crate::stores) list: String,
-    /// The channel to which the key is published.
+    /// What precedes the key in the name of a channel, to which the key is published.
     pub(in crate::stores) channel: String,
 }
 

@@ -6,8 +6,8 @@
 //!   `operations` makes each operation a transaction.
 //! - `executor` runs transactions, on the caller's thread or on a worker.
 //! - `liveness` has a lock file for each process, `monitor` is the thread that receives notices and
-//!   detects dead processes, `observe` tells observers of changes, and `shared` is the state of handles and threads. `sharing` is for
-//!   several users.
+//!   detects dead processes, `observe` tells observers of changes, and `shared` is the state of
+//!   handles and threads. `sharing` is for several users.
 //! - `examine` looks at the file for `doctor`.
 //!
 //! A process sends notices directly to the sockets of the processes that it admits. Nothing depends
