@@ -71,6 +71,32 @@ async fn node_redlock_4() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rslock() {
+    one("?scheme=string", Language::Rust, "rslock").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rslock_on_five() {
+    five(Language::Rust, "rslock").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redlock_universal() {
+    one("?scheme=string", Language::Node, "redlock-universal").await;
+}
+
+/// Its waiters sleep until their own lease is over, unless a list tells them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn python_redis_lock() {
+    let Some(url) = server("HOLDLINE_TEST_REDIS") else { return };
+    let options = "?scheme=string&prefix=lock:&signal_list=lock-signal:";
+    let client = open(&format!("{url}{options}")).await.expect("opens");
+    let (servers, theirs) = (hosts(&url), "python-redis-lock");
+    let row = Row { client, ours: Form::Mutex, language: Language::Python, theirs, servers };
+    row.exclude_where_lapses_are_not_told().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rueidislock() {
     if !newest_go().await {
         return println!("rueidislock needs a newer Go");

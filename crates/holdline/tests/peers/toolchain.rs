@@ -15,6 +15,8 @@ pub(crate) enum Language {
     Java,
     Node,
     Python,
+    /// This binary itself.
+    Rust,
 }
 
 /// The most that one step of a build may take: it may have to fetch packages.
@@ -28,12 +30,19 @@ type Missing = String;
 /// # Panics
 ///
 /// When the tools are there and the peer does not build.
-pub(crate) async fn program(language: Language) -> Result<Command, Missing> {
+pub(crate) async fn program(
+    language: Language,
+    servers: &str,
+    lease: Duration,
+) -> Result<Command, Missing> {
+    if language == Language::Rust {
+        return Ok(crate::rust::command(servers, lease));
+    }
     static BUILT: [OnceCell<Result<PathBuf, Missing>>; 4] = [const { OnceCell::const_new() }; 4];
     let built = BUILT[language as usize].get_or_init(|| build(language)).await;
     let folder = built.as_ref().map_err(Clone::clone)?;
-    Ok(match language {
-        Language::Go => Command::new(folder.join("peer")),
+    let mut command = match language {
+        Language::Go | Language::Rust => Command::new(folder.join("peer")),
         Language::Java => {
             let mut java = Command::new("java");
             // Small and quick to start is what matters here.
@@ -51,7 +60,9 @@ pub(crate) async fn program(language: Language) -> Result<Command, Missing> {
             python.arg(folder.join("peer.py"));
             python
         }
-    })
+    };
+    command.arg(servers).arg(lease.as_millis().to_string());
+    Ok(command)
 }
 
 /// Builds in a folder of its own, and leaves a note of what it was built from.
@@ -86,7 +97,7 @@ async fn build(language: Language) -> Result<PathBuf, Missing> {
             let build = ["javac", "-d", "classes", "-cp", "lib/*", "Peer.java"];
             must(&run(&build, &folder).await?);
         }
-        Language::Node | Language::Python => {}
+        Language::Node | Language::Python | Language::Rust => {}
     }
     std::fs::write(note, stamp).expect("there is room");
     Ok(folder)
@@ -99,6 +110,7 @@ async fn version(language: Language, folder: &Path) -> Result<String, Missing> {
         Language::Java => &[&["javac", "-version"], &["mvn", "--version"]],
         Language::Node => &[&["node", "--version"], &["npm", "--version"]],
         Language::Python => &[&["python3", "-c", "import ensurepip, sys; print(sys.version)"]],
+        Language::Rust => &[],
     };
     let mut all = String::new();
     for probe in probes {
@@ -121,6 +133,7 @@ async fn fetch(language: Language, folder: &Path, version: &str) -> Result<(), M
             let copy = ["mvn", "-q", "-B", "-C", "dependency:copy-dependencies"];
             &[&[copy[0], copy[1], copy[2], copy[3], copy[4], "-DoutputDirectory=lib"]]
         }
+        Language::Rust => &[],
         Language::Node => &[&["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]],
         Language::Python => &[
             &["python3", "-m", "venv", "--clear", "venv"],

@@ -1,3 +1,6 @@
+import io.etcd.jetcd.ByteSequence;
+import io.etcd.jetcd.Client;
+import io.etcd.jetcd.support.Observers;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
@@ -5,6 +8,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.LockProvider;
 import net.javacrumbs.shedlock.provider.jdbctemplate.JdbcTemplateLockProvider;
@@ -21,7 +25,7 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 import org.springframework.jdbc.core.JdbcTemplate;
 
-/** A peer for holdline's tests: Redisson, Curator and ShedLock behind the line protocol that ../main.rs describes. */
+/** A peer for holdline's tests: Redisson, Curator, jetcd and ShedLock behind the line protocol that ../main.rs describes. */
 final class Peer {
     /** Gives a lock back. */
     interface Held {
@@ -41,6 +45,7 @@ final class Peer {
     private static int lease;
     private static RedissonClient redisson;
     private static CuratorFramework curator;
+    private static Client etcd;
     private static LockProvider shedlock;
     private static Held held;
 
@@ -57,6 +62,7 @@ final class Peer {
                     curator(new InterProcessReadWriteLock(curator(), "/" + name).readLock(), wait)),
             kind("curator-write", (name, wait) ->
                     curator(new InterProcessReadWriteLock(curator(), "/" + name).writeLock(), wait)),
+            kind("jetcd", Peer::jetcd),
             kind("shedlock", (name, wait) -> shedlock(name, wait, Duration.ZERO)),
             kind("shedlock-1h", (name, wait) -> shedlock(name, wait, Duration.ofHours(1))),
             kind("latch", Peer::latch));
@@ -98,6 +104,29 @@ final class Peer {
             if (!wait) {
                 return null;
             }
+        }
+    }
+
+    /** etcd's own lock service, which has no try: one that is not wanted any more ends with its lease. */
+    private static Held jetcd(String name, boolean wait) throws Exception {
+        if (etcd == null) {
+            etcd = Client.builder().endpoints("http://" + servers.split(",")[0]).build();
+        }
+        var leases = etcd.getLeaseClient();
+        long id = leases.grant(lease / 1000).get().getID();
+        var alive = leases.keepAlive(id, Observers.observer(response -> {}));
+        var asked = etcd.getLockClient().lock(ByteSequence.from(name, StandardCharsets.UTF_8), id);
+        try {
+            var key = (wait ? asked.get() : asked.get(300, TimeUnit.MILLISECONDS)).getKey();
+            return () -> {
+                etcd.getLockClient().unlock(key).get();
+                alive.close();
+                leases.revoke(id).get();
+            };
+        } catch (TimeoutException e) {
+            alive.close();
+            leases.revoke(id).get();
+            return null;
         }
     }
 

@@ -36,6 +36,9 @@ pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
         return Some(QueueSnapshot { evictions, ..QueueSnapshot::default() });
     }
     let head = bytes(head)?;
+    if idle(head) {
+        return Some(QueueSnapshot { evictions, ..QueueSnapshot::default() });
+    }
     let capacity = number(head, CAPACITY)? as u32;
     let mut places = match head.first()? {
         1 => vec![only(head)?],
@@ -59,6 +62,13 @@ pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     let places: Vec<_> = places.into_iter().map(|(place, _)| place).collect();
     let capacity = if places.is_empty() { 0 } else { capacity };
     Some(QueueSnapshot { capacity, places, evictions })
+}
+
+/// Whether the line is idle: its string has only the highest token, with a minus sign.
+fn idle(head: &[u8]) -> bool {
+    head.split_first().is_some_and(|(sign, digits)| {
+        *sign == b'-' && !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+    })
 }
 
 /// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and may
