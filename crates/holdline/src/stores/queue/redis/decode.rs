@@ -64,11 +64,11 @@ pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     Some(QueueSnapshot { capacity, places, evictions })
 }
 
-/// Whether the line is idle: its string has only the highest token, with a minus sign.
+/// Whether the line is idle: its string has only the highest token, with a minus sign. Some servers
+/// write a round number with an exponent.
 fn idle(head: &[u8]) -> bool {
-    head.split_first().is_some_and(|(sign, digits)| {
-        *sign == b'-' && !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
-    })
+    let number = std::str::from_utf8(head).ok().and_then(|text| text.parse::<f64>().ok());
+    number.is_some_and(|number| number < 0.0 && number.is_finite())
 }
 
 /// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and may
