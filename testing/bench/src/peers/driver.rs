@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// The longest that any answer may take. Those who poll may wait long for each other.
@@ -108,8 +108,10 @@ impl Driver {
 
     /// Its next line.
     pub(super) fn answer(&mut self) -> Result<String, Failure> {
-        let line = self.lines.recv_timeout(LONG);
-        line.map_err(|_| "no answer; what it said is above".into())
+        self.lines.recv_timeout(LONG).map_err(|error| match error {
+            RecvTimeoutError::Timeout => format!("no answer in {LONG:?}").into(),
+            RecvTimeoutError::Disconnected => "the driver ended; what it said is above".into(),
+        })
     }
 
     pub(super) fn ready(&mut self) -> Result<(), Failure> {

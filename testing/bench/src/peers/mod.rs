@@ -102,7 +102,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
             continue;
         }
         let mut run = Run { common, options, store: *store, server, drivers: &mut drivers };
-        run.all(report)?;
+        run.all(report);
     }
     options.page.as_deref().map_or(Ok(()), |page| page::write(page, report))
 }
@@ -127,7 +127,7 @@ struct Run<'a> {
 type Round<T> = (T, T);
 
 impl Run<'_> {
-    fn all(&mut self, report: &mut Report) -> Result<(), Failure> {
+    fn all(&mut self, report: &mut Report) {
         let wanted = |peer: &&Peer| {
             let named = self.options.peers.iter().any(|name| name == peer.name);
             peer.store == self.store && (self.options.peers.is_empty() || named)
@@ -135,7 +135,7 @@ impl Run<'_> {
         let peers: Vec<&Peer> = PEERS.iter().filter(wanted).collect();
         if self.options.build {
             report.table(self.answers(&peers));
-            return Ok(());
+            return;
         }
         for scenario in SCENARIOS.iter().filter(|it| self.options.wants(it.key)) {
             let mut table = Table::new(
@@ -165,11 +165,14 @@ impl Run<'_> {
         if self.options.wants("first") {
             report.table(self.first(&peers));
         }
-        Ok(())
     }
 
     fn start(&mut self, peer: &Peer) -> Result<Driver, Failure> {
-        self.drivers.start(peer, &self.server.url())
+        let mut url = self.server.url();
+        if self.store == Store::Postgres && peer.name == list::OURS.name {
+            url += "?install=yes"; // its tables
+        }
+        self.drivers.start(peer, &url)
     }
 
     /// Whether each driver answers.

@@ -1,7 +1,7 @@
 //! The lock that etcd's server has, by `etcd-client`: the server waits for its caller.
 
 use crate::{Failure, LEASE, Library, host};
-use etcd_client::{Client, LeaseKeepAliveStream, LeaseKeeper, LockOptions};
+use etcd_client::{Client, LockOptions};
 
 /// One lease for the process, kept alive.
 pub(crate) struct Rpc {
@@ -20,20 +20,17 @@ impl Rpc {
 /// A lease that is kept alive as long as the process lives.
 async fn lease(client: &mut Client) -> Result<i64, Failure> {
     let lease = client.lease_grant(LEASE.as_secs() as i64, None).await?.id();
-    let (keeper, answers) = client.lease_keep_alive(lease).await?;
-    tokio::spawn(keep(keeper, answers));
+    let (mut heartbeat, mut answers) = client.lease_keep_alive(lease).await?;
+    tokio::spawn(async move {
+        loop {
+            heartbeat.keep_alive().await?;
+            answers.message().await?;
+            tokio::time::sleep(LEASE / 3).await;
+        }
+        #[expect(unreachable_code, reason = "it says what the errors are")]
+        Ok::<(), etcd_client::Error>(())
+    });
     Ok(lease)
-}
-
-async fn keep(
-    mut keeper: LeaseKeeper,
-    mut answers: LeaseKeepAliveStream,
-) -> Result<(), etcd_client::Error> {
-    loop {
-        keeper.keep_alive().await?;
-        answers.message().await?;
-        tokio::time::sleep(LEASE / 3).await;
-    }
 }
 
 impl Library for Rpc {
