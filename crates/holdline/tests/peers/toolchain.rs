@@ -1,20 +1,43 @@
 //! The peers, built once for all tests.
 
-pub(crate) use holdline_testkit::Language;
+use holdline_testkit as testkit;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
 /// Small and quick to start is what matters here.
 const JAVA: &[&str] = &["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
 
-/// The peer of this language, ready to be started; or what is missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(dead_code, reason = "a build may lack the stores of some")]
+pub(crate) enum Language {
+    Go,
+    Java,
+    Node,
+    Python,
+    /// This binary itself.
+    Rust,
+}
+
+/// The peer of this language, ready to be started with these servers and lease; or what is missing.
 ///
 /// # Panics
 ///
 /// When the tools are there and the peer does not build.
-pub(crate) async fn program(language: Language) -> Result<Command, String> {
+pub(crate) async fn program(
+    language: Language,
+    servers: &str,
+    lease: Duration,
+) -> Result<Command, String> {
     static BUILT: [OnceCell<Result<PathBuf, String>>; 4] = [const { OnceCell::const_new() }; 4];
+    let language = match language {
+        Language::Go => testkit::Language::Go,
+        Language::Java => testkit::Language::Java,
+        Language::Node => testkit::Language::Node,
+        Language::Python => testkit::Language::Python,
+        Language::Rust => return Ok(crate::rust::command(servers, lease)),
+    };
     let build = move || {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers").join(language.folder());
@@ -24,10 +47,12 @@ pub(crate) async fn program(language: Language) -> Result<Command, String> {
     let built = BUILT[language as usize]
         .get_or_init(|| async { tokio::task::spawn_blocking(build).await.expect("it builds") });
     let folder = built.await.as_ref().map_err(Clone::clone)?;
-    Ok(language.command("peer", folder, JAVA).into())
+    let mut command: Command = language.command("peer", folder, JAVA).into();
+    command.arg(servers).arg(lease.as_millis().to_string());
+    Ok(command)
 }
 
 /// Whether the peer in Go has the newest versions, and clients that have no older ones.
 pub(crate) async fn newest_go() -> bool {
-    tokio::task::spawn_blocking(holdline_testkit::newest_go).await.expect("it looks")
+    tokio::task::spawn_blocking(testkit::newest_go).await.expect("it looks")
 }
