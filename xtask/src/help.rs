@@ -107,6 +107,9 @@ shows its own commands. Servers that a command needs are installed and started f
 in a temporary folder, and end with it; a Redis that runs is used if it is in the environment:
 
   eval \"$(cargo xtask servers start redis-single)\"
+
+`cargo xtask bench --check` compares the ratios to the bare idioms with the recorded ones, and ends
+with exit code 1 if one became worse; `--check --record` records them.
 ";
 
 /// `cargo xtask servers --help`

@@ -35,6 +35,7 @@ fn dispatch(words: &[&str]) -> Outcome<bool> {
         [] | ["help" | "--help" | "-h"] => Ok(print_help(help::ALL)),
         // Everything after `bench` belongs to the benchmark program, its `--help` too.
         ["bench"] | ["bench", "--help" | "-h"] => Ok(print_help(help::BENCH)),
+        ["bench", "--check", rest @ ..] => bench(&[&["check"], rest].concat()),
         ["bench", rest @ ..] => bench(rest),
         ["test", rest @ ..] if asks_help(rest) => Ok(print_help(&help::test())),
         ["test", rest @ ..] => test::main(rest),

@@ -4,6 +4,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use crate::store_url;
+use holdline::store::Lines;
 use holdline::{Client, Name};
 use std::future::{Future, pending};
 use std::time::Duration;
@@ -132,6 +133,14 @@ fn silent(store: &str, limit: Duration) -> Failure {
 /// Validates a name before anything else happens.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     Ok(Name::new(name).map(|_| ())?)
+}
+
+/// The lock of this name, or all whose names begin so.
+pub(crate) fn lines(name: Option<&str>, prefix: &str) -> Result<Lines, Failure> {
+    Ok(match name {
+        Some(name) => Lines::Named(Name::new(name)?),
+        None => Lines::Prefix(prefix.to_owned()),
+    })
 }
 
 /// The number of files that a lock may need to open, with any store.

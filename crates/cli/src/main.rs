@@ -21,6 +21,7 @@ mod log;
 mod nested;
 mod no_fork;
 mod output_queue;
+mod pace;
 mod participant;
 mod printer;
 mod signals;

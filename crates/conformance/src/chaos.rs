@@ -5,8 +5,8 @@ use crate::clock;
 use holdline::Client;
 use holdline::Name;
 use holdline::store::{
-    Async, AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
-    TicketId,
+    Async, AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
+    Subscription, Ticket, TicketId,
 };
 use holdline::{Error, ErrorKind, Result};
 use std::fmt;
@@ -299,6 +299,10 @@ impl AsyncStore for Chaos {
             })
         })
         .await
+    }
+
+    fn subscribe(&self, lines: &Lines) -> Subscription {
+        self.inner.subscribe(lines)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -5,6 +5,8 @@ use super::{Ctx, Fault, Op, group};
 use crate::clock;
 use holdline::ErrorKind;
 use holdline::{Election, Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 group! { "leases":
@@ -26,19 +28,22 @@ group! { "leases":
 /// The lock is kept although the program's executor is blocked for longer than the lease.
 async fn renewal_survives_a_blocked_program(ctx: Ctx) {
     let (two, name) = (ctx.client().await, ctx.name("x"));
-    let own = ctx.clone();
+    let (own, locked) = (ctx.clone(), Arc::new(AtomicBool::new(false)));
+    let has_locked = Arc::clone(&locked);
     let blocked = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("the system gives a runtime").block_on(async {
             let client = own.client().await;
             let terms = Terms::kept(own.lease);
             let guard = Recipe::Mutex.lock_for(&client, &own.name("x"), terms).await;
+            has_locked.store(true, Ordering::SeqCst);
             std::thread::sleep(terms.lease * 3 / 2); // blocks the executor
             assert!(guard.guard().is_valid(), "it was lost while the program was busy");
             guard.unlock().await.expect("it was held to the end");
         });
     });
-    line(&two, &name, 1, 0).await;
+    // (Not until the store has a holder: that may be a request whose reply came too late.)
+    eventually("a lock", || async { locked.load(Ordering::SeqCst) || blocked.is_finished() }).await;
     while !blocked.is_finished() {
         if let Some(got) = Recipe::Mutex.try_lock(&two, &name).await {
             // The lease may have ended between the two calls; no other outcome is right.

@@ -38,6 +38,7 @@ mod model;
 mod multi;
 mod mutex;
 mod names;
+mod observers;
 mod process;
 mod reentrant;
 mod rwlock;
@@ -80,6 +81,12 @@ pub trait Subject: Send + Sync + 'static {
         Duration::ZERO
     }
 
+    /// Whether the store tells observers of changes: see
+    /// [`Store::subscribe`](holdline::store::Store::subscribe).
+    fn tells(&self) -> bool {
+        false
+    }
+
     /// Whether a lock can have this name. All valid names can, unless a layout shared with other
     /// programs cannot represent some; the store must refuse those.
     fn takes(&self, _name: &str) -> bool {
@@ -92,6 +99,7 @@ pub trait Subject: Send + Sync + 'static {
 pub struct At {
     url: String,
     shared: bool,
+    tells: bool,
     takes: fn(&str) -> bool,
     each_place: Duration,
 }
@@ -99,12 +107,18 @@ pub struct At {
 impl At {
     /// A store that only this process can open, that takes all names, and that never lists a line.
     pub fn new(url: impl Into<String>) -> Self {
-        At { url: url.into(), shared: false, takes: |_| true, each_place: Duration::ZERO }
+        let (url, each_place) = (url.into(), Duration::ZERO);
+        At { url, shared: false, tells: false, takes: |_| true, each_place }
     }
 
     /// Other processes can open it too.
     pub fn shared(self) -> Self {
         At { shared: true, ..self }
+    }
+
+    /// It tells observers of changes.
+    pub fn telling(self) -> Self {
+        At { tells: true, ..self }
     }
 
     /// It takes these names only.
@@ -139,6 +153,10 @@ impl Subject for At {
         self.each_place
     }
 
+    fn tells(&self) -> bool {
+        self.tells
+    }
+
     fn takes(&self, name: &str) -> bool {
         (self.takes)(name)
     }
@@ -162,6 +180,8 @@ pub enum Need {
     CrashRelease,
     /// A URL that other processes can open.
     Processes,
+    /// [`Subject::tells`].
+    Observers,
 }
 
 impl Need {
@@ -174,6 +194,7 @@ impl Need {
             Need::Spans => capabilities.token_ranges,
             Need::CrashRelease => capabilities.crash_release,
             Need::Processes => subject.url().is_some(),
+            Need::Observers => subject.tells(),
         }
     }
 }
@@ -188,6 +209,7 @@ impl fmt::Display for Need {
             Need::Spans => "spans",
             Need::CrashRelease => "crash_release",
             Need::Processes => "sharing with other processes",
+            Need::Observers => "news for observers",
         })
     }
 }
@@ -333,6 +355,7 @@ pub fn cases() -> Vec<Case> {
         loss::cases(),
         tokens::cases(),
         names::cases(),
+        observers::cases(),
         admin::cases(),
     ];
     let with = |load| move |case| Case { load, ..case };

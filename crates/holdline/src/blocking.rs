@@ -13,12 +13,18 @@
 //! # Ok::<(), holdline::Error>(())
 //! ```
 
+mod group;
+
+pub use group::{BlockingMember, BlockingMembersObserver, BlockingOwnership, BlockingRoute, Group};
+
 use crate::error::{Error, Result};
 use crate::loss_notice::LossNotice;
 use crate::recipes::{self, Owner, WriteGuard};
-use crate::store::TicketId;
+use crate::store::{Lines, TicketId};
 use crate::thread;
-use crate::{Guard, Leadership, LockInfo, Loss, MultiGuard, Name, ReentrantGuard};
+use crate::{
+    Changes, ConnectOptions, Guard, Leadership, LockInfo, Loss, MultiGuard, Name, ReentrantGuard,
+};
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -51,6 +57,16 @@ fn wait<F: Future>(future: F) -> F::Output {
 pub fn open(url: &str) -> Result<Client> {
     runtime()?;
     Ok(Client(wait(crate::open(url))?))
+}
+
+/// Opens a store by its parts, as [`ConnectOptions::open`] does.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn connect(options: &ConnectOptions) -> Result<Client> {
+    runtime()?;
+    Ok(Client(wait(options.open())?))
 }
 
 /// Installs what locks in a database need. See [`schema::install`](crate::schema::install).
@@ -136,9 +152,25 @@ impl Client {
         wait(self.0.force_unlock(name, id, reason))
     }
 
+    /// The changes of these locks. See [`changes`](crate::Client::changes).
+    pub fn changes(&self, lines: Lines) -> BlockingChanges {
+        BlockingChanges(self.0.changes(lines))
+    }
+
     /// Waits until everything dropped has been given up in the store.
     pub fn settle(&self) {
         wait(self.0.settle());
+    }
+}
+
+/// When to look at locks again. See [`Changes`].
+#[derive(Debug)]
+pub struct BlockingChanges(Changes);
+
+impl BlockingChanges {
+    /// Waits until it is time to look again, after `poll` where the store tells of no changes.
+    pub fn wait(&mut self, poll: Duration) {
+        wait(self.0.next(poll));
     }
 }
 

@@ -1,5 +1,6 @@
 //! A store together with what a process needs around it.
 
+use crate::changes::Changes;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
@@ -12,7 +13,7 @@ use crate::options::{Bounds, kept};
 use crate::owner_info::OwnerInfo;
 use crate::renewer;
 use crate::request::{AcquireRequest, Handoff};
-use crate::store::{Capabilities, Seq, Store, TicketId};
+use crate::store::{Capabilities, Lines, Seq, Store, TicketId};
 use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::fmt;
@@ -199,25 +200,49 @@ impl Client {
         Ok(LockInfo { name, capacity, holders, waiters, evictions })
     }
 
-    /// Inspects a lock at intervals, until `found` returns what the caller looks for. An outage of
-    /// the store is ridden out, for as long as the bound allows.
+    /// The changes of these locks: when to look at them again, by [`inspect`](Client::inspect) or
+    /// [`list`](Client::list). No store sends a message more for those who lock, and those that
+    /// could tell only at such a price (Redis, PostgreSQL, MySQL, a quorum) are polled.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> holdline::Result<()> {
+    /// # use holdline::{Mutex, store::Lines};
+    /// # let client = holdline::open("memory:").await?;
+    /// # let _guard = Mutex::new(&client, "reports/daily").lock().await?;
+    /// let mut changes = client.changes(Lines::Prefix("reports/".to_owned()));
+    /// while client.list("reports/").await?.is_empty() {
+    ///     changes.next(std::time::Duration::from_secs(1)).await;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn changes(&self, lines: Lines) -> Changes {
+        Changes::new(Arc::clone(self.store()), lines)
+    }
+
+    /// Inspects a lock whenever it has changed, or at intervals where the store tells of no
+    /// changes, until `found` returns what the caller looks for. An outage of the store is ridden
+    /// out, for as long as the bound allows.
     pub(crate) async fn inspect_until<T>(
         &self,
         name: &str,
-        every: Duration,
+        (every, changes): (Duration, &mut Option<Changes>),
         mut found: impl FnMut(LockInfo) -> Option<T>,
     ) -> Result<T> {
         loop {
-            let pause = match self.inspect(name).await {
+            match self.inspect(name).await {
                 Err(error) if error.retryable() && self.outlasts() => {
-                    every.max(OUTAGE_POLL_INTERVAL)
+                    clock::pause(every.max(OUTAGE_POLL_INTERVAL)).await;
                 }
-                info => match found(info?) {
-                    Some(found) => return Ok(found),
-                    None => every,
-                },
-            };
-            clock::pause(pause).await;
+                info => {
+                    let info = info?;
+                    let lines = Lines::Named(info.name.clone());
+                    if let Some(found) = found(info) {
+                        return Ok(found);
+                    }
+                    changes.get_or_insert_with(|| self.changes(lines)).next(every).await;
+                }
+            }
         }
     }
 

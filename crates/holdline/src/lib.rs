@@ -98,6 +98,7 @@
 
 mod availability;
 pub mod blocking;
+mod changes;
 mod client;
 pub mod clock;
 #[cfg(feature = "doctor")]
@@ -124,6 +125,7 @@ mod request;
 pub mod schema;
 pub mod store;
 pub mod stores;
+mod subscription;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
@@ -132,6 +134,7 @@ mod undone;
 
 use holdline_base::sync;
 
+pub use changes::Changes;
 pub use client::{Client, LockInfo, Participant};
 pub use error::{Error, ErrorKind, Result};
 pub use fence::{Fence, Stale};
@@ -141,7 +144,7 @@ pub use loss::{Evicted, Loss};
 pub use loss_notice::LossNotice;
 pub use metrics::describe_metrics;
 pub use names::Name;
-pub use open::open;
+pub use open::{ConnectOptions, open};
 pub use options::OnLoss;
 pub use owner_info::OwnerInfo;
 pub use recipes::{

@@ -1,5 +1,6 @@
 //! Opening a store by its URL.
 
+mod connect_options;
 mod nodes;
 mod site;
 
@@ -7,6 +8,7 @@ use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
 use crate::stores;
+pub use connect_options::ConnectOptions;
 use std::sync::Arc;
 
 /// Opens the store at this URL. An empty URL is the default: the file store of the machine if there
@@ -22,6 +24,8 @@ use std::sync::Arc;
 /// | `mysql://HOST/DATABASE`, `mariadb:` | MySQL or MariaDB: see the guide for MySQL |
 /// | `postgres://HOST/DATABASE` or `postgresql:` | PostgreSQL: see the guide for PostgreSQL |
 /// | `quorum:URL,URL,URL` | a majority of three or more stores |
+///
+/// [`ConnectOptions`] takes the parts of such a URL one by one.
 ///
 /// # Errors
 ///

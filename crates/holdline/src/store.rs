@@ -2,7 +2,8 @@
 //!
 //! A store keeps lines of tickets (see [`holdline_kernel`]). Entering, polling and renewing are one
 //! operation, [`Store::enter`], and one round trip; so is [`Store::leave`]. The trait is the
-//! minimum that a store must do itself: it has no default methods and no convenience methods.
+//! minimum that a store must do itself: it has no convenience methods, and one that a store may
+//! leave out, [`Store::subscribe`].
 //!
 //! # The promises every store makes
 //!
@@ -18,6 +19,9 @@
 //!   at any time since the reply that gave the place; the caller polls after a bounded time anyway,
 //!   so a lost notice is a short delay and never a hang. A departure wakes the waiters that it
 //!   admits, and no others; in a store without places, all waiters.
+//! - **Observers.** [`Store::subscribe`] tells those who watch a line without standing in it. It
+//!   costs those who stand in it nothing: no message, no round trip. A store that cannot leaves it
+//!   out, and observers poll.
 //! - **Cost.** No operation grows with the number of waiters or holders of its line.
 //! - **Cancellation.** Dropping the future of any operation leaves it done or not done, never half
 //!   done. The caller follows up with `leave`, through this store or its background handle. After
@@ -52,6 +56,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
+pub use crate::subscription::{Lines, Notifier, Subscription};
 pub use holdline_kernel::{BadTicketId, Enter, Refusal, Seq, Standing, Ticket, TicketId};
 use std::fmt::{Debug, Write};
 use std::future::Future;
@@ -106,6 +111,16 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// by whom and why: it is in [`QueueSnapshot::evictions`] from then on.
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>>;
 
+    /// Subscribes to changes of lines: places that come, go, are admitted, or change their notes.
+    /// May tell of more than that, and may miss what is told by time alone, as an expiry. Returns
+    /// at once; the store begins to listen in the background, and says when it does. As called
+    /// from within a runtime of Tokio, after a look that was answered.
+    ///
+    /// The default is for stores that tell observers nothing.
+    fn subscribe(&self, _lines: &Lines) -> Subscription {
+        Subscription::none()
+    }
+
     /// The capabilities of this store.
     fn capabilities(&self) -> Capabilities;
 
@@ -156,6 +171,11 @@ pub trait AsyncStore: Debug + Send + Sync + Sized + 'static {
         note: &str,
     ) -> impl Future<Output = Result<Option<Seq>>> + Send;
 
+    /// See [`Store::subscribe`].
+    fn subscribe(&self, _lines: &Lines) -> Subscription {
+        Subscription::none()
+    }
+
     /// See [`Store::capabilities`].
     fn capabilities(&self) -> Capabilities;
 
@@ -198,6 +218,10 @@ impl<S: AsyncStore> Store for S {
 
     fn evict<'a>(&'a self, line: &'a Name, id: TicketId, note: &'a str) -> Async<'a, Option<Seq>> {
         Box::pin(AsyncStore::evict(self, line, id, note))
+    }
+
+    fn subscribe(&self, lines: &Lines) -> Subscription {
+        AsyncStore::subscribe(self, lines)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::handshake::{Failure, SessionId, introduce};
 use crate::jute::{Acl, Stat, Writer};
 use crate::transport::op;
-use crate::watch_registry::{Kind, Watch};
+use crate::watch_registry::{Kind, TreeWatch, Watch};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use holdline_base::clock;
@@ -229,6 +229,20 @@ impl Client {
             .ask(op::GET_CHILDREN, body.0, watch, |answer| answer?.watch.ok_or(Error::Garbled))
     }
 
+    /// A watch over a node, which need not be there, and all below it. Servers before 3.6 do not
+    /// know this request. A server goes on telling until the connection ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// The watch may be set when the future is dropped.
+    pub async fn watch_tree(&self, path: &str) -> Result<TreeWatch, Error> {
+        // From before the answer on: an event may be right behind it.
+        let watch = self.connection.listen(path);
+        let body = Writer::default().text(path).int(PERSISTENT_RECURSIVE);
+        self.ask(op::ADD_WATCH, body, |answer| answer.map(drop)).await?;
+        Ok(watch)
+    }
+
     /// Lets the server catch up with its leader.
     pub fn sync(&self, path: &str) -> Reply<()> {
         self.ask(op::SYNC, Writer::default().text(path), |answer| answer.map(drop))
@@ -292,6 +306,8 @@ impl Drop for Client {
     }
 }
 
+/// The mode of a watch that stays, over a node and all below it.
+const PERSISTENT_RECURSIVE: i32 = 1;
 /// Whatever version a node has.
 const ANY: i32 = -1;
 /// The kind of a part of a transaction that was refused, and of the end of all parts.

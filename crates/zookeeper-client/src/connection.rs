@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::handshake::{Failure, SessionId, attach, patience, went_back};
 use crate::jute::Reader;
 use crate::transport::{Header, Transport, op, xid};
-use crate::watch_registry::{Kind, Watch, WatchRegistry};
+use crate::watch_registry::{Kind, TreeWatch, Watch, WatchRegistry};
 use holdline_base::clock;
 use holdline_base::sync::Mutex;
 use holdline_kernel::Time;
@@ -211,6 +211,11 @@ impl Connection {
             None => inner.push(Ask { op, body, kept }),
         }
         Reply { connection: Some(Arc::clone(self)), answer, read }
+    }
+
+    /// Passes on what the servers tell of a tree, once they are asked to.
+    pub(crate) fn listen(&self, path: &str) -> TreeWatch {
+        self.inner().watches.add_tree(path.to_owned())
     }
 
     /// Sends what was asked.

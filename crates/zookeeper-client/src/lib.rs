@@ -19,8 +19,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What it lacks is what holdline does not need: other access lists than those two, persistent
-//! watches, reconfiguration, Kerberos. It knows nothing of locks.
+//! What it lacks is what holdline does not need: other access lists than those two,
+//! reconfiguration, Kerberos. It knows nothing of locks.
 
 mod client;
 mod config;
@@ -40,4 +40,4 @@ pub use connection::{Reply, State};
 pub use error::{Error, Stranger};
 pub use jute::{Acl, Stat};
 pub use session::{Session, longest_lease};
-pub use watch_registry::{Event, Watch};
+pub use watch_registry::{Event, TreeWatch, Watch};

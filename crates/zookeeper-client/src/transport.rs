@@ -45,6 +45,7 @@ pub(crate) mod op {
     pub(crate) const SET_WATCHES: i32 = 101;
     pub(crate) const SASL: i32 = 102;
     pub(crate) const GET_EPHEMERALS: i32 = 103;
+    pub(crate) const ADD_WATCH: i32 = 106;
     pub(crate) const CLOSE: i32 = -11;
 }
 

@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::jute::{Reader, Writer};
 use std::collections::HashMap;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,22 @@ impl Watch {
     }
 }
 
+/// A watch over a node and all below it, for any number of events. It ends with the connection: a
+/// new one is made on the next.
+#[derive(Debug)]
+pub struct TreeWatch(watch::Receiver<()>);
+
+impl TreeWatch {
+    /// Waits until something has changed since the last call. `false` once the session is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no event.
+    pub async fn changed(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+}
+
 /// What is watched of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -43,7 +59,10 @@ pub(crate) enum Kind {
 
 /// All watches of a session.
 #[derive(Debug, Default)]
-pub(crate) struct WatchRegistry(HashMap<(Kind, String), Vec<oneshot::Sender<Event>>>);
+pub(crate) struct WatchRegistry {
+    nodes: HashMap<(Kind, String), Vec<oneshot::Sender<Event>>>,
+    trees: Vec<(String, watch::Sender<()>)>,
+}
 
 /// No request may be longer than 1 MiB, unless the servers are told otherwise.
 const CHUNK: usize = 128 << 10;
@@ -52,10 +71,18 @@ impl WatchRegistry {
     /// A server has set one.
     pub(crate) fn add(&mut self, kind: Kind, path: String) -> Watch {
         let (sender, receiver) = oneshot::channel();
-        let watches = self.0.entry((kind, path)).or_default();
+        let watches = self.nodes.entry((kind, path)).or_default();
         watches.retain(|watch| !watch.is_closed());
         watches.push(sender);
         Watch(receiver)
+    }
+
+    /// A server is about to be asked for one.
+    pub(crate) fn add_tree(&mut self, path: String) -> TreeWatch {
+        let (sender, receiver) = watch::channel(());
+        self.trees.retain(|(_, tree)| !tree.is_closed());
+        self.trees.push((path, sender));
+        TreeWatch(receiver)
     }
 
     /// Tells of what a server has seen.
@@ -67,8 +94,11 @@ impl WatchRegistry {
             4 => (&[Kind::Children], Event::Changed),
             _ => return Ok(()), // of sessions we hear by other ways
         };
+        for (_, tree) in self.trees.iter().filter(|(root, _)| is_in(path, root)) {
+            let _ = tree.send(());
+        }
         for kind in kinds {
-            for watch in self.0.remove(&(*kind, path.to_owned())).into_iter().flatten() {
+            for watch in self.nodes.remove(&(*kind, path.to_owned())).into_iter().flatten() {
                 let _ = watch.send(event);
             }
         }
@@ -78,7 +108,7 @@ impl WatchRegistry {
     /// What sets all of them again, in requests that are not too long: what has changed since the
     /// transaction `seen` is told at once.
     pub(crate) fn again(&mut self, seen: i64) -> Vec<Vec<u8>> {
-        self.0.retain(|_, watches| watches.iter().any(|watch| !watch.is_closed()));
+        self.nodes.retain(|_, watches| watches.iter().any(|watch| !watch.is_closed()));
         let (mut requests, mut size) = (Vec::new(), 0);
         let (mut data, mut children) = (Vec::new(), Vec::new());
         let request = |data: &mut Vec<&str>, children: &mut Vec<&str>| {
@@ -87,7 +117,7 @@ impl WatchRegistry {
             children.clear();
             request.0
         };
-        for (kind, path) in self.0.keys() {
+        for (kind, path) in self.nodes.keys() {
             match kind {
                 Kind::Data => data.push(path.as_str()),
                 Kind::Children => children.push(path.as_str()),
@@ -106,8 +136,15 @@ impl WatchRegistry {
 
     /// The session is over.
     pub(crate) fn end(&mut self) {
-        self.0.clear();
+        self.nodes.clear();
+        self.trees.clear();
     }
+}
+
+/// Whether a node is the root of a tree, or below it.
+fn is_in(path: &str, root: &str) -> bool {
+    let rest = path.strip_prefix(root.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -133,6 +170,22 @@ mod tests {
         assert_eq!(watches.tell(Reader(&event(3, "/b")[..9])), Err(Error::Garbled));
         watches.end();
         assert_eq!(other.changed().await, Event::Over);
+    }
+
+    #[tokio::test]
+    async fn a_tree_is_told_of_what_is_in_it() {
+        let mut watches = WatchRegistry::default();
+        let mut trees = ["/", "/a", "/ab"].map(|root| watches.add_tree(root.to_owned()));
+        watches.tell(Reader(&event(1, "/a/b"))).expect("good");
+        assert_eq!(trees.each_ref().map(|tree| tree.0.has_changed().unwrap()), [true, true, false]);
+        watches.tell(Reader(&event(2, "/ab"))).expect("good");
+        assert!(trees[2].changed().await);
+        drop(trees);
+        drop(watches.add_tree("/c".to_owned()));
+        assert_eq!(watches.trees.len(), 1, "those that nobody wants are gone");
+        let mut tree = watches.add_tree("/d".to_owned());
+        watches.end();
+        assert!(!tree.changed().await);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A store that counts what is asked of the one behind it.
 
 use holdline::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
-    TicketId,
+    AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
+    Subscription, Ticket, TicketId,
 };
 use holdline::{Name, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,6 +108,10 @@ impl AsyncStore for CountingStore {
 
     async fn evict(&self, line: &Name, id: TicketId, reason: &str) -> Result<Option<Seq>> {
         self.inner.evict(line, id, reason).await
+    }
+
+    fn subscribe(&self, lines: &Lines) -> Subscription {
+        self.inner.subscribe(lines)
     }
 
     fn capabilities(&self) -> Capabilities {

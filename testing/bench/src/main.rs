@@ -15,7 +15,9 @@ mod handoff;
 mod kernel;
 mod machine;
 mod models;
+mod peers;
 mod processes;
+mod recorded;
 mod redis;
 mod renewals;
 mod report;
@@ -106,6 +108,10 @@ enum What {
     EtcdGo,
     /// Against Curator's locks on the same ZooKeeper: one of our own, unless `--store` names one.
     ZookeeperCurator,
+    /// The ratios to the bare idioms, against the recorded ones: whether something became slower.
+    Check(recorded::Options),
+    /// Beside other libraries' locks, each in its own language, on the same servers.
+    Peers(peers::Options),
     /// All of it, quickly, with the list of what must hold.
     All(startup::Options),
     /// One process of a measurement, started by the others.
@@ -147,6 +153,8 @@ fn run(cli: Cli) -> Result<bool, Failure> {
         What::Without => without::run(&common, &targets()?, &mut report)?,
         What::EtcdGo => etcd::run(&common, &mut report)?,
         What::ZookeeperCurator => zookeeper::run(&common, &mut report)?,
+        What::Check(options) => recorded::run(&common, &targets()?, options, &mut report)?,
+        What::Peers(options) => peers::run(&common, options, &mut report)?,
         What::All(options) => all::run(&common, &targets()?, options, &mut report)?,
         What::Worker(_) => {}
     }

@@ -232,11 +232,38 @@ pub(crate) struct Check {
     pub(crate) holds: Option<bool>,
 }
 
+/// What a ratio must be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Limit {
+    pub(crate) fn holds(self, ratio: f64) -> bool {
+        match self {
+            Limit::AtMost(limit) => ratio <= limit,
+            Limit::AtLeast(limit) => ratio >= limit,
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Limit::AtMost(limit) => write!(f, "at most {limit:.3}"),
+            Limit::AtLeast(limit) => write!(f, "at least {limit:.3}"),
+        }
+    }
+}
+
 /// Everything that one run found.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     tables: Vec<Table>,
     checks: Vec<Check>,
+    /// The ratios to another way of doing the same, which was measured in turns with ours.
+    ratios: Vec<(String, f64, Limit)>,
 }
 
 impl Report {
@@ -261,6 +288,17 @@ impl Report {
         self.checks.push(Check { what, figure, holds: Some(holds) });
     }
 
+    /// A ratio to another way of doing the same, and what it must be.
+    pub(crate) fn ratio(&mut self, what: String, measured: f64, limit: Limit) {
+        self.check(format!("{what}: {limit}"), ratio(measured), limit.holds(measured));
+        self.ratios.push((what, measured, limit));
+    }
+
+    /// All such ratios.
+    pub(crate) fn ratios(&self) -> &[(String, f64, Limit)] {
+        &self.ratios
+    }
+
     /// Something that should have been checked, and was not. It counts as not holding.
     pub(crate) fn unchecked(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.checks.push(Check { what: what.into(), figure: why.into(), holds: None });
@@ -282,6 +320,10 @@ impl Report {
         }
         println!("{}", table.text());
         self.checks.iter().all(|check| check.holds == Some(true))
+    }
+
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter()
     }
 
     pub(crate) fn json(&self, about: &Value) -> Value {

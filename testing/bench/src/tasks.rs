@@ -4,7 +4,7 @@ use crate::compete::{Outcome, compete};
 use crate::counting_store::CountingStore;
 use crate::machine::own_cpu;
 use crate::redis;
-use crate::report::{Cell, Report, Table, ratio};
+use crate::report::{Cell, Limit, Report, Table, ratio};
 use crate::stats::{Spread, seconds};
 use crate::target::{Target, Targets, fresh};
 use crate::{Common, Failure, runtime};
@@ -144,7 +144,11 @@ async fn price(
 
 /// 64 names on Redis, in turns with the bare idiom: with as many threads as cores, where the client
 /// is not what limits either, and with one thread, which it is.
-fn beside_bare(common: &Common, target: &Target, report: &mut Report) -> Result<(), Failure> {
+pub(crate) fn beside_bare(
+    common: &Common,
+    target: &Target,
+    report: &mut Report,
+) -> Result<(), Failure> {
     if !target.is_redis() {
         return Ok(());
     }
@@ -158,16 +162,10 @@ fn beside_bare(common: &Common, target: &Target, report: &mut Report) -> Result<
         let ratios: Vec<_> =
             ours.iter().zip(&theirs).map(|(ours, theirs)| ours.rate / theirs.rate).collect();
         let of_bare = Spread::of(ratios.iter().copied()).unwrap_or_default().median;
-        if label != "one" {
-            report.check(
-                format!(
-                    "{}: 64 tasks on 64 names: at least {OF_BARE} of the bare idiom",
-                    target.label
-                ),
-                ratio(of_bare),
-                of_bare >= OF_BARE,
-            );
-        }
+        let threads = if label == "one" { ", one thread" } else { "" };
+        let what =
+            format!("{}: 64 tasks on 64 names{threads}, rate / the bare idiom's", target.label);
+        report.ratio(what, of_bare, Limit::AtLeast(OF_BARE));
         table.row([
             label.into(),
             Cell::rates(ours.iter().map(|round| round.rate)),

@@ -1,7 +1,7 @@
 //! Acquire and release by one task that nobody competes with, beside the bare idiom.
 
 use crate::redis;
-use crate::report::{Cell, Report, Table, ratio};
+use crate::report::{Cell, Limit, Report, Table};
 use crate::stats::Spread;
 use crate::target::{Target, Targets, fresh};
 use crate::{Common, Failure, runtime};
@@ -26,11 +26,8 @@ pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Re
         let ratios: Vec<f64> =
             rounds.iter().filter_map(|(ours, theirs)| Some(ours / (*theirs)?)).collect();
         if let Some(spread) = Spread::of(ratios.iter().copied()) {
-            report.check(
-                format!("{}: uncontended costs at most {limit} x the bare idiom", target.label),
-                ratio(spread.median),
-                spread.median <= limit,
-            );
+            let what = format!("{}: uncontended, cost / the bare idiom's", target.label);
+            report.ratio(what, spread.median, Limit::AtMost(limit));
         }
         let label = target.label.as_str().into();
         table.row([label, Cell::times(ours), Cell::times(theirs), Cell::ratios(ratios)]);

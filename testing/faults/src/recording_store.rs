@@ -4,8 +4,8 @@
 //! judged, and renewals would be missing from the history. It changes nothing on the way.
 
 use holdline::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
-    TicketId,
+    AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
+    Subscription, Ticket, TicketId,
 };
 use holdline::{Name, Result, clock};
 use holdline_checker::{Event, Op, Phase, Reason, Writer};
@@ -151,6 +151,10 @@ impl AsyncStore for RecordingStore {
 
     async fn evict(&self, line: &Name, id: TicketId, why: &str) -> Result<Option<Seq>> {
         self.store.evict(line, id, why).await
+    }
+
+    fn subscribe(&self, lines: &Lines) -> Subscription {
+        self.store.subscribe(lines)
     }
 
     fn capabilities(&self) -> Capabilities {

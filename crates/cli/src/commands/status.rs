@@ -1,12 +1,14 @@
 //! `holdline status`: who holds what, and who waits for it.
 
-use crate::context::{Session, check_name};
+use crate::context::{Session, lines};
 use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::pace::Pace;
 use crate::participant;
 use crate::printer::{Level, Printer, clean};
 use crate::{terminal, timestamp};
 use clap::Args;
+use holdline::store::Lines;
 use holdline::{Client, LockInfo, Participant};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, stdout};
@@ -33,7 +35,7 @@ pub(crate) struct Status {
     #[arg(long)]
     watch: bool,
 
-    /// How often to look
+    /// How often to look, besides after changes that the store tells of
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "watch",
           value_parser = duration::parse_interval)]
     every: Duration,
@@ -41,12 +43,10 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
-        if let Some(name) = &self.name {
-            check_name(name)?;
-        }
+        let lines = lines(self.name.as_deref(), &self.prefix)?;
         let client = session.ask().await?;
         if self.watch {
-            return self.watch(session, session.with_response_timeout(client)).await;
+            return self.watch(session, session.with_response_timeout(client), lines).await;
         }
         if session.printer.verbose || stdout().is_terminal() {
             let message = format!("the locks in {}", session.describe(&client));
@@ -59,11 +59,19 @@ impl Status {
     }
 
     /// Shows the table again and again. While the store does not answer, that is shown.
-    async fn watch(&self, session: &Session, client: Client) -> Result<Exit, Failure> {
+    async fn watch(
+        &self,
+        session: &Session,
+        client: Client,
+        lines: Lines,
+    ) -> Result<Exit, Failure> {
+        let mut pace = Pace::new(&client, lines, self.every).with_ages();
         let json = session.printer.json;
         let in_place = !json && terminal::can_move();
         loop {
-            let text = match self.look(session, &client).await {
+            let looked = self.look(session, &client).await;
+            let answered = looked.is_ok();
+            let text = match looked {
                 Ok(infos) => self.text(session, &client, &infos),
                 Err(error) if !error.retryable() => return Err(error.into()),
                 Err(error) if json => json!({ "error": error.to_string() }).to_string(),
@@ -80,7 +88,11 @@ impl Status {
             if !written {
                 return Ok(Exit::DONE);
             }
-            sleep(self.every).await;
+            if answered {
+                pace.next().await;
+            } else {
+                sleep(self.every).await;
+            }
         }
     }
 

@@ -1,8 +1,9 @@
 //! `holdline watch`: a line for every change of a lock, or of all.
 
-use crate::context::{Session, check_name};
+use crate::context::{Session, lines};
 use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::pace::Pace;
 use crate::printer::{Printer, clean};
 use crate::{participant, timestamp};
 use clap::Args;
@@ -18,7 +19,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Follow who holds and who waits, one line for each change
 ///
-/// It looks at the store every half second; what comes and goes between two looks is not seen.
+/// It listens where the store tells of changes (etcd, ZooKeeper, a file), and looks every half
+/// second otherwise; what comes and goes between two looks is not seen.
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
     /// The lock's name; without it, all locks
@@ -28,7 +30,7 @@ pub(crate) struct Watch {
     #[arg(long, default_value = "", hide_default_value = true, conflicts_with = "name")]
     prefix: String,
 
-    /// How often to look
+    /// How often to look, where the store does not tell of changes
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration::parse)]
     every: Duration,
 
@@ -50,21 +52,19 @@ type Participants = BTreeMap<TicketId, (State, Participant)>;
 
 impl Watch {
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
-        if let Some(name) = &self.name {
-            check_name(name)?;
-        }
+        let lines = lines(self.name.as_deref(), &self.prefix)?;
         let opened = session.open_to_wait(None).await?;
         let (until, client) = (opened.until, session.with_response_timeout(opened.client));
         let every = self.every.max(Duration::from_millis(10));
-        let mut before = BTreeMap::new();
+        let (mut before, mut pace) = (BTreeMap::new(), Pace::new(&client, lines, every));
         loop {
-            let away = match self.look(&client, &before).await {
+            match self.look(&client, &before).await {
                 Ok(now) => {
                     if !print_changes(session.printer, &before, &now)? {
                         return Ok(Exit::DONE);
                     }
                     before = now;
-                    false
+                    pace.next().await;
                 }
                 Err(error) if error.retryable() => {
                     let outlasts = client.unavailable_for().is_none_or(|away| away < self.outage);
@@ -76,11 +76,10 @@ impl Watch {
                     if !goes_on {
                         return Err(error.into());
                     }
-                    true
+                    sleep(every.max(PAUSE)).await;
                 }
                 Err(error) => return Err(error.into()),
-            };
-            sleep(if away { every.max(PAUSE) } else { every }).await;
+            }
         }
     }
 

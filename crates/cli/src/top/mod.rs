@@ -14,19 +14,20 @@ mod view;
 use crate::context::{OpenedStore, Session};
 use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::pace::Pace;
 use crate::printer::Printer;
 use crate::signals::Signals;
 use crate::{terminal, timestamp};
 use clap::Args;
 use holdline::Client;
-use holdline::store::TicketId;
+use holdline::store::{Lines, TicketId};
 use model::{Action, Key, Model};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, channel};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use view::Title;
 
 /// The reason that the holder of a broken lock is told.
@@ -37,16 +38,16 @@ const MOST_KEYS: usize = 64;
 /// Show live who holds and who waits, how long, and how often; break a lock
 ///
 /// Keys: q quits, j and k or the arrows move, Tab goes to the line of a lock, s sorts, / filters,
-/// p pauses, b breaks a lock (it asks), ? helps. It looks at the store at intervals: what comes and
-/// goes between two looks is not counted. Where the cursor cannot be moved, as in a pipe or on a
-/// dumb terminal, it prints what it sees again and again.
+/// p pauses, b breaks a lock (it asks), ? helps. It looks at the store at intervals, and when the
+/// store tells of a change: what comes and goes between two looks is not counted. Where the cursor
+/// cannot be moved, as in a pipe or on a dumb terminal, it prints what it sees again and again.
 #[derive(Args, Debug)]
 pub(crate) struct Top {
     /// Only the locks whose names begin so
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
 
-    /// How often to look
+    /// How often to look, besides after changes that the store tells of
     #[arg(long, value_name = "TIME", default_value = "500ms",
           value_parser = duration::parse_interval)]
     every: Duration,
@@ -66,6 +67,10 @@ struct Running<'a> {
 }
 
 impl Top {
+    fn pace(&self, client: &Client) -> Pace {
+        Pace::new(client, Lines::Prefix(self.prefix.clone()), self.every).with_ages()
+    }
+
     pub(crate) async fn run(self, session: &Session) -> Result<Exit, Failure> {
         if session.printer.json {
             return Err(Failure::usage(
@@ -106,6 +111,7 @@ impl Running<'_> {
 
     /// Prints what is seen, again and again.
     async fn print(&mut self, signals: &mut Signals) -> Result<Exit, Failure> {
+        let mut pace = self.top.pace(&self.client);
         loop {
             let time = timestamp::show(timestamp::now());
             let title = Title { store: &self.client.address(), time: &time };
@@ -114,7 +120,7 @@ impl Running<'_> {
             }
             tokio::select! {
                 signal = signals.next() => return Ok(Exit::signal(signal.as_raw())),
-                () = sleep(self.top.every) => {}
+                () = pace.next() => {}
             }
             let looked = seen::look(&self.client, &self.top.prefix).await;
             self.take(looked);
@@ -178,10 +184,10 @@ impl Running<'_> {
 /// keep keys from being handled, nor keys a look from its end.
 fn looks(client: Client, top: &Top) -> Receiver<holdline::Result<seen::Look>> {
     let (send, looks) = channel(1);
-    let (prefix, every) = (top.prefix.clone(), top.every);
+    let (prefix, mut pace) = (top.prefix.clone(), top.pace(&client));
     tokio::spawn(async move {
         loop {
-            sleep(every).await;
+            pace.next().await;
             if send.send(seen::look(&client, &prefix).await).await.is_err() {
                 break;
             }

@@ -118,6 +118,30 @@ fn the_wait_is_explained() {
     assert_eq!((silent.code, silent.err.as_str()), (75, ""));
 }
 
+/// No look would come in time.
+#[test]
+#[cfg(target_os = "linux")]
+fn watch_status_and_top_listen() {
+    let place = Place::new();
+    let mut watch = place.start(["watch", "--every", "1h"]);
+    let mut status = place.start(["status", "--watch", "--every", "1h", "x"]);
+    let mut top = place.start(["top", "--every", "1h"]);
+    let mut holder = place.hold(&["--label", "me"], "x");
+    assert!(watch.line().contains("acquired"));
+    while !status.line().contains("me") {}
+    while !top.line().contains("1 hold") {}
+    holder.tell("\n");
+    assert_eq!(holder.end().code, 0);
+    assert!(watch.line().contains("released"));
+    while !status.line().contains("nobody holds") {}
+    while !top.line().contains("0 hold") {}
+    // A process that is killed writes nothing: the kernel tells that its files are closed.
+    let holder = place.hold(&[], "y");
+    assert!(watch.line().contains("acquired"));
+    drop(holder); // by SIGKILL
+    assert!(watch.line().contains("released"));
+}
+
 #[test]
 fn completions_and_manual_pages_are_printed() {
     let place = Place::new();

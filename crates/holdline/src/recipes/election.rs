@@ -1,6 +1,7 @@
 //! Leader election: a mutex whose holder publishes a value.
 
 use super::{acquire, expect_acquired};
+use crate::changes::Changes;
 use crate::client::{Client, LockInfo, Participant};
 use crate::error::Result;
 use crate::guard::Guard;
@@ -58,6 +59,7 @@ pub struct Leadership {
 pub struct Observer {
     election: Election,
     every: Duration,
+    changes: Option<Changes>,
     polled: bool,
     last: Option<(u64, String)>,
 }
@@ -114,9 +116,11 @@ impl Election {
         Ok(Leadership::of(self.client.inspect(&self.name).await?))
     }
 
-    /// An observer of the election. It polls every half second.
+    /// An observer of the election. It listens where the store tells of changes, and polls every
+    /// half second otherwise: see [`Changes::next`].
     pub fn observe(&self) -> Observer {
-        Observer { election: self.clone(), every: POLL_INTERVAL, polled: false, last: None }
+        let election = self.clone();
+        Observer { election, every: POLL_INTERVAL, changes: None, polled: false, last: None }
     }
 
     async fn campaign_as(&self, value: String, wait: Wait) -> Result<Option<Leader>> {
@@ -172,7 +176,7 @@ impl Deref for Leader {
 }
 
 impl Observer {
-    /// Sets the poll interval.
+    /// Sets the poll interval, for stores that do not tell of changes.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every.max(Duration::from_millis(10));
         self
@@ -180,7 +184,7 @@ impl Observer {
 
     /// The next change: the first call returns the current leader at once, later ones return when
     /// the leader or its value has changed. `None` while nobody leads. Changes that are undone
-    /// between two polls are not seen. An outage of the store is ridden out for as long as the
+    /// between two looks are not seen. An outage of the store is ridden out for as long as the
     /// client's [`outage`](Client::outage) allows.
     ///
     /// # Errors
@@ -199,6 +203,6 @@ impl Observer {
             self.last = seen;
             is_new.then_some(leader)
         };
-        client.inspect_until(name, self.every, changed).await
+        client.inspect_until(name, (self.every, &mut self.changes), changed).await
     }
 }

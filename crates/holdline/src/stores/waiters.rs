@@ -62,6 +62,12 @@ impl Waiters {
         }
     }
 
+    /// Whether nobody waits.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn are_none(&self) -> bool {
+        self.slots().values().all(|slot| slot.waiting == 0)
+    }
+
     /// Waits for a notice to this ticket. Returns the place at which it was admitted, if the notice
     /// says so.
     pub(crate) async fn wait(&self, id: TicketId) -> Option<Seq> {

@@ -14,6 +14,8 @@ pub(crate) struct Row {
     options: &'static str,
     /// The names that a lock can have here.
     takes: fn(&str) -> bool,
+    /// Whether it tells observers of changes.
+    tells: bool,
     /// How much longer an operation may take for each place in the line.
     each_place: Duration,
     /// Whether the cases that measure run too. Three servers on a small machine measure the
@@ -39,7 +41,7 @@ enum Place {
 pub(crate) fn rows() -> Vec<Row> {
     #[allow(unused_mut, reason = "a build may have no other")]
     let mut rows = vec![
-        Row::at("memory", Place::Here("memory:conformance")),
+        Row::at("memory", Place::Here("memory:conformance")).telling(),
         Row::at(
             "quorum-memory",
             Place::Here("quorum:memory:conform-a,memory:conform-b,memory:conform-c"),
@@ -47,7 +49,7 @@ pub(crate) fn rows() -> Vec<Row> {
     ];
     #[cfg(feature = "sqlite")]
     rows.extend([
-        Row::at("sqlite", Place::Folder("sqlite:{}/locks")),
+        Row::at("sqlite", Place::Folder("sqlite:{}/locks")).told_by_the_kernel(),
         Row::at("quorum-sqlite", Place::Folder("quorum:sqlite:{}/a,sqlite:{}/b,sqlite:{}/c")),
     ]);
     #[cfg(feature = "redis")]
@@ -56,8 +58,8 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(mysql());
     #[cfg(feature = "etcd")]
     rows.extend([
-        Row::server("etcd", "HOLDLINE_TEST_ETCD", ""),
-        Row::server("etcd-three", "HOLDLINE_TEST_ETCD_THREE", "").unmeasured(),
+        Row::server("etcd", "HOLDLINE_TEST_ETCD", "").telling(),
+        Row::server("etcd-three", "HOLDLINE_TEST_ETCD_THREE", "").telling().unmeasured(),
     ]);
     #[cfg(feature = "zookeeper")]
     rows.extend(zookeeper());
@@ -161,11 +163,12 @@ fn in_one_slot(name: &str) -> bool {
 fn zookeeper() -> [Row; 3] {
     const ONE: &str = "HOLDLINE_TEST_ZOOKEEPER";
     // It lists; a request for each place would take ten times as long.
-    let listing = |row| Row { each_place: Duration::from_micros(10), ..row };
+    let listing = |row| Row { each_place: Duration::from_micros(10), ..row }.telling();
     [
         listing(Row::server("zookeeper", ONE, "/curator?session=25s")),
         listing(Row::server("zookeeper-kazoo", ONE, "/kazoo?session=25s&dialect=kazoo")),
         Row::server("zookeeper-three", "HOLDLINE_TEST_ZOOKEEPER_THREE", "?session=25s")
+            .telling()
             .unmeasured(),
     ]
 }
@@ -195,6 +198,7 @@ impl Row {
             place,
             options,
             takes: |_| true,
+            tells: false,
             each_place,
             measured: true,
             unserved: Vec::new(),
@@ -204,6 +208,16 @@ impl Row {
     #[allow(dead_code, reason = "a build may have no store on a server")]
     fn server(name: &'static str, variable: &'static str, options: &'static str) -> Self {
         Row { options, ..Row::at(name, Place::Server(variable)) }
+    }
+
+    /// Where the kernel tells of files.
+    #[cfg(feature = "sqlite")]
+    fn told_by_the_kernel(self) -> Self {
+        Row { tells: cfg!(target_os = "linux"), ..self }
+    }
+
+    fn telling(self) -> Self {
+        Row { tells: true, ..self }
     }
 
     #[allow(dead_code, reason = "a build may have no store in a cluster")]
@@ -247,6 +261,7 @@ impl Row {
                 At::new(url + self.options).shared()
             }
         };
+        let at = if self.tells { at.telling() } else { at };
         Ok(Arc::new(at.taking(self.takes).listing(self.each_place)))
     }
 }

@@ -12,6 +12,7 @@ mod garble;
 mod interop;
 mod late;
 mod loss;
+mod observe;
 mod other_clients;
 mod outage;
 mod stale_leader;

@@ -13,3 +13,4 @@ mod schema;
 mod server;
 mod sessions;
 mod speed;
+mod storms;

@@ -95,13 +95,62 @@ async fn an_ended_connection_is_a_loss() {
             let guard = lock.lock().await.expect("works");
             let mut conn = database.conn().await;
             let sql = "SELECT connection FROM holdline_session WHERE name = 'x'";
-            let connection: u64 = first(&mut conn, sql).await;
-            conn.query_drop(format!("KILL CONNECTION {connection}")).await.expect("it may");
+            let session: u64 = first(&mut conn, sql).await;
+            let end = format!("KILL CONNECTION IS_USED_LOCK('holdline-session:{session}')");
+            conn.query_drop(end).await.expect("it may");
             soon("the loss", guard.lost()).await;
             let next = soon("the next", Mutex::new(&other, "x").lock()).await.expect("works");
             assert!(next.token() > guard.token());
             next.unlock().await.expect("held");
         }
+    }
+}
+
+/// A record that was left behind ends no connection of a stranger, whatever number the server has
+/// given to that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lapsed_record_ends_only_its_own_session() {
+    for database in databases("strangers").await {
+        let client = open(&database.url("&scheme=row")).await.expect("opens");
+        let lock = Mutex::new(&client, "x");
+        lock.lock().await.expect("works").unlock().await.expect("held");
+        let (mut holder, mut stranger) = (database.conn().await, database.conn().await);
+        let lapsed = format!("UPDATE holdline_session SET connection = {}, expires = 1", {
+            first::<u64>(&mut stranger, "SELECT CONNECTION_ID()").await
+        });
+        stranger.query_drop(lapsed).await.expect("works");
+        holder.query_drop("START TRANSACTION").await.expect("works");
+        let row = "SELECT name FROM holdline_row WHERE name = 'x' FOR UPDATE";
+        assert_eq!(first::<String>(&mut holder, row).await, "x");
+        assert!(lock.try_lock().await.expect("works").is_none());
+        stranger.ping().await.expect("it was left alone");
+        // The session that is on record is ended.
+        let named = "SELECT GET_LOCK(CONCAT('holdline-session:', connection), 0) \
+                     FROM holdline_session";
+        assert_eq!(first::<u8>(&mut stranger, named).await, 1);
+        assert!(lock.try_lock().await.expect("works").is_none());
+        stranger.ping().await.expect_err("it was ended");
+        holder.query_drop("ROLLBACK").await.expect("it was left alone");
+    }
+}
+
+/// A server that does not answer says nothing about a lock, least of all that it was lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unlock_without_an_answer_is_no_loss() {
+    let Some(server) = private("mysql-unlock", &[]) else { return };
+    let database = Database::fresh(&server.url(), "unlock").await;
+    for scheme in ["row", "named"] {
+        let url = database.url(&format!("&scheme={scheme}&timeout=300ms"));
+        let client = open(&url).await.expect("opens");
+        let guard = Mutex::new(&client, scheme).lock().await.expect("works");
+        server.servers[0].pause();
+        let unlocked = guard.unlock().await;
+        server.servers[0].resume();
+        let error = unlocked.expect_err("there was no answer");
+        assert!(!error.is_lost() && error.retryable(), "{error}");
+        soon("it is given up", client.settle()).await;
+        let again = soon("the next", Mutex::new(&client, scheme).lock()).await.expect("free");
+        again.unlock().await.expect("held");
     }
 }
 

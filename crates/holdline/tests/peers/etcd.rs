@@ -1,4 +1,5 @@
-//! Go's `concurrency` package on etcd: mutexes, their tokens, and elections seen from both sides.
+//! Go's `concurrency` package on etcd: mutexes, their tokens, and elections seen from both sides;
+//! and etcd's own lock service, by its client in Java.
 
 use crate::suite::{Form, Row, fresh};
 use crate::toolchain::Language;
@@ -6,23 +7,29 @@ use crate::{hosts, server};
 use holdline::{Election, open};
 use std::time::Duration;
 
-async fn row(theirs: &'static str) -> Option<Row> {
+async fn row(language: Language, theirs: &'static str) -> Option<Row> {
     let url = server("HOLDLINE_TEST_ETCD")?;
     let client = open(&url).await.expect("opens");
     let servers = hosts(&url);
-    Some(Row { client, ours: Form::Mutex, language: Language::Go, theirs, servers })
+    Some(Row { client, ours: Form::Mutex, language, theirs, servers })
 }
 
 /// The suite compares tokens where both sides have them: here, create revisions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn go_mutex() {
-    let Some(row) = row("mutex").await else { return };
+    let Some(row) = row(Language::Go, "mutex").await else { return };
+    row.exclude().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jetcd() {
+    let Some(row) = row(Language::Java, "jetcd").await else { return };
     row.exclude().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn go_election() {
-    let Some(row) = row("election").await else { return };
+    let Some(row) = row(Language::Go, "election").await else { return };
     let Some(mut peer) = row.peer().await else { return };
     let name = fresh("election");
     let election = Election::new(&row.client, &name);

@@ -1,5 +1,6 @@
 //! Locks shared with the clients of other languages: the real ones, each in a small program of its
-//! language (`go/`, `java/`, `node/`, `python/`), as rows of a table of stores and kinds of lock.
+//! language (`go/`, `java/`, `node/`, `python/`; `rust.rs`), as rows of a table of stores and kinds
+//! of lock.
 //!
 //! Such a program is started with the servers' addresses (`host:port`, separated by commas) and
 //! its lease in milliseconds. It says `ready`, and then answers each line with a line:
@@ -22,6 +23,7 @@ mod etcd;
 mod peer;
 #[cfg(feature = "redis")]
 mod redis;
+mod rust;
 #[cfg(feature = "postgres")]
 mod shedlock;
 mod suite;

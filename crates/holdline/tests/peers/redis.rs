@@ -16,6 +16,15 @@ async fn one(options: &str, language: Language, theirs: &'static str) {
     Row { client, ours: Form::Mutex, language, theirs, servers }.exclude().await;
 }
 
+/// One server, and a peer whose waiters are told of releases, by these options.
+async fn told(options: &str, language: Language, theirs: &'static str) {
+    let Some(url) = server("HOLDLINE_TEST_REDIS") else { return };
+    let client = open(&format!("{url}{options}")).await.expect("opens");
+    let servers = hosts(&url);
+    let row = Row { client, ours: Form::Mutex, language, theirs, servers };
+    row.exclude_where_lapses_are_not_told().await;
+}
+
 /// A majority of five: Redlock.
 async fn five(language: Language, theirs: &'static str) {
     let Some(url) = server("HOLDLINE_TEST_REDIS_FIVE") else { return };
@@ -68,6 +77,40 @@ async fn redissons_fenced_lock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_redlock_4() {
     one("?scheme=string", Language::Node, "redlock4").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn springs_spin_lock() {
+    one("?scheme=string&prefix=spring:", Language::Java, "spring-spin").await;
+}
+
+/// Its waiters sleep until a message, or for their own lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn springs_pub_sub_lock() {
+    let options = "?scheme=string&prefix=spring:&signal_channel=spring-channel:";
+    told(options, Language::Java, "spring-pub-sub").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rslock() {
+    one("?scheme=string", Language::Rust, "rslock").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rslock_on_five() {
+    five(Language::Rust, "rslock").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redlock_universal() {
+    one("?scheme=string", Language::Node, "redlock-universal").await;
+}
+
+/// Its waiters sleep until their own lease is over, unless a list tells them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn python_redis_lock() {
+    let options = "?scheme=string&prefix=lock:&signal_list=lock-signal:";
+    told(options, Language::Python, "python-redis-lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

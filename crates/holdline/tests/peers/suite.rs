@@ -143,6 +143,19 @@ impl Row {
         self.they_die().await;
     }
 
+    /// The same of a peer that is told of releases, and sleeps for its own lease when ours ends.
+    #[allow(dead_code, reason = "a build may lack the stores of some")]
+    pub(crate) async fn exclude_where_lapses_are_not_told(&self) {
+        let Some(mut peer) = self.peer().await else { return };
+        self.they_hold(&mut peer).await;
+        let start = Instant::now();
+        self.we_hold(&mut peer).await;
+        assert!(start.elapsed() < LEASES[0], "it was not told, but slept for its lease");
+        self.both_at_once(&mut peer).await;
+        drop(peer);
+        self.they_die().await;
+    }
+
     async fn they_hold(&self, peer: &mut Peer) {
         let name = fresh("they-hold");
         let ours = self.ours(&name);

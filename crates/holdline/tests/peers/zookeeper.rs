@@ -74,6 +74,12 @@ async fn go_zookeeper() {
     exclude(Language::Go, Form::Mutex, "go-zookeeper").await;
 }
 
+/// It numbers its nodes as Curator does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rusts_zookeeper_client() {
+    exclude(Language::Rust, Form::Mutex, "zookeeper-client").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kazoo() {
     exclude(Language::Python, Form::Mutex, "kazoo").await;

@@ -18,5 +18,6 @@ mod sessions;
 mod shedlock;
 mod speed;
 mod standby;
+mod storms;
 mod tls;
 mod warnings;

@@ -61,6 +61,11 @@ impl Server {
         self.0.url() + "?install=yes"
     }
 
+    /// Its URL for other clients.
+    pub(crate) fn plain_url(&self) -> String {
+        self.0.url()
+    }
+
     /// The number of lines in its log that have this text.
     pub(crate) fn logged(&self, text: &str) -> usize {
         let log = fs::read_to_string(self.0.servers[0].dir().join("log")).expect("a log");

@@ -5,8 +5,9 @@ use crate::server::{Server, one, private};
 use holdline::store::{Enter, Standing, Ticket};
 use holdline::{ErrorKind, Mutex, RwLock, open};
 use holdline_testkit::{Link, Way, soon, until};
+use std::future::poll_fn;
 use std::time::Duration;
-use tokio_postgres::Client;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 const SCHEMES: [&str; 2] = ["advisory", "row"];
 
@@ -166,6 +167,94 @@ async fn an_abandoned_call_holds_nothing() {
         assert_eq!(one::<i64>(&sql, locks, &[]).await, 0);
     }
 }
+
+/// A client that only tries is not shown as the holder, whose session would be ended by force.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_is_not_a_holder() {
+    let Some(server) = private("session_attempt", &["fsync=off"]) else { return };
+    let raw = Raw::open(&url(&server, "row")).await;
+    let (other, first, mine) = (Raw::open(&url(&server, "row")).await, ticket(1, 1), ticket(1, 1));
+    raw.hold(&first).await; // makes the row
+    assert!(raw.leave(&first).await);
+    let (mut blocker, sql) = (server.sql().await, server.sql().await);
+    let blocks = blocker.transaction().await.expect("begins");
+    let table = "LOCK TABLE holdline.lock_row IN ACCESS EXCLUSIVE MODE";
+    blocks.batch_execute(table).await.expect("nobody uses it");
+    let trying = {
+        let (raw, mine) = (raw.clone(), mine);
+        tokio::spawn(async move { raw.enter(&mine, Enter::Try).await })
+    };
+    let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    until("it tries", async || one::<i64>(&sql, blocked, &[]).await == 1).await;
+    assert!(other.seen().await.places.is_empty(), "{:?}", other.seen().await);
+    blocks.rollback().await.expect("ends");
+    let standing = trying.await.expect("no panic").expect("works");
+    assert!(matches!(standing, Standing::Admitted(_)), "{standing:?}");
+    assert_eq!(other.seen().await.places[0].id, mine.id);
+    assert!(raw.leave(&mine).await);
+    assert!(other.seen().await.places.is_empty());
+}
+
+/// A failed try is one statement, and leaves no transaction open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_try_of_a_row_is_one_message() {
+    let Some(server) = private("session_try", &["fsync=off", "log_statement=all"]) else { return };
+    let (raw, other) =
+        (Raw::open(&url(&server, "row")).await, Raw::open(&url(&server, "row")).await);
+    let mine = ticket(1, 1);
+    raw.hold(&mine).await;
+    let said = || server.logged("LOG:  statement:");
+    other.enter(&ticket(1, 1), Enter::Try).await.expect("works");
+    let before = said();
+    for _ in 0..10 {
+        let standing = other.enter(&ticket(1, 1), Enter::Try).await.expect("works");
+        assert!(matches!(standing, Standing::Waiting { seq: None, .. }), "{standing:?}");
+    }
+    assert_eq!(said() - before, 10);
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
+    assert_eq!(one::<i64>(&server.sql().await, open, &[]).await, 1, "but for the holder's");
+    assert!(raw.leave(&mine).await);
+}
+
+/// Every process that listens to anything in the database would be woken for nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_tells_nobody_if_nobody_waits() {
+    let Some(server) = private("session_notices", &["fsync=off"]) else { return };
+    let sql = server.sql().await;
+    for scheme in SCHEMES {
+        let (listener, mut notices) =
+            tokio_postgres::connect(&server.plain_url(), NoTls).await.expect("it runs");
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|context| notices.poll_message(context)).await {
+                if let AsyncMessage::Notification(notice) = message {
+                    let _ = told.send(notice.payload().to_owned());
+                }
+            }
+        });
+        listener.batch_execute("LISTEN holdline_free").await.expect("works");
+        let (one_client, two) =
+            (open(&url(&server, scheme)).await, open(&url(&server, scheme)).await);
+        let (lock, rival) =
+            (Mutex::new(&one_client.expect("opens"), "x"), Mutex::new(&two.expect("opens"), "x"));
+        lock.lock().await.expect("works").unlock().await.expect("it was held");
+        listener.batch_execute("NOTIFY holdline_free, 'end'").await.expect("works");
+        assert_eq!(heard.recv().await.as_deref(), Some("end"), "{scheme}: nobody waits");
+        let guard = lock.lock().await.expect("works");
+        let waiting = tokio::spawn(async move { rival.lock().await });
+        until("it waits", async || one::<i64>(&sql, LISTENERS, &[]).await == 1).await;
+        guard.unlock().await.expect("it was held");
+        let notice = soon("the notice", heard.recv()).await.expect("it listens");
+        assert!(notice.starts_with('a'), "{scheme}: {notice}");
+        let guard = waiting.await.expect("no panic").expect("works");
+        guard.unlock().await.expect("it was held");
+        until("nobody listens any more", async || one::<i64>(&sql, LISTENERS, &[]).await == 0)
+            .await;
+    }
+}
+
+const LISTENERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
+                         AND mode = 'ShareLock'";
 
 /// A crash may take back numbers of the sequence that were not on the disk yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

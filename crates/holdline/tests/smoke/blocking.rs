@@ -1,6 +1,7 @@
 //! The blocking API, on the memory store.
 
-use holdline::blocking::open;
+use holdline::blocking::{BlockingRoute, open};
+use holdline::store::Lines;
 use holdline::{Fence, Owner};
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,4 +149,34 @@ fn what_tries_does_not_wait() {
     assert_eq!(observer.next_change().expect("works").expect("somebody").value, "one");
     assert_eq!(leader.protect(|| 7).expect("leads"), 7);
     leader.resign().expect("led");
+}
+
+#[test]
+fn a_group_blocks_and_lets_go() {
+    let client = open("memory:").expect("memory opens");
+    let group = client.group("g");
+    let mut observer = group.observe();
+    assert!(observer.next_change().expect("works").is_empty());
+    let member = group.join("a").expect("works");
+    assert_eq!(observer.next_change().expect("works").owner("key"), Some("a"));
+    assert_eq!((member.address(), member.members().expect("works").len()), ("a", 1));
+    let BlockingRoute::Mine(key) = member.route("key").expect("works") else { panic!("alone") };
+    assert!(key.is_valid() && key.token() == member.token());
+    assert_eq!(key.protect(|| 7).expect("owned"), 7);
+    let failed = key.try_protect(|| Err::<(), _>(Box::<dyn std::error::Error>::from("bad")));
+    assert_eq!(failed.expect_err("it is bad").to_string(), "bad");
+    drop(key);
+    assert!(!member.lost_within(Duration::from_millis(1)) && member.loss().is_none());
+    member.leave().expect("it was there");
+    assert!(group.members().expect("works").is_empty());
+}
+
+#[test]
+fn changes_are_waited_for() {
+    let client = open("memory:").expect("memory opens");
+    let mut changes = client.changes(Lines::Prefix("a/".to_owned()));
+    changes.wait(Duration::from_secs(3600)); // it begins to listen
+    let guard = client.mutex("a/b").lock().expect("works");
+    changes.wait(Duration::from_secs(3600));
+    guard.unlock().expect("held");
 }

@@ -12,6 +12,7 @@ mod evictions;
 mod faults;
 mod garbled;
 mod loss;
+mod observe;
 mod other_clients;
 mod outages;
 mod recipes;

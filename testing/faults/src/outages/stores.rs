@@ -91,6 +91,20 @@ pub(crate) fn rows() -> Vec<Row> {
             late: secs(2),
             session: secs(0),
         },
+        Row { name: "mariadb", open: || database(mariadb(), ""), late: secs(2), session: secs(0) },
+        Row {
+            name: "mariadb-row",
+            open: || database(mariadb(), "&scheme=row"),
+            late: secs(2),
+            session: secs(0),
+        },
+        Row {
+            name: "mariadb-named",
+            open: || database(mariadb(), "&scheme=named"),
+            late: secs(2),
+            session: secs(0),
+        },
+        Row { name: "mysql", open: || database(mysql(), ""), late: secs(2), session: secs(0) },
     ]
 }
 
@@ -103,6 +117,14 @@ fn database(servers: Option<Private>, options: &str) -> Option<Box<dyn Subject>>
 
 fn postgres() -> Option<Private> {
     testkit::postgres::start("outages")
+}
+
+fn mariadb() -> Option<Private> {
+    testkit::mysql::start("outages", testkit::mysql::mariadb)
+}
+
+fn mysql() -> Option<Private> {
+    testkit::mysql::start("outages", testkit::mysql::mysql)
 }
 
 fn servers(servers: Option<Private>) -> Option<Box<dyn Subject>> {

@@ -15,6 +15,7 @@ mod simulation;
 pub use member::{Member, Ownership, Route};
 pub use members::Members;
 
+use crate::changes::Changes;
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Options, holding_methods};
@@ -76,6 +77,7 @@ pub struct Group {
 pub struct MembersObserver {
     group: Group,
     every: Duration,
+    changes: Option<Changes>,
     last: Option<Members>,
 }
 
@@ -143,9 +145,10 @@ impl Group {
         Ok(Members::seen(&self.client.inspect(&self.name).await?))
     }
 
-    /// An observer of the members. It polls every half second.
+    /// An observer of the members. It listens where the store tells of changes, and polls every
+    /// half second otherwise: see [`Changes::next`].
     pub fn observe(&self) -> MembersObserver {
-        MembersObserver { group: self.clone(), every: POLL_INTERVAL, last: None }
+        MembersObserver { group: self.clone(), every: POLL_INTERVAL, changes: None, last: None }
     }
 
     /// The capacity of the line.
@@ -168,14 +171,14 @@ impl Group {
 }
 
 impl MembersObserver {
-    /// Sets the poll interval.
+    /// Sets the poll interval, for stores that do not tell of changes.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every.max(Duration::from_millis(10));
         self
     }
 
     /// The members after the next change: the first call returns them at once, later ones when
-    /// somebody has joined, left, or been started again. Changes that are undone between two polls
+    /// somebody has joined, left, or been started again. Changes that are undone between two looks
     /// are not seen. An outage of the store is ridden out for as long as the client's
     /// [`outage`](Client::outage) allows.
     ///
@@ -193,6 +196,6 @@ impl MembersObserver {
             let before = self.last.replace(members.clone());
             (before.as_ref() != Some(&members)).then_some(members)
         };
-        client.inspect_until(name, self.every, changed).await
+        client.inspect_until(name, (self.every, &mut self.changes), changed).await
     }
 }

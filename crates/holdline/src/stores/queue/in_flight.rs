@@ -12,9 +12,16 @@ use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::sync::MutexGuard;
 use std::time::Duration;
+#[cfg(feature = "mysql")]
+use tokio::sync::Notify;
 
 #[derive(Default)]
-pub(in crate::stores) struct InFlight(Mutex<Table>);
+pub(in crate::stores) struct InFlight {
+    table: Mutex<Table>,
+    /// The end of a request.
+    #[cfg(feature = "mysql")]
+    ended: Notify,
+}
 
 #[derive(Default)]
 struct Table {
@@ -45,7 +52,7 @@ const KEPT: usize = 4096;
 
 impl InFlight {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock()
+        self.table.lock()
     }
 
     /// Records a request before it is sent.
@@ -66,6 +73,20 @@ impl InFlight {
     /// Whether the server may yet carry out a request to enter.
     pub(in crate::stores) fn in_doubt(&self, id: TicketId) -> bool {
         self.table().tickets.contains_key(&id)
+    }
+
+    /// Waits until no request to enter is in flight. Where requests are finished in the background,
+    /// that is soon, and a ticket whose requests were all answered need not be barred.
+    #[cfg(feature = "mysql")]
+    pub(in crate::stores) async fn settled(&self, id: TicketId) {
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            ended.as_mut().enable(); // before the look, so that no end is missed
+            if self.table().tickets.get(&id).is_none_or(|requests| requests.open == 0) {
+                return;
+            }
+            ended.await;
+        }
     }
 
     /// Removes a ticket that has left and is barred.
@@ -103,6 +124,8 @@ impl Drop for RequestInFlight<'_> {
         if requests.open == 0 && !requests.doubt {
             table.remove(self.id);
         }
+        #[cfg(feature = "mysql")]
+        self.in_flight.ended.notify_waiters();
     }
 }
 

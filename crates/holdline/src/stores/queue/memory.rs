@@ -5,14 +5,16 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, EVICTION_TIME, EVICTIONS_KEPT, Enter, Eviction, LossHint, QueueEntry,
-    QueueSnapshot, Seq, Standing, Store, Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, EVICTION_TIME, EVICTIONS_KEPT, Enter, Eviction, Lines, LossHint,
+    Notifier, QueueEntry, QueueSnapshot, Seq, Standing, Store, Subscription, Ticket, TicketId,
+    refuse,
 };
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
 use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
@@ -30,6 +32,40 @@ struct Inner {
     /// The highest token of any removed line, so that tokens rise even if the clock does not.
     last: Mutex<u64>,
     evictions: Mutex<Evictions>,
+    observers: Observers,
+}
+
+/// The observers' subscriptions.
+#[derive(Default)]
+struct Observers {
+    /// How many there are, so that nobody locks the list for nothing.
+    count: AtomicUsize,
+    list: Mutex<Vec<(u64, Lines, Notifier)>>,
+}
+
+impl Observers {
+    fn tell(&self, line: &Name) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let list = self.list.lock();
+        let concerned = list.iter().filter(|(_, lines, _)| lines.contain(line));
+        concerned.for_each(|(.., notifier)| notifier.changed());
+    }
+}
+
+/// An entry of the list, which goes with this.
+struct Observing {
+    inner: Arc<Inner>,
+    number: u64,
+}
+
+impl Drop for Observing {
+    fn drop(&mut self) {
+        let mut list = self.inner.observers.list.lock();
+        list.retain(|(number, ..)| *number != self.number);
+        self.inner.observers.count.store(list.len(), Ordering::Release);
+    }
 }
 
 /// The evictions of all lines, oldest first.
@@ -82,6 +118,7 @@ impl Memory {
             loss_hint: OnceLock::new(),
             last: Mutex::new(0),
             evictions: Mutex::default(),
+            observers: Observers::default(),
         };
         Memory { inner: Arc::new(inner) }
     }
@@ -154,11 +191,14 @@ impl AsyncStore for Memory {
     ) -> Result<Standing> {
         let standing = self.on(line, |on| on.enter(ticket, how, Arc::clone(note)));
         let standing = standing.map_err(|refusal| refuse(line, ticket, refusal))?;
+        self.inner.observers.tell(line);
         Ok(standing)
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        Ok(self.on(line, |on| on.leave(id)))
+        let left = self.on(line, |on| on.leave(id));
+        self.inner.observers.tell(line);
+        Ok(left)
     }
 
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
@@ -196,12 +236,26 @@ impl AsyncStore for Memory {
             Ok(token)
         });
         if token.is_some() {
+            self.inner.observers.tell(line);
             self.inner.waiters.wake(id);
             if let Some(loss_hint) = self.inner.loss_hint.get() {
                 loss_hint(id);
             }
         }
         Ok(token)
+    }
+
+    fn subscribe(&self, lines: &Lines) -> Subscription {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let (notifier, subscription) = Subscription::new();
+        let observers = &self.inner.observers;
+        let mut list = observers.list.lock();
+        list.push((number, lines.clone(), notifier.clone()));
+        observers.count.store(list.len(), Ordering::Release);
+        drop(list);
+        notifier.begin();
+        subscription.keep(Observing { inner: Arc::clone(&self.inner), number })
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -5,12 +5,15 @@
 //! The value is the ticket's id, unique to the attempt, and then the note; other libraries have
 //! values of their own. Release is compare-and-delete, renewal compare-and-extend.
 //!
-//! No client publishes when such a lock is released. If the server sends keyspace notifications
-//! (`notify-keyspace-events`), waiters subscribe to those.
+//! Most clients publish nothing when such a lock is released. If the server sends keyspace
+//! notifications (`notify-keyspace-events`), waiters subscribe to those. The waiters of some other
+//! libraries sleep until a list has an element, or a channel a message, which we send if the URL
+//! says so.
 
 use super::{Found, KeyLayout, LONGEST};
 use crate::error::Result;
 use crate::store::TicketId;
+use crate::stores::redis::config::Signals;
 use crate::stores::redis::encode::{id_from, text_of};
 use crate::stores::redis::pubsub::id_of;
 use holdline_redis_client::Script;
@@ -28,6 +31,10 @@ static LOOK: Script = Script::new(include_str!("lua/string_look.lua"));
 pub(in crate::stores) struct Strings {
     /// The number of the database, if the server sends keyspace notifications.
     pub(in crate::stores) notified_db: Option<u32>,
+    /// The prefix of all keys.
+    pub(in crate::stores) prefix: String,
+    /// What is told when a lock is released.
+    pub(in crate::stores) signals: Signals,
 }
 
 impl KeyLayout for Strings {
@@ -45,7 +52,13 @@ impl KeyLayout for Strings {
 
     fn to_enter(&self, _key: &str, _command: &mut Cmd) {}
 
-    fn to_leave(&self, _key: &str, _command: &mut Cmd) {}
+    fn to_leave(&self, key: &str, command: &mut Cmd) {
+        let Signals { list, channel } = &self.signals;
+        let name = key.strip_prefix(&self.prefix).unwrap_or(key);
+        let list = if list.is_empty() { String::new() } else { format!("{list}{name}") };
+        let channel = if channel.is_empty() { String::new() } else { format!("{channel}{key}") };
+        command.arg(list).arg(channel);
+    }
 
     fn to_look(&self, _key: &str, _command: &mut Cmd) {}
 

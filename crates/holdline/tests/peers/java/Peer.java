@@ -1,3 +1,6 @@
+import io.etcd.jetcd.ByteSequence;
+import io.etcd.jetcd.Client;
+import io.etcd.jetcd.support.Observers;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
@@ -5,6 +8,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.LockProvider;
 import net.javacrumbs.shedlock.provider.jdbctemplate.JdbcTemplateLockProvider;
@@ -19,9 +23,12 @@ import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
+import org.springframework.integration.redis.util.RedisLockRegistry;
+import org.springframework.integration.redis.util.RedisLockRegistry.RedisLockType;
 import org.springframework.jdbc.core.JdbcTemplate;
 
-/** A peer for holdline's tests: Redisson, Curator and ShedLock behind the line protocol that ../main.rs describes. */
+/** A peer for holdline's tests: Redisson, Spring, Curator, jetcd and ShedLock behind the line protocol that ../main.rs describes. */
 final class Peer {
     /** Gives a lock back. */
     interface Held {
@@ -41,6 +48,8 @@ final class Peer {
     private static int lease;
     private static RedissonClient redisson;
     private static CuratorFramework curator;
+    private static Client etcd;
+    private static RedisLockRegistry spring;
     private static LockProvider shedlock;
     private static Held held;
 
@@ -52,11 +61,14 @@ final class Peer {
                     redisson(redisson().getReadWriteLock(name).readLock(), wait)),
             kind("redisson-write", (name, wait) ->
                     redisson(redisson().getReadWriteLock(name).writeLock(), wait)),
+            kind("spring-spin", (name, wait) -> spring(RedisLockType.SPIN_LOCK, name, wait)),
+            kind("spring-pub-sub", (name, wait) -> spring(RedisLockType.PUB_SUB_LOCK, name, wait)),
             kind("curator", (name, wait) -> curator(new InterProcessMutex(curator(), "/" + name), wait)),
             kind("curator-read", (name, wait) ->
                     curator(new InterProcessReadWriteLock(curator(), "/" + name).readLock(), wait)),
             kind("curator-write", (name, wait) ->
                     curator(new InterProcessReadWriteLock(curator(), "/" + name).writeLock(), wait)),
+            kind("jetcd", Peer::jetcd),
             kind("shedlock", (name, wait) -> shedlock(name, wait, Duration.ZERO)),
             kind("shedlock-1h", (name, wait) -> shedlock(name, wait, Duration.ofHours(1))),
             kind("latch", Peer::latch));
@@ -101,6 +113,29 @@ final class Peer {
         }
     }
 
+    /** etcd's own lock service, which has no try: one that is not wanted any more ends with its lease. */
+    private static Held jetcd(String name, boolean wait) throws Exception {
+        if (etcd == null) {
+            etcd = Client.builder().endpoints("http://" + servers.split(",")[0]).build();
+        }
+        var leases = etcd.getLeaseClient();
+        long id = leases.grant(lease / 1000).get().getID();
+        var alive = leases.keepAlive(id, Observers.observer(response -> {}));
+        var asked = etcd.getLockClient().lock(ByteSequence.from(name, StandardCharsets.UTF_8), id);
+        try {
+            var key = (wait ? asked.get() : asked.get(300, TimeUnit.MILLISECONDS)).getKey();
+            return () -> {
+                etcd.getLockClient().unlock(key).get();
+                alive.close();
+                leases.revoke(id).get();
+            };
+        } catch (TimeoutException e) {
+            alive.close();
+            leases.revoke(id).get();
+            return null;
+        }
+    }
+
     private static String answer(String[] words) throws Exception {
         switch (words[0]) {
             case "lock":
@@ -140,6 +175,27 @@ final class Peer {
     }
 
     private static Held redisson(RLock lock, boolean wait) {
+        if (wait) {
+            lock.lock();
+        } else if (!lock.tryLock()) {
+            return null;
+        }
+        return lock::unlock;
+    }
+
+    /** A registry has locks of one type; a peer is asked for one. */
+    private static Held spring(RedisLockType type, String name, boolean wait) {
+        if (spring == null) {
+            // The other libraries here bring native transports of other versions.
+            System.setProperty("io.lettuce.core.epoll", "false");
+            var host = servers.split(",")[0].split(":");
+            var factory = new LettuceConnectionFactory(host[0], Integer.parseInt(host[1]));
+            factory.afterPropertiesSet();
+            factory.start();
+            spring = new RedisLockRegistry(factory, "spring", lease);
+            spring.setRedisLockType(type);
+        }
+        var lock = spring.obtain(name);
         if (wait) {
             lock.lock();
         } else if (!lock.tryLock()) {

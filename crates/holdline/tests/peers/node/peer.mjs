@@ -1,4 +1,4 @@
-// A peer for holdline's tests: node-redlock behind the line protocol that ../main.rs describes.
+// A peer for holdline's tests: node-redlock and redlock-universal behind the line protocol that ../main.rs describes.
 import { createInterface } from "node:readline";
 import { Redis } from "ioredis";
 import Redlock, { ExecutionError } from "redlock";
@@ -29,6 +29,22 @@ async function take4(verb, name) {
     return { release: () => lock.unlock() };
   } catch (error) {
     if (error.name !== "LockError") throw error;
+    return undefined;
+  }
+}
+
+// A lock of redlock-universal has one key, and a number of tries instead of a wish to wait. It asks
+// for a newer Node.js than the others do, so it is loaded when it is wanted.
+async function takeUniversal(verb, key) {
+  const { createLock, IoredisAdapter } = await import("redlock-universal");
+  const waits = { retryAttempts: verb === "lock" ? 1_000_000 : 0, retryDelay: 20 };
+  const adapter = new IoredisAdapter(clients[0]);
+  const lock = createLock({ adapter, key, ttl: lease, ...waits });
+  try {
+    const handle = await lock.acquire();
+    return { release: () => lock.release(handle) };
+  } catch (error) {
+    if (error.name !== "LockAcquisitionError") throw error;
     return undefined;
   }
 }
@@ -65,6 +81,7 @@ async function answer([verb, kind, name]) {
     case "try": {
       let got;
       if (kind === "redlock4") got = await take4(verb, name);
+      else if (kind === "redlock-universal") got = await takeUniversal(verb, name);
       else got = await (verb === "lock" ? lock(kind, name) : take(kind, name, { retryCount: 0 }));
       held = got ?? held;
       return got ? "held -" : "refused";

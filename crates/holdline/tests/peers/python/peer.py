@@ -1,16 +1,26 @@
-"""A peer for holdline's tests: redis-py and kazoo behind the line protocol that ../main.rs describes."""
+"""A peer for holdline's tests: redis-py, python-redis-lock and kazoo behind the line protocol that ../main.rs describes."""
 
 import sys
 
 SERVERS, LEASE = sys.argv[1], float(sys.argv[2]) / 1000
 
 
-def redis_lock(name, wait):
+def redis_py(name, wait):
     import redis
 
     host, port = SERVERS.split(",")[0].split(":")
     client = redis.Redis(host=host, port=int(port))
     lock = client.lock(name, timeout=LEASE, sleep=0.01)
+    return lock if lock.acquire(blocking=wait) else None
+
+
+def python_redis_lock(name, wait):
+    import redis
+    import redis_lock
+
+    host, port = SERVERS.split(",")[0].split(":")
+    client = redis.Redis(host=host, port=int(port), socket_timeout=None)
+    lock = redis_lock.Lock(client, name, expire=int(LEASE))
     return lock if lock.acquire(blocking=wait) else None
 
 
@@ -37,7 +47,8 @@ def kazoo(kind):
 
 
 KINDS = {
-    "redis-py": redis_lock,
+    "redis-py": redis_py,
+    "python-redis-lock": python_redis_lock,
     "kazoo": kazoo("Lock"),
     "kazoo-read": kazoo("ReadLock"),
     "kazoo-write": kazoo("WriteLock"),

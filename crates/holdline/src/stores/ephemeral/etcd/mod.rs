@@ -43,8 +43,8 @@ use super::engine;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
-    TicketId,
+    AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
+    Subscription, Ticket, TicketId,
 };
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
@@ -101,6 +101,11 @@ impl AsyncStore for Etcd {
 
     async fn evict(&self, line: &Name, id: TicketId, reason: &str) -> Result<Option<Seq>> {
         self.shared.evict(line, id, reason).await
+    }
+
+    /// Watches the keys: leases that run out delete theirs.
+    fn subscribe(&self, lines: &Lines) -> Subscription {
+        self.shared.subscribe(lines)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -7,12 +7,13 @@ use super::sessions::Sessions;
 use super::ticket_record::{KeyEntry, Record, Watched};
 use super::transfer::Departures;
 use crate::error::Result;
+use crate::store::{Lines, Subscription};
 use crate::stores::ephemeral::backend::Backend;
 use crate::stores::ephemeral::engine;
 use crate::stores::ephemeral::table::Table;
 use crate::stores::ephemeral::ticket::State;
 use crate::stores::runtime::Background;
-use holdline_etcd_client::{Callback, Cluster, Watcher};
+use holdline_etcd_client::{Callback, Cluster, News, Watcher};
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -88,6 +89,24 @@ impl Shared {
         let watching = self.watcher.watch(&key, Vec::new(), from, self.callback(record));
         let ended = std::mem::replace(&mut record.place().watches, vec![watching]);
         drop(ended);
+    }
+
+    /// One watch over all keys of these lines, on the stream of the others.
+    pub(super) fn subscribe(&self, lines: &Lines) -> Subscription {
+        let root = &self.address.prefix;
+        let start = match lines {
+            Lines::Named(line) => layout::prefix(root, line),
+            Lines::Prefix(prefix) => format!("{root}{prefix}").into_bytes(),
+        };
+        let range_end = layout::end(&start);
+        let key = if start.is_empty() { vec![0] } else { start };
+        let (notifier, subscription) = Subscription::new();
+        let callback = Box::new(move |news: News<'_>| match news {
+            News::From(_) => notifier.begin(),
+            News::Event(_) | News::Gap => notifier.changed(),
+        });
+        let watching = self.watcher.watch(&key, range_end, 0, callback);
+        subscription.complete().keep(watching)
     }
 
     fn callback(&self, record: &Record) -> Callback {

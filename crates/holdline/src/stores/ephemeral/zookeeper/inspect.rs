@@ -76,17 +76,22 @@ impl Shared {
         Ok(QueueSnapshot { capacity, places, evictions })
     }
 
+    /// The path below which all names with this prefix are; `None` if there can be none.
+    pub(super) fn folder_of(&self, prefix: &str) -> Option<String> {
+        let root = &self.address.root;
+        match prefix.rsplit_once('/') {
+            Some((folder, _)) if !folder.is_empty() => {
+                Name::new(folder).ok().map(|folder| path::of(root, &folder))
+            }
+            _ => Some(root.clone()),
+        }
+    }
+
     /// Walks through the nodes below the one that the prefix leads to.
     pub(super) async fn list(self: &Arc<Self>, prefix: &str) -> Result<Vec<Name>> {
         let session = self.session(LIMIT).await?;
         let root = &self.address.root;
-        let start = match prefix.rsplit_once('/') {
-            Some((folder, _)) if !folder.is_empty() => match Name::new(folder) {
-                Ok(folder) => path::of(root, &folder),
-                Err(_) => return Ok(Vec::new()),
-            },
-            _ => root.clone(),
-        };
+        let Some(start) = self.folder_of(prefix) else { return Ok(Vec::new()) };
         let mut names = BTreeSet::new();
         let mut folders = VecDeque::from([start]);
         while !folders.is_empty() {

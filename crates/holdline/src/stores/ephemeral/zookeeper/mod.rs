@@ -9,6 +9,7 @@
 //! mod.rs --> acquire.rs renew.rs release.rs inspect.rs   what is asked of the line
 //!                 |  evictions.rs               notes about places that were removed
 //!                 |  predecessors.rs            the nodes ahead; ticket_watch.rs: when they change
+//!                 |  observe.rs                 when any node of a line, or below a path, changes
 //!                 |  others.rs                  clients that would not see us
 //!                 |  layout.rs dialect.rs path.rs   how it looks there: names, numbers, paths
 //!                 |  ticket_record.rs           what this process knows of a ticket
@@ -29,6 +30,7 @@ mod evictions;
 mod examine;
 mod inspect;
 mod layout;
+mod observe;
 mod orphans;
 mod others;
 mod path;
@@ -43,8 +45,8 @@ use super::engine;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
-    TicketId,
+    AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
+    Subscription, Ticket, TicketId,
 };
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
@@ -104,6 +106,11 @@ impl AsyncStore for ZooKeeper {
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         self.shared.evict(line, id, note).await
+    }
+
+    /// Watches the nodes, on a session of its own: those of sessions that end are deleted.
+    fn subscribe(&self, lines: &Lines) -> Subscription {
+        self.shared.subscribe(lines)
     }
 
     fn capabilities(&self) -> Capabilities {

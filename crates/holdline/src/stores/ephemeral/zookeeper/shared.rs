@@ -15,8 +15,8 @@ use crate::stores::runtime::Background;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use holdline_zookeeper_client::{Acl, Config, Past, Session, longest_lease};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -31,6 +31,11 @@ pub(super) struct Shared {
     pub(super) table: Table<NodeEntry>,
     pub(super) cleanup: Cleanup,
     pub(super) looks: Looks,
+    /// The store on whose session observers listen: a server goes on telling a session of what was
+    /// once observed, and that must not be the one that keeps locks.
+    pub(super) observing: OnceLock<Arc<Shared>>,
+    /// The number of observers that listen on this session.
+    pub(super) observers: AtomicUsize,
     /// The number of held tickets that wanted a patrol in this tick.
     patrols: AtomicU32,
 }
@@ -73,6 +78,8 @@ impl Shared {
             table: Table::new(ENTERING),
             cleanup: Cleanup::default(),
             looks: Looks::default(),
+            observing: OnceLock::new(),
+            observers: AtomicUsize::new(0),
             patrols: AtomicU32::new(0),
         });
         engine::start_janitor(&shared);
@@ -251,7 +258,8 @@ impl Backend for Shared {
         if let Some(session) = slot.session.as_ref().filter(|_| self.looks.is_due(now)) {
             BACKGROUND.spawn(orphans::look(Arc::downgrade(self), Arc::clone(session)));
         }
-        if !self.table.is_empty() || slot.opening {
+        let is_used = !self.table.is_empty() || self.observers.load(Ordering::Acquire) > 0;
+        if is_used || slot.opening {
             slot.idle = None;
         } else if now >= slot.idle.get_or_insert(now).after(IDLE)
             && let Some(session) = slot.session.take()

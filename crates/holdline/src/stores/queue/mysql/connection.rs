@@ -10,6 +10,8 @@ use super::errors::{self, Fault};
 use super::opts;
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind};
+use crate::store::TicketId;
+use crate::stores::queue::in_flight::InFlight;
 use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -26,6 +28,13 @@ const CONFLICTS: u32 = 8;
 /// The pauses after failed attempts to connect, during which calls fail at once.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
+
+/// A ticket that a statement may let in, and where its requests are recorded.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) id: TicketId,
+}
 
 /// The connections of a store, or of its background handle.
 pub(super) struct Connections {
@@ -51,13 +60,25 @@ impl Connections {
     /// and while somebody locks the row, and once if the connection or the statement is ended:
     /// most often the server has closed an idle connection.
     pub(super) async fn call(self: &Arc<Self>, sql: &str) -> Result<Answer, Fault> {
+        self.call_to_enter(sql, None).await
+    }
+
+    /// The same for a statement with which a ticket may enter: it is recorded as in flight from
+    /// when it is sent, and not while it waits for a connection, until it is answered.
+    pub(super) async fn call_to_enter(
+        self: &Arc<Self>,
+        sql: &str,
+        entry: Option<&Entry>,
+    ) -> Result<Answer, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let (mut conflicts, mut doubt, mut broken) = (0, false, false);
         loop {
-            let fault = match within(limit, self.once(sql, limit)).await {
-                Some(Ok(answer)) => return Ok(Answer { repeated: doubt, ..answer }),
-                Some(Err(fault)) => fault,
-                None => return Err(Fault::Silence),
+            if clock::now() >= limit {
+                return Err(Fault::Silence);
+            }
+            let fault = match self.once(sql, limit, entry).await {
+                Ok(answer) => return Ok(Answer { repeated: doubt, ..answer }),
+                Err(fault) => fault,
             };
             if fault.conflict() && conflicts < CONFLICTS {
                 conflicts += 1;
@@ -74,14 +95,31 @@ impl Connections {
         }
     }
 
-    async fn once(self: &Arc<Self>, sql: &str, limit: Time) -> Result<Answer, Fault> {
-        // The semaphore is never closed.
-        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
-        let (connections, sql) = (Arc::clone(self), sql.to_owned());
+    async fn once(
+        self: &Arc<Self>,
+        sql: &str,
+        limit: Time,
+        entry: Option<&Entry>,
+    ) -> Result<Answer, Fault> {
+        // Most often there is one; the semaphore is never closed.
+        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => match within(limit, Arc::clone(&self.permits).acquire_owned()).await {
+                Some(Ok(permit)) => permit,
+                _ => return Err(Fault::Silence),
+            },
+        };
+        let (connections, sql, entry) = (Arc::clone(self), sql.to_owned(), entry.cloned());
         let work = async move {
-            let answer = within(limit, connections.ask(&sql)).await;
+            let request = entry.as_ref().map(|entry| entry.in_flight.begin(entry.id));
+            let answer = within(limit, connections.ask(&sql)).await.unwrap_or(Err(Fault::Silence));
+            if let Some(request) = request
+                && !answer.as_ref().is_err_and(Fault::may_come_later)
+            {
+                request.answered();
+            }
             drop(permit);
-            answer.unwrap_or(Err(Fault::Silence))
+            answer
         };
         Finished::new(work).await
     }
@@ -129,11 +167,6 @@ impl Connections {
 pub(super) struct Owned(pub(super) Option<Conn>);
 
 impl Owned {
-    /// The server's number of it.
-    pub(super) fn id(&self) -> u32 {
-        self.0.as_ref().map_or(0, Conn::id)
-    }
-
     /// See [`ask`].
     pub(super) async fn ask(&mut self, sql: &str) -> Result<Answer, Fault> {
         match &mut self.0 {

@@ -57,6 +57,11 @@ impl Fault {
         !matches!(self, Fault::Broken(_, true))
     }
 
+    /// Whether the server may yet carry out the call: no answer of its own says that it is over.
+    pub(super) fn may_come_later(&self) -> bool {
+        matches!(self, Fault::Silence | Fault::Broken(_, false))
+    }
+
     /// The error for the user.
     pub(super) fn explain(self, address: &str) -> Error {
         match self {

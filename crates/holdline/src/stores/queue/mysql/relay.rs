@@ -20,6 +20,8 @@ use tokio::sync::watch;
 /// A connection to the server, and its end.
 pub(super) struct Watched {
     pub(super) conn: Owned,
+    /// The random number by which others know it.
+    pub(super) session: u64,
     pub(super) end: End,
 }
 
@@ -47,7 +49,7 @@ pub(super) async fn watched(opts: &Opts, config: &Config) -> Result<Watched, Fau
         .resolved_ips(Some(vec![Ipv4Addr::LOCALHOST.into()])) // the host stays TLS's
         .tcp_port(port);
     let conn = connect(&opts.into(), config).await?;
-    Ok(Watched { conn: Owned(Some(conn)), end })
+    Ok(Watched { conn: Owned(Some(conn)), session: fastrand::u64(1..1 << 63), end })
 }
 
 /// Connects to the server, and waits in the background for the client at the port that it answers.

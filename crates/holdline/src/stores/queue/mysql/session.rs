@@ -3,7 +3,9 @@
 //! `row`: a row that an open transaction has locked. `named`: one of the server's named locks
 //! (`GET_LOCK`). Each lock has a connection of its own. Nobody waits in the server: waiters ask
 //! again. The server has no leases; but a record beside the lock says who holds it by which
-//! connection and until when, and whoever finds that its lease is over ends that connection.
+//! session and until when, and whoever finds that its lease is over ends that session. A session
+//! is known by a random number, and not by the number of its connection, which a server that was
+//! restarted gives to another: as long as it lasts, it has a named lock of that number.
 //!
 //! The token is counted by a statement of another connection once the lock is held, so that no
 //! rollback takes it back. That the server has ended a connection is seen on its socket.
@@ -31,15 +33,16 @@ use mysql_async::Opts;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::pending;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore};
 use tokio::task::JoinSet;
 
 /// How long to wait before asking again for a lock that is held. Those who ask at fixed intervals
 /// may miss each moment at which it is free.
 const AGAIN: Backoff = Backoff::fixed(Duration::from_millis(100)).jitter(50);
-/// How many connections that hold nothing are kept.
+/// How many connections that hold nothing are kept, and how many acquisitions at once ask the
+/// server. Those that wait for their turn cost nothing if they are given up.
 const SPARE: usize = 8;
 /// The most locks of one process: each is a connection.
 const MOST: usize = 64;
@@ -72,6 +75,7 @@ struct Shared {
     lines: Mutex<HashMap<Name, Line>>,
     /// Connections that hold nothing.
     idle: Mutex<Vec<Watched>>,
+    turns: Arc<Semaphore>,
     loss: LossHandler,
 }
 
@@ -89,6 +93,15 @@ struct Hold {
     _watch: JoinSet<()>,
 }
 
+/// The caller of an entry, which goes on when the caller has given up.
+struct Asker(Weak<()>);
+
+impl Asker {
+    fn has_given_up(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
 impl Sessions {
     pub(super) async fn open(config: Config) -> Result<Self> {
         RUNTIME.start()?;
@@ -100,10 +113,11 @@ impl Sessions {
                 &Arc::new(Config { found_rows: true, ..config.clone() }),
                 config.connections,
             )?),
-            config,
             lines: Mutex::default(),
             idle: Mutex::default(),
+            turns: Arc::new(Semaphore::new(SPARE.max(config.connections))),
             loss: LossHandler::default(),
+            config,
         });
         let sessions = Sessions { shared: Arc::clone(&shared) };
         sessions.on_thread(async move { shared.suits().await }).await?;
@@ -162,6 +176,7 @@ impl Shared {
         ticket: &Ticket,
         note: &str,
         how: Enter,
+        asker: &Asker,
     ) -> Result<Standing, Fault> {
         let again = AGAIN.pause(0, fastrand::u64(..));
         let busy = Ok(Standing::Waiting { seq: None, again });
@@ -191,14 +206,22 @@ impl Shared {
         if matches!(how, Enter::Keep(_)) {
             return Ok(Standing::Lost);
         }
+        if asker.has_given_up() {
+            return busy;
+        }
         let Some(held_by) = self.take(line).await? else {
             self.end_lapsed(line).await?;
             return busy;
         };
-        let (until, connection) = (sent.after(ticket.lease), held_by.conn.id());
+        if asker.has_given_up() {
+            // Nobody was told of it, and it is not on record.
+            self.release(line, held_by).await;
+            return busy;
+        }
+        let (until, session) = (sent.after(ticket.lease), held_by.session);
         let watch = self.look_after(line, ticket.id, until, held_by.end.clone());
         **held = Some(Hold { id: ticket.id, seq: Seq(0), until, held_by, _watch: watch });
-        let own = self.records.call(&text::own(line, ticket, connection, note)).await;
+        let own = self.records.call(&text::own(line, ticket, session, note)).await;
         let seq = own.and_then(|answer| {
             let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0));
             token.map(Seq).ok_or(Fault::Silence)
@@ -245,6 +268,10 @@ impl Shared {
         } else {
             let mut link = watched(&self.opts, &self.config).await?;
             link.conn.ask(SESSION).await?;
+            let named = link.conn.ask(&text::name_session(link.session)).await?;
+            if named.rows.first().and_then(|row| row.get(0)) != Some(Some(1_u8)) {
+                return Err(Fault::Silence);
+            }
             link
         };
         let conn = &mut link.conn;
@@ -305,9 +332,8 @@ impl Shared {
         drop(held.take());
     }
 
-    /// Gives a lock up whose record is gone, and keeps its connection.
-    async fn release(&self, line: &Name, held: &mut Held) {
-        let Some(Hold { mut held_by, .. }) = held.take() else { return };
+    /// Gives a lock up that is not on record, and keeps its connection.
+    async fn release(&self, line: &Name, mut held_by: Watched) {
         let limit = clock::now().after(self.config.timeout);
         let sql = match self.config.scheme {
             Scheme::Named => text::release_lock(line),
@@ -325,13 +351,10 @@ impl Shared {
         self.end(&answer).await
     }
 
-    /// Ends the connection of this answer, if there is one in it.
+    /// Ends the session of this answer, if there is one in it.
     async fn end(&self, answer: &Answer) -> Result<(), Fault> {
-        let connection = answer.rows.first().and_then(|row| row.get::<u64, _>(0)).unwrap_or(0);
-        if connection == 0 {
-            return Ok(());
-        }
-        match self.records.call(&format!("KILL CONNECTION {connection}")).await {
+        let Some(session) = answer.rows.first().and_then(|row| row.get(0)) else { return Ok(()) };
+        match self.records.call(&text::end_session(session)).await {
             Err(Fault::Refused(error)) if error.code == 1094 => Ok(()), // it has ended
             ended => ended.map(drop),
         }
@@ -339,7 +362,10 @@ impl Shared {
 
     /// Takes a lock away from whoever has it by this ticket, perhaps another process.
     async fn take_away(&self, line: &Name, id: TicketId) -> Result<bool, Fault> {
-        let found = self.records.call(&text::connection(line, id)).await?;
+        let found = self.records.call(&text::session(line, id)).await?;
+        if found.rows.is_empty() {
+            return Ok(false);
+        }
         let there = self.records.call(&text::forget(line, id)).await?.changed > 0;
         if there {
             self.end(&found).await?;
@@ -354,13 +380,22 @@ impl Shared {
         let there = held.as_ref().is_some_and(|hold| clock::now() < hold.until);
         // The lock is freed whether or not its record can be.
         let record = self.records.call(&text::forget(line, id)).await;
-        let forgotten = record.is_ok_and(|answer| answer.changed > 0);
-        if forgotten {
-            self.release(line, held).await;
-        } else {
-            Self::free(held);
+        if record.as_ref().is_ok_and(|answer| answer.changed > 0) {
+            if let Some(hold) = held.take() {
+                self.release(line, hold.held_by).await;
+            }
+            return Ok(there);
         }
-        Ok(forgotten && there)
+        Self::free(held);
+        if record?.repeated {
+            let message = format!(
+                "the connection to {} broke while lock \"{line}\" was given up; it is free, but it \
+                 is not known whether it was held until then",
+                self.address
+            );
+            return Err(Fault::Ours(Error::new(ErrorKind::Unknown, message)));
+        }
+        Ok(false)
     }
 
     /// Gives a lock up when its connection has ended, or its lease.
@@ -422,14 +457,24 @@ impl AsyncStore for Sessions {
             return Err(refuse(line, ticket, Refusal::Weight));
         }
         let mut held = self.turn(line).await;
+        let turn = match how {
+            Enter::Keep(_) => None,
+            // The semaphore is never closed.
+            Enter::Try | Enter::Queue => Arc::clone(&self.shared.turns).acquire_owned().await.ok(),
+        };
         let (shared, line) = (Arc::clone(&self.shared), line.clone());
         let (ticket, note) = (*ticket, Arc::clone(note));
-        self.on_thread(async move {
-            let standing = shared.enter(&line, &mut held, &ticket, &note, how).await;
+        let alive = Arc::new(());
+        let asker = Asker(Arc::downgrade(&alive));
+        let work = self.on_thread(async move {
+            let standing = shared.enter(&line, &mut held, &ticket, &note, how, &asker).await;
             shared.forget_line(&line, held);
+            drop(turn);
             standing
-        })
-        .await
+        });
+        let standing = work.await;
+        drop(alive);
+        standing
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
@@ -462,7 +507,7 @@ impl AsyncStore for Sessions {
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let (sql, shared) = (text::disown(line, id, note, EVICTION_TIME), Arc::clone(&self.shared));
-        let found = text::connection(line, id);
+        let found = text::session(line, id);
         let work = async move {
             let found = shared.records.call(&found).await?;
             let answer = shared.records.call(&sql).await?;

@@ -10,10 +10,11 @@
 //! procedure is called.
 
 use super::config::Config;
-use super::connection::{Answer, Connections};
+use super::connection::{Answer, Connections, Entry};
 use super::errors::Fault;
 use super::text;
 use super::watches::Watches;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
@@ -30,6 +31,10 @@ use std::time::Duration;
 /// For how long a ticket that has left is barred, if a request of its is on its way.
 const BAR_TIME: Duration = Duration::from_secs(120);
 
+/// How long a departure waits for the answer to a request of its ticket, which says that no bar is
+/// needed: a bar is two transactions more.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
+
 /// A store of a line of leases for each lock.
 #[derive(Clone)]
 pub(super) struct Table {
@@ -41,7 +46,7 @@ pub(super) struct Table {
 struct Shared {
     config: Arc<Config>,
     address: String,
-    in_flight: InFlight,
+    in_flight: Arc<InFlight>,
     watches: Watches,
     busy: Busy,
     loss_hint: OnceLock<LossHint>,
@@ -54,7 +59,7 @@ impl Table {
         let shared = Arc::new(Shared {
             address: config.address(),
             config,
-            in_flight: InFlight::default(),
+            in_flight: Arc::default(),
             watches: Watches::default(),
             busy: Busy::default(),
             loss_hint: OnceLock::new(),
@@ -70,16 +75,21 @@ impl Table {
 
     /// Runs the quick statement, if there is one, and the procedure if that changed nothing. Says
     /// whether the quick one was enough.
-    async fn step(&self, quick: Option<&str>, full: &str) -> Result<(Answer, bool), Fault> {
+    async fn step(
+        &self,
+        quick: Option<&str>,
+        full: impl FnOnce() -> String,
+        entry: Option<&Entry>,
+    ) -> Result<(Answer, bool), Fault> {
         let mut repeated = false;
         if let Some(quick) = quick {
-            let answer = self.connections.call(quick).await?;
+            let answer = self.connections.call_to_enter(quick, entry).await?;
             if answer.changed == 1 {
                 return Ok((answer, true));
             }
             repeated = answer.repeated;
         }
-        let answer = self.connections.call(full).await?;
+        let answer = self.connections.call_to_enter(&full(), entry).await?;
         Ok((Answer { repeated: repeated || answer.repeated, ..answer }, false))
     }
 
@@ -114,9 +124,11 @@ impl AsyncStore for Table {
             return Err(refuse(line, ticket, Refusal::Weight));
         }
         let Shared { in_flight, watches, busy, .. } = &*self.shared;
-        let request = match how {
+        let entry = match how {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
-            Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
+            Enter::Try | Enter::Queue => {
+                Some(Entry { in_flight: Arc::clone(in_flight), id: ticket.id })
+            }
         };
         let quick = match how {
             Enter::Try => None, // it is to lock nothing if it fails
@@ -125,13 +137,8 @@ impl AsyncStore for Table {
                 text::quick_renew(line, ticket, note, seq).filter(|_| !watches.waits(ticket.id))
             }
         };
-        let full = text::enter(line, ticket, note, how);
-        let answer = self.step(quick.as_deref(), &full).await;
-        if let Some(request) = request
-            && answer.as_ref().is_ok_and(|(answer, _)| !answer.repeated)
-        {
-            request.answered();
-        }
+        let full = || text::enter(line, ticket, note, how);
+        let answer = self.step(quick.as_deref(), full, entry.as_ref()).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
         if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
@@ -151,10 +158,11 @@ impl AsyncStore for Table {
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let Shared { in_flight, watches, busy, .. } = &*self.shared;
         watches.forget(id);
+        clock::within(clock::now().after(SETTLE_TIME), in_flight.settled(id)).await;
         let barred = in_flight.in_doubt(id);
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
-        let answer = self.step(quick.as_deref(), &text::leave(line, id, bar)).await;
+        let answer = self.step(quick.as_deref(), || text::leave(line, id, bar), None).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
         if enough {
             return Ok(true);

@@ -11,17 +11,19 @@ use holdline_kernel::rule::admitted_prefix;
 use mysql_async::Row;
 use mysql_async::prelude::FromRow;
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::time::Duration;
 
 /// The server's live clock in microseconds since 1970; its session is in UTC.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
 
 fn hex(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
     let mut text = String::with_capacity(bytes.len() * 2 + 3);
     text.push_str("x'");
     for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
+        text.push(DIGITS[usize::from(byte >> 4)]);
+        text.push(DIGITS[usize::from(byte & 15)]);
     }
     text.push('\'');
     text
@@ -171,10 +173,25 @@ pub(super) fn make_row(line: &Name) -> String {
     )
 }
 
-pub(super) fn own(line: &Name, ticket: &Ticket, connection: u32, note: &str) -> String {
+/// The named lock that a session has for as long as it lasts.
+fn session_key(session: u64) -> String {
+    format!("'holdline-session:{session}'")
+}
+
+pub(super) fn name_session(session: u64) -> String {
+    format!("SELECT GET_LOCK({}, 0)", session_key(session))
+}
+
+/// Ends the connection that is this session at that moment. If there is none, that is connection 0,
+/// which never is.
+pub(super) fn end_session(session: u64) -> String {
+    format!("KILL CONNECTION IFNULL(IS_USED_LOCK({}), 0)", session_key(session))
+}
+
+pub(super) fn own(line: &Name, ticket: &Ticket, session: u64, note: &str) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
     let (lease, note) = (micros(ticket.lease), hex(note.as_bytes()));
-    format!("CALL holdline_1_own({line}, {id}, {lease}, {connection}, {note})")
+    format!("CALL holdline_1_own({line}, {id}, {lease}, {session}, {note})")
 }
 
 pub(super) fn disown(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
@@ -192,13 +209,13 @@ pub(super) fn renew_session(line: &Name, ticket: &Ticket, note: &str, seq: Seq) 
     )
 }
 
-/// The connection that holds a lock by this ticket.
-pub(super) fn connection(line: &Name, id: TicketId) -> String {
+/// The session that holds a lock by this ticket.
+pub(super) fn session(line: &Name, id: TicketId) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
     format!("SELECT connection FROM holdline_session WHERE name = {line} AND id = {id}")
 }
 
-/// The connection whose lease is over.
+/// The session whose lease is over.
 pub(super) fn lapsed_session(line: &Name) -> String {
     let line = hex(line.as_str().as_bytes());
     format!(

@@ -12,6 +12,8 @@ use super::address::Address;
 use super::errors::Fault;
 use super::session::Session;
 use crate::clock::{self, within};
+use crate::store::TicketId;
+use crate::stores::queue::in_flight::InFlight;
 use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
 use futures_util::future::BoxFuture;
@@ -54,6 +56,8 @@ pub(super) struct Connection {
     /// How many attempts to connect have failed.
     attempts: AtomicU64,
     calls: Arc<Semaphore>,
+    /// The tickets whose calls to take a place have been sent and not been answered.
+    pub(super) in_flight: Arc<InFlight>,
 }
 
 #[derive(Default)]
@@ -83,6 +87,7 @@ impl Connection {
             connecting: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
+            in_flight: Arc::default(),
         }
     }
 
@@ -94,12 +99,16 @@ impl Connection {
     /// If the future is dropped, the statement is carried out or not; before any that is sent
     /// later over the same connection.
     pub(super) async fn ask(&self, sql: &str) -> Result<Vec<Row>, Fault> {
+        self.ask_for(None, sql).await
+    }
+
+    async fn ask_for(&self, taker: Option<TicketId>, sql: &str) -> Result<Vec<Row>, Fault> {
         let limit = clock::now().after(self.address.timeout);
         let talk = async {
             let backoff = Backoff::exponential(SHORT_PAUSE, LONG_PAUSE).jitter(50);
             let mut collisions = 0;
             loop {
-                match self.ask_once(sql).await {
+                match self.ask_once(taker, sql).await {
                     Err(fault) if fault.collided() => {
                         clock::pause(backoff.pause(collisions, fastrand::u64(..))).await;
                         collisions += 1;
@@ -114,26 +123,41 @@ impl Connection {
     /// As [`ask`](Self::ask), and once more if the connection breaks, for operations that may be
     /// repeated. Most often the server has closed an idle connection.
     pub(super) async fn call(&self, sql: &str) -> Result<Answer, Fault> {
-        match self.ask(sql).await {
+        self.call_for(None, sql).await
+    }
+
+    /// As [`call`](Self::call), for a ticket that may take a place by it. The ticket is in flight
+    /// from when the call is sent until it is answered, also if the caller has given up by then.
+    pub(super) async fn call_for(
+        &self,
+        taker: Option<TicketId>,
+        sql: &str,
+    ) -> Result<Answer, Fault> {
+        match self.ask_for(taker, sql).await {
             Err(fault) if fault.breaks() => {
-                let rows = self.ask(sql).await?;
+                let rows = self.ask_for(taker, sql).await?;
                 Ok(Answer { rows, repeated: fault.in_doubt() })
             }
             other => other.map(|rows| Answer { rows, repeated: false }),
         }
     }
 
-    async fn ask_once(&self, sql: &str) -> Result<Vec<Row>, Fault> {
+    async fn ask_once(&self, taker: Option<TicketId>, sql: &str) -> Result<Vec<Row>, Fault> {
         self.session().await?; // first, so that a failure to connect is told to all that wait
         let permit = Arc::clone(&self.calls).acquire_owned().await.expect("it is never closed");
         let session = self.session().await?;
         let (slot, own, sql) = (Arc::clone(&self.slot), Arc::clone(&session), sql.to_owned());
         let limit = clock::now().after(self.address.timeout);
+        let in_flight = Arc::clone(&self.in_flight);
         let mut work = Finished::new(async move {
+            let request = taker.map(|id| in_flight.begin(id));
             let reply = within(limit, own.client.simple_query(&sql)).await;
             let reply = reply.map_or(Err(Fault::Silence), |reply| reply.map_err(Fault::from));
             if !reply.as_ref().is_err_and(Fault::silent) {
                 in_slot(&slot, &own, |slot| slot.silent = None);
+            }
+            if let Some(request) = request.filter(|_| !reply.as_ref().is_err_and(Fault::in_doubt)) {
+                request.answered();
             }
             drop(permit);
             reply

@@ -28,6 +28,8 @@ pub(super) struct Listener {
 struct Shared {
     address: Arc<Address>,
     channel: String,
+    /// What follows the statement that listens, if it is to end when nobody waits.
+    more: Option<String>,
     waiters: Waiters,
     loss_handler: LossHandler,
     state: Mutex<State>,
@@ -47,11 +49,13 @@ const UNHEARD: usize = 4096;
 const PING: Duration = Duration::from_secs(5);
 
 impl Listener {
-    /// A listener on a channel of this name, at this address of the database.
-    pub(super) fn new(address: Arc<Address>, channel: String) -> Self {
+    /// A listener on a channel of this name, at this address of the database. If it has `more` to
+    /// say to the server than that it listens, it listens only while there are waiters.
+    pub(super) fn new(address: Arc<Address>, channel: String, more: Option<String>) -> Self {
         let shared = Shared {
             address,
             channel,
+            more,
             waiters: Waiters::default(),
             loss_handler: LossHandler::default(),
             state: Mutex::default(),
@@ -77,12 +81,22 @@ impl Listener {
     pub(super) fn listens(&self) -> bool {
         let mut task = self.task.lock();
         // Without a thread now, the next call tries again.
-        if task.is_none()
+        if task.as_ref().is_none_or(AbortHandle::is_finished)
             && let Ok(runtime) = session::runtime()
         {
             *task = Some(runtime.spawn(listen(Arc::clone(&self.shared))).abort_handle());
         }
+        self.hears()
+    }
+
+    /// Whether notices arrive.
+    pub(super) fn hears(&self) -> bool {
         self.shared.state.lock().listening
+    }
+
+    /// Wakes a waiter of this process without a notice.
+    pub(super) fn wake(&self, id: TicketId) {
+        self.shared.waiters.wake(id);
     }
 
     /// Wakes a ticket that began to wait when no notices arrived, as soon as they do.
@@ -113,9 +127,10 @@ async fn listen(shared: Arc<Shared>) {
                 shared.begin();
                 stay(&shared, &session).await
             }
-            Err(fault) => fault,
+            Err(fault) => Some(fault),
         };
         shared.state.lock().listening = false;
+        let Some(fault) = fault else { return };
         let error = fault.explain(&shared.address, "notices");
         tracing::debug!(%error, "notices are interrupted");
         let backoff =
@@ -131,18 +146,24 @@ async fn subscribe(shared: &Arc<Shared>) -> Result<Session, Fault> {
         Box::new(move |payload: &str| shared.notice(payload))
     };
     let session = Session::open(&shared.address, on_notice).await?;
-    shared.run(&session, &format!("LISTEN \"{}\"", shared.channel)).await?;
+    let more = shared.more.as_deref().unwrap_or_default();
+    shared.run(&session, &format!("LISTEN \"{}\"{more}", shared.channel)).await?;
     Ok(session)
 }
 
-/// Waits until the connection breaks, or does not answer a heartbeat. Returns the fault.
-async fn stay(shared: &Arc<Shared>, session: &Session) -> Fault {
+/// Waits until the connection breaks, or does not answer a heartbeat, and returns the fault; or
+/// until it is not needed any more.
+async fn stay(shared: &Arc<Shared>, session: &Session) -> Option<Fault> {
     loop {
-        if let Some(fault) = within(clock::now().after(PING), session.ended()).await {
+        let fault = within(clock::now().after(PING), session.ended()).await;
+        if fault.is_some() {
             return fault;
         }
+        if shared.more.is_some() && shared.waiters.are_none() {
+            return None;
+        }
         if let Err(fault) = shared.run(session, "").await {
-            return fault;
+            return Some(fault);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! are tried, never waited for in the server, so that a waiter holds no connection and no
 //! snapshot; it is told of a release by a notice, and looks again by itself.
 
-use super::address::{Address, Listen, Scheme};
+use super::address::{Address, Scheme};
 use super::connection::Connection;
 use super::encode::{truth, value};
 use super::errors::Fault;
@@ -15,7 +15,7 @@ use super::listener::Listener;
 use super::pool::{Claim, Pool};
 use super::schema::{absent, install, statement};
 use super::session;
-use super::session_sql::{CHANNEL, Kind, Target, check_no_pooler, prepare};
+use super::session_sql::{CHANNEL, Kind, Target, as_listener, check_no_pooler, prepare};
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -85,11 +85,6 @@ const POLL_PAUSE: Duration = Duration::from_millis(100);
 impl SessionLocks {
     pub(super) fn new(address: Address, kind: Kind) -> Self {
         let address = Arc::new(address);
-        let listen_at = match &address.listen {
-            Listen::Here => Some(Arc::clone(&address)),
-            Listen::At(direct) => Some(Arc::new((**direct).clone())),
-            Listen::Off => None,
-        };
         let held = Arc::new(Held::default());
         let on_end = {
             let held = Arc::downgrade(&held);
@@ -105,7 +100,9 @@ impl SessionLocks {
             Scheme::Advisory(keys) => keys,
             _ => KeyScheme::Native,
         };
-        let listener = listen_at.map(|at| Listener::new(at, CHANNEL.to_owned()));
+        let listener = address
+            .listen_at()
+            .map(|at| Listener::new(at, CHANNEL.to_owned(), Some(as_listener())));
         SessionLocks(Arc::new(Shared { address, kind, keys, pool, looks, listener, held }))
     }
 
@@ -191,6 +188,10 @@ impl SessionLocks {
             }
             other => {
                 held.forget(ticket.id);
+                // Another ticket of this process may wait for this attempt, and nothing else.
+                if let Some(listener) = &self.0.listener {
+                    listener.wake(target.topic);
+                }
                 match other {
                     Ok(_) => Ok(self.waiting(&ticket)),
                     Err(fault) => Err(self.explain(fault, &target.line)),
@@ -400,9 +401,10 @@ impl AsyncStore for SessionLocks {
         let target = self.target(line, self.is_shared(line, ticket)?)?;
         let topic = target.topic;
         let queues = how == Enter::Queue;
-        let deaf = self.0.listener.as_ref().filter(|listener| queues && !listener.listens());
+        let deaf = self.0.listener.as_ref().filter(|listener| queues && !listener.hears());
         let standing = self.enter_at(target, ticket, note, how).await?;
         if let (Some(listener), Standing::Waiting { .. }) = (deaf, &standing) {
+            listener.listens();
             listener.catch_up(topic);
         }
         Ok(standing)

@@ -21,6 +21,15 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 /// The channel on which all processes are told of what is free.
 pub(super) const CHANNEL: &str = "holdline_free";
 
+/// The advisory lock that each listener shares. Where it can be had alone, nobody waits, and a
+/// release tells nobody.
+const LISTENERS: &str = "4822917108";
+
+/// What a listener says besides `LISTEN`.
+pub(super) fn as_listener() -> String {
+    format!("; SELECT pg_advisory_lock_shared({LISTENERS})")
+}
+
 /// How long after the end of a lease the server ends the session or transaction of a process that
 /// does not do it itself.
 const GRACE: Duration = Duration::from_millis(250);
@@ -184,52 +193,50 @@ impl Target {
     ) -> Result<Option<Seq>, Fault> {
         let name = literal(self.line.as_str());
         let unlimited = if claim.conn.version >= WITH_TRANSACTION_TIMEOUT {
-            "SET LOCAL transaction_timeout = 0; "
+            ", set_config('transaction_timeout', '0', true)"
         } else {
             ""
         };
+        // What comes before BEGIN belongs to its transaction, and is undone by itself if it fails.
+        // The session has its name from when it holds the row.
         let take = statement(
             &address.schema,
             &format!(
-                "BEGIN; {unlimited}SET LOCAL statement_timeout = 0; \
-                 SET LOCAL synchronous_commit = off; \
-                 SET LOCAL idle_in_transaction_session_timeout = {}; \
-                 SET LOCAL application_name = '{}'; \
-                 SELECT nextval('\"holdline\".lock_token') FROM (SELECT 1 FROM \
-                 \"holdline\".lock_row WHERE name = {name} FOR UPDATE NOWAIT) AS held",
-                millis(lease),
-                self.session_name(Some(id))
+                "SELECT nextval('\"holdline\".lock_token'), \
+                 set_config('application_name', '{}', true), \
+                 set_config('idle_in_transaction_session_timeout', '{}', true), \
+                 set_config('synchronous_commit', 'off', true), \
+                 set_config('statement_timeout', '0', true){unlimited} FROM (SELECT 1 FROM \
+                 \"holdline\".lock_row WHERE name = {name} FOR UPDATE NOWAIT) AS held; BEGIN",
+                self.session_name(Some(id)),
+                millis(lease)
             ),
         );
+        let make = format!(
+            "ROLLBACK; INSERT INTO \"holdline\".lock_row (name) VALUES ({name}) \
+             ON CONFLICT DO NOTHING"
+        );
         let client = &claim.conn.session.client;
-        for attempt in 0..2 {
-            let reply = client.simple_query(&take).await.map_err(Fault::from);
-            let token = match &reply {
-                Ok(messages) => messages.iter().rev().find_map(|message| match message {
-                    SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
-                    _ => None,
-                }),
-                Err(_) => None,
+        for last in [false, true] {
+            let messages = match client.simple_query(&take).await.map_err(Fault::from) {
+                Ok(messages) => messages,
+                Err(fault) => {
+                    claim.may_hold = !matches!(fault, Fault::Refused(..));
+                    let taken = fault.is(&[SqlState::LOCK_NOT_AVAILABLE]);
+                    return if taken { Ok(None) } else { Err(fault) };
+                }
             };
+            let token = messages.iter().find_map(|message| match message {
+                SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+                _ => None,
+            });
             if let Some(token) = token {
                 return Ok(Some(Seq(token)));
             }
-            client.batch_execute("ROLLBACK").await?;
-            claim.may_hold = false;
-            match reply {
-                Err(fault) if fault.is(&[SqlState::LOCK_NOT_AVAILABLE]) => return Ok(None),
-                Err(fault) => return Err(fault),
-                Ok(_) if attempt == 0 => {
-                    let make = format!(
-                        "INSERT INTO \"holdline\".lock_row (name) VALUES ({name}) \
-                         ON CONFLICT DO NOTHING"
-                    );
-                    client.batch_execute(&statement(&address.schema, &make)).await?;
-                    claim.may_hold = true;
-                }
-                Ok(_) => {}
-            }
+            let make = if last { "ROLLBACK" } else { &*statement(&address.schema, &make) };
+            client.batch_execute(make).await?;
         }
+        claim.may_hold = false;
         Ok(None) // removed again in the meantime
     }
 
@@ -247,23 +254,22 @@ impl Target {
     /// Frees it, and tells those who wait.
     pub(super) async fn unlock(&self, claim: &mut Claim) -> Result<(), Fault> {
         let client = &claim.conn.session.client;
-        let notify = match (self.notify, self.kind) {
-            (false, _) => String::new(),
-            (true, Kind::Advisory) => {
-                format!(", pg_notify('{CHANNEL}', 'a{}')", uuid(self.topic))
-            }
-            (true, Kind::Row) => {
-                format!("; SELECT pg_notify('{CHANNEL}', 'a{}')", uuid(self.topic))
-            }
-        };
-        match self.kind {
-            Kind::Advisory => {
+        // Looked for after the lock is free: a listener that is not seen yet asks again.
+        let notify = format!(
+            "CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
+             THEN pg_notify('{CHANNEL}', 'a{}') END",
+            uuid(self.topic)
+        );
+        let sql = match (self.kind, self.notify) {
+            (Kind::Advisory, notifies) => {
                 let shared = if self.shared { "_shared" } else { "" };
-                let sql = format!("SELECT pg_advisory_unlock{shared}({}){notify}", self.key);
-                client.query_typed(&sql, &[]).await?;
+                let unlock = format!("SELECT pg_advisory_unlock{shared}({})", self.key);
+                if notifies { format!("{unlock}, {notify}") } else { unlock }
             }
-            Kind::Row => client.batch_execute(&format!("COMMIT{notify}")).await?,
-        }
+            (Kind::Row, true) => format!("COMMIT; SELECT {notify}"),
+            (Kind::Row, false) => "COMMIT".to_owned(),
+        };
+        client.batch_execute(&sql).await?;
         claim.may_hold = false;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The lease table: a line with places, kept by the functions in `sql/line.sql`.
 
-use super::address::{Address, Listen};
+use super::address::Address;
 use super::connection::{Answer, Connection};
 use super::encode::{self, Param, micros, number_of};
 use super::errors::{Fault, outcome_unknown};
@@ -13,7 +13,6 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Ticket,
     TicketId, refuse,
 };
-use crate::stores::queue::in_flight::InFlight;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -29,7 +28,6 @@ struct Shared {
     address: Arc<Address>,
     connection: Connection,
     listener: Option<Listener>,
-    in_flight: InFlight,
     statements: Statements,
 }
 
@@ -49,11 +47,6 @@ const BAR_TIME: Duration = Duration::from_secs(60);
 impl Table {
     pub(super) fn new(address: Address) -> Result<Self> {
         let address = Arc::new(address);
-        let listen_at = match &address.listen {
-            Listen::Here => Some(Arc::clone(&address)),
-            Listen::At(direct) => Some(Arc::new((**direct).clone())),
-            Listen::Off => None,
-        };
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).map_err(|error| {
             let message = "the system gave no random numbers, which the PostgreSQL store needs";
@@ -70,8 +63,7 @@ impl Table {
                     Box::pin(async move { check(client, &address).await })
                 }),
             ),
-            listener: listen_at.map(|address| Listener::new(address, channel)),
-            in_flight: InFlight::default(),
+            listener: address.listen_at().map(|address| Listener::new(address, channel, None)),
             statements: Statements {
                 enter: of("SELECT \"holdline\".enter"),
                 leave: of("SELECT \"holdline\".leave"),
@@ -91,10 +83,16 @@ impl Table {
         Ok(())
     }
 
-    /// Calls a function, which may be repeated, as all of them may.
-    async fn call(&self, function: &str, params: &[Param<'_>]) -> Result<Answer, Fault> {
+    /// Calls a function, which may be repeated, as all of them may. `taker` is the ticket that may
+    /// take a place by it.
+    async fn call(
+        &self,
+        taker: Option<TicketId>,
+        function: &str,
+        params: &[Param<'_>],
+    ) -> Result<Answer, Fault> {
         let sql = encode::call(function, params).map_err(Fault::Ours)?;
-        self.0.connection.call(&sql).await
+        self.0.connection.call_for(taker, &sql).await
     }
 
     /// What the only row of a result says.
@@ -133,16 +131,17 @@ impl AsyncStore for Table {
         let Ok(min_token) = i64::try_from(ticket.min_token) else {
             return refused(Refusal::Exhausted);
         };
-        let Shared { listener, in_flight, statements, .. } = &*self.0;
-        let request = match how {
+        let Shared { listener, statements, .. } = &*self.0;
+        let taker = match how {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
-            Enter::Try | Enter::Queue => Some(in_flight.begin(ticket.id)),
+            Enter::Try | Enter::Queue => Some(ticket.id),
         };
         // A ticket that tries does not wait.
         let deaf = listener.as_ref().filter(|listener| how != Enter::Try && !listener.listens());
         let channel = listener.as_ref().map_or("", Listener::channel);
         let answer = self
             .call(
+                taker,
                 &statements.enter,
                 &[
                     Param::Text(line.as_str()),
@@ -161,9 +160,6 @@ impl AsyncStore for Table {
             .await;
         match answer {
             Ok(answer) => {
-                if let Some(request) = request.filter(|_| !answer.repeated) {
-                    request.answered();
-                }
                 let numbers = self.value(line, &answer.rows, encode::numbers)?;
                 let standing = encode::standing(ticket, &numbers, listener.is_some())
                     .ok_or_else(|| self.nonsense(line))?;
@@ -172,21 +168,17 @@ impl AsyncStore for Table {
                 }
                 standing.or_else(refused)
             }
-            Err(fault) => {
-                if let Some(request) = request.filter(|_| !fault.in_doubt()) {
-                    request.answered();
-                }
-                Err(self.explain(fault, line))
-            }
+            Err(fault) => Err(self.explain(fault, line)),
         }
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let Shared { in_flight, statements, .. } = &*self.0;
+        let Shared { connection, statements, .. } = &*self.0;
+        let in_flight = &connection.in_flight;
         let barred = in_flight.in_doubt(id);
         let bar = if barred { micros(BAR_TIME) } else { 0 };
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Number(bar)];
-        let answer = self.call(&statements.leave, &params).await;
+        let answer = self.call(None, &statements.leave, &params).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         if barred {
             in_flight.forget(id);
@@ -206,13 +198,13 @@ impl AsyncStore for Table {
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let answer = self.call(&self.0.statements.look, &[Param::Text(line.as_str())]).await;
+        let answer = self.call(None, &self.0.statements.look, &[Param::Text(line.as_str())]).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         encode::snapshot(&answer.rows).ok_or_else(|| self.nonsense(line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let answer = self.call(&self.0.statements.list, &[Param::Text(prefix)]).await;
+        let answer = self.call(None, &self.0.statements.list, &[Param::Text(prefix)]).await;
         let answer = answer.map_err(|fault| fault.explain(&self.0.address, "the list of locks"))?;
         let names = answer.rows.iter().filter_map(|row| row.try_get(0).ok()?);
         Ok(names.filter_map(|name| Name::new(name).ok()).collect())
@@ -220,7 +212,7 @@ impl AsyncStore for Table {
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Text(note)];
-        let answer = self.call(&self.0.statements.evict, &params).await;
+        let answer = self.call(None, &self.0.statements.evict, &params).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         // No token is null, not nonsense.
         let token =

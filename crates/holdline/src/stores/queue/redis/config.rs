@@ -17,6 +17,17 @@ pub(in crate::stores) struct Config {
     /// How the tokens of an unused line are kept.
     pub(in crate::stores) kept: Kept,
     pub(in crate::stores) layout: Layout,
+    /// What other libraries' waiters for strings are woken by.
+    pub(in crate::stores) signals: Signals,
+}
+
+/// What is told when a lock that is a string is released. Empty: nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::stores) struct Signals {
+    /// What precedes the lock's name in the name of a list, to which an element is added.
+    pub(in crate::stores) list: String,
+    /// What precedes the key in the name of a channel, to which the key is published.
+    pub(in crate::stores) channel: String,
 }
 
 /// The layout of a lock in the server.
@@ -40,6 +51,7 @@ impl Config {
             prefix: String::new(),
             kept: Kept { idle: Duration::from_secs(30), clock_span: Duration::from_secs(1) },
             layout: Layout::Line,
+            signals: Signals::default(),
         };
         if config.servers.kind == Kind::Cluster {
             // A key for the clock would be in one slot only.
@@ -47,6 +59,14 @@ impl Config {
         }
         for (key, value) in options {
             config.set(&key, value)?;
+        }
+        if config.signals != Signals::default() {
+            if config.layout != Layout::String {
+                return Err(invalid("has signals, which only scheme=string has").into());
+            }
+            if config.servers.kind == client::Kind::Cluster {
+                return Err(invalid("has signals, which cannot be sent in a cluster").into());
+            }
         }
         if config.layout == Layout::Line && config.prefix.is_empty() {
             "holdline:".clone_into(&mut config.prefix);
@@ -60,6 +80,8 @@ impl Config {
                 return Err(invalid("has a prefix with braces or spaces").into());
             }
             "prefix" => self.prefix = value,
+            "signal_list" => self.signals.list = value,
+            "signal_channel" => self.signals.channel = value,
             "idle" => self.kept.idle = duration(&value)?,
             "scheme" => {
                 self.layout = match &*value {
@@ -74,7 +96,8 @@ impl Config {
                 }
             }
             _ => {
-                let known = format!("prefix, idle, scheme, {}", client::KNOWN);
+                let known =
+                    format!("prefix, idle, scheme, signal_list, signal_channel, {}", client::KNOWN);
                 return Err(invalid(&url::unknown_option(key, &known)).into());
             }
         }
@@ -94,12 +117,21 @@ mod tests {
         assert!(cluster.kept.idle > plain.kept.idle && cluster.kept.clock_span.is_zero());
         let full = Config::read("redis", "//h?prefix=app:&idle=2s&scheme=string").expect("good");
         assert_eq!((full.prefix.as_str(), full.layout), ("app:", Layout::String));
+        let signals =
+            Config::read("redis", "//h?scheme=string&signal_list=s:").expect("good").signals;
+        assert_eq!((signals.list.as_str(), signals.channel.as_str()), ("s:", ""));
         assert_eq!(full.kept.idle, Duration::from_secs(2));
     }
 
     #[test]
     fn urls_that_do_not() {
-        for rest in ["//u:canary@h?x=1", "//h?prefix={a}", "//h?ack=1", "//h?idle=5"] {
+        for rest in [
+            "//u:canary@h?signal_list=x",
+            "//u:canary@h?x=1",
+            "//h?prefix={a}",
+            "//h?ack=1",
+            "//h?idle=5",
+        ] {
             let error = Config::read("redis", rest).expect_err(rest);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{rest}");
             assert!(!format!("{error:?}").contains("canary"), "{error:?}");

@@ -367,7 +367,9 @@ async fn connect(mut config: Config) -> Result<Arc<dyn Store>> {
     } else {
         // In a cluster each node notifies only of its own keys, and only its own subscribers.
         let notified = !cluster && connection.tells_of_keys().await;
-        Box::new(Strings { notified_db: notified.then_some(config.servers.db) })
+        let notified_db = notified.then_some(config.servers.db);
+        let (prefix, signals) = (config.prefix.clone(), config.signals.clone());
+        Box::new(Strings { notified_db, prefix, signals })
     };
     Ok(Arc::new(SingleKey::new(config, connection, layout)))
 }

@@ -91,7 +91,13 @@ impl Site {
         self.beside(".live")
     }
 
-    /// The same, opened; it is created if need be.
+    /// The log of what is written, until it is taken into the file.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn wal(&self) -> PathBuf {
+        self.beside("-wal")
+    }
+
+    /// The folder of the liveness locks, opened; it is created if need be.
     pub(super) fn liveness_dir(&self) -> io::Result<LivenessDir> {
         LivenessDir::open(&self.live(), self.sharing())
     }

@@ -6,8 +6,8 @@
 //!   `operations` makes each operation a transaction.
 //! - `executor` runs transactions, on the caller's thread or on a worker.
 //! - `liveness` has a lock file for each process, `monitor` is the thread that receives notices and
-//!   detects dead processes, and `shared` is the state of handles and threads. `sharing` is for
-//!   several users.
+//!   detects dead processes, `observe` tells observers of changes, and `shared` is the state of
+//!   handles and threads. `sharing` is for several users.
 //! - `examine` looks at the file for `doctor`.
 //!
 //! A process sends notices directly to the sockets of the processes that it admits. Nothing depends
@@ -23,6 +23,8 @@ mod executor;
 mod liveness;
 mod machine;
 mod monitor;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod observe;
 mod operations;
 mod rows;
 mod schema;
@@ -34,8 +36,8 @@ pub use address::{MACHINE_PATH, default_path};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
-    TicketId, refuse,
+    AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
+    Subscription, Ticket, TicketId, refuse,
 };
 use crate::sync::Mutex;
 use address::Address;
@@ -342,6 +344,14 @@ impl AsyncStore for File {
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let (name, note) = (line.clone(), note.to_owned());
         self.ask(move |_, conn| operations::evict(conn, &name, id, &note)).await
+    }
+
+    /// Listens to what the kernel tells of the files, where it does.
+    fn subscribe(&self, _lines: &Lines) -> Subscription {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        return self.shared().observers.subscribe(&self.shared().executor.site);
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        Subscription::none()
     }
 
     fn capabilities(&self) -> Capabilities {

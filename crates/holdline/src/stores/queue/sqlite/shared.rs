@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) executor: Executor,
     pub(super) waiters: Waiters,
     pub(super) loss_hint: OnceLock<LossHint>,
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) observers: Arc<super::observe::Observers>,
     process_state: Mutex<ProcessState>,
 }
 
@@ -51,6 +53,8 @@ impl Shared {
             executor,
             waiters: Waiters::default(),
             loss_hint: OnceLock::new(),
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            observers: Arc::default(),
             process_state,
         })
     }

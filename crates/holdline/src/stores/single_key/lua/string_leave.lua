@@ -1,9 +1,21 @@
--- Deletes a lock that is a string, if it begins with ARGV[1]. For an eviction, it must be equal to
--- ARGV[1]; ARGV[2] is then the key of the evictions, ARGV[3] the ticket's digits, and ARGV[4] the
--- note about it.
+-- Deletes a lock that is a string, if it begins with ARGV[1], and wakes waiters of other libraries:
+-- by an element of the list ARGV[2], which stays for a second, and by a message to the channel
+-- ARGV[3]; neither if it is empty. For an eviction, it must be equal to ARGV[1]; ARGV[4] is then the
+-- key of the evictions, ARGV[5] the ticket's digits, and ARGV[6] the note about it. Returns 0 if
+-- there was nothing to delete, 2 if the message could not be sent, and otherwise 1.
 local value = redis.call('GET', KEYS[1])
 if not value then return 0 end
-if (ARGV[2] and value or string.sub(value, 1, 32)) ~= ARGV[1] then return 0 end
-local gone = redis.call('DEL', KEYS[1])
-if ARGV[2] then evicted(ARGV[2], ARGV[3], ARGV[4]) end
-return gone
+if (ARGV[4] and value or string.sub(value, 1, 32)) ~= ARGV[1] then return 0 end
+local done = redis.call('DEL', KEYS[1])
+local function fails(...)
+  local answer = redis.pcall(...)
+  return type(answer) == 'table' and answer.err
+end
+if ARGV[2] ~= '' then
+  if fails('DEL', ARGV[2]) or fails('LPUSH', ARGV[2], 1) or fails('PEXPIRE', ARGV[2], 1000) then
+    done = 2
+  end
+end
+if ARGV[3] ~= '' and fails('PUBLISH', ARGV[3], KEYS[1]) then done = 2 end
+if ARGV[4] then evicted(ARGV[4], ARGV[5], ARGV[6]) end
+return done

@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS holdline_session (
   name       VARBINARY(512)  NOT NULL PRIMARY KEY,
   last       BIGINT          NOT NULL,            -- the holder's token
   id         BINARY(16)      NOT NULL DEFAULT '', -- the holder's ticket
-  connection BIGINT          NOT NULL DEFAULT 0,  -- the holder's
+  connection BIGINT          NOT NULL DEFAULT 0,  -- that which has GET_LOCK('holdline-session:N')
   expires    BIGINT          NOT NULL DEFAULT 0,  -- unless it is renewed; 0 if nobody holds
   note       VARBINARY(4096) NOT NULL DEFAULT ''
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;

@@ -1,0 +1,161 @@
+//! Observers: one thread for each store that is observed, which hears from the kernel (inotify)
+//! when the database is written, or a process closes its liveness lock, as one that dies does.
+//!
+//! Processes that lock do nothing for it. What they write is told whole, whichever line it is
+//! about. A place that runs out is not told; so observers look at intervals, too.
+
+use super::database::Site;
+use crate::store::{Notifier, Subscription};
+use crate::sync::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What is written is visible to others a moment later: after so much quiet, it is told again.
+const SETTLED: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// The subscriptions of a store's observers.
+#[derive(Debug, Default)]
+pub(super) struct Observers(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    list: Vec<(u64, Notifier)>,
+    last: u64,
+    /// Ends the thread when it is dropped. `None` while there is no thread.
+    running: Option<UnixDatagram>,
+}
+
+/// An entry of the list, which goes with this.
+struct Observing {
+    observers: Arc<Observers>,
+    number: u64,
+}
+
+impl Drop for Observing {
+    fn drop(&mut self) {
+        let mut state = self.observers.0.lock();
+        state.list.retain(|(number, _)| *number != self.number);
+        if state.list.is_empty() {
+            state.running = None;
+        }
+    }
+}
+
+impl Observers {
+    /// A subscription to all changes of the database. Without a thread or what it listens by,
+    /// nothing is told.
+    pub(super) fn subscribe(self: &Arc<Self>, site: &Site) -> Subscription {
+        let mut state = self.0.lock();
+        if state.running.is_none() {
+            match self.start(site) {
+                Ok(running) => state.running = Some(running),
+                Err(error) => {
+                    tracing::debug!(%error, "observers of a lock database poll");
+                    return Subscription::none();
+                }
+            }
+        }
+        let (notifier, subscription) = Subscription::new();
+        state.last += 1;
+        let number = state.last;
+        state.list.push((number, notifier.clone()));
+        drop(state);
+        notifier.begin();
+        subscription.keep(Observing { observers: Arc::clone(self), number })
+    }
+
+    fn start(self: &Arc<Self>, site: &Site) -> io::Result<UnixDatagram> {
+        let (running, ended) = UnixDatagram::pair()?;
+        let files = Files::watch(&site.wal(), site.live())?;
+        let observers = Arc::clone(self);
+        std::thread::Builder::new()
+            .name("holdline-observe".to_owned())
+            .spawn(move || observers.listen(files, &ended))?;
+        Ok(running)
+    }
+
+    /// Listens until `ended` has lost its other end.
+    fn listen(&self, mut files: Files, ended: &UnixDatagram) {
+        let mut unsettled = false;
+        loop {
+            let mut fds =
+                [PollFd::new(&files.inotify, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
+            let ready = match poll(&mut fds, unsettled.then_some(&SETTLED)) {
+                Ok(ready) => ready,
+                Err(Errno::INTR) => continue,
+                Err(_) => return,
+            };
+            if !fds[1].revents().is_empty() {
+                return;
+            }
+            let news = ready > 0 && files.read();
+            if news || (unsettled && ready == 0) {
+                let state = self.0.lock();
+                state.list.iter().for_each(|(_, notifier)| notifier.changed());
+            }
+            unsettled = news || (unsettled && ready > 0);
+        }
+    }
+}
+
+/// The files that tell of changes.
+struct Files {
+    inotify: OwnedFd,
+    /// The name of the log of what is written.
+    wal: OsString,
+    live: PathBuf,
+    /// The folder of the liveness locks, which is made when a process first locks.
+    live_watch: Option<i32>,
+}
+
+impl Files {
+    fn watch(wal: &Path, live: PathBuf) -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let (Some(folder), Some(name)) = (wal.parent(), wal.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        // The folder, not the file, which comes and goes.
+        inotify::add_watch(&inotify, folder, WatchFlags::MODIFY | WatchFlags::CREATE)?;
+        let mut files = Files { inotify, wal: name.to_owned(), live, live_watch: None };
+        files.watch_live();
+        Ok(files)
+    }
+
+    fn watch_live(&mut self) {
+        if self.live_watch.is_none() {
+            let flags = WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR;
+            self.live_watch = inotify::add_watch(&self.inotify, &self.live, flags).ok();
+        }
+    }
+
+    /// Reads what is there to be read. Returns whether it tells of a change.
+    fn read(&mut self) -> bool {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        let (mut news, mut live_is_gone) = (false, false);
+        while let Ok(event) = reader.next() {
+            let of_live = Some(event.wd()) == self.live_watch;
+            live_is_gone |= of_live && event.events().contains(ReadFlags::IGNORED);
+            let name = event.file_name().map_or(&[][..], |name| name.to_bytes());
+            news |= of_live
+                || name == self.wal.as_bytes()
+                || event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+        }
+        if live_is_gone {
+            self.live_watch = None;
+        }
+        if news {
+            self.watch_live();
+        }
+        news
+    }
+}

@@ -1,0 +1,106 @@
+//! Acquisitions that give up by the hundreds: what they cost the server, and that nobody waits for
+//! them longer than they last.
+
+use crate::raw::{Raw, ticket};
+use crate::server::{Server, one, private};
+use holdline::store::{Enter, Standing};
+use holdline::{Mutex, open};
+use holdline_testkit::{Link, Way, soon};
+use std::time::Duration;
+use tokio::time::timeout;
+
+const LOGS: [&str; 3] = ["log_statement=all", "log_connections=on", "fsync=off"];
+const TASKS: usize = 64;
+const ATTEMPTS: usize = 40;
+
+/// Each task has a lock of its own, and gives up after a millisecond, again and again.
+async fn storm(server: &Server, options: &str) {
+    let client = open(&(server.url() + options)).await.expect("opens");
+    let mut tasks = tokio::task::JoinSet::new();
+    for at in 0..TASKS {
+        let lock = Mutex::new(&client, format!("n{at}")).lease(Duration::from_secs(60));
+        tasks.spawn(async move {
+            for _ in 0..ATTEMPTS {
+                // Acquired or refused in time, or not: all of it may be.
+                let _ = timeout(Duration::from_millis(1), lock.lock()).await;
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no panic");
+    }
+    soon("all is given up", client.settle()).await;
+    for at in 0..TASKS {
+        let lock = Mutex::new(&client, format!("n{at}"));
+        let guard = soon("a lock", lock.lock()).await.expect("it works again");
+        guard.unlock().await.expect("it was held");
+    }
+}
+
+const CONNECTED: &str = "connection authorized: user=postgres database=postgres \
+                         application_name=holdline";
+
+/// What was never sent to the server is no reason to bar a ticket there, and no reason to connect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_gives_up_costs_little() {
+    let Some(server) = private("storm_table", &LOGS) else { return };
+    storm(&server, "").await;
+    let (enters, leaves) = (server.logged("\".enter("), server.logged("\".leave("));
+    let barred = server.logged(", '60000000')");
+    println!("{enters} enters, {leaves} leaves, {barred} of them barred");
+    assert!(enters >= TASKS, "{enters} enters are counted");
+    assert!(leaves <= TASKS * (ATTEMPTS + 1), "{leaves} leaves");
+    assert!(barred <= enters, "{barred} were barred, but only {enters} sent");
+    // Commands, notices, and the one that installed the tables.
+    assert!(server.logged(CONNECTED) <= 3, "{} connections", server.logged(CONNECTED));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_are_kept_through_a_storm() {
+    for (options, most) in [("&scheme=advisory", 1), ("&scheme=row&connections=64", TASKS)] {
+        let Some(server) = private("storm_sessions", &LOGS) else { return };
+        storm(&server, options).await;
+        // Those that hold, one that looks, one for notices, one that installs.
+        let made = server.logged(CONNECTED);
+        println!("{options}: {made} connections");
+        assert!(made <= most + 3, "{options}: {made} connections were made");
+        let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
+                     AND mode = 'ExclusiveLock'";
+        assert_eq!(one::<i64>(&server.sql().await, locks, &[]).await, 0);
+    }
+}
+
+/// A ticket that waits only for an attempt of its own process is woken when that has ended, though
+/// nothing was released and so nobody is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_has_ended_wakes_who_waits_for_it() {
+    let Some(server) = private("storm_wakes", &["fsync=off"]) else { return };
+    for scheme in ["advisory", "row"] {
+        let link = Link::to(server.address()).expect("a link");
+        let far = format!(
+            "postgres://postgres@{}/postgres?install=yes&timeout=20s&scheme={scheme}",
+            link.address()
+        );
+        let near = Raw::open(&format!("{}&scheme={scheme}", server.url())).await;
+        let (raw, held) = (Raw::open(&far).await, ticket(1, 1));
+        near.hold(&held).await;
+        let first = ticket(1, 1);
+        assert!(matches!(
+            raw.enter(&first, Enter::Queue).await.expect("works"),
+            Standing::Waiting { .. }
+        ));
+        let woken = || raw.store.watch(&raw.line, first.id);
+        soon("it listens", woken()).await.expect("works");
+        // The last of what was told when it began to listen.
+        while timeout(Duration::from_millis(50), woken()).await.is_ok() {}
+        link.stall(Way::Both);
+        let (slow, next) = (ticket(1, 1), ticket(1, 1));
+        let abandoned = raw.enter(&slow, Enter::Queue);
+        assert!(timeout(Duration::from_millis(50), abandoned).await.is_err(), "it is stalled");
+        let standing = raw.enter(&next, Enter::Queue).await.expect("works");
+        assert!(matches!(standing, Standing::Waiting { .. }), "{scheme}: {standing:?}");
+        link.mend();
+        soon("the wake", raw.store.watch(&raw.line, next.id)).await.expect("works");
+        assert!(near.leave(&held).await);
+    }
+}
