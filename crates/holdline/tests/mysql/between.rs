@@ -4,8 +4,9 @@ use crate::server::{Database, first, private};
 use holdline::{ErrorKind, Mutex, open};
 #[cfg(feature = "mysql-tls")]
 use holdline_testkit::certs::certificates;
-use holdline_testkit::{Deployment, Private, free_port, mysql};
+use holdline_testkit::{Deployment, Private, free_port, mysql, until};
 use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
 #[cfg(feature = "mysql-tls")]
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -60,23 +61,34 @@ async fn galera_is_refused_for_locks_of_connections() {
     if !Path::new(PROVIDER).exists() {
         return holdline_testkit::missing("galera-4 is not installed (apt install galera-4)");
     }
-    let (port, group) = (free_port(), free_port());
-    let node = mysql::mariadb("mariadb", port)
-        .args([
-            "--wsrep-on=ON",
-            &format!("--wsrep-provider={PROVIDER}"),
-            "--wsrep-cluster-address=gcomm://",
-            "--wsrep-node-address=127.0.0.1",
-            &format!(
-                "--wsrep-provider-options=base_host=127.0.0.1;base_port={group};\
+    let describe = || {
+        let (port, group) = (free_port(), free_port());
+        let node = mysql::mariadb("mariadb", port)
+            .args([
+                "--wsrep-on=ON",
+                &format!("--wsrep-provider={PROVIDER}"),
+                "--wsrep-cluster-address=gcomm://",
+                "--wsrep-node-address=127.0.0.1",
+                &format!(
+                    "--wsrep-provider-options=base_host=127.0.0.1;base_port={group};\
                  gmcast.listen_addr=tcp://127.0.0.1:{group};gcache.size=1M;gcache.page_size=1M"
-            ),
-            "--binlog-format=ROW",
-            "--innodb-autoinc-lock-mode=2",
-        ])
-        .also_listens([group]);
-    let deployment = Deployment::new(mysql::url(port), vec![node]);
-    let Some(server) = Private::start("mysql-galera", deployment) else { return };
+                ),
+                "--binlog-format=ROW",
+                "--innodb-autoinc-lock-mode=2",
+            ])
+            .also_listens([group]);
+        Deployment::new(mysql::url(port), vec![node])
+    };
+    let Some(server) = Private::launch("mysql-galera", describe) else { return };
+    // It answers before it is ready.
+    until("the node is ready", async || {
+        let opts = Opts::from_url(&format!("{}?prefer_socket=false", server.url())).expect("good");
+        let Ok(mut conn) = Conn::new(opts).await else { return false };
+        let ready = conn.query_first("SHOW STATUS LIKE 'wsrep_ready'").await;
+        let ready = ready.unwrap_or_default().map(|(_, state): (String, String)| state);
+        ready.as_deref() == Some("ON")
+    })
+    .await;
     let database = Database::fresh(&server.url(), "galera").await;
     let mut conn = database.conn().await;
     let on: (String, String) = first(&mut conn, "SHOW STATUS LIKE 'wsrep_ready'").await;

@@ -160,7 +160,8 @@ async fn a_server_without_room_says_so() {
     let mut refused = None;
     for n in 0..1000 {
         match Mutex::new(&client, format!("{n:0>200}")).try_lock().await {
-            Ok(guard) => guard.expect("it is free").unlock().await.expect("held"),
+            // To give it up takes a little room, too; what fails is done in the background.
+            Ok(guard) => drop(guard.expect("it is free").unlock().await),
             Err(error) => {
                 refused = Some(error);
                 break;
