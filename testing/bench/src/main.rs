@@ -15,6 +15,7 @@ mod handoff;
 mod kernel;
 mod machine;
 mod models;
+mod peers;
 mod processes;
 mod recorded;
 mod redis;
@@ -109,6 +110,8 @@ enum What {
     ZookeeperCurator,
     /// The ratios to the bare idioms, against the recorded ones: whether something became slower.
     Check(recorded::Options),
+    /// Beside other libraries' locks, each in its own language, on the same servers.
+    Peers(peers::Options),
     /// All of it, quickly, with the list of what must hold.
     All(startup::Options),
     /// One process of a measurement, started by the others.
@@ -151,6 +154,7 @@ fn run(cli: Cli) -> Result<bool, Failure> {
         What::EtcdGo => etcd::run(&common, &mut report)?,
         What::ZookeeperCurator => zookeeper::run(&common, &mut report)?,
         What::Check(options) => recorded::run(&common, &targets()?, options, &mut report)?,
+        What::Peers(options) => peers::run(&common, options, &mut report)?,
         What::All(options) => all::run(&common, &targets()?, options, &mut report)?,
         What::Worker(_) => {}
     }

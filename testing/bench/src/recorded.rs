@@ -5,7 +5,7 @@
 
 use crate::report::{Limit, Report};
 use crate::target::Targets;
-use crate::{Common, Failure, runtime, tasks, uncontended};
+use crate::{Common, Failure, tasks, uncontended};
 use clap::Args;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -27,9 +27,8 @@ pub(crate) fn run(
     report: &mut Report,
 ) -> Result<(), Failure> {
     uncontended::run(common, targets, report)?;
-    let runtime = runtime()?;
     for target in &targets.list {
-        runtime.block_on(tasks::beside_bare(common, target, report))?;
+        tasks::beside_bare(common, target, report)?;
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ratios.json");
     let mut recorded = read(&path)?;

@@ -107,6 +107,17 @@ impl Bare {
         Ok(times[times.len() / 2])
     }
 
+    /// The CPU time that the server has used, in seconds.
+    pub(crate) async fn server_cpu(&self) -> Result<f64, Failure> {
+        let text: String =
+            redis::cmd("INFO").arg("cpu").query_async(&mut self.conn.clone()).await?;
+        let part = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key));
+            Ok::<f64, Failure>(line.ok_or("no CPU time in INFO")?.trim().parse()?)
+        };
+        Ok(part("used_cpu_user:")? + part("used_cpu_sys:")?)
+    }
+
     /// Pairs a second by so many tasks, each on a name of its own.
     pub(crate) async fn rate(&self, tasks: usize, time: Duration) -> Result<f64, Failure> {
         let start = Instant::now();

@@ -322,6 +322,10 @@ impl Report {
         self.checks.iter().all(|check| check.holds == Some(true))
     }
 
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter()
+    }
+
     pub(crate) fn json(&self, about: &Value) -> Value {
         let tables: Vec<Value> = self.tables.iter().map(Table::json).collect();
         json!({ "about": about, "tables": tables, "must_hold": self.checks })

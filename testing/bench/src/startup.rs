@@ -50,7 +50,7 @@ pub(crate) fn run(
 }
 
 /// Builds the program as this one was built.
-fn built() -> Result<PathBuf, Failure> {
+pub(crate) fn built() -> Result<PathBuf, Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = ["build", "--release", "--quiet", "--package", "holdline-cli"];
     if !Command::new(cargo).args(build).status().is_ok_and(|status| status.success()) {
@@ -114,7 +114,8 @@ fn holdline(program: &Path, target: &Target, name: &str, job: &[&str]) -> Comman
     command
 }
 
-fn timed(command: &mut Command) -> Result<f64, Failure> {
+/// How long it takes, in seconds.
+pub(crate) fn timed(command: &mut Command) -> Result<f64, Failure> {
     let start = Instant::now();
     let status = command.stdin(Stdio::null()).status()?;
     let time = seconds(start.elapsed());

@@ -2,9 +2,10 @@
 
 use crate::compete::{Outcome, compete};
 use crate::counting_store::CountingStore;
+use crate::machine::own_cpu;
 use crate::redis;
 use crate::report::{Cell, Limit, Report, Table, ratio};
-use crate::stats::Spread;
+use crate::stats::{Spread, seconds};
 use crate::target::{Target, Targets, fresh};
 use crate::{Common, Failure, runtime};
 use holdline::{Backoff, Client, Mutex};
@@ -66,6 +67,7 @@ pub(crate) fn run(common: &Common, targets: &Targets, report: &mut Report) -> Re
     let runtime = runtime()?;
     for target in &targets.list {
         runtime.block_on(store(common, target, report))?;
+        beside_bare(common, target, report)?;
     }
     Ok(())
 }
@@ -113,32 +115,84 @@ async fn store(common: &Common, target: &Target, report: &mut Report) -> Result<
     );
     report.table(table);
     check(target, &rates, report);
-    beside_bare(common, target, report).await
+    Ok(())
 }
 
-/// 64 names on Redis, in turns with the bare idiom.
-pub(crate) async fn beside_bare(
+/// What one pair cost: how many there were in a second, and the CPU time of this process and of the
+/// server for each.
+struct Price {
+    rate: f64,
+    client: f64,
+    server: f64,
+}
+
+/// Measures pairs, made for so long, of which `pairs` says how many a second there were.
+async fn price(
+    bare: &redis::Bare,
+    time: Duration,
+    pairs: impl Future<Output = Result<f64, Failure>>,
+) -> Result<Price, Failure> {
+    let (cpu, server) = (own_cpu(), bare.server_cpu().await?);
+    let rate = pairs.await?;
+    let done = rate * seconds(time);
+    Ok(Price {
+        rate,
+        client: seconds(own_cpu().saturating_sub(cpu)) / done,
+        server: (bare.server_cpu().await? - server) / done,
+    })
+}
+
+/// 64 names on Redis, in turns with the bare idiom: with as many threads as cores, where the client
+/// is not what limits either, and with one thread, which it is.
+pub(crate) fn beside_bare(
     common: &Common,
     target: &Target,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let Some(bare) = redis::Bare::beside(target).await? else { return Ok(()) };
-    let time = Duration::from_secs_f64(common.seconds(1.0));
-    let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..common.rounds() {
-        theirs.push(bare.rate(TASKS, time).await?);
-        ours.push(round(target, Way::Names, time).await?.rate);
-        ratios.extend(ours.last().zip(theirs.last()).map(|(ours, theirs)| ours / theirs));
+    if !target.is_redis() {
+        return Ok(());
     }
-    let of_bare = Spread::of(ratios.iter().copied()).unwrap_or_default().median;
-    let what = format!("{}: 64 tasks on 64 names, rate / the bare idiom's", target.label);
-    report.ratio(what, of_bare, Limit::AtLeast(OF_BARE));
-    let columns = ["store", "locks", "bare idiom", "ratio"];
-    let mut table = Table::new("64 tasks on 64 names, beside the bare idiom", &columns);
-    let label = target.label.as_str().into();
-    table.row([label, Cell::rates(ours), Cell::rates(theirs), Cell::ratios(ratios)]);
+    let columns =
+        ["threads", "locks", "bare idiom", "ratio", "client CPU", "bare", "server CPU", "bare"];
+    let title = "64 tasks on 64 names, beside the bare idiom: CPU time for a lock and unlock";
+    let mut table = Table::new(title, &columns);
+    let one_thread = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for (label, runtime) in [("as cores", runtime()?), ("one", one_thread)] {
+        let (ours, theirs) = runtime.block_on(in_turns(common, target))?;
+        let ratios: Vec<_> =
+            ours.iter().zip(&theirs).map(|(ours, theirs)| ours.rate / theirs.rate).collect();
+        let of_bare = Spread::of(ratios.iter().copied()).unwrap_or_default().median;
+        let threads = if label == "one" { ", one thread" } else { "" };
+        let what =
+            format!("{}: 64 tasks on 64 names{threads}, rate / the bare idiom's", target.label);
+        report.ratio(what, of_bare, Limit::AtLeast(OF_BARE));
+        table.row([
+            label.into(),
+            Cell::rates(ours.iter().map(|round| round.rate)),
+            Cell::rates(theirs.iter().map(|round| round.rate)),
+            Cell::ratios(ratios),
+            Cell::times(ours.iter().map(|round| round.client)),
+            Cell::times(theirs.iter().map(|round| round.client)),
+            Cell::times(ours.iter().map(|round| round.server)),
+            Cell::times(theirs.iter().map(|round| round.server)),
+        ]);
+    }
     report.table(table);
     Ok(())
+}
+
+/// Rounds of ours and of the bare idiom's.
+async fn in_turns(common: &Common, target: &Target) -> Result<(Vec<Price>, Vec<Price>), Failure> {
+    let bare = redis::Bare::beside(target).await?.ok_or("it is Redis")?;
+    let time = Duration::from_secs_f64(common.seconds(1.0));
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..common.rounds() {
+        theirs.push(price(&bare, time, bare.rate(TASKS, time)).await?);
+        ours.push(
+            price(&bare, time, async { Ok(round(target, Way::Names, time).await?.rate) }).await?,
+        );
+    }
+    Ok((ours, theirs))
 }
 
 fn check(target: &Target, rates: &[(Way, f64, Option<f64>)], report: &mut Report) {

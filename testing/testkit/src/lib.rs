@@ -48,6 +48,7 @@ mod server;
 pub mod servers;
 #[cfg(feature = "library")]
 mod ticket;
+mod toolchain;
 mod topology;
 mod wall_clock;
 #[cfg(feature = "library")]
@@ -81,6 +82,7 @@ pub use server::Server;
 pub use servers::{etcd, mysql, postgres, redis, zookeeper};
 #[cfg(feature = "library")]
 pub use ticket::ticket;
+pub use toolchain::{Language, newest_go};
 pub use topology::{Deployment, Setup, Topology};
 pub use wall_clock::WallClock;
 #[cfg(feature = "library")]

@@ -136,9 +136,9 @@ async fn handover(raw: Arc<[Raw]>, task: usize) {
     assert!(raw.leave(&next).await);
 }
 
-async fn each_on_its_own_line(server: &Server, options: &str) -> Arc<[Raw]> {
+async fn each_on_its_own_line(server: &Server, count: usize, options: &str) -> Arc<[Raw]> {
     let mut all = Vec::new();
-    for at in 0..CLIENTS {
+    for at in 0..count {
         let raw = Raw::named(&(server.url() + options), &format!("n{at}")).await;
         handover([raw.clone()].into(), 0).await;
         all.push(raw);
@@ -146,26 +146,43 @@ async fn each_on_its_own_line(server: &Server, options: &str) -> Arc<[Raw]> {
     all.into()
 }
 
-/// What NOTIFY costs: handovers with it and without, in turns.
+/// What NOTIFY costs: handovers with it and without, in turns. Each pair of rounds has a ratio of
+/// its own, since a machine's speed changes; and the server's CPU time tells what else would not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "measures"]
 async fn notices_cost_little() {
+    const PAIRS: usize = 11;
     let Some(server) = on_disk("notices", &[]) else { return };
-    let told = each_on_its_own_line(&server, "").await;
-    let untold = each_on_its_own_line(&server, "&listen=off&schema=untold").await;
     for tasks in [1, CLIENTS] {
-        let (mut with, mut without) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
-            for (raw, rates) in [(&told, &mut with), (&untold, &mut without)] {
-                let raw = Arc::clone(raw);
-                rates.push(rate(tasks, ROUND, move |at| handover(Arc::clone(&raw), at)).await);
+        let told = each_on_its_own_line(&server, tasks, "").await;
+        let untold = each_on_its_own_line(&server, tasks, "&listen=off&schema=untold").await;
+        let (mut rates, mut ratios) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        for pair in 0..PAIRS {
+            let (mut pairs, mut cpu) = ([0.0; 2], [0.0; 2]);
+            // Each goes first in turn.
+            for side in [pair % 2, 1 - pair % 2] {
+                let raw = Arc::clone([&told, &untold][side]);
+                let before = cpu_time(server.pid());
+                let each = move |at| handover(Arc::clone(&raw), at);
+                pairs[side] = rate(tasks, ROUND, each).await;
+                let took = cpu_time(server.pid()).saturating_sub(before).as_secs_f64();
+                cpu[side] = took / ROUND.as_secs_f64() / pairs[side];
+                rates[side].push(pairs[side]);
             }
+            ratios[0].push(pairs[0] / pairs[1]);
+            ratios[1].push(cpu[0] / cpu[1]);
         }
-        let (with, without) = (median(&mut with), median(&mut without));
+        let [with, without] = &mut rates;
+        let [rate, cpu] = &mut ratios;
         println!(
-            "{tasks} clients: {with:.0} handovers/s with notices, {without:.0} without: {:.0}% \
-             less",
-            100.0 - 100.0 * with / without
+            "{tasks} clients: {:.0} handovers/s with notices, {:.0} without: ratio {:.3} \
+             ({:.3} .. {:.3}); of the server's CPU time {:.3}",
+            median(with),
+            median(without),
+            median(rate),
+            rate[0],
+            rate[PAIRS - 1],
+            median(cpu)
         );
     }
 }

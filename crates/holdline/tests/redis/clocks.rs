@@ -71,7 +71,6 @@ async fn tokens_rise_through_jumps_both_ways() {
         last = guard.token();
         guard.unlock().await.expect("held");
     };
-    // The counter of an unused lock is kept for ten minutes of the server's clock.
     for seconds in [0, 300, 0, -HOUR, -2 * HOUR, -2 * HOUR + 500, -3 * HOUR, 0, 8 * HOUR] {
         server.shift(seconds);
         taken(&format!("{seconds} s")).await;
@@ -85,6 +84,35 @@ async fn tokens_rise_through_jumps_both_ways() {
     assert!(guard.is_valid(), "it is renewed");
     assert!(guard.token() > last);
     guard.unlock().await.expect("held");
+}
+
+/// G2: tokens rise also for names of which the server has forgotten all, if its clock is set back
+/// by an hour: it knows by the key for the clock how far that had got.
+#[tokio::test]
+async fn tokens_of_forgotten_names_rise_when_the_clock_is_set_back() {
+    let Some(server) = shifted("forgotten_names") else { return };
+    let client = open(server.url()).await.expect("opens");
+    let token = async |name: &str| {
+        let guard = Mutex::new(&client, name).lock().await.expect("works");
+        let token = guard.token();
+        guard.unlock().await.expect("held");
+        token
+    };
+    let first = token("x").await;
+    for (name, seconds) in [("y", 0), ("y", 2 * HOUR)] {
+        server.shift(seconds);
+        token(name).await;
+    }
+    until("it is forgotten", async || server.query::<i64>(&["EXISTS", "holdline:{x}"]) == 0).await;
+    server.shift(-HOUR);
+    let second = token("x").await;
+    assert!(second > first, "{second} after {first}");
+    // It is ahead of the clock, and is kept until the clock has passed it.
+    let third = token("x").await;
+    assert!(third > second, "{third} after {second}");
+    server.shift(HOUR);
+    let fourth = token("x").await;
+    assert!(fourth > third, "{fourth} after {third}");
 }
 
 /// Three servers that know nothing of each other, and a quorum of them.

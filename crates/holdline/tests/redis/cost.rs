@@ -59,6 +59,79 @@ async fn a_lock_costs_two_requests() {
     assert!(pings <= began.elapsed().as_secs() / 5 + 1, "{pings} after {:?}", began.elapsed());
 }
 
+/// The commands that a lock and its release call in the server, on a name in use and on a new one.
+#[tokio::test]
+async fn a_lock_costs_eight_commands() {
+    let Some(server) = private("eight_commands", &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    let calls = || {
+        ["evalsha", "time", "get", "getex", "set", "setrange", "del", "zscore", "publish", "eval"]
+            .map(|command| stat(&server, command).0)
+    };
+    let pairs = async |names: &[String]| {
+        let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+        for name in names {
+            Mutex::new(&client, name).lock().await.expect("works").unlock().await.expect("held");
+        }
+        calls()
+    };
+    pairs(&["x".to_owned()]).await; // loads the scripts
+    // Once a second, a name's enter looks how far the clock had got, and may note how far it is. A
+    // name that was not entered within the last second is written anew.
+    let began = Instant::now();
+    let [evalsha, time, get, getex, set, setrange, others @ ..] =
+        pairs(&vec!["x".to_owned(); 100]).await;
+    let seconds = began.elapsed().as_secs() + 2;
+    assert_eq!((evalsha, time, getex, others), (200, 200, 100, [0; 4]));
+    assert!((100..=100 + seconds).contains(&get), "{get} in {seconds} s");
+    assert!((200..=200 + seconds).contains(&(set + setrange)), "{set} {setrange}");
+    assert!(set <= 3 * seconds, "{set} in {seconds} s");
+    let names: Vec<_> = (0..100).map(|name| format!("name {name}")).collect();
+    let began = Instant::now();
+    let [evalsha, time, get, getex, set, others @ ..] = pairs(&names).await;
+    let seconds = began.elapsed().as_secs() + 2;
+    assert_eq!((evalsha, time, get, getex, others), (200, 200, 200, 100, [0; 5]));
+    assert!((200..=200 + seconds).contains(&set), "{set} in {seconds} s");
+}
+
+/// Of a name that was used, the server keeps less than 100 bytes besides its key, as it counts them
+/// (`MEMORY USAGE`), for at most a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_name_leaves_little() {
+    const NAMES: u32 = 60_000;
+    let Some(server) = private("idle_names", &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    let number = |section: &str, key: &str| {
+        let text: String = server.query(&["INFO", section]);
+        let number = text.lines().find_map(|line| line.strip_prefix(key));
+        number.expect("it is there").trim().parse::<i64>().expect("a number")
+    };
+    let lock = async |name: u32| {
+        let lock = Mutex::new(&client, format!("name {name:06}"));
+        lock.lock().await.expect("works").unlock().await.expect("held");
+    };
+    let all = async |names: std::ops::Range<u32>| {
+        futures_util::stream::iter(names.map(lock)).buffer_unordered(64).collect::<()>().await;
+    };
+    all(0..1000).await; // until buffers are as large as they get
+    let _: () = server.query(&["FLUSHALL"]);
+    let before = number("memory", "used_memory:");
+    all(0..NAMES).await;
+    let kept = number("memory", "used_memory:") - before;
+    let each = kept / server.query::<i64>(&["DBSIZE"]); // the first may have expired already
+    let key = format!("holdline:{{name {:06}}}", NAMES - 1);
+    let alone = server.query::<i64>(&["MEMORY", "USAGE", &key]);
+    println!("an idle name: {each} bytes with its key, {alone} as Redis counts one");
+    let length = i64::try_from(key.len()).expect("short");
+    assert!(alone < length + 100, "{alone} bytes with a key of {length}");
+    // With the entries in both of the server's hash tables, for keys and for when they expire.
+    assert!(each < length + 140, "{each} bytes with a key of {length}");
+    let key = key.as_str();
+    assert_eq!(server.query::<i64>(&["STRLEN", key]), 17);
+    let life = server.query::<i64>(&["PTTL", key]);
+    assert!((0..60_000).contains(&life), "{life} ms");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handed_over_lock_costs_the_store_nearly_nothing() {
     let Some(server) = private("handed_over", &[]) else { return };

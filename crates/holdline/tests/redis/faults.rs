@@ -247,6 +247,9 @@ async fn foreign_keys_are_left_alone() {
         "\u{1}",
         "\u{2}",
         "text",
+        "-text",
+        "5",
+        &"-long text ".repeat(20),
         &"long text ".repeat(20),
         "\u{9}2345678901234567890123456789012345678901234567890123456789",
     ] {

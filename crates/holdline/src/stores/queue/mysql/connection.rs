@@ -73,10 +73,12 @@ impl Connections {
         let limit = clock::now().after(self.config.timeout);
         let (mut conflicts, mut doubt, mut broken) = (0, false, false);
         loop {
-            let fault = match within(limit, self.once(sql, limit, entry)).await {
-                Some(Ok(answer)) => return Ok(Answer { repeated: doubt, ..answer }),
-                Some(Err(fault)) => fault,
-                None => return Err(Fault::Silence),
+            if clock::now() >= limit {
+                return Err(Fault::Silence);
+            }
+            let fault = match self.once(sql, limit, entry).await {
+                Ok(answer) => return Ok(Answer { repeated: doubt, ..answer }),
+                Err(fault) => fault,
             };
             if fault.conflict() && conflicts < CONFLICTS {
                 conflicts += 1;
@@ -99,8 +101,14 @@ impl Connections {
         limit: Time,
         entry: Option<&Entry>,
     ) -> Result<Answer, Fault> {
-        // The semaphore is never closed.
-        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
+        // Most often there is one; the semaphore is never closed.
+        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => match within(limit, Arc::clone(&self.permits).acquire_owned()).await {
+                Some(Ok(permit)) => permit,
+                _ => return Err(Fault::Silence),
+            },
+        };
         let (connections, sql, entry) = (Arc::clone(self), sql.to_owned(), entry.cloned());
         let work = async move {
             let request = entry.as_ref().map(|entry| entry.in_flight.begin(entry.id));

@@ -78,7 +78,7 @@ impl Table {
     async fn step(
         &self,
         quick: Option<&str>,
-        full: &str,
+        full: impl FnOnce() -> String,
         entry: Option<&Entry>,
     ) -> Result<(Answer, bool), Fault> {
         let mut repeated = false;
@@ -89,7 +89,7 @@ impl Table {
             }
             repeated = answer.repeated;
         }
-        let answer = self.connections.call_to_enter(full, entry).await?;
+        let answer = self.connections.call_to_enter(&full(), entry).await?;
         Ok((Answer { repeated: repeated || answer.repeated, ..answer }, false))
     }
 
@@ -137,8 +137,8 @@ impl AsyncStore for Table {
                 text::quick_renew(line, ticket, note, seq).filter(|_| !watches.waits(ticket.id))
             }
         };
-        let full = text::enter(line, ticket, note, how);
-        let answer = self.step(quick.as_deref(), &full, entry.as_ref()).await;
+        let full = || text::enter(line, ticket, note, how);
+        let answer = self.step(quick.as_deref(), full, entry.as_ref()).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
         if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
@@ -162,7 +162,7 @@ impl AsyncStore for Table {
         let barred = in_flight.in_doubt(id);
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
-        let answer = self.step(quick.as_deref(), &text::leave(line, id, bar), None).await;
+        let answer = self.step(quick.as_deref(), || text::leave(line, id, bar), None).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
         if enough {
             return Ok(true);

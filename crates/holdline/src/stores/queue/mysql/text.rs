@@ -11,17 +11,19 @@ use holdline_kernel::rule::admitted_prefix;
 use mysql_async::Row;
 use mysql_async::prelude::FromRow;
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::time::Duration;
 
 /// The server's live clock in microseconds since 1970; its session is in UTC.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
 
 fn hex(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
     let mut text = String::with_capacity(bytes.len() * 2 + 3);
     text.push_str("x'");
     for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
+        text.push(DIGITS[usize::from(byte >> 4)]);
+        text.push(DIGITS[usize::from(byte & 15)]);
     }
     text.push('\'');
     text

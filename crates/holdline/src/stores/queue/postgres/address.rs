@@ -13,6 +13,7 @@ use crate::stores::tls::TlsOptions;
 use crate::stores::url::{self, Secret, some};
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::config::{ChannelBinding, SslMode, TargetSessionAttrs};
 
@@ -78,6 +79,15 @@ const KNOWN: &str = "scheme, keys, connections, at_least, schema, install, liste
     key_env";
 
 impl Address {
+    /// Where notices are listened to, if anywhere.
+    pub(super) fn listen_at(self: &Arc<Self>) -> Option<Arc<Address>> {
+        match &self.listen {
+            Listen::Here => Some(Arc::clone(self)),
+            Listen::At(direct) => Some(Arc::new((**direct).clone())),
+            Listen::Off => None,
+        }
+    }
+
     /// Reads what follows the colon of the URL.
     pub(super) fn read(rest: &str) -> Result<Address> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -234,6 +244,10 @@ pub(super) fn schema_name(name: &str) -> Result<&str> {
     if name.is_empty() || name.len() > 63 || name.chars().any(char::is_control) {
         return Err(invalid("has a schema that is empty, longer than 63 bytes, or not printable"));
     }
+    // In our statements it also stands in string constants, and beside parameters.
+    if name.contains(['\'', '\\', '$']) {
+        return Err(invalid("has a schema with ' or \\ or $ in its name, which cannot be used"));
+    }
     Ok(name)
 }
 
@@ -344,6 +358,7 @@ mod tests {
             "//me:secret@a?ca_file=b",
             "//me:secret@a?sslmode=prefer",
             "//me:secret@a?schema=",
+            "//me:secret@a?schema=a$b&scheme=shedlock",
             "//me:secret@a?timeout=5",
             "//me:secret@a?install=maybe",
             "//me:secret@a?at_least=1s",

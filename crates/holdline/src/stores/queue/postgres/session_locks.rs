@@ -6,7 +6,7 @@
 //! are tried, never waited for in the server, so that a waiter holds no connection and no
 //! snapshot; it is told of a release by a notice, and looks again by itself.
 
-use super::address::{Address, Listen, Scheme};
+use super::address::{Address, Scheme};
 use super::connection::Connection;
 use super::encode::{truth, value};
 use super::errors::Fault;
@@ -85,11 +85,6 @@ const POLL_PAUSE: Duration = Duration::from_millis(100);
 impl SessionLocks {
     pub(super) fn new(address: Address, kind: Kind) -> Self {
         let address = Arc::new(address);
-        let listen_at = match &address.listen {
-            Listen::Here => Some(Arc::clone(&address)),
-            Listen::At(direct) => Some(Arc::new((**direct).clone())),
-            Listen::Off => None,
-        };
         let held = Arc::new(Held::default());
         let on_end = {
             let held = Arc::downgrade(&held);
@@ -105,8 +100,9 @@ impl SessionLocks {
             Scheme::Advisory(keys) => keys,
             _ => KeyScheme::Native,
         };
-        let listener =
-            listen_at.map(|at| Listener::new(at, CHANNEL.to_owned(), Some(as_listener())));
+        let listener = address
+            .listen_at()
+            .map(|at| Listener::new(at, CHANNEL.to_owned(), Some(as_listener())));
         SessionLocks(Arc::new(Shared { address, kind, keys, pool, looks, listener, held }))
     }
 

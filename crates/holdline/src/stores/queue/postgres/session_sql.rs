@@ -197,8 +197,8 @@ impl Target {
         } else {
             ""
         };
-        // What comes before BEGIN belongs to the transaction that it begins, and is undone by itself
-        // if it fails. The session has its name from when it holds the row.
+        // What comes before BEGIN belongs to its transaction, and is undone by itself if it fails.
+        // The session has its name from when it holds the row.
         let take = statement(
             &address.schema,
             &format!(

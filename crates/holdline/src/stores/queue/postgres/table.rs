@@ -1,6 +1,6 @@
 //! The lease table: a line with places, kept by the functions in `sql/line.sql`.
 
-use super::address::{Address, Listen};
+use super::address::Address;
 use super::connection::{Answer, Connection};
 use super::encode::{self, Param, micros, number_of};
 use super::errors::{Fault, outcome_unknown};
@@ -47,11 +47,6 @@ const BAR_TIME: Duration = Duration::from_secs(60);
 impl Table {
     pub(super) fn new(address: Address) -> Result<Self> {
         let address = Arc::new(address);
-        let listen_at = match &address.listen {
-            Listen::Here => Some(Arc::clone(&address)),
-            Listen::At(direct) => Some(Arc::new((**direct).clone())),
-            Listen::Off => None,
-        };
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).map_err(|error| {
             let message = "the system gave no random numbers, which the PostgreSQL store needs";
@@ -68,7 +63,7 @@ impl Table {
                     Box::pin(async move { check(client, &address).await })
                 }),
             ),
-            listener: listen_at.map(|address| Listener::new(address, channel, None)),
+            listener: address.listen_at().map(|address| Listener::new(address, channel, None)),
             statements: Statements {
                 enter: of("SELECT \"holdline\".enter"),
                 leave: of("SELECT \"holdline\".leave"),

@@ -31,7 +31,7 @@ pub(super) struct Step {
 
 pub(super) enum Operation {
     /// Numbers, packed; and the ticket's id, channel and note.
-    Enter { wants: [u8; 64], tail: Vec<u8> },
+    Enter { wants: [u8; 72], tail: Vec<u8> },
     /// How long an idle line is kept, in milliseconds, and how long the ticket is barred, in
     /// microseconds.
     Leave { id: [u8; 32], rest: u64, bar: Option<u64> },

@@ -1,9 +1,10 @@
 //! The configuration of a Redis store, as its URL gives it: the servers, and the layout of locks.
 
+use super::encode::Kept;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stores::url;
 use holdline_redis_client as client;
-use holdline_redis_client::{duration, invalid};
+use holdline_redis_client::{Kind, duration, invalid};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ pub(in crate::stores) struct Config {
     pub(in crate::stores) servers: Arc<client::Config>,
     /// The prefix of all keys and channels.
     pub(in crate::stores) prefix: String,
-    /// The least time for which the token counter of an idle line is kept.
-    pub(in crate::stores) idle: Duration,
+    /// How the tokens of an unused line are kept.
+    pub(in crate::stores) kept: Kept,
     pub(in crate::stores) layout: Layout,
     /// What other libraries' waiters for strings are woken by.
     pub(in crate::stores) signals: Signals,
@@ -48,10 +49,14 @@ impl Config {
         let mut config = Config {
             servers: Arc::new(servers),
             prefix: String::new(),
-            idle: Duration::from_secs(600),
+            kept: Kept { idle: Duration::from_secs(30), clock_span: Duration::from_secs(1) },
             layout: Layout::Line,
             signals: Signals::default(),
         };
+        if config.servers.kind == Kind::Cluster {
+            // A key for the clock would be in one slot only.
+            config.kept = Kept { idle: Duration::from_secs(600), clock_span: Duration::ZERO };
+        }
         for (key, value) in options {
             config.set(&key, value)?;
         }
@@ -77,7 +82,7 @@ impl Config {
             "prefix" => self.prefix = value,
             "signal_list" => self.signals.list = value,
             "signal_channel" => self.signals.channel = value,
-            "idle" => self.idle = duration(&value)?,
+            "idle" => self.kept.idle = duration(&value)?,
             "scheme" => {
                 self.layout = match &*value {
                     "line" => Layout::Line,
@@ -108,12 +113,14 @@ mod tests {
     fn urls_that_make_sense() {
         let plain = Config::read("redis", "//h").expect("good");
         assert_eq!((plain.prefix.as_str(), plain.layout), ("holdline:", Layout::Line));
+        let cluster = Config::read("redis+cluster", "//h").expect("good");
+        assert!(cluster.kept.idle > plain.kept.idle && cluster.kept.clock_span.is_zero());
         let full = Config::read("redis", "//h?prefix=app:&idle=2s&scheme=string").expect("good");
         assert_eq!((full.prefix.as_str(), full.layout), ("app:", Layout::String));
-        assert_eq!(full.idle, Duration::from_secs(2));
         let signals =
             Config::read("redis", "//h?scheme=string&signal_list=s:").expect("good").signals;
         assert_eq!((signals.list.as_str(), signals.channel.as_str()), ("s:", ""));
+        assert_eq!(full.kept.idle, Duration::from_secs(2));
     }
 
     #[test]

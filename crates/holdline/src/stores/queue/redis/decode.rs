@@ -36,6 +36,9 @@ pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
         return Some(QueueSnapshot { evictions, ..QueueSnapshot::default() });
     }
     let head = bytes(head)?;
+    if idle(head) {
+        return Some(QueueSnapshot { evictions, ..QueueSnapshot::default() });
+    }
     let capacity = number(head, CAPACITY)? as u32;
     let mut places = match head.first()? {
         1 => vec![only(head)?],
@@ -59,6 +62,13 @@ pub(super) fn read(value: &Value) -> Option<QueueSnapshot> {
     let places: Vec<_> = places.into_iter().map(|(place, _)| place).collect();
     let capacity = if places.is_empty() { 0 } else { capacity };
     Some(QueueSnapshot { capacity, places, evictions })
+}
+
+/// Whether the line is idle: its string has only the highest token, with a minus sign. Some servers
+/// write a round number with an exponent.
+fn idle(head: &[u8]) -> bool {
+    let number = std::str::from_utf8(head).ok().and_then(|text| text.parse::<f64>().ok());
+    number.is_some_and(|number| number < 0.0 && number.is_finite())
 }
 
 /// The place in a line of one, and when it lapses. In an empty line it lapsed long ago, and may

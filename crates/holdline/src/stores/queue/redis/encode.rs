@@ -14,9 +14,18 @@ pub(in crate::stores) fn tail(id: TicketId, channel: &str, note: &str) -> Vec<u8
     tail
 }
 
+/// How tokens are made to rise for a line that nobody uses.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stores) struct Kept {
+    /// The least time for which its highest token is kept; twice as long at most.
+    pub(in crate::stores) idle: Duration,
+    /// The span in which the server's clock is noted once, or zero for never.
+    pub(in crate::stores) clock_span: Duration,
+}
+
 /// The numbers of a ticket, as `enter_one.lua` unpacks them: in one argument, because each argument
 /// costs the server time.
-pub(in crate::stores) fn wants(ticket: &Ticket, how: Enter, idle: Duration) -> [u8; 64] {
+pub(in crate::stores) fn wants(ticket: &Ticket, how: Enter, kept: Kept) -> [u8; 72] {
     let how = match how {
         Enter::Try => -1.0,
         Enter::Queue => -2.0,
@@ -31,10 +40,11 @@ pub(in crate::stores) fn wants(ticket: &Ticket, how: Enter, idle: Duration) -> [
         micros(ticket.wait_lease),
         f64::from(ticket.token_count),
         how,
-        micros(idle),
+        micros(kept.idle),
         ticket.min_token as f64,
+        micros(kept.clock_span),
     ];
-    let mut packed = [0; 64];
+    let mut packed = [0; 72];
     for (bytes, number) in packed.chunks_exact_mut(8).zip(numbers) {
         bytes.copy_from_slice(&number.to_le_bytes());
     }

@@ -197,9 +197,8 @@ impl AsyncStore for Redis {
             Enter::Queue => pubsub.ready().await,
             Enter::Try | Enter::Keep(_) => pubsub.open(),
         }
-        let idle = self.shared.config.idle;
         let operation = Operation::Enter {
-            wants: wants(ticket, how, idle),
+            wants: wants(ticket, how, self.shared.config.kept),
             tail: tail(ticket.id, pubsub.channel(), note),
         };
         match self.step(line, operation).await {
@@ -225,7 +224,7 @@ impl AsyncStore for Redis {
         let barred = in_flight.in_doubt(id);
         let operation = Operation::Leave {
             id: digits(id),
-            rest: millis(self.shared.config.idle),
+            rest: millis(self.shared.config.kept.idle),
             bar: barred.then_some(BAR_TIME.as_micros() as u64),
         };
         let answer = self.step(line, operation).await;
@@ -277,7 +276,12 @@ impl AsyncStore for Redis {
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let fill = |command: &mut Cmd| {
-            command.arg(&digits(id)).arg(millis(self.shared.config.idle)).arg("").arg(0).arg(note);
+            command
+                .arg(&digits(id))
+                .arg(millis(self.shared.config.kept.idle))
+                .arg("")
+                .arg(0)
+                .arg(note);
         };
         let answer = self.run(&EVICT, line, &fill).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;

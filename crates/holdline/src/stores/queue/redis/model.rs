@@ -3,7 +3,7 @@
 //! The server is that of `HOLDLINE_TEST_REDIS`, or a private one if `redis-server` is installed.
 
 use super::decode;
-use super::encode::{digits, millis, standing, tail, wants};
+use super::encode::{Kept, digits, millis, standing, tail, wants};
 use super::scripts::{BATCH, ENTER, EVICT, LEAVE, LOOK};
 use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::model::{Subject, Woken, run};
@@ -12,9 +12,17 @@ use holdline_testkit::redis::start;
 use redis::{Connection, Value};
 use std::time::Duration;
 
-const KEYS: [&str; 6] =
-    ["model{x}", "model{x}:p", "model{x}:q", "model{x}:e", "model{x}:x", "model{x}:v"];
+const KEYS: [&str; 7] = [
+    "model{x}",
+    "model{x}:p",
+    "model{x}:q",
+    "model{x}:e",
+    "model{x}:x",
+    "model{x}:v",
+    "modelclock",
+];
 const IDLE: Duration = Duration::from_secs(600);
+const KEPT: Kept = Kept { idle: IDLE, clock_span: Duration::from_secs(1) };
 
 /// Serialises the tests, which use the same keys.
 static TURN: Mutex<()> = Mutex::new(());
@@ -102,7 +110,7 @@ impl Server {
 
 fn arguments(ticket: &Ticket, how: Enter) -> Vec<Vec<u8>> {
     let tail = tail(ticket.id, "channel", "a note, with\nlines\0 and all");
-    vec![wants(ticket, how, IDLE).to_vec(), tail]
+    vec![wants(ticket, how, KEPT).to_vec(), tail]
 }
 
 fn going(id: TicketId) -> Vec<Vec<u8>> {
@@ -202,7 +210,7 @@ fn tokens_end_before_doubles_lose_count() {
     let Some(server) = start("tokens") else { return };
     let client = redis::Client::open(server.url()).expect("a good URL");
     let mut conn = client.get_connection().expect("it runs");
-    let _: () = redis::cmd("DEL").arg("tokens{x}").query(&mut conn).expect("ok");
+    let _: () = redis::cmd("DEL").arg("tokens{x}").arg("tokensclock").query(&mut conn).expect("ok");
     let ticket = Ticket {
         id: TicketId(1),
         weight: 1,

@@ -1,6 +1,6 @@
 -- Whether the line has any live place. KEYS[1]: the line.
 local head = redis.call('GET', KEYS[1])
-if not head then return 0 end
+if not head or string.byte(head) == 45 then return 0 end -- idle: see enter_one.lua
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if string.byte(head) == 1 then

@@ -9,25 +9,44 @@
 --
 -- This first part handles a line that is empty or of one place, as nearly every line is. Such a
 -- line is one string: packed numbers, of which the first is the kind (1 one place, 2 many, 3 a
--- few), then the tail. An empty line has a place that has lapsed. Times are the server's, in
--- microseconds; all numbers are doubles, exact to 2^53. `till` says how long the key is kept; it is
--- kept for `idle` after all of its times or, if that saves a step, for half as long. The rule is
--- the kernel's line.rs.
+-- few), then the tail. An empty line has a place that has lapsed; or it is idle, and the string has
+-- only `last`, with a minus sign: such a number takes Redis the least memory. Times are the
+-- server's, in microseconds; all numbers are doubles, exact to 2^53. `till` says how long the key
+-- is kept; it is kept for `idle` after all of its times or, if that saves a step, for half as long.
+-- It is odd if the line was entered again within a second: it then stays whole when it is left,
+-- because it is likely to be entered again, which costs less so. The rule is the kernel's line.rs.
+--
+-- A line without a key has the clock for its tokens. In case that is set back, the server has one
+-- more key, PREFIXclock: a time that the clock had reached. No token that the clock gave is higher
+-- by more than `span`, because the first enter of a line in each span (0: none) looks at that key.
 local MOST = 9007199254740991
-local weight, wanted, lease, wait_lease, token_count, how, idle, min_token =
-  struct.unpack('<dddddddd', wants)
+local weight, wanted, lease, wait_lease, token_count, how, idle, min_token, span =
+  struct.unpack('<ddddddddd', wants)
 -- A renewal must be possible when the server is out of memory. It then refuses a script's writes
 -- unless an earlier one needed no memory; GETEX, though it only reads, counts as such a write.
 local head = call(how >= 0 and 'GETEX' or 'GET', line)
 local kind, last, bar, capacity, held, seq, expires, due, till = 1, 0, 0, 0, 0, 0, 0, 0, 0
-if head then
+local minus_last = head and #head < 65 and tonumber(head)
+if minus_last and minus_last < 0 then
+  last = -minus_last
+elseif head then
   kind, last, bar, capacity, held, seq, expires, due, till = struct.unpack('<Bdddddddd', head)
 end
-local again, same = false, false
+local again, same, busy = false, false, till % 2
 if kind == 1 then
   if now >= expires then
     if how >= 0 or (now < bar and call('ZSCORE', line .. ':x', string.sub(tail, 1, 32))) then
       return {2}
+    end
+    busy = head and now - last < 1000000 and 1 or 0
+    if span > 0 and last < now - now % span then
+      local clock = string.match(line, '^[^{]*') .. 'clock'
+      local reached = tonumber(redis.pcall('GET', clock)) or 0
+      if reached < now - now % span and now + span < MOST then
+        redis.pcall('SET', clock, now)
+      elseif reached > now and not head then
+        last = reached + span
+      end
     end
     seq = last < now and now or last + 1
     if seq < min_token then seq = min_token end
@@ -67,6 +86,7 @@ if again then
     return seq
   end
   if not over then till = enough + idle end
+  till = till - till % 2 + busy
   local text = struct.pack('<Bdddddddd', 1, last, bar, capacity, weight, seq, expires, due, till)
     .. tail
   if over then

@@ -9,17 +9,25 @@
 local head = call('GETEX', line)
 local idle = rest * 1000
 local kind, last, bar, capacity, held, seq, expires, due, till = 1, 0, 0, 0, 0, 0, 0, 0, 0
-if head then
+local minus_last = head and #head < 65 and tonumber(head)
+if minus_last and minus_last < 0 then
+  last = -minus_last
+elseif head then
   kind, last, bar, capacity, held, seq, expires, due, till = struct.unpack('<Bdddddddd', head)
 end
 if kind == 1 and not barred_for then
   if now >= expires or string.sub(head, 66, 97) ~= id then return 0 end
-  if expires - now > idle then
-    till = math.max(now, last, bar) + idle
-    call('SET', line, struct.pack('<Bdddddddd', 1, last, bar, 0, 0, 0, 0, 0, till), 'PX',
-      math.ceil((till - now) / 1000))
-  else
+  local early = expires - now > idle
+  if till % 2 == 1 and now - seq < 1000000 and not early then
     call('SETRANGE', line, '41', '\0\0\0\0\0\0\0\0') -- `expires`: it has lapsed. Quicker than SET.
+    return 1
+  end
+  if early then till = math.max(now, last, bar) + idle end
+  local text = now < bar and struct.pack('<Bdddddddd', 1, last, bar, 0, 0, 0, 0, 0, till) or -last
+  if early then
+    call('SET', line, text, 'PX', math.ceil((till - now) / 1000))
+  else
+    call('SET', line, text, 'KEEPTTL') -- quicker
   end
   return 1
 end

@@ -188,8 +188,9 @@ local function numbers(of)
   return struct.pack('<Bddddddddd', of, last, bar, capacity, held, count, front, due, far, till)
 end
 
--- The line as one string: empty, of one place, or of a few; nothing if it is too long for that.
+-- The line as one string: idle, empty, of one place, or of a few; nothing if it is too long for that.
 local function together()
+  if count == 0 and now >= bar then return -last end
   if count == 0 then
     return struct.pack('<Bdddddddd', 1, last, bar, 0, 0, 0, 0, 0, horizon())
   end
