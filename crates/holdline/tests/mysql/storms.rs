@@ -63,8 +63,8 @@ async fn storms_use_few_connections() {
         }
         soon("all is given up", client.settle()).await;
         let made = count(&mut conn, "Connections").await - before;
-        // Those that ask, those that are kept, and those of the few that got their lock in time: far
-        // from one for each name, which there would be if all that are given up asked.
+        // Those that ask, those that are kept, and those of the few that got their lock in time:
+        // far from one for each name, which there would be if all that are given up asked.
         assert!(made <= MANY as u64 / 2, "{scheme}: {made} connections were made");
         let rows: u64 = first(&mut conn, "SELECT COUNT(*) FROM holdline_session").await;
         println!("{scheme}: {made} connections, {rows} names");
