@@ -7,9 +7,11 @@ use crate::outages::stores::{Row, rows};
 use crate::run::number;
 use crate::workers::process;
 use crate::{Case, cases};
-use holdline::{Client, Mutex};
+use holdline::Client;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
@@ -23,6 +25,8 @@ const GIVE_UP: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(5);
 /// What the process may have more than before, in MB.
 const MORE: u64 = 64;
+/// The number of stores at once.
+const AT_ONCE: usize = 2;
 /// Longer than anything takes that has an end.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -55,7 +59,8 @@ fn name(at: usize) -> String {
     format!("storm-{at}")
 }
 
-/// The stores chosen by `HOLDLINE_STORM_STORES`, or one of each kind, each beside the others.
+/// The stores chosen by `HOLDLINE_STORM_STORES`, or one of each kind, a few beside each other: a
+/// storm takes all processors that it can get, and what it leaves behind has to be given up by them.
 fn storms() {
     let chosen = std::env::var("HOLDLINE_STORM_STORES").ok();
     let wanted = |row: &Row| match &chosen {
@@ -64,14 +69,19 @@ fn storms() {
     };
     let rows: Vec<Row> = rows().into_iter().filter(wanted).collect();
     assert!(!rows.is_empty(), "no store is called {chosen:?}");
-    let wrong: Vec<String> = std::thread::scope(|scope| {
-        let runs: Vec<_> = rows.iter().map(|row| (row, scope.spawn(move || one(row)))).collect();
-        let wrong = |(row, run): (&Row, std::thread::ScopedJoinHandle<'_, Vec<String>>)| {
-            let wrong = run.join().unwrap_or_else(|_| vec!["it panicked".to_owned()]);
-            wrong.iter().map(|what| format!("{}: {what}", row.name)).collect::<Vec<_>>()
-        };
-        runs.into_iter().flat_map(wrong).collect()
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let found = std::panic::catch_unwind(|| one(row));
+            let found = found.unwrap_or_else(|_| vec!["it panicked".to_owned()]);
+            let named = found.iter().map(|what| format!("{}: {what}", row.name));
+            wrong.lock().unwrap().extend(named);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..AT_ONCE).for_each(|_| _ = scope.spawn(work));
     });
+    let wrong: Vec<String> = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -150,7 +160,7 @@ fn one(row: &Row) -> Vec<String> {
 /// Takes every lock once.
 async fn all_free(client: &Client, limit: Duration) -> Result<(), String> {
     for at in 0..TASKS {
-        let mutex = Mutex::new(client, name(at)).lease(LEASE);
+        let mutex = holdline::Mutex::new(client, name(at)).lease(LEASE);
         match timeout(limit, mutex.lock()).await {
             Ok(Ok(guard)) => guard.unlock().await.map_err(|error| format!("{error:#}"))?,
             Ok(Err(error)) => return Err(format!("{} fails: {error:#}", name(at))),
@@ -237,7 +247,7 @@ async fn weather(part: &Part) -> Outcome {
 /// Gives up by a limit and by dropping the future in turn.
 async fn hurry(client: &Client, at: usize, over: Instant) -> (usize, usize, usize) {
     let (mut given_up, mut granted, mut failed) = (0, 0, 0);
-    let mutex = Mutex::new(client, name(at)).lease(LEASE);
+    let mutex = holdline::Mutex::new(client, name(at)).lease(LEASE);
     while Instant::now() < over {
         let got = if given_up % 2 == 0 {
             mutex.lock_within(GIVE_UP).await
