@@ -60,7 +60,7 @@ fn name(at: usize) -> String {
 }
 
 /// The stores chosen by `HOLDLINE_STORM_STORES`, or one of each kind, a few beside each other: a
-/// storm takes all processors that it can get, and what it leaves behind has to be given up by them.
+/// storm takes all processors that it can get, and giving up what it leaves behind needs them, too.
 fn storms() {
     let chosen = std::env::var("HOLDLINE_STORM_STORES").ok();
     let wanted = |row: &Row| match &chosen {
