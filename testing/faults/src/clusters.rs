@@ -5,11 +5,14 @@
 //! holder that has not been told, and tokens must rise.
 
 use crate::Case;
+use crate::copies;
 use crate::inject::{Breakage, Fault};
 use crate::nodes::{Place, cut_off};
 use crate::run::{Run, WOKEN};
 use holdline_checker::{Expect, Handoff, Rule, Unpromised};
 use holdline_testkit::{Private, etcd, zookeeper};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +46,7 @@ const ETCD: Row = Row {
     share: 1,
     pace: [5, 2],
     longest_pause: 2.5,
+    differ: |_| None,
 };
 
 /// What a dead client has left goes with its session, and an election gives all sessions anew. A
@@ -60,6 +64,7 @@ const ZOOKEEPER: Row = Row {
     share: 0,
     pace: [3, 1],
     longest_pause: 3.5,
+    differ: copies::went_back,
 };
 
 /// Near the longest that a session of 5 s vouches for.
@@ -91,7 +96,12 @@ struct Row {
     pace: [u64; 2],
     /// The longest time for which a client is stopped, in leases.
     longest_pause: f64,
+    /// How the nodes' copies of the data came to differ, by their folders.
+    differ: fn(&[PathBuf]) -> Option<String>,
 }
+
+/// The number of runs that may end with nodes whose copies differ.
+const DIFFERENT: usize = 3;
 
 impl Row {
     fn place(&self) -> Option<Place> {
@@ -150,10 +160,24 @@ impl Row {
     }
 
     fn nodes(&self, title: &'static str, seconds: u64) {
-        let Some(place) = self.place() else { return };
-        let ways = place.nodes();
-        let run = place.run(title, self.shaken(&ways));
-        Run { faults: vec![Fault::Store(ways)], pace: 3, ..run }.rounds(seconds);
+        self.rounds(seconds, |place| {
+            let ways = place.nodes();
+            let run = place.run(title, self.shaken(&ways));
+            Run { faults: vec![Fault::Store(ways)], pace: 3, ..run }
+        });
+    }
+
+    /// Does it on nodes of its own. A bad verdict is none if the nodes have broken their own
+    /// promise, and disagree: then it is done again.
+    fn rounds(&self, seconds: u64, run: impl Fn(&Place) -> Run) {
+        for _ in 0..DIFFERENT {
+            let Some(place) = self.place() else { return };
+            let work = AssertUnwindSafe(|| run(&place).rounds(seconds));
+            let Err(failure) = catch_unwind(work) else { return };
+            let Some(difference) = (self.differ)(&place.folders()) else { resume_unwind(failure) };
+            println!("the nodes disagree, so that says nothing: {difference}");
+        }
+        panic!("the nodes disagreed in {DIFFERENT} runs");
     }
 
     fn links(&self, title: &'static str, seconds: u64) {
@@ -165,13 +189,15 @@ impl Row {
 
     /// Everything at once.
     fn mixed(&self, title: &'static str, seconds: u64) {
-        let Some(place) = self.place() else { return };
-        let (nodes, links) = (place.nodes(), cut_off(&place.routes));
-        let expect = self.shaken(&[&nodes[..], &links[..]].concat());
-        let run = place.run(title, Expect { min_share_percent: 0, ..expect });
-        let faults = [Fault::Kill, Fault::Pause, Fault::Pause, Fault::Force];
-        let faults = faults.into_iter().chain([Fault::Store(nodes), Fault::Store(links)]).collect();
-        let (pause, pace) = ((0.2, 2.0), self.pace[1]);
-        Run { faults, pause, gap_ms: 600, pace, ..run }.rounds(seconds);
+        self.rounds(seconds, |place| {
+            let (nodes, links) = (place.nodes(), cut_off(&place.routes));
+            let expect = self.shaken(&[&nodes[..], &links[..]].concat());
+            let run = place.run(title, Expect { min_share_percent: 0, ..expect });
+            let faults = [Fault::Kill, Fault::Pause, Fault::Pause, Fault::Force];
+            let faults =
+                faults.into_iter().chain([Fault::Store(nodes), Fault::Store(links)]).collect();
+            let (pause, pace) = ((0.2, 2.0), self.pace[1]);
+            Run { faults, pause, gap_ms: 600, pace, ..run }
+        });
     }
 }

@@ -7,6 +7,7 @@
 mod breakages;
 mod client;
 mod clusters;
+mod copies;
 mod crowds;
 mod databases;
 mod inject;

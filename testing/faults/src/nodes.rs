@@ -7,6 +7,7 @@ use crate::run::Run;
 use holdline_checker::{Expect, FaultKind};
 use holdline_testkit::flaky_links::{Cut, FlakyLinks};
 use holdline_testkit::{Link, Private};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +47,12 @@ impl Place {
     pub(crate) fn run(&self, title: &'static str, expect: Expect) -> Run {
         let (routes, lease) = (self.urls.to_vec(), self.lease);
         Run { routes, lease, pace: 5, ..Run::new(title, self.urls[0].clone(), expect) }
+    }
+
+    /// The folders of the nodes.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.cluster.servers.iter().map(|server| server.dir().to_owned()).collect()
     }
 
     /// All that can be done to the nodes.
