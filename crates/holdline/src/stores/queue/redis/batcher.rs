@@ -164,7 +164,8 @@ impl Batcher {
         self.queue.lock()
     }
 
-    /// Runs one operation, alone or in a batch, within the time limit.
+    /// Runs one operation, alone or in a batch, within the time limit; or twice that, if it first
+    /// waited for a permit.
     pub(super) async fn ask(self: &Arc<Self>, step: &Arc<Step>) -> Result<Value, Fault> {
         let call = UnderWay::new(self);
         if call.others < UNBATCHED || !self.batching.load(Ordering::Relaxed) {
@@ -173,13 +174,9 @@ impl Batcher {
         }
         let (reply, answer) = oneshot::channel();
         self.enqueue(Waiting { step: Arc::clone(step), reply });
-        let limit = clock::now().after(self.timeout);
-        match within(limit, answer).await {
-            Some(Ok(answer)) => answer,
-            // The task that was to send it is gone, with its runtime.
-            Some(Err(_)) => Err(broken(false)),
-            None => Err(Fault::Silence),
-        }
+        // No timer of its own: the queue and the call have limits. An error means that the task that
+        // was to send it is gone, with its runtime.
+        answer.await.unwrap_or_else(|_| Err(broken(false)))
     }
 
     async fn alone(&self, step: &Step) -> Result<Value, Fault> {
@@ -213,12 +210,21 @@ impl Batcher {
         }
     }
 
-    /// Sends what is in the queue, as permits become free.
+    /// Sends what is in the queue, as permits become free. If none does within the time limit, what
+    /// is in the queue fails.
     async fn flush(self: Arc<Self>, guard: FlushGuard) {
         tokio::task::yield_now().await;
         loop {
-            // It is never closed.
-            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else { return };
+            let limit = clock::now().after(self.timeout);
+            let permit = Arc::clone(&self.permits).acquire_owned();
+            let Some(Ok(permit)) = within(limit, permit).await else {
+                let queue = mem::take(&mut *self.queue());
+                guard.done();
+                for one in queue.waiting {
+                    let _ = one.reply.send(Err(Fault::Silence));
+                }
+                return;
+            };
             let (some, last) = self.queue().take();
             if last {
                 guard.done();
