@@ -138,6 +138,8 @@ struct Renewer {
 const EARLY: usize = 256;
 /// The number of renewals, and of places to give up, that are begun before all else is seen to.
 const FEW: usize = 20;
+/// How much earlier a renewal is begun if others are due. Below a quarter of the shortest lease.
+const TOGETHER: Duration = Duration::from_millis(20);
 /// The time for one request to give a place up.
 const LEAVE_TIME: Duration = Duration::from_secs(2);
 /// The pause after a panic, so that one that comes back each time does not keep a processor busy.
@@ -284,13 +286,23 @@ impl Renewer {
         #[cfg(feature = "testing")]
         assert!(!std::mem::take(&mut plan.doomed), "a test wanted this");
         plan.take_hints(now);
-        while plan.entries.first().is_some_and(|first| first.due <= now) {
+        // Together with those that are due go those that will be so in a moment, as if it had come:
+        // a store may renew many by one call.
+        let moment = match plan.entries.first() {
+            Some(first) if first.due <= now => now.after(TOGETHER),
+            _ => now,
+        };
+        while let Some(first) = plan.entries.first().filter(|first| first.due <= moment) {
+            let at = first.due.max(now);
+            if at > now && first.held.until() <= at {
+                break; // not a renewal but a loss, which is not before its time
+            }
             let Some(Entry { held, .. }) = plan.entries.pop_first() else { break };
             if held.is_over() {
                 held.set_due(Time::NEVER);
                 continue;
             }
-            let (next, again) = held.next(now);
+            let (next, again) = held.next(at);
             if next == Next::Lose {
                 losses.push(held);
                 continue;
