@@ -29,13 +29,6 @@ const CONFLICTS: u32 = 8;
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
 
-/// A ticket that a statement may let in, and where its requests are recorded.
-#[derive(Clone)]
-pub(super) struct Entry {
-    pub(super) in_flight: Arc<InFlight>,
-    pub(super) id: TicketId,
-}
-
 /// The connections of a store, or of its background handle.
 pub(super) struct Connections {
     config: Arc<Config>,
@@ -43,16 +36,24 @@ pub(super) struct Connections {
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Conn>>,
     failures: Mutex<(u32, Time)>,
+    /// The tickets whose requests to take a place have been sent and not been answered. All handles
+    /// of a store share it.
+    pub(super) in_flight: Arc<InFlight>,
 }
 
 impl Connections {
-    pub(super) fn new(config: &Arc<Config>, most: usize) -> Result<Self, Error> {
+    pub(super) fn new(
+        config: &Arc<Config>,
+        most: usize,
+        in_flight: Arc<InFlight>,
+    ) -> Result<Self, Error> {
         Ok(Connections {
             config: Arc::clone(config),
             opts: opts::of(config)?,
             permits: Arc::new(Semaphore::new(most)),
             idle: Mutex::new(Vec::new()),
             failures: Mutex::new((0, Time(0))),
+            in_flight,
         })
     }
 
@@ -60,15 +61,15 @@ impl Connections {
     /// and while somebody locks the row, and once if the connection or the statement is ended:
     /// most often the server has closed an idle connection.
     pub(super) async fn call(self: &Arc<Self>, sql: &str) -> Result<Answer, Fault> {
-        self.call_to_enter(sql, None).await
+        self.call_for(None, sql).await
     }
 
-    /// The same for a statement with which a ticket may enter: it is recorded as in flight from
-    /// when it is sent, and not while it waits for a connection, until it is answered.
-    pub(super) async fn call_to_enter(
+    /// The same for a ticket that may take a place by it: it is recorded as in flight from when the
+    /// statement is sent, and not while it waits for a connection, until it is answered.
+    pub(super) async fn call_for(
         self: &Arc<Self>,
+        taker: Option<TicketId>,
         sql: &str,
-        entry: Option<&Entry>,
     ) -> Result<Answer, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let (mut conflicts, mut doubt, mut broken) = (0, false, false);
@@ -76,7 +77,7 @@ impl Connections {
             if clock::now() >= limit {
                 return Err(Fault::Silence);
             }
-            let fault = match self.once(sql, limit, entry).await {
+            let fault = match self.once(taker, sql, limit).await {
                 Ok(answer) => return Ok(Answer { repeated: doubt, ..answer }),
                 Err(fault) => fault,
             };
@@ -97,9 +98,9 @@ impl Connections {
 
     async fn once(
         self: &Arc<Self>,
+        taker: Option<TicketId>,
         sql: &str,
         limit: Time,
-        entry: Option<&Entry>,
     ) -> Result<Answer, Fault> {
         // Most often there is one; the semaphore is never closed.
         let permit = match Arc::clone(&self.permits).try_acquire_owned() {
@@ -109,9 +110,9 @@ impl Connections {
                 _ => return Err(Fault::Silence),
             },
         };
-        let (connections, sql, entry) = (Arc::clone(self), sql.to_owned(), entry.cloned());
+        let (connections, sql) = (Arc::clone(self), sql.to_owned());
         let work = async move {
-            let request = entry.as_ref().map(|entry| entry.in_flight.begin(entry.id));
+            let request = taker.map(|id| connections.in_flight.begin(id));
             let answer = within(limit, connections.ask(&sql)).await.unwrap_or(Err(Fault::Silence));
             if let Some(request) = request
                 && !answer.as_ref().is_err_and(Fault::may_come_later)

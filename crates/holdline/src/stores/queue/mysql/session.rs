@@ -112,6 +112,7 @@ impl Sessions {
             records: Arc::new(Connections::new(
                 &Arc::new(Config { found_rows: true, ..config.clone() }),
                 config.connections,
+                Arc::default(),
             )?),
             lines: Mutex::default(),
             idle: Mutex::default(),
@@ -221,19 +222,14 @@ impl Shared {
         let (until, session) = (sent.after(ticket.lease), held_by.session);
         let watch = self.look_after(line, ticket.id, until, held_by.end.clone());
         **held = Some(Hold { id: ticket.id, seq: Seq(0), until, held_by, _watch: watch });
-        let own = self.records.call(&text::own(line, ticket, session, note)).await;
-        let seq = own.and_then(|answer| {
-            let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0));
-            token.map(Seq).ok_or(Fault::Silence)
-        });
-        match (seq, held.as_mut()) {
-            (Ok(seq), Some(hold)) => {
-                hold.seq = seq;
-                Ok(Standing::Admitted(seq))
+        match (self.records.call(&text::own(line, ticket, session, note)).await, held.as_mut()) {
+            (Ok(answer), Some(hold)) if answer.changed > 0 => {
+                hold.seq = Seq(answer.insert_id);
+                Ok(Standing::Admitted(hold.seq))
             }
-            (seq, _) => {
+            (answer, _) => {
                 Self::free(held);
-                seq.and(Err(Fault::Silence))
+                answer.and(busy) // without a fault its session has ended
             }
         }
     }

@@ -10,18 +10,16 @@
 //! procedure is called.
 
 use super::config::Config;
-use super::connection::{Answer, Connections, Entry};
+use super::connection::{Answer, Connections};
 use super::errors::Fault;
 use super::text;
 use super::watches::Watches;
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
     AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Refusal, Seq,
     Standing, Ticket, TicketId, refuse,
 };
-use crate::stores::queue::in_flight::InFlight;
 use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fmt;
@@ -30,10 +28,6 @@ use std::time::Duration;
 
 /// For how long a ticket that has left is barred, if a request of its is on its way.
 const BAR_TIME: Duration = Duration::from_secs(120);
-
-/// How long a departure waits for the answer to a request of its ticket, which says that no bar is
-/// needed: a bar is two transactions more.
-const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// A store of a line of leases for each lock.
 #[derive(Clone)]
@@ -46,7 +40,6 @@ pub(super) struct Table {
 struct Shared {
     config: Arc<Config>,
     address: String,
-    in_flight: Arc<InFlight>,
     watches: Watches,
     busy: Busy,
     loss_hint: OnceLock<LossHint>,
@@ -55,11 +48,10 @@ struct Shared {
 impl Table {
     pub(super) async fn open(config: Config) -> Result<Self> {
         let config = Arc::new(config);
-        let connections = Arc::new(Connections::new(&config, config.connections)?);
+        let connections = Arc::new(Connections::new(&config, config.connections, Arc::default())?);
         let shared = Arc::new(Shared {
             address: config.address(),
             config,
-            in_flight: Arc::default(),
             watches: Watches::default(),
             busy: Busy::default(),
             loss_hint: OnceLock::new(),
@@ -79,17 +71,17 @@ impl Table {
         &self,
         quick: Option<&str>,
         full: impl FnOnce() -> String,
-        entry: Option<&Entry>,
+        taker: Option<TicketId>,
     ) -> Result<(Answer, bool), Fault> {
         let mut repeated = false;
         if let Some(quick) = quick {
-            let answer = self.connections.call_to_enter(quick, entry).await?;
+            let answer = self.connections.call_for(taker, quick).await?;
             if answer.changed == 1 {
                 return Ok((answer, true));
             }
             repeated = answer.repeated;
         }
-        let answer = self.connections.call_to_enter(&full(), entry).await?;
+        let answer = self.connections.call_for(taker, &full()).await?;
         Ok((Answer { repeated: repeated || answer.repeated, ..answer }, false))
     }
 
@@ -123,12 +115,10 @@ impl AsyncStore for Table {
         if ticket.weight == 0 || ticket.weight > ticket.capacity {
             return Err(refuse(line, ticket, Refusal::Weight));
         }
-        let Shared { in_flight, watches, busy, .. } = &*self.shared;
-        let entry = match how {
+        let Shared { watches, busy, .. } = &*self.shared;
+        let taker = match how {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
-            Enter::Try | Enter::Queue => {
-                Some(Entry { in_flight: Arc::clone(in_flight), id: ticket.id })
-            }
+            Enter::Try | Enter::Queue => Some(ticket.id),
         };
         let quick = match how {
             Enter::Try => None, // it is to lock nothing if it fails
@@ -138,7 +128,7 @@ impl AsyncStore for Table {
             }
         };
         let full = || text::enter(line, ticket, note, how);
-        let answer = self.step(quick.as_deref(), full, entry.as_ref()).await;
+        let answer = self.step(quick.as_deref(), full, taker).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
         if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
@@ -156,10 +146,10 @@ impl AsyncStore for Table {
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let Shared { in_flight, watches, busy, .. } = &*self.shared;
+        let Shared { watches, busy, .. } = &*self.shared;
+        let in_flight = &self.connections.in_flight;
         watches.forget(id);
-        clock::within(clock::now().after(SETTLE_TIME), in_flight.settled(id)).await;
-        let barred = in_flight.in_doubt(id);
+        let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
         let answer = self.step(quick.as_deref(), || text::leave(line, id, bar), None).await;
@@ -250,7 +240,8 @@ impl AsyncStore for Table {
     }
 
     fn background_handle(&self) -> Self {
-        let connections = Connections::new(&self.shared.config, 1);
+        let in_flight = Arc::clone(&self.connections.in_flight);
+        let connections = Connections::new(&self.shared.config, 1, in_flight);
         let connections = connections.map_or_else(|_| Arc::clone(&self.connections), Arc::new);
         Table { shared: Arc::clone(&self.shared), connections }
     }

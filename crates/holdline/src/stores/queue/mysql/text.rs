@@ -188,10 +188,20 @@ pub(super) fn end_session(session: u64) -> String {
     format!("KILL CONNECTION IFNULL(IS_USED_LOCK({}), 0)", session_key(session))
 }
 
+/// Records the holder of a lock, which it has by now. The id of the row inserted last, which this
+/// sets, is its token. Nothing is recorded if its session has ended: then another may hold the lock
+/// and be on record.
 pub(super) fn own(line: &Name, ticket: &Ticket, session: u64, note: &str) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
     let (lease, note) = (micros(ticket.lease), hex(note.as_bytes()));
-    format!("CALL holdline_1_own({line}, {id}, {lease}, {session}, {note})")
+    format!(
+        "INSERT INTO holdline_session (name, last, id, connection, expires, note) \
+         SELECT {line}, LAST_INSERT_ID({NOW}), {id}, {session}, {NOW} + {lease}, {note} \
+         FROM DUAL WHERE IS_USED_LOCK({}) IS NOT NULL ON DUPLICATE KEY UPDATE \
+         last = LAST_INSERT_ID(GREATEST(last + 1, {NOW})), id = {id}, connection = {session}, \
+         expires = {NOW} + {lease}, note = {note}",
+        session_key(session)
+    )
 }
 
 pub(super) fn disown(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {

@@ -21,7 +21,7 @@ use holdline_kernel::{Backoff, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow as Row};
 
 /// A check of a new connection, before it serves calls.
@@ -36,9 +36,6 @@ pub(super) struct Answer {
 
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
-/// The number of calls without a reply at most; further ones wait, and cost the server nothing if
-/// they are given up.
-const MAX_CALLS: usize = 128;
 /// The first and the longest pause before a call that met another transaction is sent again.
 const SHORT_PAUSE: Duration = Duration::from_millis(1);
 const LONG_PAUSE: Duration = Duration::from_millis(50);
@@ -55,7 +52,6 @@ pub(super) struct Connection {
     connecting: tokio::sync::Mutex<Connecting>,
     /// How many attempts to connect have failed.
     attempts: AtomicU64,
-    calls: Arc<Semaphore>,
     /// The tickets whose calls to take a place have been sent and not been answered.
     pub(super) in_flight: Arc<InFlight>,
 }
@@ -86,7 +82,6 @@ impl Connection {
             slot: Arc::default(),
             connecting: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
-            calls: Arc::new(Semaphore::new(MAX_CALLS)),
             in_flight: Arc::default(),
         }
     }
@@ -143,9 +138,7 @@ impl Connection {
     }
 
     async fn ask_once(&self, taker: Option<TicketId>, sql: &str) -> Result<Vec<Row>, Fault> {
-        self.session().await?; // first, so that a failure to connect is told to all that wait
-        let permit = Arc::clone(&self.calls).acquire_owned().await.expect("it is never closed");
-        let session = self.session().await?;
+        let (session, permit) = self.permitted().await?;
         let (slot, own, sql) = (Arc::clone(&self.slot), Arc::clone(&session), sql.to_owned());
         let limit = clock::now().after(self.address.timeout);
         let in_flight = Arc::clone(&self.in_flight);
@@ -175,6 +168,21 @@ impl Connection {
             _ => None,
         };
         reply.map(|messages| messages.into_iter().filter_map(row).collect())
+    }
+
+    /// The present connection, and the right to one of the calls without a reply on it. Calls that
+    /// wait for that look from time to time whether there is another connection.
+    async fn permitted(&self) -> Result<(Arc<Session>, OwnedSemaphorePermit), Fault> {
+        loop {
+            let session = self.session().await?;
+            let soon = clock::now().after(MAX_SILENCE / 4);
+            let permit = within(soon, Arc::clone(&session.calls).acquire_owned()).await;
+            if let Some(Ok(permit)) = permit
+                && self.usable().is_some_and(|present| Arc::ptr_eq(&present, &session))
+            {
+                return Ok((session, permit));
+            }
+        }
     }
 
     /// The present connection, unless it is silent; or a new one.

@@ -175,7 +175,7 @@ impl AsyncStore for Table {
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let Shared { connection, statements, .. } = &*self.0;
         let in_flight = &connection.in_flight;
-        let barred = in_flight.in_doubt(id);
+        let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { micros(BAR_TIME) } else { 0 };
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Number(bar)];
         let answer = self.call(None, &statements.leave, &params).await;
