@@ -29,6 +29,7 @@ const CORES_OF_A_LANE: usize = 2;
 
 /// `cargo xtask test [--quick | PART...]`; `Ok(false)` if anything failed.
 pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
+    let begun = Instant::now();
     let plans = plans::chosen(words)?;
     let mut needs: Vec<&'static str> = Vec::new();
     for name in plans.iter().flat_map(|plan| plan.needs) {
@@ -55,7 +56,7 @@ pub(crate) fn main(words: &[&str]) -> Outcome<bool> {
     common.report_missing();
     let Common { guard, report, .. } = common;
     guard.finish();
-    Ok(report.into_inner().unwrap_or_else(PoisonError::into_inner).print())
+    Ok(report.into_inner().unwrap_or_else(PoisonError::into_inner).print(begun.elapsed()))
 }
 
 /// `(name, about)` of each part, for the help text.
