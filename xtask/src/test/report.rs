@@ -111,7 +111,10 @@ mod tests {
         report.add("one", Duration::from_millis(1500), Verdict::Passed);
         report.add("two", Duration::ZERO, Verdict::NotRun("x is missing".to_owned()));
         let text = report.text(Duration::from_secs(1));
-        assert!(text.ends_with("\n              1.0 s  all together\n1 passed, 0 failed\n"), "{text}");
+        assert!(
+            text.ends_with("\n              1.0 s  all together\n1 passed, 0 failed\n"),
+            "{text}"
+        );
         assert!(report.print(Duration::ZERO));
         report.add("three", Duration::ZERO, Verdict::Failed("it broke".to_owned()));
         let text = report.text(Duration::ZERO);
