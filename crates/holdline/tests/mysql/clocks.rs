@@ -58,7 +58,8 @@ async fn a_request_that_comes_late_takes_no_place() {
             assert_eq!(left.0, 0, "it was not there");
             for how in [-1, -2] {
                 let enter = format!(
-                    "CALL holdline_1_enter('{name}', {id}, 1, 1, 1000000, 1000000, 1, 0, {how}, '', 0)"
+                    "CALL holdline_1_enter('{name}', {id}, 1, 1, 1000000, 1000000, 1, 0, {how}, \
+                     '', 0)"
                 );
                 let answer: (u8, Option<u64>, i64, Vec<u8>) =
                     crate::server::first(&mut conn, &enter).await;

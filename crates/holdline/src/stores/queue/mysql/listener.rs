@@ -1,5 +1,5 @@
-//! The listener of a process: a connection by which other processes tell it that a ticket of its was
-//! admitted.
+//! The listener of a process: a connection by which other processes tell it that one of its tickets
+//! was admitted.
 //!
 //! The server has no notices, but it can end a statement. The listener sleeps in the server, and
 //! holds a named lock that has the process's number; places have this number, too. The procedure
