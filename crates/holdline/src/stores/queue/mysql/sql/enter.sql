@@ -172,7 +172,9 @@ enter: BEGIN
     END IF;
   END IF;
   COMMIT;
-  CALL holdline_1_notify(v_woken, p_listener);
+  IF v_woken <> '' THEN
+    CALL holdline_1_notify(v_woken, p_listener);
+  END IF;
   SELECT v_answer, v_seq,
     IF(v_front = IF(v_seq = 0, 9223372036854775807, v_seq), GREATEST(v_due - v_now, 0), -1),
     v_woken;

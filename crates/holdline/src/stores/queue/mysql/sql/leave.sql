@@ -65,7 +65,9 @@ BEGIN
     UPDATE holdline_line SET bar = v_now + p_bar WHERE name = p_line;
   END IF;
   COMMIT;
-  CALL holdline_1_notify(v_woken, p_listener);
+  IF v_woken <> '' THEN
+    CALL holdline_1_notify(v_woken, p_listener);
+  END IF;
   SELECT v_answer, v_woken;
 END //
 
