@@ -8,6 +8,7 @@
 use super::config::Config;
 use super::errors::{self, Fault};
 use super::opts;
+use super::text::Statement;
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
@@ -61,7 +62,7 @@ impl Connections {
     /// and while somebody locks the row, and once if the connection or the statement is ended:
     /// most often the server has closed an idle connection.
     pub(super) async fn call(self: &Arc<Self>, sql: &str) -> Result<Answer, Fault> {
-        self.call_for(None, sql).await
+        self.call_for(None, Statement::text(sql.to_owned())).await
     }
 
     /// The same for a ticket that may take a place by it: it is recorded as in flight from when the
@@ -69,7 +70,7 @@ impl Connections {
     pub(super) async fn call_for(
         self: &Arc<Self>,
         taker: Option<TicketId>,
-        sql: &str,
+        statement: Statement,
     ) -> Result<Answer, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let (mut conflicts, mut doubt, mut broken) = (0, false, false);
@@ -77,7 +78,7 @@ impl Connections {
             if clock::now() >= limit {
                 return Err(Fault::Silence);
             }
-            let fault = match self.once(taker, sql, limit).await {
+            let fault = match self.once(taker, &statement, limit).await {
                 Ok(answer) => return Ok(Answer { repeated: doubt, ..answer }),
                 Err(fault) => fault,
             };
@@ -99,7 +100,7 @@ impl Connections {
     async fn once(
         self: &Arc<Self>,
         taker: Option<TicketId>,
-        sql: &str,
+        statement: &Statement,
         limit: Time,
     ) -> Result<Answer, Fault> {
         // Most often there is one; the semaphore is never closed.
@@ -110,10 +111,11 @@ impl Connections {
                 _ => return Err(Fault::Silence),
             },
         };
-        let (connections, sql) = (Arc::clone(self), sql.to_owned());
+        let (connections, statement) = (Arc::clone(self), statement.clone());
         let work = async move {
             let request = taker.map(|id| connections.in_flight.begin(id));
-            let answer = within(limit, connections.ask(&sql)).await.unwrap_or(Err(Fault::Silence));
+            let answer =
+                within(limit, connections.ask(&statement)).await.unwrap_or(Err(Fault::Silence));
             if let Some(request) = request
                 && !answer.as_ref().is_err_and(Fault::may_come_later)
             {
@@ -125,13 +127,13 @@ impl Connections {
         Finished::new(work).await
     }
 
-    async fn ask(&self, sql: &str) -> Result<Answer, Fault> {
+    async fn ask(&self, statement: &Statement) -> Result<Answer, Fault> {
         let idle = self.idle.lock().pop();
         let mut conn = match idle {
             Some(conn) => Owned(Some(conn)),
             None => Owned(Some(self.connect().await?)),
         };
-        let answer = conn.ask(sql).await;
+        let answer = conn.run(statement).await;
         // After an error a transaction may be open: closing the connection ends it. A conflict has
         // ended it already, and so has a procedure whose row was locked.
         if answer.as_ref().err().is_none_or(|fault| fault.conflict() || fault.locked()) {
@@ -177,6 +179,19 @@ impl Owned {
     }
 }
 
+impl Owned {
+    /// Runs a statement, as [`ask`] does, but prepared if it has values.
+    async fn run(&mut self, statement: &Statement) -> Result<Answer, Fault> {
+        if statement.values.is_empty() {
+            return self.ask(&statement.text).await;
+        }
+        match &mut self.0 {
+            Some(conn) => run(conn, statement).await,
+            None => Err(Fault::Silence),
+        }
+    }
+}
+
 impl Drop for Owned {
     fn drop(&mut self) {
         if let Some(conn) = self.0.take() {
@@ -206,6 +221,14 @@ pub(super) async fn ask(conn: &mut Conn, sql: &str) -> Result<Answer, Fault> {
     let rows = result.collect().await?;
     result.drop_result().await?;
     Ok(Answer { rows, changed, insert_id, repeated: false })
+}
+
+/// Runs a statement that is prepared and has no rows in its answer.
+pub(super) async fn run(conn: &mut Conn, statement: &Statement) -> Result<Answer, Fault> {
+    let result = conn.exec_iter(&*statement.text, &statement.values).await?;
+    let (changed, insert_id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
+    result.drop_result().await?;
+    Ok(Answer { changed, insert_id, ..Answer::default() })
 }
 
 /// The settings of a session. A call that was given up waits on in the server for a second at most.

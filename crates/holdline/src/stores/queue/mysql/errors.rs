@@ -135,6 +135,10 @@ fn refused(error: &ServerError, address: &str) -> Error {
             "has another time zone than holdline set: a proxy in between mixes sessions; use a \
              direct connection, or a proxy that keeps a session's settings",
         ),
+        1461 => (
+            ErrorKind::Unavailable,
+            "has no prepared statement left; raise its max_prepared_stmt_count",
+        ),
         1040 | 1203 | 1226 => (
             ErrorKind::Unavailable,
             "has no connection left; a process needs two, and with the schemes row and named one \

@@ -12,7 +12,7 @@
 use super::config::Config;
 use super::connection::{Answer, Connections};
 use super::errors::Fault;
-use super::text;
+use super::text::{self, Statement};
 use super::watches::Watches;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -69,7 +69,7 @@ impl Table {
     /// whether the quick one was enough.
     async fn step(
         &self,
-        quick: Option<&str>,
+        quick: Option<Statement>,
         full: impl FnOnce() -> String,
         taker: Option<TicketId>,
     ) -> Result<(Answer, bool), Fault> {
@@ -81,7 +81,7 @@ impl Table {
             }
             repeated = answer.repeated;
         }
-        let answer = self.connections.call_for(taker, &full()).await?;
+        let answer = self.connections.call_for(taker, Statement::text(full())).await?;
         Ok((Answer { repeated: repeated || answer.repeated, ..answer }, false))
     }
 
@@ -128,7 +128,7 @@ impl AsyncStore for Table {
             }
         };
         let full = || text::enter(line, ticket, note, how);
-        let answer = self.step(quick.as_deref(), full, taker).await;
+        let answer = self.step(quick, full, taker).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
         if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
@@ -152,7 +152,7 @@ impl AsyncStore for Table {
         let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
-        let answer = self.step(quick.as_deref(), || text::leave(line, id, bar), None).await;
+        let answer = self.step(quick, || text::leave(line, id, bar), None).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
         if enough {
             return Ok(true);
