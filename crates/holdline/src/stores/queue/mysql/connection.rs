@@ -6,13 +6,14 @@
 //! over, the connection is closed: what comes on it later can be no other call's answer.
 
 use super::config::Config;
-use super::errors::{self, Fault};
+use super::errors::{LOCKED, READ_ONLY};
 use super::opts;
 use super::text::Statement;
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
 use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue::sql::Fault;
 use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -85,7 +86,7 @@ impl Connections {
             if fault.conflict() && conflicts < CONFLICTS {
                 conflicts += 1;
                 clock::pause(PAUSES.pause(0, fastrand::u64(..))).await;
-            } else if fault.locked() {
+            } else if fault.is(&LOCKED) {
                 // It has waited for a second; the time limit of the call ends this.
             } else if fault.ended() && !broken {
                 broken = true;
@@ -117,7 +118,7 @@ impl Connections {
             let answer =
                 within(limit, connections.ask(&statement)).await.unwrap_or(Err(Fault::Silence));
             if let Some(request) = request
-                && !answer.as_ref().is_err_and(Fault::may_come_later)
+                && !answer.as_ref().is_err_and(Fault::in_doubt)
             {
                 request.answered();
             }
@@ -136,7 +137,7 @@ impl Connections {
         let answer = conn.run(statement).await;
         // After an error a transaction may be open: closing the connection ends it. A conflict has
         // ended it already, and so has a procedure whose row was locked.
-        if answer.as_ref().err().is_none_or(|fault| fault.conflict() || fault.locked()) {
+        if answer.as_ref().err().is_none_or(|fault| fault.conflict() || fault.is(&LOCKED)) {
             self.idle.lock().extend(conn.0.take());
         }
         answer
@@ -150,7 +151,7 @@ impl Connections {
         let connected = connect(&self.opts, &self.config).await;
         let mut state = self.failures.lock();
         *state = match connected {
-            Err(Fault::Broken(..)) => {
+            Err(Fault::Unsent(_) | Fault::Broken(_)) => {
                 let pause = PAUSES.pause(state.0, fastrand::u64(..));
                 (state.0.saturating_add(1), clock::now().after(pause))
             }
@@ -246,7 +247,7 @@ const LOOK: &str = "; SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), version, @@G
 /// A connection with its session set, without a look at the schema.
 pub(super) async fn bare(opts: &Opts) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
-    ask(&mut conn, SESSION).await.map_err(unsent_fault)?;
+    ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
     Ok(conn)
 }
 
@@ -259,10 +260,10 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
     let found: Vec<(Option<i64>, i64, bool)> = answer.collect().await.map_err(unsent)?;
     answer.drop_result().await.map_err(unsent)?;
     let address = config.address();
-    let fault = |kind, why: &str| Err(Fault::Ours(Error::new(kind, format!("{address} {why}"))));
+    let fault = |kind, why: &str| Err(Fault::Ours(kind, format!("{address} {why}")));
     let refuse = |why: String| fault(ErrorKind::Unsupported, &why);
     match found[..] {
-        [(.., true)] => fault(ErrorKind::Unavailable, errors::READ_ONLY),
+        [(.., true)] => fault(ErrorKind::Unavailable, READ_ONLY),
         [(Some(0), ..)] => refuse(
             "runs with --sysdate-is-now, so that its clock stands still while a statement waits; \
              start it without that option"
@@ -282,12 +283,5 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
 
 /// A fault before anything was asked of the server.
 fn unsent(error: mysql_async::Error) -> Fault {
-    unsent_fault(Fault::from(error))
-}
-
-fn unsent_fault(fault: Fault) -> Fault {
-    match fault {
-        Fault::Broken(error, _) => Fault::Broken(error, true),
-        fault => fault,
-    }
+    Fault::from(error).unsent()
 }

@@ -7,6 +7,7 @@ use crate::store::{
     EVICTIONS_KEPT, Enter, Eviction, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket,
     TicketId,
 };
+use crate::stores::queue::sql::{self, micros, number_of};
 use holdline_kernel::rule::admitted_prefix;
 use mysql_async::prelude::FromRow;
 use mysql_async::{Row, Value};
@@ -44,17 +45,8 @@ fn hex_digits(bytes: &[u8]) -> String {
     text
 }
 
-/// Rounded up: a lease is never shorter than it was asked for.
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
-}
-
 pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter) -> String {
-    let how = match how {
-        Enter::Try => -1,
-        Enter::Queue => -2,
-        Enter::Keep(seq) => i64::try_from(seq.0).unwrap_or(i64::MAX),
-    };
+    let how = number_of(how);
     let (least, tokens) = match i64::try_from(ticket.min_token) {
         Ok(least) => (least, ticket.token_count),
         Err(_) => (i64::MAX, 2), // more than there are
@@ -361,24 +353,12 @@ pub(super) fn standing(
     rows: &[Row],
 ) -> Option<(Result<Standing, Refusal>, Woken)> {
     let row = rows.first()?.clone();
-    let (answer, seq, wait, bytes) = <(u8, Option<u64>, i64, Vec<u8>)>::from_row_opt(row).ok()?;
-    let standing = match (answer, seq) {
-        (0, Some(seq)) if seq > 0 && !matches!(how, Enter::Keep(kept) if kept.0 != seq) => {
-            Ok(Standing::Admitted(Seq(seq)))
-        }
-        (1, seq) => {
-            let keep = ticket.wait_lease / 3;
-            let wait =
-                u64::try_from(wait).map_or(keep, |wait| keep.min(Duration::from_micros(wait)));
-            let seq = seq.filter(|seq| *seq > 0).map(Seq);
-            Ok(Standing::Waiting { seq, again: wait.max(Duration::from_millis(2)) })
-        }
-        (2, _) => Ok(Standing::Lost),
-        (3, Some(line)) => Err(Refusal::Capacity { line: u32::try_from(line).ok()? }),
-        (4, _) => Err(Refusal::Weight),
-        (5, _) => Err(Refusal::Exhausted),
-        _ => return None,
-    };
+    let (answer, seq, wait, bytes) = <(i64, Option<u64>, i64, Vec<u8>)>::from_row_opt(row).ok()?;
+    if matches!((how, answer), (Enter::Keep(kept), 0) if Some(kept.0) != seq) {
+        return None;
+    }
+    let wait = u64::try_from(wait).ok().map(Duration::from_micros);
+    let standing = sql::standing(ticket, answer, seq, wait)?;
     Some((standing, woken(&bytes)?))
 }
 
