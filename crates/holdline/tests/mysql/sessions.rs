@@ -159,7 +159,8 @@ async fn an_ended_session_is_not_recorded() {
             let holder = if scheme == "row" {
                 assert!(conn.query_drop(row).await.is_err(), "it is locked");
                 "SELECT MAX(trx_mysql_thread_id) FROM information_schema.innodb_trx \
-                 WHERE trx_rows_locked > 0"
+                 JOIN information_schema.processlist ON id = trx_mysql_thread_id \
+                 WHERE trx_rows_locked > 0 AND db = DATABASE()"
             } else {
                 named
             };

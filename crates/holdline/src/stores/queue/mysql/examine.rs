@@ -3,11 +3,11 @@
 
 use super::config::{Config, Scheme};
 use super::connection::{ask, bare};
-use super::errors::Fault;
 use super::opts;
 use crate::clock::{self, within};
 use crate::error::Result;
 use crate::findings::Findings;
+use crate::stores::queue::sql::Fault;
 use mysql_async::Conn;
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
     };
     let done = within(clock::now().after(config.timeout * 2), Box::pin(work)).await;
     if let Err(fault) = done.unwrap_or(Err(Fault::Silence)) {
-        findings.error("reachable", &fault.explain(&address));
+        findings.error("reachable", &fault.explain(&address, ""));
     }
     Ok(())
 }

@@ -12,10 +12,10 @@
 
 use super::config::Config;
 use super::connection::{Owned, bare};
-use super::errors::Fault;
 use super::watches::Watches;
 use super::{opts, text};
 use crate::clock;
+use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use tokio::task::AbortHandle;
 const SLEEP: Duration = Duration::from_secs(5);
 /// The server's error for a statement that was ended. MySQL answers a sleep that was ended as one
 /// that was not.
-const ENDED: u16 = 1317;
+const ENDED: &str = "1317";
 /// The pauses after failures, for instance because the server has no connection left.
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(100), Duration::from_secs(10)).jitter(50);
@@ -77,7 +77,7 @@ impl Listener {
                 let mut starts = starts.lock();
                 starts.next = clock::now().after(PAUSES.pause(starts.failures, fastrand::u64(..)));
                 starts.failures = starts.failures.saturating_add(1);
-                tracing::debug!(error = %fault.explain(&config.address()), "no notices");
+                tracing::debug!(error = %fault.explain(&config.address(), ""), "no notices");
             }
         };
         state.task = Some(tokio::spawn(work).abort_handle());
@@ -100,7 +100,7 @@ async fn listen(
     starts: &Mutex<Starts>,
 ) -> Result<(), Fault> {
     let limit = || clock::now().after(config.timeout);
-    let options = opts::of(config).map_err(Fault::Ours)?;
+    let options = opts::of(config)?;
     let conn = clock::within(limit(), bare(&options)).await.unwrap_or(Err(Fault::Silence))?;
     let mut conn = Owned(Some(conn));
     let named = clock::within(limit(), conn.ask(&text::listen(number))).await;
@@ -116,7 +116,7 @@ async fn listen(
             Ok(_) if clock::now() < begun.after(SLEEP) => watches.notice(),
             Ok(_) if watches.are_watched() => {}
             Ok(_) => return Ok(()),
-            Err(Fault::Refused(error)) if error.code == ENDED => watches.notice(),
+            Err(fault) if fault.is(&[ENDED]) => watches.notice(),
             Err(fault) => return Err(fault),
         }
     }

@@ -12,16 +12,16 @@
 
 use super::config::Config;
 use super::connection::{Answer, Connections};
-use super::errors::Fault;
 use super::listener::Listener;
-use super::text;
+use super::text::{self, Statement};
 use super::watches::Watches;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
     AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Refusal, Seq,
     Standing, Ticket, TicketId, refuse,
 };
+use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, outcome_unknown};
 use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fmt;
@@ -66,14 +66,14 @@ impl Table {
     }
 
     async fn call(&self, sql: &str) -> Result<Answer> {
-        self.connections.call(sql).await.map_err(|fault| fault.explain(&self.shared.address))
+        self.connections.call(sql).await.map_err(|fault| fault.explain(&self.shared.address, ""))
     }
 
     /// Runs the quick statement, if there is one, and the procedure if that changed nothing. Says
     /// whether the quick one was enough.
     async fn step(
         &self,
-        quick: Option<&str>,
+        quick: Option<Statement>,
         full: impl FnOnce() -> String,
         taker: Option<TicketId>,
     ) -> Result<(Answer, bool), Fault> {
@@ -85,26 +85,8 @@ impl Table {
             }
             repeated = answer.repeated;
         }
-        let answer = self.connections.call_for(taker, &full()).await?;
+        let answer = self.connections.call_for(taker, Statement::text(full())).await?;
         Ok((Answer { repeated: repeated || answer.repeated, ..answer }, false))
-    }
-
-    fn invalid_reply(&self, line: &Name) -> Error {
-        let message = format!(
-            "{} gave an answer about lock \"{line}\" that makes no sense; were holdline's \
-             procedures or tables changed?",
-            self.shared.address
-        );
-        Error::new(ErrorKind::Corrupt, message)
-    }
-
-    fn outcome_unknown(&self, line: &Name) -> Error {
-        let message = format!(
-            "the connection to {} broke while a place in lock \"{line}\" was given up; it is not \
-             there any more, but it is not known whether it was there until then",
-            self.shared.address
-        );
-        Error::new(ErrorKind::Unknown, message)
     }
 }
 
@@ -132,14 +114,14 @@ impl AsyncStore for Table {
             }
         };
         let full = || text::enter(line, ticket, note, how, self.shared.listener.number());
-        let answer = self.step(quick.as_deref(), full, taker).await;
-        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
+        let answer = self.step(quick, full, taker).await;
+        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address, ""))?;
         if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
             return Ok(Standing::Admitted(kept.unwrap_or(Seq(answer.insert_id))));
         }
-        let (standing, woken) =
-            text::standing(ticket, how, &answer.rows).ok_or_else(|| self.invalid_reply(line))?;
+        let (standing, woken) = text::standing(ticket, how, &answer.rows)
+            .ok_or_else(|| invalid_reply(&self.shared.address, line))?;
         if how == Enter::Queue && matches!(standing, Ok(Standing::Waiting { .. })) {
             busy.add(line);
         }
@@ -157,13 +139,13 @@ impl AsyncStore for Table {
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
         let listener = self.shared.listener.number();
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
-        let answer =
-            self.step(quick.as_deref(), || text::leave(line, id, bar, listener), None).await;
-        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
+        let answer = self.step(quick, || text::leave(line, id, bar, listener), None).await;
+        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address, ""))?;
         if enough {
             return Ok(true);
         }
-        let (left, woken) = text::left(&answer.rows).ok_or_else(|| self.invalid_reply(line))?;
+        let (left, woken) =
+            text::left(&answer.rows).ok_or_else(|| invalid_reply(&self.shared.address, line))?;
         // Somebody waits, or nobody does any more.
         if woken.is_empty() {
             busy.remove(line);
@@ -175,7 +157,7 @@ impl AsyncStore for Table {
             in_flight.forget(id);
         }
         match left {
-            0 if answer.repeated => Err(self.outcome_unknown(line)),
+            0 if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
             left => Ok(left > 0),
         }
     }
@@ -183,11 +165,16 @@ impl AsyncStore for Table {
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let sql = text::evict(line, id, note, EVICTION_TIME);
         let Answer { rows, repeated, .. } = self.call(&sql).await?;
-        let (token, woken) = text::left(&rows).ok_or_else(|| self.invalid_reply(line))?;
+        let (token, woken) =
+            text::left(&rows).ok_or_else(|| invalid_reply(&self.shared.address, line))?;
         let watches = &self.shared.watches;
         watches.admit(&woken);
         if token == 0 {
-            return if repeated { Err(self.outcome_unknown(line)) } else { Ok(None) };
+            return if repeated {
+                Err(outcome_unknown(&self.shared.address, line))
+            } else {
+                Ok(None)
+            };
         }
         watches.wake(id);
         if let Some(hint) = self.shared.loss_hint.get() {
@@ -198,7 +185,7 @@ impl AsyncStore for Table {
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let Answer { rows, .. } = self.call(&text::look(line)).await?;
-        text::snapshot(rows).ok_or_else(|| self.invalid_reply(line))
+        text::snapshot(rows).ok_or_else(|| invalid_reply(&self.shared.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
@@ -232,18 +219,7 @@ impl AsyncStore for Table {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: true,
-            fencing_tokens: true,
-            notifications: true, // at most some 100 ms late
-            weighted: true,
-            token_ranges: true,
-            crash_release: false,
-            survives_failover: false, // replication is asynchronous
-            survives_restart: true,   // with innodb_flush_log_at_trx_commit = 1, the default
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
-        }
+        LEASE_TABLE // notices come at most some 100 ms late
     }
 
     fn background_handle(&self) -> Self {

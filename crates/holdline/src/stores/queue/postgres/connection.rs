@@ -8,25 +8,21 @@
 //! But if a connection has not answered for a second, it is closed, since it may be cut without
 //! either end noticing.
 
-use super::address::Address;
-use super::errors::Fault;
+use super::address::{Address, Scheme};
 use super::session::Session;
+use super::{schema, shedlock};
 use crate::clock::{self, within};
 use crate::store::TicketId;
 use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue::sql::Fault;
 use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
-use futures_util::future::BoxFuture;
 use holdline_kernel::{Backoff, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow as Row};
-
-/// A check of a new connection, before it serves calls.
-pub(super) type Check =
-    Box<dyn for<'a> Fn(&'a Client) -> BoxFuture<'a, Result<(), Fault>> + Send + Sync>;
+use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow as Row};
 
 /// The rows of a call, and whether an earlier attempt may have been carried out too.
 pub(super) struct Answer {
@@ -46,7 +42,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) struct Connection {
     address: Arc<Address>,
-    check: Check,
     slot: Arc<Mutex<Slot>>,
     /// Held by the call that connects; the others wait for it, and for its result.
     connecting: tokio::sync::Mutex<Connecting>,
@@ -75,10 +70,9 @@ struct Connecting {
 }
 
 impl Connection {
-    pub(super) fn new(address: Arc<Address>, check: Check) -> Self {
+    pub(super) fn new(address: Arc<Address>) -> Self {
         Connection {
             address,
-            check,
             slot: Arc::default(),
             connecting: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
@@ -104,7 +98,7 @@ impl Connection {
             let mut collisions = 0;
             loop {
                 match self.ask_once(taker, sql).await {
-                    Err(fault) if fault.collided() => {
+                    Err(fault) if fault.conflict() => {
                         clock::pause(backoff.pause(collisions, fastrand::u64(..))).await;
                         collisions += 1;
                     }
@@ -129,7 +123,7 @@ impl Connection {
         sql: &str,
     ) -> Result<Answer, Fault> {
         match self.ask_for(taker, sql).await {
-            Err(fault) if fault.breaks() => {
+            Err(fault) if fault.ended() => {
                 let rows = self.ask_for(taker, sql).await?;
                 Ok(Answer { rows, repeated: fault.in_doubt() })
             }
@@ -160,7 +154,7 @@ impl Connection {
         let reply = (&mut work).await;
         caller.gives_up = reply.as_ref().is_err_and(Fault::silent);
         drop(caller);
-        if reply.as_ref().is_err_and(Fault::breaks) {
+        if reply.as_ref().is_err_and(Fault::ended) {
             self.discard(&session);
         }
         let row = |message| match message {
@@ -229,7 +223,12 @@ impl Connection {
 
     async fn connect_once(&self) -> Result<Arc<Session>, Fault> {
         let session = Session::open(&self.address, Box::new(|_| {})).await?;
-        (self.check)(&session.client).await?;
+        let (client, address) = (&session.client, &self.address);
+        match address.scheme {
+            Scheme::Table => schema::check(client, address).await?,
+            Scheme::Shedlock => shedlock::check(client, address).await?,
+            Scheme::Advisory(_) | Scheme::Row => {} // it only looks
+        }
         let session = Arc::new(session);
         *self.slot.lock() = Slot { session: Some(Arc::clone(&session)), silent: None };
         crate::metrics::connected("postgres");

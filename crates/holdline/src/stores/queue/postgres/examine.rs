@@ -2,11 +2,11 @@
 //! installed.
 
 use super::address::{Address, Listen, Scheme};
-use super::errors::Fault;
 use super::session::Session;
 use crate::clock::{self, within};
 use crate::error::Result;
 use crate::findings::Findings;
+use crate::stores::queue::sql::Fault;
 use std::time::Duration;
 use tokio_postgres::types::FromSql;
 use tokio_postgres::{Client, Row};

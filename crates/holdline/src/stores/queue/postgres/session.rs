@@ -5,10 +5,10 @@
 //! what it has locked is free.
 
 use super::address::Address;
-use super::errors::Fault;
 use super::tls::{self, OnNotice};
 use crate::clock::{self, within};
 use crate::error::Result as Opened;
+use crate::stores::queue::sql::Fault;
 use crate::stores::runtime::Background;
 use std::future::Future;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Session {
     ///
     /// Dropping the future closes what was opened.
     pub(super) async fn open(address: &Address, on_notice: OnNotice) -> Result<Session, Fault> {
-        let runtime = runtime().map_err(Fault::Ours)?;
+        let runtime = runtime().map_err(Fault::from)?;
         let limit = clock::now().after(address.timeout);
         let (address, (end, ended)) = (address.clone(), watch::channel(None));
         let (send_client, client) = tokio::sync::oneshot::channel();

@@ -7,8 +7,7 @@
 
 use super::address::Address;
 use super::connection::{Answer, Connection};
-use super::encode::{Param, fill, micros, truth, value};
-use super::errors::{Fault, outcome_unknown};
+use super::encode::{Param, fill, truth, value};
 use super::keys::native;
 use super::schema::{check_server, statement};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,6 +16,7 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq, Standing,
     Ticket, TicketId, refuse,
 };
+use crate::stores::queue::sql::{Fault, SESSION_LOCKS, micros, outcome_unknown};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -106,7 +106,6 @@ const EVICT: &str = "\
 impl Shedlock {
     pub(super) fn new(address: Address) -> Self {
         let address = Arc::new(address);
-        let checked = Arc::clone(&address);
         let of = |sql: &str| {
             let sql = sql.replace("{now}", "timezone('utc', clock_timestamp())");
             let sql = sql.replace("{us}", "interval '1 microsecond'");
@@ -120,13 +119,7 @@ impl Shedlock {
             list: of(LIST),
             evict: of(EVICT),
         };
-        let connection = Connection::new(
-            Arc::clone(&address),
-            Box::new(move |client| {
-                let address = Arc::clone(&checked);
-                Box::pin(async move { check(client, &address).await })
-            }),
-        );
+        let connection = Connection::new(Arc::clone(&address));
         Shedlock(Arc::new(Shared { address, connection, sql }))
     }
 
@@ -161,7 +154,7 @@ impl Shedlock {
 
 /// Checks a new connection, and that ShedLock's table is there, which it makes if the address says
 /// so.
-async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
+pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
     check_server(client, address).await?;
     let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
         [(&address.schema, Type::TEXT)];
@@ -176,7 +169,7 @@ async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
         None => "is not there; make it as ShedLock says, or open it with ?install=yes".to_owned(),
     };
     let message = format!("the table {}.shedlock at {address} {wrong}", address.schema);
-    Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
+    Err(Fault::Ours(ErrorKind::Unsupported, message))
 }
 
 /// The owner of a ticket's row: the first [`OWNER`] characters of `locked_by`.
@@ -300,16 +293,10 @@ impl AsyncStore for Shedlock {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            fair_queue: false,
             fencing_tokens: false,
-            notifications: false,
-            weighted: false,
-            token_ranges: false,
             crash_release: false,
-            survives_failover: false,
             survives_restart: true,
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
+            ..SESSION_LOCKS
         }
     }
 

@@ -2,16 +2,18 @@
 
 use super::address::Address;
 use super::connection::{Answer, Connection};
-use super::encode::{self, Param, micros, number_of};
-use super::errors::{Fault, outcome_unknown};
+use super::encode::{self, Param};
 use super::listener::Listener;
-use super::schema::{check, statement};
+use super::schema::statement;
 use super::warnings::warn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Ticket,
     TicketId, refuse,
+};
+use crate::stores::queue::sql::{
+    Fault, LEASE_TABLE, invalid_reply, micros, number_of, outcome_unknown,
 };
 use std::fmt;
 use std::future::pending;
@@ -53,16 +55,9 @@ impl Table {
             Error::because(ErrorKind::Denied, message, error)
         })?;
         let channel = format!("holdline_{:016x}", u64::from_be_bytes(bytes));
-        let checked = Arc::clone(&address);
         let of = |sql| statement(&address.schema, sql);
         Ok(Table(Arc::new(Shared {
-            connection: Connection::new(
-                Arc::clone(&address),
-                Box::new(move |client| {
-                    let address = Arc::clone(&checked);
-                    Box::pin(async move { check(client, &address).await })
-                }),
-            ),
+            connection: Connection::new(Arc::clone(&address)),
             listener: address.listen_at().map(|address| Listener::new(address, channel, None)),
             statements: Statements {
                 enter: of("SELECT \"holdline\".enter"),
@@ -91,7 +86,7 @@ impl Table {
         function: &str,
         params: &[Param<'_>],
     ) -> Result<Answer, Fault> {
-        let sql = encode::call(function, params).map_err(Fault::Ours)?;
+        let sql = encode::call(function, params).map_err(Fault::from)?;
         self.0.connection.call_for(taker, &sql).await
     }
 
@@ -102,17 +97,13 @@ impl Table {
         rows: &[Row],
         read: impl FnOnce(&Row, usize) -> Option<T>,
     ) -> Result<T> {
-        rows.first().and_then(|row| read(row, 0)).ok_or_else(|| self.nonsense(line))
+        rows.first()
+            .and_then(|row| read(row, 0))
+            .ok_or_else(|| invalid_reply(&self.0.address, line))
     }
 
     fn explain(&self, fault: Fault, line: &Name) -> Error {
         fault.explain(&self.0.address, &format!("lock \"{line}\""))
-    }
-
-    fn nonsense(&self, line: &Name) -> Error {
-        let message =
-            format!("{} gave an answer about lock \"{line}\" that makes no sense", self.0.address);
-        Error::new(ErrorKind::Corrupt, message)
     }
 }
 
@@ -162,7 +153,7 @@ impl AsyncStore for Table {
             Ok(answer) => {
                 let numbers = self.value(line, &answer.rows, encode::numbers)?;
                 let standing = encode::standing(ticket, &numbers, listener.is_some())
-                    .ok_or_else(|| self.nonsense(line))?;
+                    .ok_or_else(|| invalid_reply(&self.0.address, line))?;
                 if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
                     listener.catch_up(ticket.id);
                 }
@@ -200,7 +191,7 @@ impl AsyncStore for Table {
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let answer = self.call(None, &self.0.statements.look, &[Param::Text(line.as_str())]).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        encode::snapshot(&answer.rows).ok_or_else(|| self.nonsense(line))
+        encode::snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
@@ -224,18 +215,7 @@ impl AsyncStore for Table {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: true,
-            fencing_tokens: true,
-            notifications: self.0.listener.is_some(),
-            weighted: true,
-            token_ranges: true,
-            crash_release: false,
-            survives_failover: false, // replication is asynchronous, unless set otherwise
-            survives_restart: true,
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
-        }
+        Capabilities { notifications: self.0.listener.is_some(), ..LEASE_TABLE }
     }
 
     fn background_handle(&self) -> Self {
