@@ -156,14 +156,21 @@ async fn an_ended_session_is_not_recorded() {
                 first::<u64>(&mut conn, sql).await == 1
             })
             .await;
-            let holder = if scheme == "row" {
+            let find = if scheme == "row" {
                 assert!(conn.query_drop(row).await.is_err(), "it is locked");
-                "SELECT MAX(trx_mysql_thread_id) FROM information_schema.innodb_trx \
-                 WHERE trx_rows_locked > 0"
+                "SELECT IFNULL(MAX(id), 0) FROM information_schema.innodb_trx \
+                 JOIN information_schema.processlist ON id = trx_mysql_thread_id \
+                 WHERE db = DATABASE() AND trx_rows_locked > 0"
             } else {
                 named
             };
-            let holder: u64 = first(&mut conn, holder).await;
+            let mut holder = 0;
+            // What MariaDB shows of transactions is some time old.
+            until("it is seen", async || {
+                holder = first::<u64>(&mut conn, find).await;
+                holder > 0
+            })
+            .await;
             conn.query_drop(format!("KILL CONNECTION {holder}")).await.expect("it may");
             let there =
                 format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {holder}");
