@@ -13,6 +13,7 @@ use crate::store::{Seq, TicketId};
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::mem;
@@ -204,8 +205,11 @@ impl Monitor {
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let inbox = self.inbox.as_ref().unwrap_or(&self.wakeup.1);
         let mut fds = [&self.wakeup.1, inbox].map(|fd| PollFd::new(fd, PollFlags::IN));
-        if !matches!(poll(&mut fds, wait.as_ref()), Ok(1..)) {
-            return;
+        match poll(&mut fds, wait.as_ref()) {
+            Ok(1..) => {}
+            Ok(0) | Err(Errno::INTR) => return,
+            // For want of memory, or below a limit.
+            Err(_) => return std::thread::sleep(TICK),
         }
         while self.wakeup.1.recv(buffer).is_ok() {}
         while let Ok(length) = inbox.recv(buffer) {
