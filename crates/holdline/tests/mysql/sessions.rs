@@ -146,9 +146,6 @@ async fn an_ended_session_is_not_recorded() {
             table.query_drop("LOCK TABLES holdline_session WRITE").await.expect("works");
             let lock = Mutex::new(&client, "x").lease(Duration::from_secs(600));
             let locking = tokio::spawn(async move { lock.lock().await });
-            let row = "SELECT name FROM holdline_row WHERE name = 'x' FOR UPDATE NOWAIT";
-            let named = "SELECT IS_USED_LOCK(CONCAT('holdline:', LEFT(SHA2(CONCAT(DATABASE(), \
-                         ' 78'), 256), 55)))";
             // It has the lock, and is about to record that.
             until("it waits for the table", async || {
                 let sql = "SELECT COUNT(*) FROM information_schema.processlist \
@@ -156,19 +153,21 @@ async fn an_ended_session_is_not_recorded() {
                 first::<u64>(&mut conn, sql).await == 1
             })
             .await;
-            let holder = if scheme == "row" {
-                assert!(conn.query_drop(row).await.is_err(), "it is locked");
-                "SELECT MAX(trx_mysql_thread_id) FROM information_schema.innodb_trx \
-                 JOIN information_schema.processlist ON id = trx_mysql_thread_id \
-                 WHERE trx_rows_locked > 0 AND db = DATABASE()"
-            } else {
-                named
-            };
-            let holder: u64 = first(&mut conn, holder).await;
-            conn.query_drop(format!("KILL CONNECTION {holder}")).await.expect("it may");
-            let there =
-                format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {holder}");
-            until("it has ended", async || first::<u64>(&mut conn, &there).await == 0).await;
+            // The connection that has it is idle.
+            let idle = format!(
+                "SELECT id FROM information_schema.processlist WHERE db = DATABASE() \
+                 AND command = 'Sleep' AND id <> {}",
+                table.id()
+            );
+            let holders: Vec<u64> = conn.query(&idle).await.expect("works");
+            assert!(!holders.is_empty(), "{scheme}: it is there");
+            for id in holders {
+                let _ = conn.query_drop(format!("KILL CONNECTION {id}")).await; // or it has gone
+            }
+            until("it has ended", async || {
+                conn.query::<u64, _>(&idle).await.expect("works").is_empty()
+            })
+            .await;
             table.query_drop("UNLOCK TABLES").await.expect("works");
             let guard = soon("the lock", locking).await.expect("no panic").expect("works");
             let sql = "SELECT IS_USED_LOCK(CONCAT('holdline-session:', connection)) IS NOT NULL \

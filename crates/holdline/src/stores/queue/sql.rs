@@ -1,7 +1,11 @@
 //! What the stores in SQL databases have in common: the faults of calls, what the functions of the
 //! lease tables take and answer, and what the schemes promise.
 
+#[cfg(feature = "doctor")]
+use crate::clock;
 use crate::error::{Error, ErrorKind};
+#[cfg(feature = "doctor")]
+use crate::findings::Findings;
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
 use std::fmt::Display;
@@ -207,3 +211,27 @@ pub(super) const SESSION_LOCKS: Capabilities = Capabilities {
     survives_restart: false,
     ..LEASE_TABLE
 };
+
+/// The finding about connections.
+#[cfg(feature = "doctor")]
+pub(super) fn connections(used: u64, most: u64, advice: &str, findings: &mut Findings) {
+    let found = format!("{used} of {most} are used");
+    if most > 0 && used > most / 10 * 9 {
+        findings.warning("connections", found, advice);
+    } else {
+        findings.ok("connections", found);
+    }
+}
+
+/// The finding about a server's clock, in microseconds, which this answers.
+#[cfg(feature = "doctor")]
+pub(super) async fn clock_of(
+    address: &impl Display,
+    asked: impl Future<Output = Option<i64>>,
+    findings: &mut Findings,
+) {
+    let began = clock::now();
+    let Some(theirs) = asked.await else { return };
+    let half = began.until(clock::now()).as_micros() as i64 / 2;
+    findings.clock(address.to_string(), theirs + half - clock::wall_micros().cast_signed());
+}
