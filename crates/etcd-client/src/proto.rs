@@ -9,6 +9,7 @@
 use prost::{Message, Oneof};
 
 pub const RANGE: &str = "/etcdserverpb.KV/Range";
+pub const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
 pub const TXN: &str = "/etcdserverpb.KV/Txn";
 pub const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
@@ -59,6 +60,8 @@ macro_rules! headed {
 
 headed!(
     RangeAnswer,
+    PutAnswer,
+    DeleteAnswer,
     TxnAnswer,
     WatchAnswer,
     GrantAnswer,
@@ -123,7 +126,10 @@ pub struct Put {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PutAnswer {}
+pub struct PutAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<Header>,
+}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Delete {
@@ -135,6 +141,8 @@ pub struct Delete {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct DeleteAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<Header>,
     #[prost(int64, tag = "2")]
     pub deleted: i64,
 }

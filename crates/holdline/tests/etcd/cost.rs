@@ -28,7 +28,8 @@ async fn a_lock_is_one_call_an_unlock_one_a_failed_try_one_that_writes_nothing()
     let before = servers.all_calls();
     guard.unlock().await.expect("held");
     let unlocked = servers.all_calls();
-    assert_eq!(unlocked.since(before), Calls { txn: 1, range: 0, delete: 0, put: 0, grant: 0 });
+    // No transaction: etcd 3.4 would copy what it has not committed yet.
+    assert_eq!(unlocked.since(before), Calls { txn: 0, range: 0, delete: 1, put: 0, grant: 0 });
 }
 
 fn revision(servers: &holdline_testkit::etcd::Servers) -> String {
@@ -109,9 +110,9 @@ async fn whoever_takes_turns_need_not_look_again() {
     }
     stop.store(true, Ordering::Relaxed);
     let others: u64 = busy.await.expect("no panic");
-    let calls = servers.all_calls().since(before).txn - 2 * others - looks;
+    let calls = servers.all_calls().since(before).sum() - 2 * others - looks;
     // Two for each round; and a look in the first ones, or after a pause.
-    assert!(calls <= 2 * ROUNDS + ROUNDS / 2, "{calls} transactions in {ROUNDS} rounds");
+    assert!(calls <= 2 * ROUNDS + ROUNDS / 2, "{calls} calls in {ROUNDS} rounds");
     guard.unlock().await.expect("held");
 }
 

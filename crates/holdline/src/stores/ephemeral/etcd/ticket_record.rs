@@ -51,6 +51,9 @@ pub(super) struct KeyEntry {
     pub(super) flights: u32,
     /// A request to write the key was sent.
     pub(super) sent: bool,
+    /// The number of deletions without an answer, or whose answer is that of a second try. Unless
+    /// it is 0 the key never is another ticket's.
+    pub(super) removals: u32,
     /// The leases of writes that were never answered.
     pub(super) doubts: Vec<i64>,
     /// The revision at which `ahead` was so.
@@ -74,7 +77,7 @@ impl Entry for KeyEntry {
 
     fn forgotten(place: &mut Place) {
         if let Some(slot) = place.entry.slot.take()
-            && place.doubtful
+            && (place.doubtful || place.entry.removals > 0)
         {
             slot.retire();
         }
@@ -101,6 +104,7 @@ impl TicketRecord {
             noted: !leads,
             flights: 0,
             sent: false,
+            removals: 0,
             doubts: Vec::new(),
             seen: 0,
             begun: 0,
