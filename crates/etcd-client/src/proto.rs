@@ -34,6 +34,9 @@ pub const LEASE: i32 = 4;
 /// [`Event::kind`]
 pub const DELETED: i32 = 1;
 
+/// [`WatchCreate::filters`]
+pub const NO_PUT: i32 = 0;
+
 /// What every answer begins with.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Header {
@@ -252,6 +255,8 @@ pub struct WatchCreate {
     pub range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub start_revision: i64,
+    #[prost(int32, repeated, tag = "5")]
+    pub filters: Vec<i32>,
     #[prost(int64, tag = "7")]
     pub watch_id: i64,
 }

@@ -71,6 +71,39 @@ async fn a_contended_lock_is_three_calls_at_most() {
     guard.unlock().await.expect("held");
 }
 
+/// Those who know everybody ahead of them are let in by the news of the deletions, without a look.
+#[tokio::test]
+async fn a_short_line_asks_nothing_when_it_moves() {
+    let Some(servers) = start(1) else { return };
+    let first = servers.client().await;
+    let guard = Mutex::new(&first, "x").lock().await.expect("it is there");
+    let mut waiters = Vec::new();
+    for number in 1..5 {
+        let client = servers.client().await;
+        waiters.push(tokio::spawn(async move {
+            let guard = Mutex::new(&client, "x").lock().await?;
+            let token = guard.token();
+            guard.unlock().await.map(|()| token)
+        }));
+        until("its place", async || servers.keys().len() == number + 1).await;
+    }
+    let mut before = servers.all_calls();
+    until("waiters that are quiet", async || {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let last = std::mem::replace(&mut before, servers.all_calls());
+        last == before
+    })
+    .await;
+    let mut tokens = vec![guard.token()];
+    guard.unlock().await.expect("held");
+    for waiter in waiters {
+        tokens.push(soon("its turn", waiter).await.expect("no panic").expect("it held"));
+    }
+    assert!(tokens.is_sorted(), "{tokens:?}");
+    let calls = servers.all_calls().since(before);
+    assert_eq!((calls.delete, calls.sum()), (5, 5), "{calls:?}");
+}
+
 /// On a store where others write all the time, a watch begins later than what was seen, and has to
 /// be followed by a look. Those who take turns have watches that have begun.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
