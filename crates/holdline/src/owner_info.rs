@@ -40,11 +40,13 @@ const MAX_BYTES: usize = 4096;
 impl OwnerInfo {
     /// The information about this process, now.
     pub(crate) fn here(label: Option<String>, value: Option<String>) -> Self {
-        static HOST: OnceLock<String> = OnceLock::new();
-        let host =
-            HOST.get_or_init(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+        static PROCESS: OnceLock<(String, u32)> = OnceLock::new();
+        let (host, pid) = PROCESS.get_or_init(|| {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            (host, std::process::id()) // a system call, which each lock would pay
+        });
         let since = clock::wall_micros() / 1000;
-        OwnerInfo { host: host.clone(), pid: std::process::id(), since, label, value, reason: None }
+        OwnerInfo { host: host.clone(), pid: *pid, since, label, value, reason: None }
     }
 
     /// The note of an eviction by this process, for this reason.

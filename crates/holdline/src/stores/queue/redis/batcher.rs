@@ -11,6 +11,7 @@
 //! the server refuses a batch as a whole, its operations are sent one by one. Nothing is batched in
 //! a cluster, where lines are on different servers.
 
+use super::encode::{HOW, WANTS, millis};
 use super::scripts::{BATCH, ENTER, LEAVE};
 use crate::clock::{self, within};
 use crate::sync::Mutex;
@@ -30,16 +31,18 @@ pub(super) struct Step {
 }
 
 pub(super) enum Operation {
-    /// Numbers, packed; and the ticket's id, channel and note.
-    Enter { wants: [u8; 72], tail: Vec<u8> },
-    /// How long an idle line is kept, in milliseconds, and how long the ticket is barred, in
-    /// microseconds.
-    Leave { id: [u8; 32], rest: u64, bar: Option<u64> },
+    /// Numbers, packed; the letter of the way to enter in `batch.lua`; and the ticket's id, channel
+    /// and note.
+    Enter { wants: [u8; WANTS], way: u8, tail: Vec<u8> },
+    /// The ticket's id, and how long it is barred, in microseconds.
+    Leave { id: [u8; 32], bar: Option<u64> },
 }
 
 /// The batcher of one connection.
 pub(super) struct Batcher {
     pub(super) connection: Connection,
+    /// How long an idle line is kept, in milliseconds.
+    idle: u64,
     timeout: Duration,
     batching: AtomicBool,
     under_way: AtomicUsize,
@@ -83,9 +86,17 @@ impl Step {
     /// The letter for it in `batch.lua`.
     fn letter(&self) -> u8 {
         match self.operation {
-            Operation::Enter { .. } => b'e',
+            Operation::Enter { way, .. } => way,
             Operation::Leave { bar: None, .. } => b'l',
             Operation::Leave { bar: Some(_), .. } => b'b',
+        }
+    }
+
+    /// The numbers of its ticket without the last, which says how to enter; empty if it needs none.
+    fn numbers(&self) -> &[u8] {
+        match &self.operation {
+            Operation::Enter { wants, .. } => &wants[..HOW],
+            Operation::Leave { .. } => &[],
         }
     }
 
@@ -98,16 +109,32 @@ impl Step {
         self.key.len() + rest + 16
     }
 
-    fn arguments(&self, command: &mut Cmd, reply_order_channel: Option<&str>) {
+    /// The arguments of a call for it alone.
+    fn arguments(&self, command: &mut Cmd, idle: u64, reply_order_channel: &str) {
         match &self.operation {
-            Operation::Enter { wants, tail } => {
+            Operation::Enter { wants, tail, .. } => {
                 command.arg(&wants[..]).arg(&tail[..]);
             }
-            Operation::Leave { id, rest, bar } => {
-                command.arg(&id[..]).arg(*rest);
-                if let Some(reply_order_channel) = reply_order_channel {
-                    command.arg(reply_order_channel);
+            Operation::Leave { id, bar } => {
+                command.arg(&id[..]).arg(idle).arg(reply_order_channel);
+                if let Some(bar) = bar {
+                    command.arg(*bar);
                 }
+            }
+        }
+    }
+
+    /// Its arguments in a batch.
+    fn batch_arguments(&self, command: &mut Cmd) {
+        match &self.operation {
+            Operation::Enter { wants, way, tail } => {
+                command.arg(&tail[..]);
+                if *way == b'k' {
+                    command.arg(&wants[HOW..]);
+                }
+            }
+            Operation::Leave { id, bar } => {
+                command.arg(&id[..]);
                 if let Some(bar) = bar {
                     command.arg(*bar);
                 }
@@ -117,8 +144,13 @@ impl Step {
 }
 
 impl Batcher {
-    pub(super) fn new(config: Arc<Config>, reply_order_channel: String) -> Arc<Self> {
+    pub(super) fn new(
+        config: Arc<Config>,
+        idle: Duration,
+        reply_order_channel: String,
+    ) -> Arc<Self> {
         Arc::new(Batcher {
+            idle: millis(idle),
             timeout: config.timeout,
             batching: AtomicBool::new(config.kind != Kind::Cluster),
             under_way: AtomicUsize::new(0),
@@ -132,7 +164,8 @@ impl Batcher {
         self.queue.lock()
     }
 
-    /// Runs one operation, alone or in a batch, within the time limit.
+    /// Runs one operation, alone or in a batch, within the time limit; or twice that, if it first
+    /// waited for a permit.
     pub(super) async fn ask(self: &Arc<Self>, step: &Arc<Step>) -> Result<Value, Fault> {
         let call = UnderWay::new(self);
         if call.others < UNBATCHED || !self.batching.load(Ordering::Relaxed) {
@@ -141,19 +174,15 @@ impl Batcher {
         }
         let (reply, answer) = oneshot::channel();
         self.enqueue(Waiting { step: Arc::clone(step), reply });
-        let limit = clock::now().after(self.timeout);
-        match within(limit, answer).await {
-            Some(Ok(answer)) => answer,
-            // The task that was to send it is gone, with its runtime.
-            Some(Err(_)) => Err(broken(false)),
-            None => Err(Fault::Silence),
-        }
+        // No timer of its own: the queue and the call have limits. An error means that the task that
+        // was to send it is gone, with its runtime.
+        answer.await.unwrap_or_else(|_| Err(broken(false)))
     }
 
     async fn alone(&self, step: &Step) -> Result<Value, Fault> {
         let fill = |command: &mut Cmd| {
             command.arg(1).arg(&step.key);
-            step.arguments(command, Some(self.connection.reply_order_channel()));
+            step.arguments(command, self.idle, self.connection.reply_order_channel());
         };
         self.connection.run(step.script(), step.size(), &fill).await
     }
@@ -181,12 +210,21 @@ impl Batcher {
         }
     }
 
-    /// Sends what is in the queue, as permits become free.
+    /// Sends what is in the queue, as permits become free. If none does within the time limit, what
+    /// is in the queue fails.
     async fn flush(self: Arc<Self>, guard: FlushGuard) {
         tokio::task::yield_now().await;
         loop {
-            // It is never closed.
-            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else { return };
+            let limit = clock::now().after(self.timeout);
+            let permit = Arc::clone(&self.permits).acquire_owned();
+            let Some(Ok(permit)) = within(limit, permit).await else {
+                let queue = mem::take(&mut *self.queue());
+                guard.done();
+                for one in queue.waiting {
+                    let _ = one.reply.send(Err(Fault::Silence));
+                }
+                return;
+            };
             let (some, last) = self.queue().take();
             if last {
                 guard.done();
@@ -201,8 +239,9 @@ impl Batcher {
         if waiting.len() < 2 {
             return self.one_by_one(waiting).await;
         }
-        let fill =
-            |command: &mut Cmd| fill(command, &waiting, self.connection.reply_order_channel());
+        let fill = |command: &mut Cmd| {
+            fill(command, &waiting, self.idle, self.connection.reply_order_channel());
+        };
         match self.connection.run(&BATCH, size(&waiting), &fill).await {
             Ok(Value::Array(answers)) if answers.len() == waiting.len() => {
                 for (one, answer) in waiting.into_iter().zip(answers) {
@@ -247,16 +286,40 @@ fn size(waiting: &[Waiting]) -> usize {
     waiting.iter().map(|one| one.step.size()).sum::<usize>() + 64
 }
 
-fn fill(command: &mut Cmd, waiting: &[Waiting], reply_order_channel: &str) {
-    let letters: Vec<u8> = waiting.iter().map(|one| one.step.letter()).collect();
+/// The arguments of a batch: see `batch.lua`.
+fn fill(command: &mut Cmd, waiting: &[Waiting], idle: u64, reply_order_channel: &str) {
     command.arg(waiting.len());
     for one in waiting {
         command.arg(&one.step.key);
     }
-    command.arg(letters).arg(reply_order_channel);
-    for one in waiting {
-        one.step.arguments(command, None);
+    let (mut letters, mut numbers) = (Vec::with_capacity(waiting.len() + 2), &[][..]);
+    for (at, Waiting { step, .. }) in waiting.iter().enumerate() {
+        if changes(step, &mut numbers) {
+            letters.push(b'w');
+        }
+        if waiting[..at].iter().any(|before| before.step.key == step.key) {
+            letters.push(b'a');
+        }
+        letters.push(step.letter());
     }
+    command.arg(letters).arg(reply_order_channel).arg(idle);
+    let mut numbers = &[][..];
+    for Waiting { step, .. } in waiting {
+        if changes(step, &mut numbers) {
+            command.arg(numbers);
+        }
+        step.batch_arguments(command);
+    }
+}
+
+/// Whether an operation's ticket has other numbers than the one before. They become its.
+fn changes<'a>(step: &'a Step, numbers: &mut &'a [u8]) -> bool {
+    let own = step.numbers();
+    let other = !own.is_empty() && own != *numbers;
+    if other {
+        *numbers = own;
+    }
+    other
 }
 
 impl Queue {

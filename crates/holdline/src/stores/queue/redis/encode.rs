@@ -23,9 +23,14 @@ pub(in crate::stores) struct Kept {
     pub(in crate::stores) clock_span: Duration,
 }
 
-/// The numbers of a ticket, as `enter_one.lua` unpacks them: in one argument, because each argument
+/// The length of the numbers of a ticket, and where the last of them begins: how to enter. In a
+/// batch that one stands apart, so that the tickets of many locks have the same numbers.
+pub(in crate::stores) const WANTS: usize = 72;
+pub(in crate::stores) const HOW: usize = 64;
+
+/// The numbers of a ticket, as `enter_head.lua` unpacks them: in one argument, because each argument
 /// costs the server time.
-pub(in crate::stores) fn wants(ticket: &Ticket, how: Enter, kept: Kept) -> [u8; 72] {
+pub(in crate::stores) fn wants(ticket: &Ticket, how: Enter, kept: Kept) -> [u8; WANTS] {
     let how = match how {
         Enter::Try => -1.0,
         Enter::Queue => -2.0,
@@ -39,16 +44,25 @@ pub(in crate::stores) fn wants(ticket: &Ticket, how: Enter, kept: Kept) -> [u8; 
         micros(ticket.lease),
         micros(ticket.wait_lease),
         f64::from(ticket.token_count),
-        how,
         micros(kept.idle),
         ticket.min_token as f64,
         micros(kept.clock_span),
+        how,
     ];
-    let mut packed = [0; 72];
+    let mut packed = [0; WANTS];
     for (bytes, number) in packed.chunks_exact_mut(8).zip(numbers) {
         bytes.copy_from_slice(&number.to_le_bytes());
     }
     packed
+}
+
+/// The letter of a way to enter in `batch.lua`.
+pub(in crate::stores) fn letter(how: Enter) -> u8 {
+    match how {
+        Enter::Try => b't',
+        Enter::Queue => b'q',
+        Enter::Keep(_) => b'k',
+    }
 }
 
 pub(in crate::stores) fn millis(time: Duration) -> u64 {

@@ -44,7 +44,7 @@ use crate::stores::queue::in_flight::InFlight;
 use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
 use batcher::{Batcher, Operation, Step};
 use config::{Config, Layout};
-use encode::{describe, digits, millis, standing, tail, wants};
+use encode::{describe, digits, letter, millis, standing, tail, wants};
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
 use futures_util::{StreamExt, TryStreamExt};
@@ -88,14 +88,14 @@ impl Redis {
         // In a cluster a message would go to every node.
         let cluster = config.servers.kind == Kind::Cluster;
         let reply_order_channel = if cluster { String::new() } else { format!("{channel}:order") };
-        let servers = Arc::clone(&config.servers);
+        let (servers, idle) = (Arc::clone(&config.servers), config.kept.idle);
         let shared = Shared {
             pubsub: PubSub::new(Arc::clone(&servers), Some(channel), |_| false),
             in_flight: InFlight::default(),
             address: servers.address(),
             config,
         };
-        Ok(Redis { shared: Arc::new(shared), batcher: Batcher::new(servers, reply_order_channel) })
+        Ok(Redis { shared: Arc::new(shared), batcher: Batcher::new(servers, idle, reply_order_channel) })
     }
 
     /// Runs a script on a line. `fill` adds the arguments.
@@ -199,6 +199,7 @@ impl AsyncStore for Redis {
         }
         let operation = Operation::Enter {
             wants: wants(ticket, how, self.shared.config.kept),
+            way: letter(how),
             tail: tail(ticket.id, pubsub.channel(), note),
         };
         match self.step(line, operation).await {
@@ -224,7 +225,6 @@ impl AsyncStore for Redis {
         let barred = in_flight.in_doubt(id);
         let operation = Operation::Leave {
             id: digits(id),
-            rest: millis(self.shared.config.kept.idle),
             bar: barred.then_some(BAR_TIME.as_micros() as u64),
         };
         let answer = self.step(line, operation).await;
@@ -310,7 +310,8 @@ impl AsyncStore for Redis {
     }
 
     fn background_handle(&self) -> Self {
-        let batcher = Batcher::new(Arc::clone(&self.shared.config.servers), String::new());
+        let Config { servers, kept, .. } = &self.shared.config;
+        let batcher = Batcher::new(Arc::clone(servers), kept.idle, String::new());
         Redis { shared: Arc::clone(&self.shared), batcher }
     }
 

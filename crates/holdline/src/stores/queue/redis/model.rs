@@ -3,7 +3,7 @@
 //! The server is that of `HOLDLINE_TEST_REDIS`, or a private one if `redis-server` is installed.
 
 use super::decode;
-use super::encode::{Kept, digits, millis, standing, tail, wants};
+use super::encode::{HOW, Kept, digits, letter, millis, standing, tail, wants};
 use super::scripts::{BATCH, ENTER, EVICT, LEAVE, LOOK};
 use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::model::{Subject, Woken, run};
@@ -57,32 +57,50 @@ struct Server {
 
 impl Server {
     fn run(&mut self, script: &redis::Script, args: &[Vec<u8>], now: u64) -> Value {
+        self.run_on(&[], script, args, now)
+    }
+
+    /// Runs a script with more keys than the line's and the time's.
+    fn run_on(
+        &mut self,
+        more: &[&str],
+        script: &redis::Script,
+        args: &[Vec<u8>],
+        now: u64,
+    ) -> Value {
         let mut call = script.prepare_invoke();
-        call.key(KEYS[0]).key(now / 1_000_000).key(now % 1_000_000);
+        call.key(KEYS[0]).key(now / 1_000_000).key(now % 1_000_000).key(more);
         for arg in args {
             call.arg(arg);
         }
         call.invoke(&mut self.conn).expect("the script runs")
     }
 
-    /// Runs one operation; every other time in a batch of three, of which two leave empty lines
-    /// (whose keys are the parts of the time).
+    /// Runs one operation; every other time in a batch, before departures of nobody: from two empty
+    /// lines (whose keys are the parts of the time), and from the line itself once again.
     fn step(&mut self, letter: char, args: Vec<Vec<u8>>, now: u64) -> Value {
         if now.is_multiple_of(2) {
-            let script = if letter == 'e' { self.enter.clone() } else { self.leave.clone() };
-            let args = if letter == 'e' {
-                args
-            } else {
-                [args, vec![b"reply_order_channel".to_vec()]].concat()
+            let (script, args) = match letter {
+                'l' => (self.leave.clone(), [args, idle(), order()].concat()),
+                _ => (self.enter.clone(), args),
             };
             return self.run(&script, &args, now);
         }
-        let letters = vec![format!("{letter}ll").into_bytes(), b"reply_order_channel".to_vec()];
+        let (letters, args) = match letter {
+            'l' => ("lllal".to_owned(), args),
+            _ => {
+                let (numbers, how) = args[0].split_at(HOW);
+                let how = if letter == 'k' { vec![how.to_vec()] } else { Vec::new() };
+                (format!("w{letter}llal"), [vec![numbers.to_vec(), args[1].clone()], how].concat())
+            }
+        };
+        let head = [vec![letters.into_bytes()], order(), idle()].concat();
         let nobody = || going(TicketId(1 << 127));
         let script = self.together.clone();
-        let answer = self.run(&script, &[letters, args, nobody(), nobody()].concat(), now);
+        let args = [head, args, nobody(), nobody(), nobody()].concat();
+        let answer = self.run_on(&KEYS[..1], &script, &args, now);
         let Value::Array(mut answers) = answer else { panic!("{answer:?}") };
-        assert_eq!(answers[1..], [Value::Int(0), Value::Int(0)]);
+        assert_eq!(answers[1..], [const { Value::Int(0) }; 3]);
         answers.swap_remove(0)
     }
 
@@ -114,7 +132,15 @@ fn arguments(ticket: &Ticket, how: Enter) -> Vec<Vec<u8>> {
 }
 
 fn going(id: TicketId) -> Vec<Vec<u8>> {
-    vec![digits(id).to_vec(), millis(IDLE).to_string().into_bytes()]
+    vec![digits(id).to_vec()]
+}
+
+fn idle() -> Vec<Vec<u8>> {
+    vec![millis(IDLE).to_string().into_bytes()]
+}
+
+fn order() -> Vec<Vec<u8>> {
+    vec![b"reply_order_channel".to_vec()]
 }
 
 impl Subject for Server {
@@ -124,7 +150,7 @@ impl Subject for Server {
         ticket: &Ticket,
         how: Enter,
     ) -> (Result<Standing, Refusal>, Woken) {
-        let value = self.step('e', arguments(ticket, how), now);
+        let value = self.step(letter(how).into(), arguments(ticket, how), now);
         let standing = standing(ticket, how, &value).expect("an answer that makes sense");
         (standing, self.woken())
     }
@@ -139,7 +165,7 @@ impl Subject for Server {
     fn evict(&mut self, now: u64, id: TicketId, note: &str) -> (Option<Seq>, Woken) {
         let script = self.evict.clone();
         let rest = vec![Vec::new(), b"0".to_vec(), note.as_bytes().to_vec()];
-        let token = match self.run(&script, &[going(id), rest].concat(), now) {
+        let token = match self.run(&script, &[going(id), idle(), rest].concat(), now) {
             Value::Nil => None,
             Value::Int(token) => Some(Seq(token.unsigned_abs())),
             other => panic!("{other:?}"),

@@ -14,9 +14,9 @@ pub(super) static EVICT: Script =
     Script::new(lua!("leave_head.lua", "evicted.lua", "leave_one.lua", "queue.lua", "evict.lua"));
 pub(super) static BATCH: Script = Script::new(concat!(
     lua!("batch_head.lua"),
-    "local function enter(line, wants, tail)\n",
+    "local function enter(line, head, tail, how)\n",
     lua!("enter_one.lua", "queue.lua", "enter.lua"),
-    "end\nlocal function leave(line, id, rest, barred_for)\n",
+    "end\nlocal function leave(line, head, id, barred_for)\n",
     lua!("leave_one.lua", "queue.lua", "leave.lua"),
     "end\n",
     lua!("batch.lua")

@@ -22,9 +22,9 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The length of the write-ahead log, in bytes, beyond which closing checkpoints it, because the
-/// next program to open the database reads it all.
-const LOG: u64 = 512 * 1024;
+/// The length of the write-ahead log, in pages of the database, beyond which closing checkpoints
+/// it, because the next program to open the database reads it all.
+const LOG: u64 = 128;
 
 /// The endings of SQLite's files beside the database: its log, and the log's index.
 const BESIDE: [&str; 2] = ["-wal", "-shm"];
@@ -205,7 +205,11 @@ impl Site {
 
     /// Checkpoints a long write-ahead log, so that the next program opens the database fast.
     pub(super) fn checkpoint(&self, open: &OpenDatabase) {
-        let long = fs::metadata(self.beside("-wal")).is_ok_and(|log| log.len() > LOG);
+        let page = || open.conn.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0));
+        let long = fs::metadata(self.beside("-wal")).is_ok_and(|log| {
+            // Smaller than any such log: then nothing is asked.
+            log.len() > LOG * 512 && page().is_ok_and(|page| log.len() > LOG * u64::from(page))
+        });
         if long {
             // If other processes use it now, one of them will do it.
             let _ = open.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));

@@ -236,17 +236,15 @@ impl File {
         Ok(any)
     }
 
-    async fn wait(&self, line: &Name, id: TicketId) -> Result<()> {
+    async fn wait(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
         let entry = self.shared().register_wait(line, id)?;
         let outlook = {
             let line = line.clone();
             self.ask(move |_, conn| operations::outlook(conn, &line, id)).await?
         };
-        if let Outlook::Waits(processes) = outlook {
-            entry.watch(processes);
-            self.shared().waiters.wait(id).await;
-        }
-        Ok(())
+        let Outlook::Waits(processes) = outlook else { return Ok(None) };
+        entry.watch(processes);
+        Ok(self.shared().waiters.wait(id).await)
     }
 }
 
@@ -311,7 +309,7 @@ impl AsyncStore for File {
     }
 
     async fn watch(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
-        self.wait(line, id).await.map(|()| None)
+        self.wait(line, id).await
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {

@@ -26,8 +26,17 @@ pub(super) enum NoticeKind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Notice {
     pub(super) process: Process,
-    pub(super) id: TicketId,
+    pub(super) place: Noticed,
     pub(super) kind: NoticeKind,
+}
+
+/// A ticket and its place, as a notice names them.
+pub(super) type Noticed = (TicketId, Seq);
+
+impl Notice {
+    fn about(place: &Place<Owner>, kind: NoticeKind) -> Self {
+        Notice { process: place.data.process, place: (place.id, place.seq), kind }
+    }
 }
 
 /// The result of a transaction, and the notices to send.
@@ -121,11 +130,7 @@ fn on<T>(
     let mut head = before;
     let mut rows = Rows::new(conn, name, &head, hint);
     let mut wake = |place: &Place<Owner>| {
-        notices.push(Notice {
-            process: place.data.process,
-            id: place.id,
-            kind: NoticeKind::Admitted,
-        });
+        notices.push(Notice::about(place, NoticeKind::Admitted));
     };
     let mut line = Line {
         head: &mut head,
@@ -155,11 +160,7 @@ fn on<T>(
 fn first(conn: &Connection, name: &str, head: &Head) -> Result<Option<Notice>> {
     use holdline_kernel::Places;
     let first = Rows::new(conn, name, head, None).first_from(head.front)?;
-    Ok(first.map(|place| Notice {
-        process: place.data.process,
-        id: place.id,
-        kind: NoticeKind::First,
-    }))
+    Ok(first.map(|place| Notice::about(&place, NoticeKind::First)))
 }
 
 /// Takes, keeps or renews a place.
@@ -207,7 +208,7 @@ pub(super) fn evict(
         })?;
         if let (Some(_), Some(place)) = (token, owner) {
             evictions::keep(conn, line.as_str(), id, note)?;
-            notices.push(Notice { process: place.data.process, id, kind: NoticeKind::Evicted });
+            notices.push(Notice::about(&place, NoticeKind::Evicted));
         }
         Ok(token)
     })

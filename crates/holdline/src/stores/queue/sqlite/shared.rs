@@ -7,7 +7,7 @@ use super::errors::refused;
 use super::executor::Executor;
 use super::liveness::{LivenessDir, OwnLock};
 use super::monitor::{self, Findings, Monitor, MonitorHandler};
-use super::operations::{self, Done, Entered, Notice, NoticeKind, Outlook};
+use super::operations::{self, Done, Entered, Notice, NoticeKind, Noticed, Outlook};
 use super::rows::Process;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -253,13 +253,13 @@ impl Shared {
         for same in notices.chunk_by(|a, b| (a.process, a.kind) == (b.process, b.kind)) {
             let (to, kind) = (same[0].process, same[0].kind);
             if Some(to) == own {
-                self.on_notice(kind, &mut same.iter().map(|notice| notice.id));
+                self.on_notice(kind, &mut same.iter().map(|notice| notice.place));
                 continue;
             }
-            let ids: Vec<TicketId> = same.iter().map(|notice| notice.id).collect();
+            let places: Vec<Noticed> = same.iter().map(|notice| notice.place).collect();
             let sent = self.liveness_dir().and_then(|liveness_dir| {
                 let outbox = self.outbox()?;
-                monitor::send(&outbox, &liveness_dir, to, kind, &ids)
+                monitor::send(&outbox, &liveness_dir, to, kind, &places)
             });
             if let Err(error) = sent {
                 // It may be dead, or have no socket; if it waits, it polls.
@@ -362,11 +362,11 @@ impl Shared {
 }
 
 impl MonitorHandler for Shared {
-    fn on_notice(&self, kind: NoticeKind, ids: &mut dyn Iterator<Item = TicketId>) {
+    fn on_notice(&self, kind: NoticeKind, places: &mut dyn Iterator<Item = Noticed>) {
         let monitor = if kind == NoticeKind::First { self.monitor() } else { None };
-        for id in ids {
+        for (id, seq) in places {
             match kind {
-                NoticeKind::Admitted => self.waiters.wake(id),
+                NoticeKind::Admitted => self.waiters.admit(id, seq),
                 NoticeKind::First => monitor.iter().for_each(|monitor| monitor.mark_stale(id)),
                 NoticeKind::Evicted => {
                     self.waiters.wake(id);

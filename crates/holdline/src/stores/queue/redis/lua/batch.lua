@@ -1,19 +1,42 @@
 -- Runs the operations of a batch in turn: see batch_head.lua. KEYS: the lines. ARGV[1] has a letter
--- for each: e(nter), l(eave), b(ar and leave); ARGV[2] is the reply_order_channel; then come the
--- arguments of each. Returns their replies in order; an error is the reply of its own operation and
--- does not stop the others.
-local answers, at = {}, 3
-for n = 1, #ARGV[1] do
-  local letter, ok, answer = string.byte(ARGV[1], n), false, nil
-  if letter == 101 then
-    ok, answer = pcall(enter, KEYS[n], ARGV[at], ARGV[at + 1])
-    at = at + 2
+-- for each: t(ry), q(ueue), k(eep), l(eave), b(ar and leave). Before it may be w, if the ticket has
+-- other numbers than the one before, and a(gain), if the line had an operation before. ARGV[2] is
+-- the reply_order_channel, ARGV[3] the time in ms to keep an idle line; then come the arguments of
+-- each. Returns their replies in order; an error is the reply of its own operation and does not
+-- stop the others.
+if string.find(letters, '[klb]') then
+  redis.pcall('GETEX', KEYS[1]) -- see enter_head.lua
+end
+local heads, answers, n, at = call('MGET', unpack(KEYS)), {}, 1, 4
+for _, letter in ipairs({string.byte(letters, 1, -1)}) do
+  if letter == 119 then
+    weight, wanted, lease, wait_lease, token_count, _, min_token, span =
+      struct.unpack('<dddddddd', ARGV[at])
+    at = at + 1
+  elseif letter == 97 then
+    heads[n] = nil
   else
-    local barred_for = letter == 98 and ARGV[at + 2] or nil
-    ok, answer = pcall(leave, KEYS[n], ARGV[at], ARGV[at + 1], barred_for)
-    at = at + (barred_for and 3 or 2)
+    local line, head, ok, answer = KEYS[n], heads[n], true, nil
+    -- MGET shows a key of another type as none. Taking a place notices that itself.
+    if head == nil or not (head or letter == 113 or letter == 116) then
+      ok, head = pcall(call, 'GET', line)
+    end
+    if not ok then
+      answer = head
+    elseif letter == 108 then
+      ok, answer = pcall(leave, line, head, ARGV[at])
+    elseif letter == 113 then
+      ok, answer = pcall(enter, line, head, ARGV[at], -2)
+    elseif letter == 116 then
+      ok, answer = pcall(enter, line, head, ARGV[at], -1)
+    elseif letter == 107 then
+      ok, answer = pcall(enter, line, head, ARGV[at], (struct.unpack('<d', ARGV[at + 1])))
+    else
+      ok, answer = pcall(leave, line, head, ARGV[at], ARGV[at + 1])
+    end
+    if not ok and type(answer) ~= 'table' then answer = {err = tostring(answer)} end
+    answers[n], n = answer, n + 1
+    at = at + ((letter == 107 or letter == 98) and 2 or 1)
   end
-  if not ok and type(answer) ~= 'table' then answer = {err = tostring(answer)} end
-  answers[n] = answer
 end
 return answers

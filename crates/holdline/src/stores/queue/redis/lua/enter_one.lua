@@ -1,11 +1,10 @@
 -- Takes, keeps or renews a place, and returns its standing. One round trip. Its head is
 -- enter_head.lua or, in a batch, batch_head.lua.
 --
--- line: the line's key. wants: numbers, packed. tail: the ticket's id, then 'channel note'. `how`
--- is
--- -1 to try, -2 to queue, else the seq to keep. Returns seq if admitted; {1, seq or 0, time until a
--- place lapses, or -1} waiting; {2} lost; {3, capacity} the line has another; {4} the weight was
--- raised; {5} no tokens left.
+-- line: the line's key. head: its string, or false if there is none. tail: the ticket's id, then
+-- 'channel note'. `how` is -1 to try, -2 to queue, else the seq to keep; the other numbers are the
+-- ticket's. Returns seq if admitted; {1, seq or 0, time until a place lapses, or -1} waiting; {2}
+-- lost; {3, capacity} the line has another; {4} the weight was raised; {5} no tokens left.
 --
 -- This first part handles a line that is empty or of one place, as nearly every line is. Such a
 -- line is one string: packed numbers, of which the first is the kind (1 one place, 2 many, 3 a
@@ -20,11 +19,6 @@
 -- more key, PREFIXclock: a time that the clock had reached. No token that the clock gave is higher
 -- by more than `span`, because the first enter of a line in each span (0: none) looks at that key.
 local MOST = 9007199254740991
-local weight, wanted, lease, wait_lease, token_count, how, idle, min_token, span =
-  struct.unpack('<ddddddddd', wants)
--- A renewal must be possible when the server is out of memory. It then refuses a script's writes
--- unless an earlier one needed no memory; GETEX, though it only reads, counts as such a write.
-local head = call(how >= 0 and 'GETEX' or 'GET', line)
 local kind, last, bar, capacity, held, seq, expires, due, till = 1, 0, 0, 0, 0, 0, 0, 0, 0
 local minus_last = head and #head < 65 and tonumber(head)
 if minus_last and minus_last < 0 then
@@ -57,7 +51,8 @@ if kind == 1 then
   else
     if wanted ~= capacity then return {3, capacity} end
     if now >= due then due = expires end
-    same = how >= 0 and string.sub(head, 66) == tail
+    -- Looking for a text costs less than cutting one out: each text that is made is hashed whole.
+    same = how >= 0 and #head == 65 + #tail and string.find(head, tail, 66, true) == 66
     if same or string.sub(head, 66, 97) == string.sub(tail, 1, 32) then
       if how >= 0 and seq ~= how then return {2} end
       if weight > held then return {4} end
@@ -67,7 +62,8 @@ if kind == 1 then
         if spent > MOST then return {5} end
         last = math.max(last, spent)
       end
-      expires, again = math.max(expires, now + lease), true
+      if now + lease > expires then expires = now + lease end
+      again = true
     elseif how >= 0 then
       return {2}
     elseif how == -1 and held + weight > capacity then
@@ -91,8 +87,10 @@ if again then
     .. tail
   if over then
     call('SETRANGE', line, '0', text)
-  else
+  elseif head then
     call('SET', line, text, 'PX', math.ceil((till - now) / 1000))
+  elseif not call('SET', line, text, 'PX', math.ceil((till - now) / 1000), 'NX') then
+    call('GET', line) -- fails: it is no string, which a batch does not see before
   end
   return seq
 end
