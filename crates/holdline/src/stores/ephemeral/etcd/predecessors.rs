@@ -30,9 +30,11 @@ use std::sync::Arc;
 
 /// The number of the newest keys that are looked at, of those that are not light.
 const HEAVY: i64 = 16;
-/// The number of the nearest keys that are watched in a line of capacity 1, and the number of those
-/// that are left when it is time to look for all.
-pub(super) const NEAREST: usize = 4;
+/// The number of the nearest keys that are watched in a line of capacity 1; the number that is
+/// looked at, to see whether those are all; and the number that is left when it is time to look
+/// again.
+const NEAREST: usize = 4;
+const LOOK: i64 = 5;
 pub(super) const SOON: usize = 2;
 /// The number of light keys that are looked at, at most: of more only the count is asked for.
 const LIGHT: u32 = 1024;
@@ -51,7 +53,7 @@ pub(super) struct Predecessors {
 /// The ranges to look at for keys that were created before that revision (0: all).
 pub(super) fn ranges(prefix: &[u8], capacity: u32, weight: u32, before: i64) -> Vec<Range> {
     if capacity == 1 {
-        return vec![layout::newest(prefix, before, NEAREST as i64 + 1)];
+        return vec![layout::newest(prefix, before, LOOK)];
     }
     let light = layout::light(prefix);
     let heavy = Range { range_end: light.clone(), ..layout::newest(prefix, before, HEAVY) };
