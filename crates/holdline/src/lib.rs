@@ -39,6 +39,8 @@
 //! | `zookeeper`, `zookeeper-tls` | ZooKeeper, shared with Curator or kazoo | |
 //! | `postgres`, `postgres-tls` | PostgreSQL: a table of leases, rows, advisory locks | |
 //! | `mysql`, `mysql-tls` | MySQL and MariaDB | |
+//! | `doctor` | `doctor`: looks at how a store's servers are set up | |
+//! | `simulation` | [`clock`]s that a simulation moves, for tests of your own | |
 //!
 //! Memory and the quorum (Redlock) are always there. TLS is rustls with ring and the system's root
 //! certificates. The oldest Rust that compiles it is `rust-version` in `Cargo.toml`, now 1.95; a
