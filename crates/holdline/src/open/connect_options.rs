@@ -246,6 +246,10 @@ mod tests {
             secret("etcd").hosts(["a:1", "b:0"]),
             #[cfg(feature = "etcd")]
             secret("etcd"),
+            #[cfg(feature = "etcd-tls")]
+            secret("etcds").host("a").ca_pem("s3cret, and no PEM"),
+            #[cfg(feature = "zookeeper-tls")]
+            secret("zks").host("a").client_pem("s3cret, and no PEM", "s3cret"),
             #[cfg(feature = "zookeeper")]
             secret("zookeeper").host("a").option("session", "1"),
             #[cfg(feature = "postgres")]
