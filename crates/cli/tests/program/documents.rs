@@ -284,3 +284,51 @@ fn the_readiness_answer_is_there_while_it_leads() {
     assert_eq!(leader.end().code, 143);
     assert_eq!(place.counts("scheduler"), (0, 0));
 }
+
+/// The command of the CronJob, with a job and a time of ours.
+#[test]
+fn the_cron_job_of_kubernetes_runs() {
+    let file = fs::read_to_string(root().join("packaging/kubernetes/cronjob.yml")).unwrap();
+    let list = |key: &str| -> Vec<String> {
+        let text = file.lines().find_map(|line| line.trim().strip_prefix(key));
+        serde_json::from_str(text.expect("the example has it")).expect("it is a list")
+    };
+    let mut words = [list("command: "), list("args: ")].concat();
+    assert_eq!(
+        (words.remove(0).as_str(), words.pop().as_deref()),
+        ("holdline", Some("/report.sh"))
+    );
+    let held = words.iter_mut().find(|word| *word == "30s").expect("it is held so long");
+    "10ms".clone_into(held);
+    let place = Place::new();
+    let run =
+        place.run(words.iter().map(String::as_str).chain(["sh", "-c", "echo \"$0\" ran", "it"]));
+    assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, "it ran\n", ""));
+    let _holder = place.hold(&[], "nightly-report");
+    let run = place.run(words.iter().map(String::as_str).chain(["echo", "ran"]));
+    assert_eq!((run.code, run.out.as_str()), (0, ""), "that another does it is no failure");
+}
+
+/// The step of the GitHub Action that takes the lock, with the program where pip would put it.
+#[test]
+fn the_github_action_runs_a_line_under_the_lock() {
+    let file = fs::read_to_string(root().join("packaging/github/action.yml")).unwrap();
+    let (_, step) = file.rsplit_once("run: |\n").expect("its last step is a script");
+    let place = Place::new();
+    let bin = place.path("holdline/bin");
+    fs::create_dir_all(&bin).unwrap();
+    std::os::unix::fs::symlink(HOLDLINE, bin.join("holdline")).unwrap();
+    let act = |flags: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-e", "-c", step]).env("RUNNER_TEMP", place.path("")).env("NAME", "deploy");
+        command.env("LINE", "echo \"$HOLDLINE_NAME\"; exit 3").env("FLAGS", flags);
+        command.env("LABEL", "a run").env("HOLDLINE_WAIT", "100ms");
+        finish(command.env("HOLDLINE_STORE", place.url()).env("HOLDLINE_CONFIG", ""))
+    };
+    for flags in ["", "--lease 30s --permits 1/4"] {
+        let run = act(flags);
+        assert_eq!((run.code, run.out.as_str()), (3, "deploy\n"), "{run:?}");
+    }
+    let _holder = place.hold(&[], "deploy");
+    assert_eq!(act("").code, 75, "it waits for as long as it was told");
+}
