@@ -1,6 +1,6 @@
 //! Whether a second build gives the same bytes.
 
-use super::{debian, dist, emptied, program, run, wheel};
+use super::{debian, emptied, program, run, wheel};
 use crate::{Outcome, workspace};
 use std::path::{Path, PathBuf};
 use std::process::Command;
