@@ -22,21 +22,22 @@ const WITHOUT: &[&str] =
 pub(crate) fn apply(mut command: Command) -> Result<Command, Failure> {
     let file = File::find()?;
     file.check(&command)?;
-    let verbs: Vec<Command> = command.get_subcommands().cloned().collect();
-    for flag in flags(&command.clone()) {
-        if let Some(value) = file.value(None, flag)? {
-            command = command.mut_arg(flag.get_id().clone(), |arg| with_default(arg, value));
-        }
-    }
-    for verb in &verbs {
-        for flag in flags(verb) {
-            if let Some(value) = file.value(Some(verb.get_name()), flag)? {
-                let id = flag.get_id().clone();
-                command = command.mut_subcommand(verb.get_name(), |verb| {
-                    verb.mut_arg(id, |arg| with_default(arg, value))
-                });
+    // Most runs have none: nothing is copied for them.
+    let mut defaults = Vec::new();
+    for verb in std::iter::once(None).chain(command.get_subcommands().map(Some)) {
+        let name = verb.map(Command::get_name);
+        for flag in flags(verb.unwrap_or(&command)) {
+            if let Some(value) = file.value(name, flag)? {
+                defaults.push((name.map(str::to_owned), flag.get_id().clone(), value));
             }
         }
+    }
+    for (verb, flag, value) in defaults {
+        let set = |arg| with_default(arg, value);
+        command = match verb {
+            None => command.mut_arg(flag, set),
+            Some(verb) => command.mut_subcommand(verb, |verb| verb.mut_arg(flag, set)),
+        };
     }
     Ok(command)
 }

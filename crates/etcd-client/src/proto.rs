@@ -9,6 +9,7 @@
 use prost::{Message, Oneof};
 
 pub const RANGE: &str = "/etcdserverpb.KV/Range";
+pub const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
 pub const TXN: &str = "/etcdserverpb.KV/Txn";
 pub const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
@@ -32,6 +33,9 @@ pub const MOD: i32 = 2;
 pub const LEASE: i32 = 4;
 /// [`Event::kind`]
 pub const DELETED: i32 = 1;
+
+/// [`WatchCreate::filters`]
+pub const NO_PUT: i32 = 0;
 
 /// What every answer begins with.
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -59,6 +63,8 @@ macro_rules! headed {
 
 headed!(
     RangeAnswer,
+    PutAnswer,
+    DeleteAnswer,
     TxnAnswer,
     WatchAnswer,
     GrantAnswer,
@@ -123,7 +129,10 @@ pub struct Put {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct PutAnswer {}
+pub struct PutAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<Header>,
+}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Delete {
@@ -135,6 +144,8 @@ pub struct Delete {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct DeleteAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<Header>,
     #[prost(int64, tag = "2")]
     pub deleted: i64,
 }
@@ -244,6 +255,8 @@ pub struct WatchCreate {
     pub range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub start_revision: i64,
+    #[prost(int32, repeated, tag = "5")]
+    pub filters: Vec<i32>,
     #[prost(int64, tag = "7")]
     pub watch_id: i64,
 }

@@ -363,6 +363,8 @@ impl Entry {
                 key: self.key.clone(),
                 range_end: self.range_end.clone(),
                 start_revision: self.next,
+                // Those that are kept tell of deletions only.
+                filters: if self.lasting { vec![proto::NO_PUT] } else { Vec::new() },
                 watch_id: id,
             })),
         }

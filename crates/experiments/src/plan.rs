@@ -103,11 +103,12 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "contenders",
-        about: "10, 100 and 1,000 clients on one name (4 minutes)",
+        about: "10, 100 and 1,000 clients on one name; databases 10 and 100 (6 minutes)",
         grids: &[
             Grid { modes: &["poll-string", "listen"], clients: &[10, 100, 1000], ..GRID },
             Grid { stores: &["etcd"], clients: &[10, 100, 1000], ..GRID },
             Grid { stores: &["zookeeper"], clients: &[10, 100, 1000], ..GRID },
+            Grid { stores: &["postgres", "mariadb"], clients: &[10, 100], ..GRID },
         ],
         rounds: 3,
         seconds: 5.0,
@@ -116,7 +117,7 @@ pub const PRESETS: &[Preset] = &[
         name: "names",
         about: "many names, one client each: what a store can do in a second (2 minutes)",
         grids: &[Grid {
-            stores: &["redis", "etcd", "zookeeper", "file"],
+            stores: &["redis", "etcd", "zookeeper", "postgres", "mariadb", "file"],
             clients: &[1, 64],
             own_names: true,
             ..GRID
@@ -149,11 +150,11 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "crash",
-        about: "the holder's process is killed, lease 3 s: when does the next one hold (3 minutes)",
+        about: "the holder's process is killed, lease 3 s: when does the next one hold (4 minutes)",
         grids: &[
             Grid {
                 scenarios: &["crash"],
-                stores: &["redis", "etcd", "zookeeper", "file"],
+                stores: &["redis", "etcd", "zookeeper", "postgres", "mariadb", "file"],
                 lease_s: 3,
                 ..GRID
             },
@@ -175,10 +176,10 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "kinds",
-        about: "mutex, read-write lock, semaphore and burst, on every store (3 minutes)",
+        about: "mutex, read-write lock, semaphore and burst, on every store (4 minutes)",
         grids: &[Grid {
             scenarios: &["mutex", "rwlock=10%", "semaphore=4", "burst"],
-            stores: &["redis", "etcd", "zookeeper", "file", "memory"],
+            stores: &["redis", "etcd", "zookeeper", "postgres", "mariadb", "file", "memory"],
             clients: &[32],
             hold_ms: &[1],
             ..GRID

@@ -8,9 +8,7 @@
 mod all;
 mod chart;
 mod compete;
-mod competitor;
 mod counting_store;
-mod etcd;
 mod handoff;
 mod kernel;
 mod machine;
@@ -21,7 +19,6 @@ mod recorded;
 mod redis;
 mod renewals;
 mod report;
-mod row;
 mod startup;
 mod stats;
 mod target;
@@ -29,7 +26,6 @@ mod tasks;
 mod uncontended;
 mod without;
 mod worker;
-mod zookeeper;
 
 use clap::{Args, Parser, Subcommand};
 use report::Report;
@@ -104,10 +100,6 @@ enum What {
     Models(models::Options),
     /// Updates by version instead of under a lock, and one owner for each key.
     Without,
-    /// Against Go's locks on the same etcd: one of our own, unless `--store` names one.
-    EtcdGo,
-    /// Against Curator's locks on the same ZooKeeper: one of our own, unless `--store` names one.
-    ZookeeperCurator,
     /// The ratios to the bare idioms, against the recorded ones: whether something became slower.
     Check(recorded::Options),
     /// Beside other libraries' locks, each in its own language, on the same servers.
@@ -151,8 +143,6 @@ fn run(cli: Cli) -> Result<bool, Failure> {
         What::Renewals(options) => renewals::run(&common, &targets()?, options, &mut report)?,
         What::Models(options) => models::run(&common, &targets()?, options, &mut report)?,
         What::Without => without::run(&common, &targets()?, &mut report)?,
-        What::EtcdGo => etcd::run(&common, &mut report)?,
-        What::ZookeeperCurator => zookeeper::run(&common, &mut report)?,
         What::Check(options) => recorded::run(&common, &targets()?, options, &mut report)?,
         What::Peers(options) => peers::run(&common, options, &mut report)?,
         What::All(options) => all::run(&common, &targets()?, options, &mut report)?,

@@ -240,7 +240,6 @@ mod tests {
             tasks: 1,
             seconds: 1.0,
             counter: None,
-            waiters: 1,
         };
         let runtime = crate::runtime().unwrap();
         let found = runtime.block_on(hold(&options)).unwrap();

@@ -3,7 +3,7 @@
 //! A worker says `ready`, waits for a line, does its work, and prints what it saw as one line of
 //! JSON. Times are by the library's clock, which all processes of a machine share.
 
-use crate::{Failure, renewals, row};
+use crate::{Failure, renewals};
 use clap::{Args, ValueEnum};
 use holdline::{Client, Mutex, clock};
 use serde::{Deserialize, Serialize};
@@ -21,10 +21,6 @@ pub(crate) enum Role {
     LeaseTimer,
     /// Holds many locks for several leases.
     Renew,
-    /// Locks and unlocks with nobody else there.
-    Alone,
-    /// Takes the lock once in each of several tasks.
-    Wait,
 }
 
 /// What a worker is told.
@@ -52,9 +48,6 @@ pub(crate) struct Options {
     /// A file with a number, to read, raise and write under the lock.
     #[arg(long)]
     pub(crate) counter: Option<PathBuf>,
-    /// How many tasks wait.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) waiters: usize,
 }
 
 /// One lock, as its holder saw it.
@@ -85,8 +78,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
         Role::LeaseTimer => runtime.block_on(hold(options)),
         Role::Renew => say(&serde_json::to_string(&runtime.block_on(renewals::hold(options))?)?),
-        Role::Alone => row::alone(options),
-        Role::Wait => row::wait(options),
     }
 }
 

@@ -69,21 +69,20 @@ impl Report {
         }
     }
 
-    /// Prints the table; `true` if nothing failed.
-    pub(super) fn print(&self) -> bool {
-        print!("{}", self.text());
+    /// Prints the table with the time that all took by the clock; `true` if nothing failed.
+    pub(super) fn print(&self, all: Duration) -> bool {
+        print!("{}", self.text(all));
         self.count(|verdict| matches!(verdict, Verdict::Failed(_))) == 0
     }
 
-    fn text(&self) -> String {
+    fn text(&self, all: Duration) -> String {
         let mut text = String::from("\n=== summary ===\n");
         for row in &self.rows {
             let _ = writeln!(text, "{}", line(row));
         }
-        let total: Duration = self.rows.iter().map(|(_, took, _)| *took).sum();
         let passed = self.count(|verdict| *verdict == Verdict::Passed);
         let failed = self.count(|verdict| matches!(verdict, Verdict::Failed(_)));
-        let _ = writeln!(text, "{:8}  {:7.1} s  all together", "", total.as_secs_f64());
+        let _ = writeln!(text, "{:8}  {:7.1} s  all together", "", all.as_secs_f64());
         let _ = writeln!(text, "{passed} passed, {failed} failed");
         text
     }
@@ -111,15 +110,19 @@ mod tests {
         let mut report = Report::default();
         report.add("one", Duration::from_millis(1500), Verdict::Passed);
         report.add("two", Duration::ZERO, Verdict::NotRun("x is missing".to_owned()));
-        assert_eq!(report.text().lines().last(), Some("1 passed, 0 failed"));
-        assert!(report.print());
+        let text = report.text(Duration::from_secs(1));
+        assert!(
+            text.ends_with("\n              1.0 s  all together\n1 passed, 0 failed\n"),
+            "{text}"
+        );
+        assert!(report.print(Duration::ZERO));
         report.add("three", Duration::ZERO, Verdict::Failed("it broke".to_owned()));
-        let text = report.text();
+        let text = report.text(Duration::ZERO);
         assert_eq!(text.lines().last(), Some("1 passed, 1 failed"));
         assert!(text.contains("passed        1.5 s  one\n"), "{text}");
         assert!(text.contains("not run       0.0 s  two: x is missing\n"), "{text}");
         assert!(text.contains("FAILED        0.0 s  three: it broke\n"), "{text}");
-        assert!(!report.print());
+        assert!(!report.print(Duration::ZERO));
     }
     #[test]
     fn failed_tests_are_named_with_their_first_words() {

@@ -55,11 +55,11 @@ pub(super) fn run(step: &Step, run: &Run<'_>) -> Verdict {
 
 const TESTS: &[&str] = &["test", "--workspace", "--all-features", "--no-fail-fast"];
 
-/// How many tests of a binary run at once. Most start servers of their own, so there is a bound to
-/// it on a large machine.
+/// How many tests of a binary run at once: some on a small machine too, since most of them wait
+/// most of the time; no more than some on a large one, since most start servers of their own.
 fn threads() -> String {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    cores.min(8).to_string()
+    cores.clamp(4, 8).to_string()
 }
 
 fn other_tests(run: &Run<'_>) -> Outcome<Verdict> {

@@ -6,7 +6,10 @@
 //! `/proc`; elsewhere the process group must do.
 
 use crate::exit::{Exit, Failure};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, waitid, waitpid,
+};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::signal::unix::{self, SignalKind};
@@ -53,8 +56,7 @@ impl Descendants {
             let message = format!("cannot watch for the end of processes: {error}");
             Failure::new(Exit::INTERNAL, "internal", message)
         })?;
-        let own = getpid().as_raw_nonzero().get();
-        let before = all().into_iter().filter(|seen| seen.parent == own).collect();
+        let before = children().collect();
         Ok(Descendants { before, ends, due: false, looked: Instant::now() })
     }
 
@@ -95,10 +97,9 @@ impl Descendants {
     /// Reaps adopted processes that have ended, so that none stays a zombie. The command itself is
     /// reaped elsewhere.
     pub(crate) fn reap(command: Pid) {
-        let own = getpid().as_raw_nonzero().get();
         let command = command.as_raw_nonzero().get();
-        for seen in all() {
-            if seen.ended && seen.parent == own && seen.pid != command {
+        for seen in children() {
+            if seen.ended && seen.pid != command {
                 let _ = waitpid(Pid::from_raw(seen.pid), WaitOptions::NOHANG);
             }
         }
@@ -135,6 +136,16 @@ impl Tree {
             }
         }
     }
+}
+
+/// The children of this process. Nearly always there are none, which the kernel says at once: to
+/// find them, the processes of the whole system are looked through.
+fn children() -> impl Iterator<Item = ProcessKey> {
+    let any = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let none = matches!(waitid(WaitId::All, any), Err(Errno::CHILD));
+    let own = getpid().as_raw_nonzero().get();
+    let seen = if none { Vec::new() } else { all() };
+    seen.into_iter().filter(move |seen| seen.parent == own)
 }
 
 /// All visible processes of the system.

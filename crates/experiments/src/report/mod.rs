@@ -280,9 +280,14 @@ impl Report {
             format!("holdline {}{build}", machine.holdline),
         ];
         lines.extend(self.stores.iter().map(|(store, about)| format!("{store}: {about}")));
-        lines.push(format!("{} rounds of {:?}, the cells in turns", self.rounds, self.time));
+        lines.push(format!("{} of {:?}, the cells in turns", self.rounds_in_words(), self.time));
         lines.push(self.command.clone());
         lines
+    }
+
+    /// The number of rounds with its noun, for captions.
+    fn rounds_in_words(&self) -> String {
+        format!("{} round{}", self.rounds, if self.rounds == 1 { "" } else { "s" })
     }
 
     /// Whether others used the machine when the run began.

@@ -178,10 +178,10 @@ fn draw(html: &mut String, report: &Report, load: &str, charts: Vec<Figure>) {
         let busy = if report.is_busy() { ", busy with other things too" } else { "" };
         let _ = writeln!(
             html,
-            "<figure><b>{title}</b>{drawing}<figcaption>{words} {}; {} rounds. {}, {} cores{busy}.\
+            "<figure><b>{title}</b>{drawing}<figcaption>{words} {}; {}. {}, {} cores{busy}.\
              </figcaption></figure>",
             escape(load),
-            report.rounds,
+            report.rounds_in_words(),
             escape(&report.machine.cpu),
             report.machine.cores,
         );

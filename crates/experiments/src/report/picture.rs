@@ -19,8 +19,12 @@ pub(super) fn write(report: &Report) -> Option<String> {
     let (head, body) = drawing.split_once('>')?;
     let height: f64 = head.split("viewBox='0 0 360 ").nth(1)?.split('\'').next()?.parse().ok()?;
     let caption = format!(
-        "{load}; {} rounds of {:?}, whiskers from the lowest to the highest. {}, {} cores. {}",
-        report.rounds, report.time, report.machine.cpu, report.machine.cores, report.command
+        "{load}; {} of {:?}, whiskers from the lowest to the highest. {}, {} cores. {}",
+        report.rounds_in_words(),
+        report.time,
+        report.machine.cpu,
+        report.machine.cores,
+        report.command
     );
     let caption = wrapped(&caption);
     let whole = height + 8.0 + LINE * caption.len() as f64;

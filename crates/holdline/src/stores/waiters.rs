@@ -38,7 +38,7 @@ impl Waiters {
     }
 
     /// As [`wake`](Self::wake), with the place at which the ticket was admitted.
-    #[cfg(any(feature = "redis", feature = "mysql", feature = "postgres"))]
+    #[cfg(any(feature = "redis", feature = "mysql", feature = "postgres", feature = "sqlite"))]
     pub(crate) fn admit(&self, id: TicketId, seq: Seq) {
         self.notify(id, Some(seq));
     }

@@ -83,16 +83,20 @@ pub(crate) async fn lock(store: &File, line: &Name, ticket: &Ticket) -> Seq {
     }
 }
 
-/// Waits in line by notices alone: if one is missing, it waits for ever.
-pub(crate) async fn await_lock(store: &File, line: &Name, ticket: &Ticket) -> Seq {
+/// Waits in line by notices alone: if one is missing, it waits for ever. Says also whether a notice
+/// has told the place.
+pub(crate) async fn await_lock(store: &File, line: &Name, ticket: &Ticket) -> (Seq, bool) {
     let mut how = Enter::Queue;
     loop {
         match enter(store, line, ticket, how).await {
-            Standing::Admitted(seq) => return seq,
+            Standing::Admitted(seq) => return (seq, false),
             Standing::Waiting { seq: Some(seq), .. } => how = Enter::Keep(seq),
             other => panic!("a waiter that keeps its place is {other:?}"),
         }
-        store.watch(line, ticket.id).await.unwrap();
+        if let Some(seq) = store.watch(line, ticket.id).await.unwrap() {
+            assert_eq!(how, Enter::Keep(seq), "the notice is about its place");
+            return (seq, true);
+        }
     }
 }
 
@@ -256,8 +260,8 @@ async fn obey(store: &File, words: &[&str]) {
         // await LINE ID OF: one permit of so many, by notices alone
         "await" => {
             let ticket = Ticket { capacity: words[3].parse().unwrap(), ..ticket(number(2).into()) };
-            let seq = await_lock(store, &name(words[1]), &ticket).await;
-            say(&format!("held {} {}", seq.0, clock::now().0));
+            let (seq, told) = await_lock(store, &name(words[1]), &ticket).await;
+            say(&format!("held {} {} {}", seq.0, clock::now().0, u8::from(told)));
         }
         "leave" => {
             let before = clock::now();

@@ -11,6 +11,8 @@ mod evictions;
 mod faults;
 mod model;
 mod nonsense;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod observers;
 mod outages;
 mod speed;
 mod storm;

@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Writes the tables into this page, between its marks `<!-- tables -->` and `<!-- end -->`.
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
+    /// Servers keep their data on the disk of TMPDIR instead of in memory.
+    #[arg(long)]
+    disk: bool,
     /// Only builds the drivers whose tools are there, and asks each whether it is ready.
     #[arg(long)]
     build: bool,
@@ -65,9 +68,9 @@ impl Store {
         }
     }
 
-    /// A server of ours, whose data is in memory. Where every write waits for a disk, little else
-    /// counts.
-    fn start(self) -> Result<Private, Failure> {
+    /// A server of ours, with its data in memory unless it is to be on a disk: where every write
+    /// waits for a disk, little else counts.
+    fn start(self, disk: bool) -> Result<Private, Failure> {
         let describe = move || match self {
             Store::Redis => redis::SINGLE.on_free_ports(),
             Store::Etcd | Store::Programs => etcd::SINGLE.on_free_ports(),
@@ -82,7 +85,8 @@ impl Store {
             }
         };
         install_missing(describe().nodes().flat_map(Node::programs));
-        Ok(Private::try_launch_in(Folder::new("peers")?, describe)?)
+        let folder = if disk { Folder::on_disk("peers")? } else { Folder::new("peers")? };
+        Ok(Private::try_launch_in(folder, describe)?)
     }
 }
 
@@ -90,7 +94,7 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
     let mut drivers = Drivers::default();
     let all = Store::value_variants();
     for store in if options.on.is_empty() { all } else { &options.on } {
-        let server = match store.start() {
+        let server = match store.start(options.disk) {
             Ok(server) => server,
             Err(why) => {
                 report.table(nothing(*store, &why));

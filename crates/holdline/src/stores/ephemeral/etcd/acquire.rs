@@ -150,10 +150,9 @@ impl Shared {
             predecessors::ranges(&record.base.prefix, record.capacity, request.ticket.weight, 0);
         let looks = || asked.iter().map(|range| RequestOp::from(Op::Range(range.clone())));
         let waiting = self.waiting_session(request, record).await?;
-        // What was written is read again: it says when it was created.
         let entry = Txn {
             compare: vec![layout::absent(&key, Vec::new())],
-            success: looks().chain([put.clone(), own.clone()]).collect(),
+            success: looks().chain([put.clone()]).collect(),
             failure: vec![own.clone()],
         };
         let offer = waiting.is_none().then_some(&entry);
@@ -169,8 +168,8 @@ impl Shared {
                         &record.base.prefix,
                         layout::end(&record.base.prefix),
                     )],
-                    success: vec![put, own.clone()],
-                    failure: [own.clone()].into_iter().chain(looks()).chain([moved, own]).collect(),
+                    success: vec![put],
+                    failure: [own].into_iter().chain(looks()).chain([moved]).collect(),
                 }
             }
         };
@@ -178,26 +177,27 @@ impl Shared {
         let mut found = self.write(request, record, waiting.as_ref(), txn).await?;
         let other = (beside && !found.succeeded).then(|| found.pop());
         let succeeded = found.succeeded;
+        let mut there = None;
         match waiting {
             None if succeeded => return self.entered(request, record, &asked, found).await,
-            None => {}
+            None => there = found.pop().kvs.pop(),
             Some(_) if succeeded => {
-                let nobody = vec![proto::RangeAnswer::default(); asked.len()];
-                found.ranges.splice(..0, nobody);
+                found.ranges = vec![proto::RangeAnswer::default(); asked.len()];
                 return self.entered(request, record, &asked, found).await;
             }
             Some(session) => {
                 record.place().entry.session = session;
-                let was_there = !found.ranges.is_empty() && !found.ranges.remove(0).kvs.is_empty();
-                if !was_there {
+                if !found.ranges.is_empty() {
+                    there = found.ranges.remove(0).kvs.pop();
+                }
+                if there.is_none() {
                     let entered = self.entered(request, record, &asked, found).await?;
                     return self.beside_nobody(request, record, other, entered).await;
                 }
             }
         }
         // An earlier try did it, or the lock of another kind of client is there.
-        let own = found.pop().kvs.pop();
-        record.place().born(own.map_or(0, |kv| kv.create_revision));
+        record.place().born(there.map_or(0, |kv| kv.create_revision));
         if record.key().1 == 0 {
             return self.beside_nobody(request, record, other, Entered::Again).await;
         }
@@ -206,18 +206,19 @@ impl Shared {
     }
 
     /// Takes in the answer to a write of the key: its revision, and the keys ahead of it.
+    ///
+    /// The key was not there, so the revision of the transaction is that of its creation.
     pub(super) async fn entered(
         self: &Arc<Self>,
         request: &Request<'_>,
         record: &Arc<TicketRecord>,
         asked: &[Range],
-        mut found: Found,
+        found: Found,
     ) -> Result<Entered> {
-        let own = found.pop().kvs.pop();
-        let Some(own) = own.filter(|own| own.create_revision == found.revision) else {
-            return Err(garbled(&self.address, "a key that was written is not there"));
-        };
-        record.place().born(own.create_revision);
+        if found.written != found.revision {
+            return Err(garbled(&self.address, "a key was written at another revision"));
+        }
+        record.place().born(found.written);
         let (prefix, capacity) = (&record.base.prefix, record.capacity);
         let predecessors =
             Predecessors::new(prefix, capacity, found.revision, asked, &found.ranges);

@@ -8,17 +8,19 @@ use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use holdline_etcd_client::{
     Answer,
-    proto::{self, Done, Op, Range, RangeAnswer, RequestOp, Txn, TxnAnswer},
+    proto::{self, Delete, DeleteAnswer, Done, Op, Range, RangeAnswer, RequestOp, Txn, TxnAnswer},
 };
 use std::time::Duration;
 
 /// What a transaction was answered.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) revision: i64,
     pub(super) succeeded: bool,
     /// What was found, in the order of the questions.
     pub(super) ranges: Vec<RangeAnswer>,
+    /// The revision of what was written; 0 if nothing was.
+    pub(super) written: i64,
     /// Something was deleted.
     pub(super) deleted: bool,
     /// An earlier try may have been carried out, too.
@@ -59,15 +61,16 @@ pub(super) fn read(address: &Address, txn: &Txn, answer: Answer<TxnAnswer>) -> R
     if revision <= 0 {
         return Err(garbled(address, "a transaction without a revision"));
     }
-    let mut found =
-        Found { revision, succeeded: body.succeeded, ranges: Vec::new(), deleted: false, repeated };
+    let mut found = Found { revision, succeeded: body.succeeded, repeated, ..Found::default() };
     for (RequestOp { op }, part) in asked.iter().zip(body.responses) {
         match (op, part.done) {
             (Some(Op::Range(range)), Some(Done::Range(answer))) => {
                 check(address, range, &answer)?;
                 found.ranges.push(answer);
             }
-            (Some(Op::Put(_)), Some(Done::Put(_))) => {}
+            (Some(Op::Put(_)), Some(Done::Put(answer))) => {
+                found.written = answer.header.unwrap_or_default().revision;
+            }
             (Some(Op::Delete(_)), Some(Done::Delete(answer))) => {
                 found.deleted |= answer.deleted > 0;
             }
@@ -104,6 +107,15 @@ impl Shared {
     pub(super) async fn txn(&self, txn: &Txn, limit: Duration) -> Result<Found> {
         let answer = self.cluster.call(proto::TXN, txn, limit).await?;
         read(&self.address, txn, answer)
+    }
+
+    /// Deletes what has a key, whenever it was created.
+    pub(super) async fn delete(&self, delete: &Delete, limit: Duration) -> Result<Found> {
+        let Answer { body, repeated } =
+            self.cluster.call::<_, DeleteAnswer>(proto::DELETE, delete, limit).await?;
+        let revision = body.header.unwrap_or_default().revision;
+        let deleted = body.deleted > 0;
+        Ok(Found { revision, succeeded: true, deleted, repeated, ..Found::default() })
     }
 
     /// Keys, and the revision at which they were so.
@@ -143,7 +155,7 @@ mod tests {
         assert_eq!(read(vec![found("x/1", 1)]).expect("it fits").ranges.len(), 1);
         for (parts, word) in [
             (vec![], "0 parts instead of 1"),
-            (vec![Done::Put(proto::PutAnswer {})], "another kind"),
+            (vec![Done::Put(proto::PutAnswer::default())], "another kind"),
             (vec![found("y/1", 1)], "not asked for"),
             (vec![found("x/1", 2)], "1 keys instead of 2"),
             (vec![found("x/1", 1), found("x/1", 1)], "2 parts instead of 1"),

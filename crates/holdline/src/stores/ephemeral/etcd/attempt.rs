@@ -45,20 +45,18 @@ impl Shared {
         let asked = predecessors::ranges(prefix, capacity, request.ticket.weight, 0);
         let own: RequestOp = Op::Range(layout::one(&key)).into();
         let looks = asked.iter().map(|range| Op::Range(range.clone()).into());
-        let failure: Vec<_> = [own.clone()].into_iter().chain(looks).collect();
+        let failure: Vec<_> = [own].into_iter().chain(looks).collect();
         let mut compare = layout::absent(prefix, layout::end(prefix));
         for _ in 0..TRIES {
             let mut txn = Txn {
                 compare: vec![compare, layout::absent(&key, Vec::new())],
-                success: vec![put.clone(), own.clone()],
+                success: vec![put.clone()],
                 failure: failure.clone(),
             };
             let beside = self.look_beside(record, &mut txn);
             let mut found = self.write(request, record, None, txn).await?;
             if found.succeeded {
-                let own = found.pop();
                 found.ranges = vec![RangeAnswer::default(); asked.len()];
-                found.ranges.push(own);
                 return self.entered(request, record, &asked, found).await;
             }
             let other = beside.then(|| found.pop());

@@ -107,16 +107,20 @@ pub(super) fn note_key(key: &[u8]) -> Vec<u8> {
 /// Deletes a place, and its note, if the place is still the one that was created then (0: whatever
 /// it is). So a request that is carried out late deletes no other ticket's key.
 pub(super) fn delete(key: &[u8], create: i64) -> proto::Txn {
-    // Only what is named after a ticket, and so as long as one, has a note.
-    let is_leader = key.rsplit(|byte| *byte == b'-').next().is_some_and(|own| own.len() == 32);
-    let range_end = if is_leader { [key, b"0"].concat() } else { Vec::new() };
-    let delete = proto::Delete { key: key.to_vec(), range_end };
     let guard = (create != 0).then(|| created_at(key, Vec::new(), create));
     proto::Txn {
         compare: guard.into_iter().collect(),
-        success: vec![proto::Op::Delete(delete).into()],
+        success: vec![proto::Op::Delete(removal(key)).into()],
         failure: Vec::new(),
     }
+}
+
+/// Deletes a place, and its note, whatever it is.
+pub(super) fn removal(key: &[u8]) -> proto::Delete {
+    // Only what is named after a ticket, and so as long as one, has a note.
+    let is_leader = key.rsplit(|byte| *byte == b'-').next().is_some_and(|own| own.len() == 32);
+    let range_end = if is_leader { [key, b"0"].concat() } else { Vec::new() };
+    proto::Delete { key: key.to_vec(), range_end }
 }
 
 /// One place in a line.

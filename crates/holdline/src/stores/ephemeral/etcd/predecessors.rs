@@ -5,6 +5,14 @@
 //! newest few of either range, and a count. From those, nearest first, a ticket takes as many as
 //! are needed to keep it out: as long as all of these stay, it need not look again, and when one
 //! goes it does. Only if the few do not tell is the whole line read.
+//!
+//! In a line of capacity 1 a ticket takes a few more of the nearest than that, so that it is let in
+//! by the news of a deletion alone. That is proof: the keys that were created before its own are a
+//! set that can only lose members, because etcd gives every new key a higher create revision. If it
+//! has seen all of them (at a revision at or after its own creation), and has been told of a
+//! deletion of each, nobody is ahead, whatever else happened. Its own key is watched on the same
+//! stream, and its lease is checked as ever. Where more are ahead than it takes, it looks again
+//! when most of those that it took are gone: while others still hold, so that nobody waits for it.
 
 use super::acquire::Entered;
 use super::answer::Found;
@@ -22,6 +30,12 @@ use std::sync::Arc;
 
 /// The number of the newest keys that are looked at, of those that are not light.
 const HEAVY: i64 = 16;
+/// The number of the nearest keys that are watched in a line of capacity 1; the number that is
+/// looked at, to see whether those are all; and the number that is left when it is time to look
+/// again.
+const NEAREST: usize = 4;
+const LOOK: i64 = 5;
+pub(super) const SOON: usize = 2;
 /// The number of light keys that are looked at, at most: of more only the count is asked for.
 const LIGHT: u32 = 1024;
 
@@ -39,7 +53,7 @@ pub(super) struct Predecessors {
 /// The ranges to look at for keys that were created before that revision (0: all).
 pub(super) fn ranges(prefix: &[u8], capacity: u32, weight: u32, before: i64) -> Vec<Range> {
     if capacity == 1 {
-        return vec![layout::newest(prefix, before, 2)];
+        return vec![layout::newest(prefix, before, LOOK)];
     }
     let light = layout::light(prefix);
     let heavy = Range { range_end: light.clone(), ..layout::newest(prefix, before, HEAVY) };
@@ -98,7 +112,7 @@ impl Predecessors {
             weight += weight_of(&member, record.capacity);
             let part = member.weight(record.capacity);
             ahead.insert(member.key, part);
-            if !fits(weight) {
+            if !fits(weight) && (record.capacity > 1 || ahead.len() >= NEAREST) {
                 break;
             }
         }

@@ -1,4 +1,10 @@
 //! Leaving, and what is done to places by their keys: looking, listing, evicting.
+//!
+//! A place is deleted by its key alone, without a transaction that compares its create revision:
+//! before a transaction that writes, etcd 3.4 copies all that it has not yet committed to the disk,
+//! which is most of what the transaction costs. So a deletion must not come when the key is another
+//! ticket's. It does not, because the key's slot is free again only when every deletion of it was
+//! answered, once, and a ticket that has been forgotten deletes only what was created for it.
 
 use super::answer::Found;
 use super::beside;
@@ -56,29 +62,35 @@ impl Release<KeyEntry> for Shared {
     /// Deletes the key of a ticket that is given up, for good. Nothing if none was ever written.
     async fn remove(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
-        let (key, create, blind) = {
-            let mut place = record.place();
-            if !place.entry.sent {
-                return Ok(false);
-            }
-            // One that deletes whatever is there must not come when the key is another ticket's.
-            let blind = place.create == 0 && !place.doubtful;
-            place.doubtful |= blind;
-            if place.entry.flights > 0 {
-                // Written by a second try, and the first has no answer yet.
-                place.doubtful = true;
-                let lease = place.entry.session.lease.id();
-                place.entry.doubts.push(lease);
-            }
-            (place.entry.key.clone(), place.create, blind)
-        };
+        if !record.place().entry.sent {
+            return Ok(false);
+        }
         let turn = self.leaving.acquire().await;
-        let found = self.txn(&layout::delete(&key, create), limit).await?;
+        let (key, create, own) = {
+            let mut place = record.place();
+            let entry = &mut place.entry;
+            let own = entry.slot.is_some() || record.base.leads;
+            entry.removals += u32::from(own);
+            let in_flight = entry.flights > 0;
+            if in_flight {
+                // Written by a second try, and the first has no answer yet.
+                let lease = entry.session.lease.id();
+                entry.doubts.push(lease);
+            }
+            place.doubtful |= in_flight;
+            (place.entry.key.clone(), place.create, own)
+        };
+        let found = match (own, create) {
+            (true, _) => self.delete(&layout::removal(&key), limit).await?,
+            // Forgotten: another ticket may have the key.
+            (false, 0) => return Ok(false),
+            (false, _) => self.txn(&layout::delete(&key, create), limit).await?,
+        };
         drop(turn);
         let late = {
             let mut place = record.place();
-            if blind && !found.repeated {
-                place.doubtful = false;
+            if own && !found.repeated {
+                place.entry.removals -= 1;
             }
             !place.entry.doubts.is_empty()
         };

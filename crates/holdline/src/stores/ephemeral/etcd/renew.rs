@@ -86,7 +86,7 @@ impl Renew<KeyEntry> for Shared {
                 return Ok(());
             }
             // Nothing to compare with: an absent key is never "as it was".
-            let none = fits || place.entry.ahead.len() > MOST;
+            let none = fits || place.is_soon(record.capacity) || place.entry.ahead.len() > MOST;
             let ahead: Vec<_> =
                 if none { Vec::new() } else { place.entry.ahead.keys().cloned().collect() };
             (place.entry.key.clone(), place.entry.seen, ahead)

@@ -162,15 +162,10 @@ impl Backend for Shared {
         let watches = if ahead.len() > FEW {
             // The whole line at once, with itself in it.
             vec![watch(&record.base.prefix, layout::end(&record.base.prefix))]
-        } else if record.capacity > 1 && ahead.iter().all(|key| key.starts_with(&light)) {
-            // Light keys can only go, too. Watches over those that stay ahead are not made anew.
+        } else if record.capacity == 1 || ahead.iter().all(|key| key.starts_with(&light)) {
+            // Such keys can only go. Watches over those that stay ahead are not made anew.
             let ended = std::mem::take(&mut record.place().watches);
             drop(ended);
-            let watch = |key: &[u8]| self.watcher.watch_out(key, seen, 0, self.callback(record));
-            let own = self.watcher.watch_out(&own, create, create + 1, self.callback(record));
-            ahead.iter().map(|key| watch(key)).chain([own]).collect()
-        } else if record.capacity == 1 {
-            // A key ahead can only go.
             let watch = |key: &[u8]| self.watcher.watch_out(key, seen, 0, self.callback(record));
             let own = self.watcher.watch_out(&own, create, create + 1, self.callback(record));
             ahead.iter().map(|key| watch(key)).chain([own]).collect()

@@ -1,6 +1,7 @@
 //! The etcd store's part of a ticket: its key, and what is known of those ahead of it.
 
 use super::layout::{self, Member};
+use super::predecessors::SOON;
 use super::session::Session;
 use super::slot::Slot;
 use crate::names::Name;
@@ -51,6 +52,9 @@ pub(super) struct KeyEntry {
     pub(super) flights: u32,
     /// A request to write the key was sent.
     pub(super) sent: bool,
+    /// The number of deletions without an answer, or whose answer is that of a second try. Unless
+    /// it is 0 the key never is another ticket's.
+    pub(super) removals: u32,
     /// The leases of writes that were never answered.
     pub(super) doubts: Vec<i64>,
     /// The revision at which `ahead` was so.
@@ -59,6 +63,8 @@ pub(super) struct KeyEntry {
     pub(super) begun: i64,
     /// The keys that keep it out and their weights: the nearest, as many as it takes.
     pub(super) ahead: HashMap<Vec<u8>, u32>,
+    /// Those of them that were deleted since, and when: an answer may be older than that.
+    pub(super) gone: Vec<(Vec<u8>, i64)>,
     /// Whether those are all that were ahead.
     pub(super) all: bool,
     pub(super) watched: Watched,
@@ -74,7 +80,7 @@ impl Entry for KeyEntry {
 
     fn forgotten(place: &mut Place) {
         if let Some(slot) = place.entry.slot.take()
-            && place.doubtful
+            && (place.doubtful || place.entry.removals > 0)
         {
             slot.retire();
         }
@@ -101,10 +107,12 @@ impl TicketRecord {
             noted: !leads,
             flights: 0,
             sent: false,
+            removals: 0,
             doubts: Vec::new(),
             seen: 0,
             begun: 0,
             ahead: HashMap::new(),
+            gone: Vec::new(),
             all: false,
             watched: Watched::Nothing,
         };
@@ -179,14 +187,15 @@ impl TicketRecord {
             if place.entry.ahead.remove(&kv.key).is_none() {
                 return;
             }
+            place.entry.gone.push((kv.key.clone(), kv.mod_revision));
         } else {
             let Some(weight) = place.entry.ahead.get_mut(&kv.key) else { return };
             let Some(member) = Member::read(&self.base.prefix, kv) else { return };
             *weight = (*weight).min(member.weight(self.capacity));
         }
-        let admitted = place.fits(self.capacity);
+        let asks = place.fits(self.capacity) || place.is_soon(self.capacity);
         drop(place);
-        if admitted {
+        if asks {
             self.news.notify_one();
         }
     }
@@ -209,8 +218,18 @@ impl Place {
         rule::fits(ahead, self.weight, capacity)
     }
 
+    /// Whether it is time to look for all that are ahead, because it is the ticket's turn soon.
+    pub(super) fn is_soon(&self, capacity: u32) -> bool {
+        capacity == 1 && !self.entry.all && self.entry.ahead.len() == SOON
+    }
+
     /// Takes in the keys ahead, all or only the nearest.
-    pub(super) fn see(&mut self, revision: i64, ahead: HashMap<Vec<u8>, u32>, all: bool) {
+    pub(super) fn see(&mut self, revision: i64, mut ahead: HashMap<Vec<u8>, u32>, all: bool) {
+        for (key, at) in self.entry.gone.drain(..) {
+            if at > revision {
+                ahead.remove(&key);
+            }
+        }
         // Other keys were watched.
         let same = ahead.keys().all(|key| self.entry.ahead.contains_key(key));
         if self.entry.watched == Watched::Ahead && !same {

@@ -22,12 +22,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The length of the write-ahead log, in bytes, beyond which closing checkpoints it, because the
-/// next program to open the database reads it all.
-const LOG: u64 = 512 * 1024;
+/// The length of the write-ahead log, in pages of the database, beyond which closing checkpoints
+/// it, because the next program to open the database reads it all.
+const LOG: u64 = 128;
 
 /// The endings of SQLite's files beside the database: its log, and the log's index.
-const BESIDE: [&str; 2] = ["-wal", "-shm"];
+pub(super) const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
 /// A database file that exists, and its options.
 #[derive(Debug)]
@@ -103,9 +103,7 @@ impl Site {
     }
 
     fn beside(&self, ending: &str) -> PathBuf {
-        let mut path = OsString::from(&self.file);
-        path.push(ending);
-        path.into()
+        beside(&self.file, ending)
     }
 
     /// Opens the database, and creates its schema if it is new.
@@ -205,12 +203,23 @@ impl Site {
 
     /// Checkpoints a long write-ahead log, so that the next program opens the database fast.
     pub(super) fn checkpoint(&self, open: &OpenDatabase) {
-        let long = fs::metadata(self.beside("-wal")).is_ok_and(|log| log.len() > LOG);
+        let page = || open.conn.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0));
+        let long = fs::metadata(self.beside("-wal")).is_ok_and(|log| {
+            // Smaller than any such log: then nothing is asked.
+            log.len() > LOG * 512 && page().is_ok_and(|page| log.len() > LOG * u64::from(page))
+        });
         if long {
             // If other processes use it now, one of them will do it.
             let _ = open.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         }
     }
+}
+
+/// The file beside this one with its name and this ending.
+pub(super) fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut path = OsString::from(file);
+    path.push(ending);
+    path.into()
 }
 
 /// Sleeps for a short random time before a retry, so that no process always loses the race.
@@ -251,9 +260,7 @@ fn create(path: &Path, creation: Creation) -> Result<PathBuf> {
 
 /// Creates the file with a mode and a group. It is there only when it has both.
 fn create_shared(path: &Path, creation: Creation) -> io::Result<()> {
-    let mut name = OsString::from(path);
-    name.push(format!(".new-{:016x}", fastrand::u64(..)));
-    let name = PathBuf::from(name);
+    let name = beside(path, &format!(".new-{:016x}", fastrand::u64(..)));
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name)?;
     let shared = sharing::adjust(CWD, &name, creation.mode, creation.group);
     let made = shared.and_then(|()| fs::hard_link(&name, path));

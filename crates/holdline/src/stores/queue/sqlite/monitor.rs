@@ -5,14 +5,15 @@
 //! removed, which admits and wakes the next.
 
 use super::liveness::{LivenessDir, PeerLock};
-use super::operations::NoticeKind;
+use super::operations::{NoticeKind, Noticed};
 use super::rows::Process;
 use crate::clock;
 use crate::names::Name;
-use crate::store::TicketId;
+use crate::store::{Seq, TicketId};
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::mem;
@@ -24,8 +25,10 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(50);
 /// After so many ticks without a waiter, the thread sleeps until it is woken.
 const IDLE_TICKS: u32 = 20;
-/// The number of tickets in one message at most.
-const BATCH: usize = 1024;
+/// The number of places in one message at most.
+const BATCH: usize = 512;
+/// The length of a place in a message: the ticket's id and the place's number.
+const PLACE: usize = 16 + 8;
 
 /// The state of the thread and of the waiters.
 #[derive(Debug)]
@@ -75,7 +78,7 @@ pub(super) struct Findings {
 /// The callbacks of the monitor's thread.
 pub(super) trait MonitorHandler {
     /// A process sent a notice about tickets.
-    fn on_notice(&self, kind: NoticeKind, ids: &mut dyn Iterator<Item = TicketId>);
+    fn on_notice(&self, kind: NoticeKind, places: &mut dyn Iterator<Item = Noticed>);
     /// A check found dead processes, or tickets to look up again.
     fn on_findings(&self, monitor: &Monitor, findings: Findings);
 }
@@ -170,7 +173,7 @@ impl Monitor {
     pub(super) fn run(&self, handler: &dyn MonitorHandler) {
         let mut next = clock::now().after(TICK);
         let mut idle = 0;
-        let mut buffer = vec![0; 1 + 16 * BATCH];
+        let mut buffer = vec![0; 1 + PLACE * BATCH];
         while let Some(limit) = self.plan(idle, next) {
             self.listen(limit, &mut buffer, handler);
             let now = clock::now();
@@ -202,17 +205,19 @@ impl Monitor {
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let inbox = self.inbox.as_ref().unwrap_or(&self.wakeup.1);
         let mut fds = [&self.wakeup.1, inbox].map(|fd| PollFd::new(fd, PollFlags::IN));
-        if !matches!(poll(&mut fds, wait.as_ref()), Ok(1..)) {
-            return;
+        match poll(&mut fds, wait.as_ref()) {
+            Ok(1..) => {}
+            Ok(0) | Err(Errno::INTR) => return,
+            // For want of memory, or below a limit.
+            Err(_) => return std::thread::sleep(TICK),
         }
         while self.wakeup.1.recv(buffer).is_ok() {}
         while let Ok(length) = inbox.recv(buffer) {
-            if let Some((&kind, ids)) = buffer[..length].split_first()
+            if let Some((&kind, places)) = buffer[..length].split_first()
                 && let Some(kind) = kind_of(kind)
             {
-                let (ids, _) = ids.as_chunks();
-                handler
-                    .on_notice(kind, &mut ids.iter().map(|id| TicketId(u128::from_be_bytes(*id))));
+                let (places, _) = places.as_chunks::<PLACE>();
+                handler.on_notice(kind, &mut places.iter().filter_map(read_place));
             }
         }
     }
@@ -248,11 +253,14 @@ impl State {
     }
 }
 
-const KINDS: [(u8, NoticeKind); 3] =
-    [(b'a', NoticeKind::Admitted), (b'f', NoticeKind::First), (b'e', NoticeKind::Evicted)];
+fn kind_of(byte: u8) -> Option<NoticeKind> {
+    let kinds = [NoticeKind::Admitted, NoticeKind::First, NoticeKind::Evicted];
+    kinds.into_iter().find(|kind| *kind as u8 == byte)
+}
 
-fn kind_of(kind: u8) -> Option<NoticeKind> {
-    KINDS.iter().find(|(byte, _)| *byte == kind).map(|(_, kind)| *kind)
+fn read_place(bytes: &[u8; PLACE]) -> Option<Noticed> {
+    let (id, seq) = (bytes.first_chunk()?, bytes.last_chunk()?);
+    Some((TicketId(u128::from_be_bytes(*id)), Seq(u64::from_be_bytes(*seq))))
 }
 
 /// Sends a notice to a process. If that fails, its waiters poll the database a little later.
@@ -261,14 +269,16 @@ pub(super) fn send(
     liveness_dir: &LivenessDir,
     to: Process,
     kind: NoticeKind,
-    ids: &[TicketId],
+    places: &[Noticed],
 ) -> io::Result<()> {
     let address = liveness_dir.socket(to);
-    let kind = KINDS.iter().find(|(_, one)| *one == kind).map_or(0, |(byte, _)| *byte);
-    for ids in ids.chunks(BATCH) {
-        let mut message = Vec::with_capacity(1 + 16 * ids.len());
-        message.push(kind);
-        message.extend(ids.iter().flat_map(|id| id.0.to_be_bytes()));
+    for places in places.chunks(BATCH) {
+        let mut message = Vec::with_capacity(1 + PLACE * places.len());
+        message.push(kind as u8);
+        for (id, seq) in places {
+            message.extend(id.0.to_be_bytes());
+            message.extend(seq.0.to_be_bytes());
+        }
         for _ in 0..8 {
             match outbox.send_to(&message, &address) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -12,15 +12,20 @@ use rustix::fd::OwnedFd;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is written is visible to others a moment later: after so much quiet, it is told again.
 const SETTLED: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// The pause after `poll` has failed: for want of memory, or below a limit. Observers look at
+/// intervals meanwhile.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The subscriptions of a store's observers.
 #[derive(Debug, Default)]
@@ -31,7 +36,7 @@ struct State {
     list: Vec<(u64, Notifier)>,
     last: u64,
     /// Ends the thread when it is dropped. `None` while there is no thread.
-    running: Option<UnixDatagram>,
+    running: Option<UnixStream>,
 }
 
 /// An entry of the list, which goes with this.
@@ -73,8 +78,10 @@ impl Observers {
         subscription.keep(Observing { observers: Arc::clone(self), number })
     }
 
-    fn start(self: &Arc<Self>, site: &Site) -> io::Result<UnixDatagram> {
-        let (running, ended) = UnixDatagram::pair()?;
+    fn start(self: &Arc<Self>, site: &Site) -> io::Result<UnixStream> {
+        // Of a stream, the other end tells when one is closed.
+        let (running, ended) = UnixStream::pair()?;
+        ended.set_nonblocking(true)?;
         let files = Files::watch(&site.wal(), site.live())?;
         let observers = Arc::clone(self);
         std::thread::Builder::new()
@@ -84,19 +91,24 @@ impl Observers {
     }
 
     /// Listens until `ended` has lost its other end.
-    fn listen(&self, mut files: Files, ended: &UnixDatagram) {
+    fn listen(&self, mut files: Files, mut ended: &UnixStream) {
         let mut unsettled = false;
         loop {
             let mut fds =
-                [PollFd::new(&files.inotify, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
-            let ready = match poll(&mut fds, unsettled.then_some(&SETTLED)) {
-                Ok(ready) => ready,
-                Err(Errno::INTR) => continue,
-                Err(_) => return,
-            };
-            if !fds[1].revents().is_empty() {
+                [PollFd::new(&files.inotify, PollFlags::IN), PollFd::new(&ended, PollFlags::IN)];
+            let ready = poll(&mut fds, unsettled.then_some(&SETTLED));
+            if matches!(ended.read(&mut [0]), Ok(0)) {
                 return;
             }
+            let ready = match ready {
+                Ok(ready) => ready,
+                Err(Errno::INTR) => continue,
+                Err(_) => {
+                    unsettled = true; // what comes meanwhile is told afterwards
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+            };
             let news = ready > 0 && files.read();
             if news || (unsettled && ready == 0) {
                 let state = self.0.lock();

@@ -11,6 +11,9 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 const APPLICATION: i32 = i32::from_be_bytes(*b"hold");
 /// The `user_version` of the schema below.
 const VERSION: i32 = 2;
+/// The size of a page of a new database, in bytes. A row has some 150, and a lock and its release
+/// write four pages to the log, which the next program reads when it is the only one.
+const PAGE: u32 = 1024;
 /// The tables of version 1.
 const FIRST: &str = include_str!("schema.sql");
 /// The tables that version 2 added.
@@ -45,6 +48,7 @@ fn create_schema(site: &Site, conn: &Connection) -> rusqlite::Result<Result<()>>
     if tables(conn)? > 0 && marks(conn)? == (0, 0) {
         return Ok(Err(foreign(site)));
     }
+    conn.pragma_update(None, "page_size", PAGE)?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
     let txn = begin(conn)?;
     match marks(&txn)? {
