@@ -210,8 +210,8 @@ async fn passwords_and_permissions() {
     // The minimal ACL of the guide is enough, and other keys are out of its reach.
     let admin = redis::Client::open(format!("redis://:canary@{host}")).expect("a good URL");
     let acl = "reset on >apples resetchannels ~app:* &app:wake:* -@all +evalsha +eval +get +getex \
-        +mget +set +setrange +hget +hset +hdel +hlen +hgetall +exists +del +zadd +zrem +zcard +zrange \
-        +zrangebyscore +zremrangebyscore +zscore +pexpire +time +publish +subscribe +ping";
+        +mget +set +setrange +hget +hset +hdel +hlen +hgetall +exists +del +zadd +zrem +zcard \
+        +zrange +zrangebyscore +zremrangebyscore +zscore +pexpire +time +publish +subscribe +ping";
     let mut setuser = redis::cmd("ACL");
     setuser.arg("SETUSER").arg("app").arg(acl.split_whitespace().collect::<Vec<_>>());
     let mut conn = admin.get_connection().expect("connects");

@@ -174,8 +174,8 @@ impl Batcher {
         }
         let (reply, answer) = oneshot::channel();
         self.enqueue(Waiting { step: Arc::clone(step), reply });
-        // No timer of its own: the queue and the call have limits. An error means that the task that
-        // was to send it is gone, with its runtime.
+        // No timer of its own: the queue and the call have limits. An error means that the task
+        // that was to send it is gone, with its runtime.
         answer.await.unwrap_or_else(|_| Err(broken(false)))
     }
 

@@ -28,8 +28,8 @@ pub(in crate::stores) struct Kept {
 pub(in crate::stores) const WANTS: usize = 72;
 pub(in crate::stores) const HOW: usize = 64;
 
-/// The numbers of a ticket, as `enter_head.lua` unpacks them: in one argument, because each argument
-/// costs the server time.
+/// The numbers of a ticket, as `enter_head.lua` unpacks them: in one argument, because each
+/// argument costs the server time.
 pub(in crate::stores) fn wants(ticket: &Ticket, how: Enter, kept: Kept) -> [u8; WANTS] {
     let how = match how {
         Enter::Try => -1.0,

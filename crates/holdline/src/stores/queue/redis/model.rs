@@ -86,13 +86,12 @@ impl Server {
             };
             return self.run(&script, &args, now);
         }
-        let (letters, args) = match letter {
-            'l' => ("lllal".to_owned(), args),
-            _ => {
-                let (numbers, how) = args[0].split_at(HOW);
-                let how = if letter == 'k' { vec![how.to_vec()] } else { Vec::new() };
-                (format!("w{letter}llal"), [vec![numbers.to_vec(), args[1].clone()], how].concat())
-            }
+        let (letters, args) = if letter == 'l' {
+            ("lllal".to_owned(), args)
+        } else {
+            let (numbers, how) = args[0].split_at(HOW);
+            let how = if letter == 'k' { vec![how.to_vec()] } else { Vec::new() };
+            (format!("w{letter}llal"), [vec![numbers.to_vec(), args[1].clone()], how].concat())
         };
         let head = [vec![letters.into_bytes()], order(), idle()].concat();
         let nobody = || going(TicketId(1 << 127));
