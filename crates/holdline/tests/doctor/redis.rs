@@ -83,7 +83,8 @@ async fn rights_that_are_missing_are_named() {
     let Some(server) = durable("doctor-rights") else { return };
     let minimal = "reset on >canary resetchannels ~app:* &app:wake:* -@all +evalsha +eval +get \
         +getex +mget +set +setrange +hget +hset +hdel +hlen +hgetall +exists +del +zadd +zrem \
-        +zcard +zrange +zrangebyscore +zremrangebyscore +zscore +pexpire +time +publish +subscribe +ping";
+        +zcard +zrange +zrangebyscore +zremrangebyscore +zscore +pexpire +time +publish +subscribe \
+        +ping";
     let set = |rights: &str| {
         let words: Vec<&str> =
             ["ACL", "SETUSER", "app"].into_iter().chain(rights.split(' ')).collect();
