@@ -9,8 +9,14 @@ pub struct Readme;
 pub mod guides {
     #[doc = include_str!("../../docs/guides/bench.md")]
     pub struct Bench;
+    #[doc = include_str!("../../docs/guides/choosing.md")]
+    pub struct Choosing;
+    #[doc = include_str!("../../docs/guides/doctor.md")]
+    pub struct Doctor;
     #[doc = include_str!("../../docs/guides/etcd.md")]
     pub struct Etcd;
+    #[doc = include_str!("../../docs/guides/file.md")]
+    pub struct File;
     #[doc = include_str!("../../docs/guides/mysql.md")]
     pub struct Mysql;
     #[doc = include_str!("../../docs/guides/postgres.md")]

@@ -8,12 +8,15 @@ import base64
 import hashlib
 import os
 import pathlib
+import re
 import sys
 import time
 import zipfile
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
+REPOSITORY = "https://github.com/holdline/holdline"
+RAW = "https://raw.githubusercontent.com/holdline/holdline"
 
 
 def main():
@@ -49,7 +52,13 @@ def main():
 
 def metadata(version):
     head = (HERE / "METADATA").read_text().replace("VERSION", version)
-    return f"{head}\n{(ROOT / 'README.md').read_text()}".encode()
+    return f"{head}\n{linked((ROOT / 'README.md').read_text(), version)}".encode()
+
+
+def linked(text, version):
+    """The text with links to the repository instead of to files beside it, as PyPI needs them."""
+    text = re.sub(r"!\[([^]]*)\]\((?!\w+:)", rf"![\1]({RAW}/v{version}/", text)
+    return re.sub(r"(?<!!)\[([^]]*)\]\((?!\w+:|#)", rf"[\1]({REPOSITORY}/blob/v{version}/", text)
 
 
 def digest(data):

@@ -12,6 +12,8 @@
 //! Nothing here knows of locks. The crate is for holdline's own crates: its parts may change with
 //! every version.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod clock;
 mod error;
 pub mod liveness;

@@ -36,6 +36,7 @@ impl TlsOptions {
         let pem = match from {
             "file" => Pem::File(value.to_owned()),
             "env" => Pem::Text(url::secret_env(option, value)?),
+            "pem" => Pem::Text(Secret(value.to_owned())),
             _ => return Ok(false),
         };
         *slot = Some(pem);

@@ -104,7 +104,11 @@ impl LockRequest<'_> {
     /// The failure that names the holder.
     async fn busy(&self) -> Failure {
         let look = timeout(NEWS.min(self.rest()), self.first_held()).await;
-        let info = look.ok().and_then(Result::ok);
+        let mut info = look.ok().and_then(Result::ok);
+        if let Some(info) = &mut info {
+            // Our own place may still be there.
+            info.waiters.retain(|waiter| !is_us(waiter));
+        }
         let holder = info.as_ref().and_then(|info| self.in_use(info));
         let message = format!(
             "{} in {} was not acquired{}: {}",

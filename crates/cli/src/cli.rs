@@ -9,6 +9,7 @@ use crate::commands::{
 use crate::exit::Failure;
 use crate::{defaults, duration, env, exit, top};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -96,6 +97,8 @@ pub(crate) fn command() -> clap::Command {
 /// Parses the command line, with the defaults of the environment and of the file. The inner error
 /// is clap's, which also shows help.
 pub(crate) fn parse() -> Result<Result<Cli, clap::Error>, Failure> {
-    let matches = defaults::apply(command())?.try_get_matches();
+    // The tree of flags is left to the end of the process: to take it apart costs time.
+    let mut command = ManuallyDrop::new(defaults::apply(command())?);
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
     Ok(matches.and_then(|matches| Cli::from_arg_matches(&matches)))
 }

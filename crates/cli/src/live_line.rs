@@ -18,6 +18,8 @@ impl Part {
 
 /// The fewest columns of a text that is cut.
 const LEAST: usize = 6;
+/// The columns of a text that matter more than a text behind it.
+const WANTED: usize = 30;
 
 /// The line, in so many columns: all heads as far as they fit, and then their texts, first those of
 /// the first parts. A narrow line has no prefix.
@@ -30,12 +32,14 @@ pub(crate) fn fit(prefix: &str, parts: &[Part], width: usize) -> String {
         part.head.width() + if text > LEAST { LEAST } else { text } + 2
     };
     // What a part needs at least, as long as there is room; the first is always shown.
-    let (mut used, mut count) = (prefix.width(), 0);
+    let (mut used, mut count, mut wanted) = (prefix.width(), 0, 0);
     for (at, part) in parts.iter().enumerate() {
-        if at > 0 && used + least(part) > width + 2 {
+        let before = if part.text.is_empty() { 0 } else { wanted };
+        if at > 0 && used + before + least(part) > width + 2 {
             break;
         }
         used += least(part);
+        wanted += part.text.width().min(WANTED).saturating_sub(LEAST);
         count = at + 1;
     }
     let mut spare = (width + 2).saturating_sub(used);
@@ -89,6 +93,8 @@ mod tests {
                      line; waiting for lock \"日本\" in sqlite:/a/b";
         assert_eq!(fit("holdline: ", &parts, 150), whole);
         assert_eq!(fit("holdline: ", &parts, 16), "held for 3m by …");
+        let usual = "holdline: held for 3m by pid 7 on a-host-with-a-name; 2 wait, place 1 in line";
+        assert_eq!(fit("holdline: ", &parts, 80), usual, "who holds is not cut for what waits");
     }
 
     #[test]

@@ -85,19 +85,29 @@ fn explain(error: &clap::Error) -> Exit {
         // Without colours, so that `redact` finds every password.
         let text = error.render().to_string();
         let tip = match error.kind() {
-            ErrorKind::UnknownArgument => {
-                "\n\nA name that begins with \"-\" goes behind \"--\": holdline run -- -name \
-                 COMMAND"
-            }
-            _ => "",
+            ErrorKind::UnknownArgument => tip(),
+            _ => None,
         };
-        Printer::raw(&format!("{}{tip}", text.trim_end()));
+        Printer::raw(&format!("{}{}", text.trim_end(), tip.unwrap_or_default()));
         return Exit::USAGE;
     }
     let (text, plain) = (error.render(), std::env::var_os("NO_COLOR").is_some());
     let coloured = std::io::stdout().is_terminal() && !plain;
     let text = if coloured { text.ansi().to_string() } else { text.to_string() };
     answered(Printer::answer_bytes(text.as_bytes()))
+}
+
+/// How the verb of this command line is told a name that begins with a dash, if it takes names.
+fn tip() -> Option<String> {
+    let command = cli::command();
+    let words = std::env::args().skip(1);
+    let verb = words.into_iter().find_map(|word| command.find_subcommand(word).cloned())?;
+    verb.get_positionals().find(|arg| arg.get_id() == "name")?;
+    let rest = if verb.get_name() == "run" { " COMMAND" } else { "" };
+    Some(format!(
+        "\n\nA name that begins with \"-\" goes behind \"--\": holdline {} -- -name{rest}",
+        verb.get_name()
+    ))
 }
 
 /// The exit code of a verb that only prints.

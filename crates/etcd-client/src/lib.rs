@@ -28,6 +28,8 @@
 //! What it lacks is what holdline does not need: the messages of users, roles and elections;
 //! compression; a cache. It knows nothing of locks.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod cluster;
 mod connection;
 mod error;

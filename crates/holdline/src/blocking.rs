@@ -13,6 +13,8 @@
 //! # Ok::<(), holdline::Error>(())
 //! ```
 
+#[macro_use]
+mod macros;
 mod group;
 
 pub use group::{BlockingMember, BlockingMembersObserver, BlockingOwnership, BlockingRoute, Group};
@@ -174,88 +176,6 @@ impl BlockingChanges {
     }
 }
 
-/// Defines a recipe's blocking side: the async recipe, made with its options, in a newtype.
-macro_rules! recipe {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug)]
-        pub struct $name(recipes::$name);
-
-        impl $name {
-            /// The blocking side of an async recipe, with the options that it was given.
-            pub fn new(recipe: recipes::$name) -> Self {
-                $name(recipe)
-            }
-        }
-    };
-}
-
-/// Defines a guard's blocking side: everything of the async guard that does not wait, and `unlock`.
-macro_rules! guard {
-    ($(#[$doc:meta])* $name:ident, $inner:ty) => {
-        $(#[$doc])*
-        #[derive(Debug)]
-        #[must_use = "dropping the guard at once releases the lock at once"]
-        pub struct $name($inner);
-
-        impl $name {
-            /// Releases the lock, and says how that went.
-            pub fn unlock(self) -> Result<()> {
-                wait(self.0.unlock())
-            }
-
-            /// Waits until the lock is lost, however long that takes.
-            pub fn lost(&self) {
-                wait(self.0.lost());
-            }
-
-            /// Waits until the lock is lost, or for `time`; says whether it is lost.
-            pub fn lost_within(&self, time: Duration) -> bool {
-                wait(async { tokio::time::timeout(time, self.0.lost()).await.is_ok() })
-            }
-
-            /// Why the lock was lost; `None` while it is held.
-            pub fn loss(&self) -> Option<Loss> {
-                wait(self.0.loss())
-            }
-
-            /// Does `work` if the lock is held, and says whether it was still held at the end.
-            /// A thread cannot be stopped from outside: long work should ask `is_valid` between its
-            /// steps.
-            pub fn protect<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
-                wait(self.0.protect(async { work() }))
-            }
-
-            /// [`protect`](Self::protect) for work that can fail itself: one `?` serves both.
-            pub fn try_protect<T, E: From<Error>>(
-                &self,
-                work: impl FnOnce() -> Result<T, E>,
-            ) -> Result<T, E> {
-                self.protect(work)?
-            }
-        }
-
-        impl Deref for $name {
-            type Target = $inner;
-            fn deref(&self) -> &$inner {
-                &self.0
-            }
-        }
-    };
-}
-
-/// Defines what the blocking side of a guard of one lock has besides.
-macro_rules! one_lock {
-    ($name:ident) => {
-        impl $name {
-            /// Makes sure that the lock is held for at least `by` from now. See
-            /// [`Guard::extend`].
-            pub fn extend(&self, by: Duration) -> Result<()> {
-                wait(self.0.extend(by))
-            }
-        }
-    };
-}
 one_lock!(BlockingGuard);
 one_lock!(BlockingWriteGuard);
 one_lock!(BlockingReentrantGuard);
@@ -432,6 +352,9 @@ recipe! {
 #[must_use = "dropping the leadership at once resigns at once"]
 pub struct BlockingLeader(recipes::Leader);
 
+may_be_lost!(BlockingLeader, "leadership");
+works!(BlockingLeader, "it leads");
+
 impl Election {
     /// Stands for election, and waits until elected.
     pub fn campaign(&self, value: impl Into<String>) -> Result<BlockingLeader> {
@@ -480,37 +403,9 @@ impl BlockingObserver {
 }
 
 impl BlockingLeader {
-    /// Does `work` while leading, as [`BlockingGuard::protect`].
-    pub fn protect<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
-        wait(self.0.protect(async { work() }))
-    }
-
-    /// [`protect`](Self::protect) for work that can fail itself: one `?` serves both.
-    pub fn try_protect<T, E: From<Error>>(
-        &self,
-        work: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.protect(work)?
-    }
-
-    /// Waits until the leadership is lost, however long that takes.
-    pub fn lost(&self) {
-        wait(self.0.lost());
-    }
-
     /// Changes the value that others see.
     pub fn proclaim(&self, value: impl Into<String>) -> Result<()> {
         wait(self.0.proclaim(value))
-    }
-
-    /// Waits until the leadership is lost, or for `time`; says whether it is lost.
-    pub fn lost_within(&self, time: Duration) -> bool {
-        wait(async { tokio::time::timeout(time, self.0.lost()).await.is_ok() })
-    }
-
-    /// Why the leadership was lost; `None` while it lasts.
-    pub fn loss(&self) -> Option<Loss> {
-        wait(self.0.loss())
     }
 
     /// Resigns.

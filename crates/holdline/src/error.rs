@@ -146,7 +146,7 @@ impl fmt::Display for Error {
             let mut said = self.0.message.clone();
             while let Some(error) = cause {
                 // Messages often name their cause, and causes that of their own.
-                let text = error.to_string();
+                let text = without_doubles(&error.to_string());
                 if !said.contains(&text) {
                     write!(f, ": {text}")?;
                     said = text;
@@ -156,6 +156,13 @@ impl fmt::Display for Error {
         }
         Ok(())
     }
+}
+
+/// The text of a cause, in which a client of a server may say the same twice in a row.
+fn without_doubles(text: &str) -> String {
+    let mut parts: Vec<&str> = text.split(": ").collect();
+    parts.dedup();
+    parts.join(": ")
 }
 
 impl fmt::Debug for Error {
@@ -181,6 +188,9 @@ mod tests {
         assert_eq!(format!("{error:#}"), "x failed: no room; make some");
         let error = Error::because(ErrorKind::Denied, "x failed", io::Error::other(inner()));
         assert_eq!(format!("{error:#}"), "x failed: no room");
+        let doubled = io::Error::other("input error: input error: no room");
+        let error = Error::because(ErrorKind::Denied, "x failed", doubled);
+        assert_eq!(format!("{error:#}"), "x failed: input error: no room");
     }
 
     #[test]

@@ -39,6 +39,8 @@
 //! | `zookeeper`, `zookeeper-tls` | ZooKeeper, shared with Curator or kazoo | |
 //! | `postgres`, `postgres-tls` | PostgreSQL: a table of leases, rows, advisory locks | |
 //! | `mysql`, `mysql-tls` | MySQL and MariaDB | |
+//! | `doctor` | `doctor`: looks at how a store's servers are set up | |
+//! | `simulation` | [`clock`]s that a simulation moves, for tests of your own | |
 //!
 //! Memory and the quorum (Redlock) are always there. TLS is rustls with ring and the system's root
 //! certificates. The oldest Rust that compiles it is `rust-version` in `Cargo.toml`, now 1.95; a
@@ -89,7 +91,9 @@
 //!
 //! # Stores
 //!
-//! A store is chosen by the URL given to [`open()`]. Its capabilities are data
+//! A store is chosen by the URL given to [`open()`], or by [`ConnectOptions`]: its parts one by one,
+//! or the settings of a client that the program has already. Each store has a
+//! [guide](https://github.com/holdline/holdline/tree/main/docs/guides). Its capabilities are data
 //! ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear error. A
 //! store of your own implements [`store::Store`]; the suite in the crate `holdline-conformance`
 //! tests whether it keeps the contract.

@@ -2,6 +2,7 @@
 
 mod connect_options;
 mod nodes;
+mod settings;
 mod site;
 
 use crate::client::Client;
@@ -69,7 +70,7 @@ async fn store(url: &str) -> Result<Arc<dyn Store>> {
 /// Opens any store but a quorum.
 #[allow(clippy::unused_async, reason = "stores across a network connect here")]
 async fn single(url: &str) -> Result<Arc<dyn Store>> {
-    let Some((scheme, rest)) = url.split_once(':') else {
+    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| !scheme.is_empty()) else {
         return Err(unknown(None));
     };
     if !matches!(scheme, "memory" | "sqlite") {
@@ -151,7 +152,10 @@ fn unknown(scheme: Option<&str>) -> Error {
             let scheme: String = scheme.chars().take(30).flat_map(char::escape_default).collect();
             format!("no store has URLs that begin with \"{scheme}:\"; {known}")
         }
-        None => format!("the store's URL has no scheme (the part before the colon); {known}"),
+        None => format!(
+            "the store's URL has no scheme (the part before the colon); a file is written \
+             sqlite:PATH; {known}"
+        ),
     };
     Error::new(ErrorKind::Invalid, message)
 }
@@ -192,6 +196,14 @@ mod tests {
         }
         for url in ["", "sqlite:/a", "redis://etcd", "rediss+cluster://a,zk"] {
             assert!(connects(url), "{url}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_path_alone_is_told_its_scheme() {
+        for path in ["/run/locks.db", "locks.db", ":memory:", "~/locks.db"] {
+            let error = open(path).await.expect_err(path).to_string();
+            assert!(error.contains("has no scheme") && error.contains("sqlite:PATH;"), "{error}");
         }
     }
 

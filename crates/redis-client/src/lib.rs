@@ -21,6 +21,8 @@
 //!
 //! It knows nothing of locks.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod checks;
 mod config;
 mod connect;

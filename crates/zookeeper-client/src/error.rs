@@ -126,7 +126,7 @@ impl fmt::Display for Error {
             }
             Error::ConnectionLoss => "the connection broke",
             Error::Timeout => "no answer in time",
-            Error::NoHosts => "nobody listens there",
+            Error::NoHosts => "connection refused",
             Error::SessionExpired => "the session is over",
             Error::SessionGivenUp => "the session was given up",
             Error::WentBack => "the servers have lost transactions that they had confirmed",

@@ -22,6 +22,8 @@
 //! What it lacks is what holdline does not need: other access lists than those two,
 //! reconfiguration, Kerberos. It knows nothing of locks.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod client;
 mod config;
 mod connection;

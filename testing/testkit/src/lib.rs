@@ -97,8 +97,14 @@ fn cannot(what: &str, path: &std::path::Path, error: &std::io::Error) -> String 
     format!("I cannot {what} {}: {error}.", path.display())
 }
 
-/// Where cargo puts what it builds.
+/// Where cargo puts what it builds, as it says when it runs a test; else `target`, here. What was
+/// true when this was compiled is not asked for: the program has this too, on other machines.
 fn target() -> std::path::PathBuf {
-    let usual = || std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let usual = || {
+        let package = std::env::var_os("CARGO_MANIFEST_DIR").map(std::path::PathBuf::from);
+        let package = package.unwrap_or_default();
+        let root = package.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
+        root.unwrap_or(std::path::Path::new("")).join("target")
+    };
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(usual, std::path::PathBuf::from)
 }

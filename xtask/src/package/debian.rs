@@ -21,19 +21,28 @@ const UNITS: [&str; 3] =
 const DOCUMENTS: [&str; 4] = ["README.md", "GUARANTEES.md", "CHANGELOG.md", "SECURITY.md"];
 
 pub(super) fn make(check: bool) -> Outcome<String> {
-    let (program, version) = (program::build()?, version()?);
-    let tree = emptied("deb")?;
-    fill(&tree, &program, &version)?;
-    let package = dist()?.join(format!("holdline_{version}_amd64.deb"));
-    let mut build = Command::new("dpkg-deb");
-    build.args(["--root-owner-group", "-Zxz", "--build"]).arg(&tree).arg(&package);
-    run(build.env("SOURCE_DATE_EPOCH", source_date()?))?;
+    let package = pack()?;
     let said = package.display().to_string();
     if !check {
         return Ok(said);
     }
     lintian(&package)?;
     Ok(format!("{said}; {}", in_a_fresh_root(&package)?))
+}
+
+/// Makes the package. Of the same program it is the same file: its times are the last commit's.
+pub(super) fn pack() -> Outcome<PathBuf> {
+    let (program, version) = (program::build()?, version()?);
+    let tree = emptied("deb")?;
+    fill(&tree, &program, &version)?;
+    let package = dist()?.join(format!("holdline_{version}_amd64.deb"));
+    // Whatever the umask; and one thread, since xz writes otherwise with several.
+    run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(&tree))?;
+    let mut build = Command::new("dpkg-deb");
+    build.args(["--root-owner-group", "-Zxz", "--threads-max=1", "--build"]);
+    build.arg(&tree).arg(&package);
+    run(build.env("SOURCE_DATE_EPOCH", source_date()?))?;
+    Ok(package)
 }
 
 /// Puts everything where it is to be installed.

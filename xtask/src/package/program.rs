@@ -24,16 +24,16 @@ pub(super) fn make(check: bool) -> Outcome<String> {
 pub(super) fn build() -> Outcome<PathBuf> {
     let built = match std::env::var_os("HOLDLINE_PROGRAM") {
         Some(program) => PathBuf::from(program),
-        None => compile(&workspace::target())?,
+        None => compile(&workspace::root(), &workspace::target())?,
     };
     let program = dist()?.join("holdline");
     install(&built, &program, 0o755)?;
     Ok(program)
 }
 
-/// Compiles into a target folder. No path of this machine gets into the program, so that the same
-/// sources give the same bytes elsewhere.
-pub(super) fn compile(target: &Path) -> Outcome<PathBuf> {
+/// Compiles the sources in a folder into a target folder. No path of this machine gets into the
+/// program, so that the same sources give the same bytes elsewhere.
+pub(super) fn compile(root: &Path, target: &Path) -> Outcome<PathBuf> {
     let sysroot = says_text(Command::new("rustc").args(["--print", "sysroot"]))?;
     let library = Path::new(&sysroot).join("lib/rustlib").join(TARGET);
     if !library.is_dir() {
@@ -42,22 +42,23 @@ pub(super) fn compile(target: &Path) -> Outcome<PathBuf> {
     if tool("musl-gcc").is_none() {
         return Err("musl-gcc is missing: `apt-get install musl-tools`.".to_owned());
     }
-    let root = workspace::root();
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo_home = cargo_home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
     let cargo_home = cargo_home.unwrap_or_default();
-    let (root, cargo_home, target_path) = (root.display(), cargo_home.display(), target.display());
+    let (root_path, cargo_home, target_path) =
+        (root.display(), cargo_home.display(), target.display());
     let rust = format!(
         "--remap-path-prefix={cargo_home}=/cargo --remap-path-prefix={target_path}=/target \
-         --remap-path-prefix={root}=/source"
+         --remap-path-prefix={root_path}=/source"
     );
     let c = format!(
         "-ffile-prefix-map={cargo_home}=/cargo -ffile-prefix-map={target_path}=/target \
-         -ffile-prefix-map={root}=/source"
+         -ffile-prefix-map={root_path}=/source"
     );
     let mut cargo = workspace::cargo();
     cargo.args(["build", "--release", "--locked", "--target", TARGET]);
     cargo.args(["--package", "holdline-cli", "--features", "full"]).arg("--target-dir").arg(target);
+    cargo.current_dir(root);
     cargo.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS", rust);
     cargo.env("CFLAGS_x86_64_unknown_linux_musl", c);
     cargo.env("CC_x86_64_unknown_linux_musl", "musl-gcc");

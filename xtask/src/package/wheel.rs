@@ -2,17 +2,24 @@
 
 use super::{dist, emptied, program, run, says_text, source_date, sources, version};
 use crate::Outcome;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// What the file name says: any Python 3, on any Linux with glibc or musl of this processor.
 const TAG: &str = "py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64";
 
-pub(super) fn make(check: bool) -> Outcome<String> {
+/// Makes the wheel. Of the same program it is the same file: its times are the last commit's.
+pub(super) fn pack() -> Outcome<PathBuf> {
     let (program, version) = (program::build()?, version()?);
     let wheel = dist()?.join(format!("holdline-{version}-{TAG}.whl"));
     let mut write = Command::new("python3");
     write.arg(sources().join("python/wheel.py")).args([&version, TAG]).arg(&program).arg(&wheel);
     run(write.env("SOURCE_DATE_EPOCH", source_date()?))?;
+    Ok(wheel)
+}
+
+pub(super) fn make(check: bool) -> Outcome<String> {
+    let wheel = pack()?;
     if !check {
         return Ok(wheel.display().to_string());
     }

@@ -84,6 +84,7 @@ pub(super) const WHOLE: Plan = Plan {
                 &[("RUSTDOCFLAGS", "-D warnings")],
             ),
         ),
+        step("documentation, as docs.rs has it", Cargo(DOCS_RS, NIGHTLY_DOCS)),
         PURITY,
         step("each store alone", Own(steps::each_store_alone)),
         DENY,
@@ -91,6 +92,23 @@ pub(super) const WHOLE: Plan = Plan {
         SIMULATION,
     ],
 };
+
+/// With the marks of features, which are a nightly feature of rustdoc. In a folder of its own,
+/// because some crates are built otherwise where nightly features are allowed.
+const DOCS_RS: &[&str] = &[
+    "doc",
+    "--no-deps",
+    "--all-features",
+    "--target-dir=target/docs-rs",
+    "--package=holdline",
+    "--package=holdline-base",
+    "--package=holdline-etcd-client",
+    "--package=holdline-redis-client",
+    "--package=holdline-zookeeper-client",
+];
+
+const NIGHTLY_DOCS: &[(&str, &str)] =
+    &[("RUSTC_BOOTSTRAP", "1"), ("RUSTDOCFLAGS", "--cfg docsrs -D warnings")];
 
 /// The longest tests, which wait for most of their time: lanes that run side by side, and take
 /// about as long. The first keeps the processors busy, the second the servers. What stands in no

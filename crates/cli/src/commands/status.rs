@@ -8,12 +8,12 @@ use crate::participant;
 use crate::printer::{Level, Printer, clean};
 use crate::{terminal, timestamp};
 use clap::Args;
-use holdline::store::Lines;
+use holdline::store::{Lines, TicketId};
 use holdline::{Client, LockInfo, Participant};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use unicode_width::UnicodeWidthStr;
 
 /// Show who holds and who waits
@@ -68,9 +68,20 @@ impl Status {
         let mut pace = Pace::new(&client, lines, self.every).with_ages();
         let json = session.printer.json;
         let in_place = !json && terminal::can_move();
+        let mut shown = None;
         loop {
             let looked = self.look(session, &client).await;
             let answered = looked.is_ok();
+            // Renewals are changes, too, but nobody needs a table for each.
+            let who = looked.as_deref().ok().map(who);
+            let is_same = shown.as_ref().is_some_and(|(before, when): &(_, Instant)| {
+                who.is_some() && *before == who && when.elapsed() < self.every / 2
+            });
+            if is_same {
+                pace.next().await;
+                continue;
+            }
+            shown = Some((who, Instant::now()));
             let text = match looked {
                 Ok(infos) => self.text(session, &client, &infos),
                 Err(error) if !error.retryable() => return Err(error.into()),
@@ -126,6 +137,14 @@ impl Status {
             }),
         }
     }
+}
+
+/// Who holds and who waits, in order, without what changes by itself.
+fn who(infos: &[LockInfo]) -> Vec<(String, Vec<TicketId>, Vec<TicketId>)> {
+    let ids = |all: &[Participant]| all.iter().map(|participant| participant.id).collect();
+    let of =
+        |info: &LockInfo| (info.name.as_str().to_owned(), ids(&info.holders), ids(&info.waiters));
+    infos.iter().map(of).collect()
 }
 
 const HEAD: [&str; 8] = ["NAME", "STATE", "ID", "TOKEN", "SINCE", "UNTIL", "WHERE", "LABEL"];

@@ -12,11 +12,10 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Ta
 use std::time::Duration;
 
 const KEYS: &str = "q quit  jk move  Tab line  s sort  / filter  p pause  b break  ? help";
-const HELP: &str = "\
- j k, arrows    move; PgUp PgDn, g G farther
+const HELP: &str = " j k, arrows    move; PgUp PgDn, g G farther
  Tab, Enter     to the line of the lock, and back
  s              sort by waiting, held, taken, lost, name
- /              show only names that contain this; Esc: all
+ /              show only names with this in them; Esc: all
  p, space       pause, and go on
  b              break the lock of who is selected; it asks
  ?              this; any key goes back

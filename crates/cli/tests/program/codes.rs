@@ -42,6 +42,7 @@ fn busy_is_75_or_what_was_asked_for() {
     assert_eq!((late.code, late.out.as_str()), (75, ""));
     assert!(began.elapsed() >= Duration::from_millis(300));
     assert!(is_sentence(&late.err), "{late:?}");
+    assert!(!late.err.contains("wait"), "nobody else waited: {late:?}");
     for code in [0, 7, 255] {
         let run = place.run(["run", "-q", "-n", "-E", &code.to_string(), "x", "--", "true"]);
         assert_eq!((run.code, run.err.as_str()), (code, ""));

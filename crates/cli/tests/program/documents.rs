@@ -23,9 +23,13 @@ fn documents() -> Vec<PathBuf> {
         let entries = fs::read_dir(root().join(folder)).expect("the folder is there");
         entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file())
     };
-    let mut all: Vec<PathBuf> = vec![root().join("README.md"), root().join("examples/README.md")];
-    for folder in ["docs/guides", "docs", "packaging/systemd", "packaging/oci"] {
+    let single = ["README.md", "examples/README.md", "packaging/README.md"];
+    let mut all: Vec<PathBuf> = single.iter().map(|name| root().join(name)).collect();
+    for folder in ["docs", "docs/guides", "docs/faults", "docs/layouts", "docs/decisions"] {
         all.extend(files(folder));
+    }
+    for folder in ["systemd", "oci", "github", "kubernetes"] {
+        all.extend(files(&format!("packaging/{folder}")));
     }
     all.sort();
     all
@@ -78,13 +82,36 @@ const VERBS: &[&str] = &[
     "try",
     "status",
     "watch",
+    "top",
     "break",
     "elect",
     "schema",
     "sweep",
+    "doctor",
+    "bench",
     "completions",
     "man",
 ];
+
+/// What a placeholder may stand for.
+fn filled(word: &str) -> &str {
+    match word {
+        "ID" => "abcdef",
+        "SHELL" => "bash",
+        "TIME" => "1s",
+        other => other,
+    }
+}
+
+/// What is code in a document: blocks, and in the text what stands between backticks.
+fn code(text: &str) -> String {
+    let mut code: String = blocks(text).into_iter().map(|block| block.text).collect();
+    for span in text.split('`').filter(|span| span.starts_with("holdline ")) {
+        code.push_str(span);
+        code.push('\n');
+    }
+    code
+}
 
 /// With `--help` behind them, wrong flags are still refused, and nothing is done.
 #[test]
@@ -93,8 +120,8 @@ fn every_flag_that_a_document_shows_is_known() {
     for path in documents() {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let is_code = path.extension().is_none_or(|end| end != "md");
-        let in_blocks = blocks(&text).into_iter().map(|block| block.text).collect::<String>();
-        for line in if is_code { &text } else { &in_blocks }.lines() {
+        let in_text = code(&text);
+        for line in if is_code { &text } else { &in_text }.lines() {
             for words in calls(line) {
                 let known = words.first().is_some_and(|verb| VERBS.contains(&verb.as_str()));
                 if !known
@@ -102,13 +129,14 @@ fn every_flag_that_a_document_shows_is_known() {
                 {
                     continue;
                 }
-                let run = Place::new().run(words.iter().map(String::as_str).chain(["--help"]));
+                let words = words.iter().map(|word| filled(word)).chain(["--help"]);
+                let run = Place::new().run(words);
                 assert_eq!(run.code, 0, "{}: {line}: {run:?}", path.display());
                 tried += 1;
             }
         }
     }
-    assert!(tried >= 8, "only {tried} commands were found");
+    assert!(tried >= 40, "only {tried} commands were found");
 }
 
 /// Runs a script in a place where the scripts of the documents are there, and say their names.
@@ -127,25 +155,88 @@ fn script(place: &Place, text: &str) -> Run {
     finish(&mut command)
 }
 
+/// The pages whose shell blocks need no server, or can do with files in place of servers.
+const PAGES: &[&str] =
+    &["README.md", "docs/guides/program.md", "docs/guides/file.md", "docs/guides/quorum.md"];
+
+/// A block as it can be run here: in this place, as this user, and on files.
+fn here(place: &Place, text: &str) -> String {
+    let folder = place.path("machine").display().to_string();
+    let file = |name: &str| format!("sqlite:{}", place.path(name).display());
+    text.replace("\n...\n", "\n:\n")
+        .replace("/var/lib/holdline", &folder)
+        .replace("sudo ", "")
+        .replace(
+            "quorum:redis://a,redis://b,redis://c",
+            &format!("quorum:{},{},{}", file("a"), file("b"), file("c")),
+        )
+}
+
 #[test]
-fn the_shell_blocks_of_readme_and_guide_run() {
-    let mut ran = 0;
-    for name in ["README.md", "docs/guides/program.md"] {
+fn the_shell_blocks_of_the_pages_run() {
+    if !rustix::process::geteuid().is_root() {
+        holdline_testkit::missing("the right to give a file to a group (root)");
+        return;
+    }
+    for name in PAGES {
         let text = fs::read_to_string(root().join(name)).unwrap();
+        let mut ran = 0;
         for block in blocks(&text).iter().filter(|block| block.language == "sh") {
             if !block.text.contains("holdline ") || block.text.contains("cargo ") {
                 continue;
             }
             let place = Place::new();
-            let run = script(&place, &block.text.replace("\n...\n", "\n:\n"));
+            let run = script(&place, &here(&place, &block.text));
             assert_eq!((run.code, run.err.as_str()), (0, ""), "{name}: {}", block.text);
             assert_eq!(place.status("backup")["holders"].as_array().map(Vec::len), Some(0));
-            let reports = block.text.matches("./report.sh").count();
-            assert_eq!(run.out.matches("report.sh\n").count(), reports, "{name}: {run:?}");
+            for job in ["report.sh", "backup.sh"] {
+                let (calls, done) = (format!("./{job}"), format!("{job}\n"));
+                let calls = block.text.matches(&calls).count();
+                assert_eq!(run.out.matches(&done).count(), calls, "{name}: {run:?}");
+            }
             ran += 1;
         }
+        assert!(ran >= 1, "no block of {name} was run");
     }
-    assert!(ran >= 3, "only {ran} blocks were run");
+}
+
+/// A text on one line, however it is broken: in a document, or as a constant in a program.
+fn on_one_line(text: &str) -> String {
+    text.replace("\\\n", " ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// All tests of the library, as text.
+fn tests_of_the_library(folder: &Path, text: &mut String) {
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            tests_of_the_library(&path, text);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            text.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+/// The least rights that the guides name are those with which the library's tests run on servers.
+#[test]
+fn the_rights_that_guides_name_are_tested() {
+    let mut tests = String::new();
+    tests_of_the_library(&root().join("crates/holdline/tests"), &mut tests);
+    let tests = on_one_line(&tests);
+    let mut found = 0;
+    for (guide, start, end) in [
+        ("redis", "resetchannels ~app:* &app:wake:*", "+ping"),
+        ("postgres", "GRANT USAGE ON SCHEMA holdline TO app;", "holdline TO app;\n```"),
+        ("etcd", "--prefix=true readwrite", " "),
+    ] {
+        let text = fs::read_to_string(root().join(format!("docs/guides/{guide}.md"))).unwrap();
+        let from = text.find(start).unwrap_or_else(|| panic!("{guide} names no rights"));
+        let length = text[from + start.len()..].find(end).expect("they end") + start.len();
+        let rights = on_one_line(&text[from..from + length]).replace(['"', ','], "");
+        let tests = tests.replace(['"', ','], "");
+        assert!(tests.contains(&rights), "no test of {guide} has these rights: {rights}");
+        found += 1;
+    }
+    assert_eq!(found, 3);
 }
 
 /// What the README says of a script section, word for word.
@@ -192,4 +283,52 @@ fn the_readiness_answer_is_there_while_it_leads() {
     leader.signal(rustix::process::Signal::TERM);
     assert_eq!(leader.end().code, 143);
     assert_eq!(place.counts("scheduler"), (0, 0));
+}
+
+/// The command of the CronJob, with a job and a time of ours.
+#[test]
+fn the_cron_job_of_kubernetes_runs() {
+    let file = fs::read_to_string(root().join("packaging/kubernetes/cronjob.yml")).unwrap();
+    let list = |key: &str| -> Vec<String> {
+        let text = file.lines().find_map(|line| line.trim().strip_prefix(key));
+        serde_json::from_str(text.expect("the example has it")).expect("it is a list")
+    };
+    let mut words = [list("command: "), list("args: ")].concat();
+    assert_eq!(
+        (words.remove(0).as_str(), words.pop().as_deref()),
+        ("holdline", Some("/report.sh"))
+    );
+    let held = words.iter_mut().find(|word| *word == "30s").expect("it is held so long");
+    "10ms".clone_into(held);
+    let place = Place::new();
+    let run =
+        place.run(words.iter().map(String::as_str).chain(["sh", "-c", "echo \"$0\" ran", "it"]));
+    assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, "it ran\n", ""));
+    let _holder = place.hold(&[], "nightly-report");
+    let run = place.run(words.iter().map(String::as_str).chain(["echo", "ran"]));
+    assert_eq!((run.code, run.out.as_str()), (0, ""), "that another does it is no failure");
+}
+
+/// The step of the GitHub Action that takes the lock, with the program where pip would put it.
+#[test]
+fn the_github_action_runs_a_line_under_the_lock() {
+    let file = fs::read_to_string(root().join("packaging/github/action.yml")).unwrap();
+    let (_, step) = file.rsplit_once("run: |\n").expect("its last step is a script");
+    let place = Place::new();
+    let bin = place.path("holdline/bin");
+    fs::create_dir_all(&bin).unwrap();
+    std::os::unix::fs::symlink(HOLDLINE, bin.join("holdline")).unwrap();
+    let act = |flags: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-e", "-c", step]).env("RUNNER_TEMP", place.path("")).env("NAME", "deploy");
+        command.env("LINE", "echo \"$HOLDLINE_NAME\"; exit 3").env("FLAGS", flags);
+        command.env("LABEL", "a run").env("HOLDLINE_WAIT", "100ms");
+        finish(command.env("HOLDLINE_STORE", place.url()).env("HOLDLINE_CONFIG", ""))
+    };
+    for flags in ["", "--lease 30s --permits 1/4"] {
+        let run = act(flags);
+        assert_eq!((run.code, run.out.as_str()), (3, "deploy\n"), "{run:?}");
+    }
+    let _holder = place.hold(&[], "deploy");
+    assert_eq!(act("").code, 75, "it waits for as long as it was told");
 }

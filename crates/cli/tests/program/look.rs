@@ -233,3 +233,22 @@ fn top_counts_twenty_processes() {
     let ended = place.run(["top", "--every", "20ms", "--looks", "3"]);
     assert_eq!((ended.code, ended.out.matches("holdline top").count()), (0, 3), "{ended:?}");
 }
+
+#[test]
+fn a_watched_status_is_not_printed_for_renewals() {
+    let place = Place::new();
+    let _holder = place.hold(&["--renew-every", "50ms"], "x");
+    let mut watch = place.start(["status", "--watch", "--every", "120s", "--json", "x"]);
+    let who = |line: &str| {
+        let status: serde_json::Value = serde_json::from_str(line).expect("it is JSON");
+        ["holders", "waiters"].map(|key| status[key].as_array().expect("it is a list").len())
+    };
+    assert_eq!(who(&watch.line()), [1, 0]);
+    let until = || place.status("x")["holders"][0]["until"].clone();
+    for _ in 0..3 {
+        let before = until();
+        super::common::until("it is renewed, and again", || until() != before);
+    }
+    let _waiter = place.start(["run", "x", "true"]);
+    assert_eq!(who(&watch.line()), [1, 1], "this is the next that is printed");
+}

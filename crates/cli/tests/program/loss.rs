@@ -1,7 +1,7 @@
 //! The lock is lost while the command runs.
 
-use super::common::{Place, Running, lives, until};
-use rustix::process::Signal;
+use super::common::{HOLDLINE, Place, Running, lives, until};
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
 /// Ignores TERM, and has a child that does so too.
@@ -98,6 +98,24 @@ fn a_daemon_of_the_command_dies_with_it() {
     break_it(&place);
     assert_eq!(running.end().code, 76);
     assert_eq!(daemons(), Vec::<i32>::new());
+}
+
+/// A shell that executes the program leaves its own children to it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_child_from_before_the_command_is_left_alone() {
+    let place = Place::new();
+    let script = "sleep 600 >/dev/null 2>&1 & echo $!; exec \"$0\" run x -- \
+                  sh -c 'echo in; read x'";
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", script, HOLDLINE]).env("HOLDLINE_STORE", place.url());
+    let mut running = Running::start(shell.env("HOLDLINE_CONFIG", ""));
+    let before: i32 = running.line().parse().unwrap();
+    assert_eq!(running.line(), "in");
+    break_it(&place);
+    assert_eq!(running.end().code, 76);
+    assert!(lives(before));
+    let _ = kill_process(Pid::from_raw(before).unwrap(), Signal::KILL);
 }
 
 /// Starts a run, jams the store, and waits until the run ends.

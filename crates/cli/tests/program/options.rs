@@ -135,4 +135,11 @@ fn a_name_that_begins_with_a_dash_gets_help() {
     let run = place.run(["run", "--", "-name", "sh", "-c", "echo $HOLDLINE_NAME"]);
     assert_eq!((run.code, run.out.as_str()), (0, "-name\n"), "{run:?}");
     assert_eq!(place.run(["try", "--", "-name"]).code, 0);
+    for verb in ["acquire", "try", "status", "watch", "top", "break", "elect"] {
+        let run = place.run([verb, "-name"]);
+        let told = run.err.contains(&format!("goes behind \"--\": holdline {verb} -- -name"));
+        assert_eq!((run.code, told), (64, verb != "top"), "{run:?}");
+    }
+    let run = place.run(["release", "-x"]);
+    assert!(run.code == 64 && !run.err.contains("A name"), "a handle is no name: {run:?}");
 }

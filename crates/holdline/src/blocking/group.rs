@@ -76,26 +76,14 @@ impl BlockingMember {
         wait(self.0.members())
     }
 
-    /// Waits until the place is lost, however long that takes.
-    pub fn lost(&self) {
-        wait(self.0.lost());
-    }
-
-    /// Waits until the place is lost, or for `time`; says whether it is lost.
-    pub fn lost_within(&self, time: Duration) -> bool {
-        wait(async { tokio::time::timeout(time, self.0.lost()).await.is_ok() })
-    }
-
-    /// Why the place was lost; `None` while it is there.
-    pub fn loss(&self) -> Option<Loss> {
-        wait(self.0.loss())
-    }
-
     /// Leaves, and says how that went.
     pub fn leave(self) -> Result<()> {
         wait(self.0.leave())
     }
 }
+
+may_be_lost!(BlockingMember, "place");
+works!(BlockingOwnership<'_>, "the key is owned");
 
 impl Deref for BlockingMember {
     type Target = recipes::Member;
@@ -108,19 +96,6 @@ impl BlockingOwnership<'_> {
     /// Waits until the key is lost, however long that takes.
     pub fn lost(&self) {
         wait(self.0.lost());
-    }
-
-    /// Does `work` if the key is owned, and says whether it was still owned at the end.
-    pub fn protect<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
-        wait(self.0.protect(async { work() }))
-    }
-
-    /// [`protect`](Self::protect) for work that can fail itself: one `?` serves both.
-    pub fn try_protect<T, E: From<Error>>(
-        &self,
-        work: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.protect(work)?
     }
 }
 

@@ -13,6 +13,21 @@ use std::fmt::Write;
 /// [`Memory::new`](crate::stores::memory::Memory::new), a quorum of stores by
 /// [`Quorum::new`](crate::stores::quorum::Quorum::new); [`Client::new`] makes a client of any.
 ///
+/// Those of a client that a program has already are taken over from its settings, which say where
+/// and who: `&redis::ConnectionInfo`, `&tokio_postgres::Config` and `&mysql_async::Opts` become
+/// `ConnectOptions` by `try_from`. The store makes connections of its own by them, and never uses
+/// the client's: a lock is renewed on a thread of the library, also while the program is busy,
+/// and nobody else's request stands before a renewal.
+///
+/// ```no_run
+/// # #[cfg(feature = "postgres")]
+/// # async fn example(database: tokio_postgres::Config) -> holdline::Result<()> {
+/// use holdline::ConnectOptions;
+///
+/// let client = ConnectOptions::try_from(&database)?.option("install", "yes").open().await?;
+/// # let _ = client; Ok(()) }
+/// ```
+///
 /// ```no_run
 /// # async fn example(password: String) -> holdline::Result<()> {
 /// use holdline::ConnectOptions;
@@ -32,10 +47,11 @@ use std::fmt::Write;
 pub struct ConnectOptions {
     scheme: String,
     hosts: Vec<String>,
-    user: Option<String>,
+    pub(super) user: Option<String>,
     password: Option<Secret>,
     path: String,
-    options: Vec<(String, String)>,
+    /// Their values may be passwords and keys, or hold them.
+    options: Vec<(String, Secret)>,
 }
 
 impl ConnectOptions {
@@ -89,8 +105,20 @@ impl ConnectOptions {
     pub fn option(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let (name, value) = (name.into(), value.into());
         self.options.retain(|(other, _)| *other != name);
-        self.options.push((name, value));
+        self.options.push((name, Secret(value)));
         self
+    }
+
+    /// The certificate authorities to trust, in PEM, instead of the system's; by the option
+    /// `ca_file` they are read from a file, for each connection anew.
+    pub fn ca_pem(self, authorities: impl Into<String>) -> Self {
+        self.option("ca_pem", authorities)
+    }
+
+    /// The client's certificate and its key, in PEM; by the options `cert_file` and `key_file` they
+    /// are read from files, for each connection anew.
+    pub fn client_pem(self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
+        self.option("cert_pem", certificate).option("key_pem", key)
     }
 
     /// Opens the store.
@@ -107,7 +135,7 @@ impl ConnectOptions {
     }
 
     /// The URL that says the same.
-    fn url(&self) -> Result<Secret> {
+    pub(super) fn url(&self) -> Result<Secret> {
         if matches!(self.scheme.as_str(), "memory" | "sqlite" | "quorum") {
             let message = format!(
                 "a store of the kind \"{}\" is on no server; open it by its URL, or by its type",
@@ -140,7 +168,7 @@ impl ConnectOptions {
             url.push('/');
             encode(&mut url, self.path.strip_prefix('/').unwrap_or(&self.path), b"/");
         }
-        for (at, (name, value)) in self.options.iter().enumerate() {
+        for (at, (name, Secret(value))) in self.options.iter().enumerate() {
             url.push(if at == 0 { '?' } else { '&' });
             encode(&mut url, name, b"");
             url.push('=');
@@ -188,6 +216,9 @@ mod tests {
                         prefix=x%26y%3Dz&timeout=2s";
         assert_eq!(url(&options), expected);
         assert!(!format!("{options:?}").contains("p@ss"), "{options:?}");
+        let options = ConnectOptions::new("etcds").host("a").ca_pem("A\nB").client_pem("C", "k3y");
+        assert_eq!(url(&options), "etcds://a?ca_pem=A%0AB&cert_pem=C&key_pem=k3y");
+        assert!(!format!("{options:?}").contains("k3y"), "{options:?}");
         let options = ConnectOptions::new("zookeeper").host("a").user("me").path("/team/ä");
         assert_eq!(url(&options), "zookeeper://me@a/team/%C3%A4");
         assert_eq!(url(&ConnectOptions::new("redis+unix").path("/run/r")), "redis+unix:///run/r");
@@ -215,6 +246,10 @@ mod tests {
             secret("etcd").hosts(["a:1", "b:0"]),
             #[cfg(feature = "etcd")]
             secret("etcd"),
+            #[cfg(feature = "etcd-tls")]
+            secret("etcds").host("a").ca_pem("s3cret, and no PEM"),
+            #[cfg(feature = "zookeeper-tls")]
+            secret("zks").host("a").client_pem("s3cret, and no PEM", "s3cret"),
             #[cfg(feature = "zookeeper")]
             secret("zookeeper").host("a").option("session", "1"),
             #[cfg(feature = "postgres")]

@@ -70,10 +70,16 @@ fn server(scheme: &str, rest: &str, query: &str) -> Site {
     let (base, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
     if !base.starts_with("redis") {
         // The same store with and without TLS, and by each of its scheme names.
-        let base = if base.starts_with('e') { "etcd" } else { "zookeeper" };
-        let port = if base == "etcd" { 2379 } else { 2181 };
+        let (base, port, options) = match base {
+            "etcd" | "etcds" => ("etcd", 2379, &[][..]),
+            "postgres" | "postgresql" => ("postgres", 5432, &["scheme", "schema"][..]),
+            "mysql" | "mariadb" => ("mysql", 3306, &["scheme"][..]),
+            _ => ("zookeeper", 2181, &[][..]),
+        };
         let places = hosts.split(',').map(|text| host(text, port)).collect();
-        return Site { places, part: format!("{base} {}", path.trim_end_matches('/')) };
+        let options: Vec<_> = options.iter().map(|key| option(key)).collect();
+        let path = decode(path.trim_end_matches('/'));
+        return Site { places, part: format!("{base} {path} {options:?}") };
     }
     let (service, db) = match kind {
         "sentinel" => path.split_once('/').unwrap_or((path, "")),
@@ -173,6 +179,10 @@ mod tests {
             ("redis+unix:///tmp", "redis+unix:///tmp/../tmp/."),
             ("sqlite:/tmp/none.db", "sqlite:///tmp/../tmp/none.db?busy_timeout=1s"),
             ("memory:a", "memory:a"),
+            ("postgres://h/x", "postgresql://me:pw@H:5432/x?sslmode=require"),
+            ("postgres://h/x?schema=a", "postgres://h/x?timeout=1s&schema=a"),
+            ("mysql://h/x", "mariadb://h:3306/x"),
+            ("zk://h/x", "zookeeper://h:2181/x"),
         ] {
             assert!(same(one, other), "{one} and {other}");
             assert!(same(other, one), "{other} and {one}");
@@ -191,6 +201,10 @@ mod tests {
             ("sqlite:/tmp/a.db", "sqlite:/tmp/b.db"),
             ("memory:a", "memory:b"),
             ("memory:", "memory:"),
+            ("postgres://h:1/x", "mysql://h:1/x"),
+            ("postgres://h/x", "zookeeper://h/x"),
+            ("postgres://h/x", "postgres://h/x?schema=a"),
+            ("mysql://h/x", "mysql://h/x?scheme=row"),
         ] {
             assert!(!same(one, other), "{one} and {other}");
         }

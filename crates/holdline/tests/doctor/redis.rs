@@ -82,7 +82,7 @@ async fn a_replica_takes_no_locks_and_its_primary_forgets_some() {
 async fn rights_that_are_missing_are_named() {
     let Some(server) = durable("doctor-rights") else { return };
     let minimal = "reset on >canary resetchannels ~app:* &app:wake:* -@all +evalsha +eval +get \
-        +getex +set +setrange +hget +hset +hdel +hlen +hgetall +exists +del +zadd +zrem +zcard \
+        +getex +mget +set +setrange +hget +hset +hdel +hlen +hgetall +exists +del +zadd +zrem +zcard \
         +zrange +zrangebyscore +zremrangebyscore +zscore +pexpire +time +publish +subscribe +ping";
     let set = |rights: &str| {
         let words: Vec<&str> =

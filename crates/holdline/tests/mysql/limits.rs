@@ -64,7 +64,8 @@ async fn an_interrupted_call_is_made_again() {
         conn.query_drop(row).await.expect("works");
         let locking = tokio::spawn(async move { lock.lock().await });
         let waits = "SELECT IFNULL(MAX(id), 0) FROM information_schema.processlist \
-                     WHERE db = DATABASE() AND command = 'Query' AND id <> CONNECTION_ID()";
+                     WHERE db = DATABASE() AND command IN ('Query', 'Execute') \
+                     AND id <> CONNECTION_ID()";
         // Each second it asks again, so a KILL may meet a connection that is idle.
         let mut killed = 0;
         until("it waits again, on another connection", async || {

@@ -2,7 +2,7 @@
 
 use crate::server::{Database, count, databases, first, private};
 use holdline::{Mutex, open};
-use holdline_testkit::soon;
+use holdline_testkit::{soon, until};
 use mysql_async::prelude::Queryable;
 use std::time::Duration;
 
@@ -131,6 +131,50 @@ async fn a_lapsed_record_ends_only_its_own_session() {
         assert!(lock.try_lock().await.expect("works").is_none());
         stranger.ping().await.expect_err("it was ended");
         holder.query_drop("ROLLBACK").await.expect("it was left alone");
+    }
+}
+
+/// A holder is recorded only if its session is still there: after a pause before that, another may
+/// be the holder on record.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ended_session_is_not_recorded() {
+    for database in databases("late_record").await {
+        for scheme in ["row", "named"] {
+            let url = database.url(&format!("&scheme={scheme}&timeout=30s"));
+            let client = open(&url).await.expect("opens");
+            let (mut table, mut conn) = (database.conn().await, database.conn().await);
+            table.query_drop("LOCK TABLES holdline_session WRITE").await.expect("works");
+            let lock = Mutex::new(&client, "x").lease(Duration::from_secs(600));
+            let locking = tokio::spawn(async move { lock.lock().await });
+            // It has the lock, and is about to record that.
+            until("it waits for the table", async || {
+                let sql = "SELECT COUNT(*) FROM information_schema.processlist \
+                           WHERE db = DATABASE() AND state LIKE 'Waiting for table%'";
+                first::<u64>(&mut conn, sql).await == 1
+            })
+            .await;
+            // The connection that has it is idle.
+            let idle = format!(
+                "SELECT id FROM information_schema.processlist WHERE db = DATABASE() \
+                 AND command = 'Sleep' AND id <> {}",
+                table.id()
+            );
+            let holders: Vec<u64> = conn.query(&idle).await.expect("works");
+            assert!(!holders.is_empty(), "{scheme}: it is there");
+            for id in holders {
+                let _ = conn.query_drop(format!("KILL CONNECTION {id}")).await; // or it has gone
+            }
+            until("it has ended", async || {
+                conn.query::<u64, _>(&idle).await.expect("works").is_empty()
+            })
+            .await;
+            table.query_drop("UNLOCK TABLES").await.expect("works");
+            let guard = soon("the lock", locking).await.expect("no panic").expect("works");
+            let sql = "SELECT IS_USED_LOCK(CONCAT('holdline-session:', connection)) IS NOT NULL \
+                       FROM holdline_session WHERE name = 'x'";
+            assert!(first::<bool>(&mut conn, sql).await, "{scheme}: a session that is there");
+            guard.unlock().await.expect("held");
+        }
     }
 }
 

@@ -5,7 +5,9 @@ use crate::server::{one, private, url_at};
 use holdline::store::{Enter, Standing};
 use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::{Link, Way, soon, until};
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Ends all connections of the store.
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
@@ -101,6 +103,47 @@ async fn a_frozen_server_is_unavailable() {
     server.thaw();
     until("it is back", async || raw.keep(&mine, seq).await.is_ok()).await;
     assert_eq!(raw.keep(&mine, seq).await.expect("works"), Standing::Admitted(seq));
+}
+
+/// A server process that is silent, and all the calls that wait for it: the next call is made on
+/// another connection as soon as that one is given up, and waits for none of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_a_silent_connection_keep_nobody_waiting() {
+    let Some(server) = private("silent", &["fsync=off"]) else { return };
+    let raw = Raw::open(&(server.url() + "&listen=off&timeout=60s")).await;
+    let mine = ticket(1, 1);
+    let seq = raw.hold(&mine).await;
+    let sql = server.sql().await;
+    let pid = "SELECT pid FROM pg_stat_activity WHERE application_name = 'holdline'";
+    let pid = one::<i32>(&sql, pid, &[]).await;
+    let pid = Pid::from_raw(pid).expect("a process");
+    kill_process(pid, Signal::STOP).expect("it is ours");
+    let abandoned: Vec<_> = (0..200)
+        .map(|_| {
+            let raw = raw.clone();
+            tokio::spawn(async move {
+                let ticket = ticket(1, 1);
+                let call = raw.enter(&ticket, Enter::Queue);
+                let _ = timeout(Duration::from_millis(50), call).await;
+            })
+        })
+        .collect();
+    for task in abandoned {
+        task.await.expect("no panic");
+    }
+    // Long before the end of their time limit.
+    let kept = timeout(Duration::from_secs(30), async {
+        loop {
+            // One that was sent before the silence was noticed has no answer.
+            let call = timeout(Duration::from_secs(2), raw.keep(&mine, seq));
+            if let Ok(kept) = call.await {
+                return kept;
+            }
+        }
+    });
+    let kept = kept.await.expect("soon").expect("works");
+    assert_eq!(kept, Standing::Admitted(seq));
+    kill_process(pid, Signal::CONT).expect("it is ours");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -253,6 +253,32 @@ async fn readers_cost_one_another_nothing() {
     grows("readers", 1 << 30).await;
 }
 
+/// The commands by which a ticket gets behind others, and by which the first makes room for it.
+#[tokio::test]
+async fn waiting_costs_ten_commands() {
+    let Some(server) = private("ten_commands", &[]) else { return };
+    let client = open(server.url()).await.expect("opens");
+    let (store, line) = (client.store(), Name::new("x").expect("good"));
+    let note = Arc::from("note");
+    let tickets: Vec<_> = (0..10).map(|_| ticket(1, 1)).collect();
+    let enter = async |ticket: &Ticket| {
+        store.enter(&line, ticket, &note, Enter::Queue).await.expect("works");
+    };
+    for ticket in &tickets[..3] {
+        enter(ticket).await;
+    }
+    assert!(store.leave(&line, tickets[0].id).await.expect("works")); // loads the script
+    let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+    for (next, first) in tickets[3..].iter().zip(&tickets[1..]) {
+        enter(next).await;
+        assert!(store.leave(&line, first.id).await.expect("works"));
+    }
+    let calls = ["evalsha", "time", "get", "getex", "setrange", "set", "publish", "hset", "zadd"]
+        .map(|command| stat(&server, command).0);
+    // Of the messages, one is to the waiter, and one to the caller's own connection.
+    assert_eq!(calls, [14, 14, 7, 7, 14, 7, 14, 0, 0]);
+}
+
 #[tokio::test]
 async fn a_release_notifies_only_whom_it_admits() {
     let Some(server) = private("notifies", &[]) else { return };

@@ -210,7 +210,7 @@ async fn passwords_and_permissions() {
     // The minimal ACL of the guide is enough, and other keys are out of its reach.
     let admin = redis::Client::open(format!("redis://:canary@{host}")).expect("a good URL");
     let acl = "reset on >apples resetchannels ~app:* &app:wake:* -@all +evalsha +eval +get +getex \
-        +set +setrange +hget +hset +hdel +hlen +hgetall +exists +del +zadd +zrem +zcard +zrange \
+        +mget +set +setrange +hget +hset +hdel +hlen +hgetall +exists +del +zadd +zrem +zcard +zrange \
         +zrangebyscore +zremrangebyscore +zscore +pexpire +time +publish +subscribe +ping";
     let mut setuser = redis::cmd("ACL");
     setuser.arg("SETUSER").arg("app").arg(acl.split_whitespace().collect::<Vec<_>>());

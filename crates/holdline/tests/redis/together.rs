@@ -61,6 +61,40 @@ async fn each_gets_its_own_answer() {
     }
 }
 
+/// The lines of a batch are read by one command, or one by one if the user is not allowed to it.
+#[tokio::test]
+async fn a_batch_reads_its_lines_by_one_command() {
+    let Some(server) = private("together_read", &[]) else { return };
+    let read = |command: &str| {
+        let text: String = server.query(&["INFO", "commandstats"]);
+        let start = format!("cmdstat_{command}:calls=");
+        let line = text.lines().find_map(|line| line.strip_prefix(&start));
+        line.and_then(|line| line.split(',').next()?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let _: () =
+        server.query(&["ACL", "SETUSER", "app", "on", ">canary", "~*", "&*", "+@all", "-mget"]);
+    let limited = format!("redis://app:canary@127.0.0.1:{}", server.port());
+    for (url, allowed) in [(server.url().to_owned(), true), (limited, false)] {
+        let client = open(&url).await.expect("opens");
+        let store = client.store();
+        enter_all(store).await; // everything is connected, and known
+        let _: () = server.query(&["CONFIG", "RESETSTAT"]);
+        for (n, answer) in (0..).zip(enter_all(store).await) {
+            assert!(matches!(answer, Ok(Standing::Admitted(_))), "{n}: {answer:?}");
+        }
+        // Two alone, the others in five full or smaller calls.
+        let (many, one) = (read("mget"), read("get"));
+        if allowed {
+            assert!((5..=8).contains(&many) && one <= 10, "{many} {one}");
+        } else {
+            assert_eq!((many, one), (0, 100));
+        }
+        for n in 0..100 {
+            assert!(store.leave(&line(n), TicketId(n)).await.expect("works"), "{n}");
+        }
+    }
+}
+
 /// The reply to all of them is lost, after the server has done it all: each is settled by asking
 /// again, and nobody holds what he does not know of.
 #[tokio::test]

@@ -12,14 +12,14 @@ use holdline_kernel::Time;
 use std::collections::HashMap;
 use std::sync::MutexGuard;
 use std::time::Duration;
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 use tokio::sync::Notify;
 
 #[derive(Default)]
 pub(in crate::stores) struct InFlight {
     table: Mutex<Table>,
     /// The end of a request.
-    #[cfg(feature = "mysql")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     ended: Notify,
 }
 
@@ -50,6 +50,10 @@ pub(in crate::stores) struct RequestInFlight<'a> {
 /// left. A client that never leaves cannot make it grow without bound.
 const KEPT: usize = 4096;
 
+/// How long a departure waits for the answers to the requests of its ticket.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const SETTLE_TIME: Duration = Duration::from_secs(1);
+
 impl InFlight {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock()
@@ -75,10 +79,18 @@ impl InFlight {
         self.table().tickets.contains_key(&id)
     }
 
-    /// Waits until no request to enter is in flight. Where requests are finished in the background,
-    /// that is soon, and a ticket whose requests were all answered need not be barred.
-    #[cfg(feature = "mysql")]
-    pub(in crate::stores) async fn settled(&self, id: TicketId) {
+    /// Whether the server may yet carry out a request to enter, for a ticket that leaves. Requests
+    /// are finished in the background, so their answers are waited for, within [`SETTLE_TIME`]: a
+    /// ticket whose requests were all answered need not be barred.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(in crate::stores) async fn stays_in_doubt(&self, id: TicketId) -> bool {
+        clock::within(clock::now().after(SETTLE_TIME), self.settled(id)).await;
+        self.in_doubt(id)
+    }
+
+    /// Waits until no request to enter is in flight.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    async fn settled(&self, id: TicketId) {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable(); // before the look, so that no end is missed
@@ -124,7 +136,7 @@ impl Drop for RequestInFlight<'_> {
         if requests.open == 0 && !requests.doubt {
             table.remove(self.id);
         }
-        #[cfg(feature = "mysql")]
+        #[cfg(any(feature = "mysql", feature = "postgres"))]
         self.in_flight.ended.notify_waiters();
     }
 }

@@ -45,10 +45,8 @@ const KNOWN: &str = "scheme, install, timeout, connections, found_rows, password
 impl Config {
     /// Reads what follows the first colon of a URL.
     pub(super) fn read(rest: &str) -> Result<Config> {
+        url::check(rest).map_err(|why| invalid(&why))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if rest.contains('#') || query.contains('#') {
-            return Err(invalid("has a part after #; write # in a password as %23"));
-        }
         let rest = rest.strip_prefix("//").ok_or_else(|| invalid("lacks // after the scheme"))?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, host) = authority.rsplit_once('@').unwrap_or(("", authority));

@@ -6,12 +6,14 @@
 //! over, the connection is closed: what comes on it later can be no other call's answer.
 
 use super::config::Config;
-use super::errors::{self, Fault};
+use super::errors::{LOCKED, READ_ONLY};
 use super::opts;
+use super::text::Statement;
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
 use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue::sql::Fault;
 use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -29,13 +31,6 @@ const CONFLICTS: u32 = 8;
 const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(10), Duration::from_millis(250)).jitter(50);
 
-/// A ticket that a statement may let in, and where its requests are recorded.
-#[derive(Clone)]
-pub(super) struct Entry {
-    pub(super) in_flight: Arc<InFlight>,
-    pub(super) id: TicketId,
-}
-
 /// The connections of a store, or of its background handle.
 pub(super) struct Connections {
     config: Arc<Config>,
@@ -43,16 +38,24 @@ pub(super) struct Connections {
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Conn>>,
     failures: Mutex<(u32, Time)>,
+    /// The tickets whose requests to take a place have been sent and not been answered. All handles
+    /// of a store share it.
+    pub(super) in_flight: Arc<InFlight>,
 }
 
 impl Connections {
-    pub(super) fn new(config: &Arc<Config>, most: usize) -> Result<Self, Error> {
+    pub(super) fn new(
+        config: &Arc<Config>,
+        most: usize,
+        in_flight: Arc<InFlight>,
+    ) -> Result<Self, Error> {
         Ok(Connections {
             config: Arc::clone(config),
             opts: opts::of(config)?,
             permits: Arc::new(Semaphore::new(most)),
             idle: Mutex::new(Vec::new()),
             failures: Mutex::new((0, Time(0))),
+            in_flight,
         })
     }
 
@@ -60,15 +63,15 @@ impl Connections {
     /// and while somebody locks the row, and once if the connection or the statement is ended:
     /// most often the server has closed an idle connection.
     pub(super) async fn call(self: &Arc<Self>, sql: &str) -> Result<Answer, Fault> {
-        self.call_to_enter(sql, None).await
+        self.call_for(None, Statement::text(sql.to_owned())).await
     }
 
-    /// The same for a statement with which a ticket may enter: it is recorded as in flight from
-    /// when it is sent, and not while it waits for a connection, until it is answered.
-    pub(super) async fn call_to_enter(
+    /// The same for a ticket that may take a place by it: it is recorded as in flight from when the
+    /// statement is sent, and not while it waits for a connection, until it is answered.
+    pub(super) async fn call_for(
         self: &Arc<Self>,
-        sql: &str,
-        entry: Option<&Entry>,
+        taker: Option<TicketId>,
+        statement: Statement,
     ) -> Result<Answer, Fault> {
         let limit = clock::now().after(self.config.timeout);
         let (mut conflicts, mut doubt, mut broken) = (0, false, false);
@@ -76,14 +79,14 @@ impl Connections {
             if clock::now() >= limit {
                 return Err(Fault::Silence);
             }
-            let fault = match self.once(sql, limit, entry).await {
+            let fault = match self.once(taker, &statement, limit).await {
                 Ok(answer) => return Ok(Answer { repeated: doubt, ..answer }),
                 Err(fault) => fault,
             };
             if fault.conflict() && conflicts < CONFLICTS {
                 conflicts += 1;
                 clock::pause(PAUSES.pause(0, fastrand::u64(..))).await;
-            } else if fault.locked() {
+            } else if fault.is(&LOCKED) {
                 // It has waited for a second; the time limit of the call ends this.
             } else if fault.ended() && !broken {
                 broken = true;
@@ -97,9 +100,9 @@ impl Connections {
 
     async fn once(
         self: &Arc<Self>,
-        sql: &str,
+        taker: Option<TicketId>,
+        statement: &Statement,
         limit: Time,
-        entry: Option<&Entry>,
     ) -> Result<Answer, Fault> {
         // Most often there is one; the semaphore is never closed.
         let permit = match Arc::clone(&self.permits).try_acquire_owned() {
@@ -109,12 +112,13 @@ impl Connections {
                 _ => return Err(Fault::Silence),
             },
         };
-        let (connections, sql, entry) = (Arc::clone(self), sql.to_owned(), entry.cloned());
+        let (connections, statement) = (Arc::clone(self), statement.clone());
         let work = async move {
-            let request = entry.as_ref().map(|entry| entry.in_flight.begin(entry.id));
-            let answer = within(limit, connections.ask(&sql)).await.unwrap_or(Err(Fault::Silence));
+            let request = taker.map(|id| connections.in_flight.begin(id));
+            let answer =
+                within(limit, connections.ask(&statement)).await.unwrap_or(Err(Fault::Silence));
             if let Some(request) = request
-                && !answer.as_ref().is_err_and(Fault::may_come_later)
+                && !answer.as_ref().is_err_and(Fault::in_doubt)
             {
                 request.answered();
             }
@@ -124,16 +128,16 @@ impl Connections {
         Finished::new(work).await
     }
 
-    async fn ask(&self, sql: &str) -> Result<Answer, Fault> {
+    async fn ask(&self, statement: &Statement) -> Result<Answer, Fault> {
         let idle = self.idle.lock().pop();
         let mut conn = match idle {
             Some(conn) => Owned(Some(conn)),
             None => Owned(Some(self.connect().await?)),
         };
-        let answer = conn.ask(sql).await;
+        let answer = conn.run(statement).await;
         // After an error a transaction may be open: closing the connection ends it. A conflict has
         // ended it already, and so has a procedure whose row was locked.
-        if answer.as_ref().err().is_none_or(|fault| fault.conflict() || fault.locked()) {
+        if answer.as_ref().err().is_none_or(|fault| fault.conflict() || fault.is(&LOCKED)) {
             self.idle.lock().extend(conn.0.take());
         }
         answer
@@ -147,7 +151,7 @@ impl Connections {
         let connected = connect(&self.opts, &self.config).await;
         let mut state = self.failures.lock();
         *state = match connected {
-            Err(Fault::Broken(..)) => {
+            Err(Fault::Unsent(_) | Fault::Broken(_)) => {
                 let pause = PAUSES.pause(state.0, fastrand::u64(..));
                 (state.0.saturating_add(1), clock::now().after(pause))
             }
@@ -171,6 +175,19 @@ impl Owned {
     pub(super) async fn ask(&mut self, sql: &str) -> Result<Answer, Fault> {
         match &mut self.0 {
             Some(conn) => ask(conn, sql).await,
+            None => Err(Fault::Silence),
+        }
+    }
+}
+
+impl Owned {
+    /// Runs a statement, as [`ask`] does, but prepared if it has values.
+    async fn run(&mut self, statement: &Statement) -> Result<Answer, Fault> {
+        if statement.values.is_empty() {
+            return self.ask(&statement.text).await;
+        }
+        match &mut self.0 {
+            Some(conn) => run(conn, statement).await,
             None => Err(Fault::Silence),
         }
     }
@@ -207,6 +224,14 @@ pub(super) async fn ask(conn: &mut Conn, sql: &str) -> Result<Answer, Fault> {
     Ok(Answer { rows, changed, insert_id, repeated: false })
 }
 
+/// Runs a statement that is prepared and has no rows in its answer.
+pub(super) async fn run(conn: &mut Conn, statement: &Statement) -> Result<Answer, Fault> {
+    let result = conn.exec_iter(&*statement.text, &statement.values).await?;
+    let (changed, insert_id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
+    result.drop_result().await?;
+    Ok(Answer { changed, insert_id, ..Answer::default() })
+}
+
 /// The settings of a session. A call that was given up waits on in the server for a second at most.
 /// Calls have a time limit of their own; the server's, which MariaDB and MySQL name differently,
 /// would end those that wait for a row.
@@ -222,7 +247,7 @@ const LOOK: &str = "; SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), version, @@G
 /// A connection with its session set, without a look at the schema.
 pub(super) async fn bare(opts: &Opts) -> Result<Conn, Fault> {
     let mut conn = Conn::new(opts.clone()).await.map_err(unsent)?;
-    ask(&mut conn, SESSION).await.map_err(unsent_fault)?;
+    ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
     Ok(conn)
 }
 
@@ -235,10 +260,10 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
     let found: Vec<(Option<i64>, i64, bool)> = answer.collect().await.map_err(unsent)?;
     answer.drop_result().await.map_err(unsent)?;
     let address = config.address();
-    let fault = |kind, why: &str| Err(Fault::Ours(Error::new(kind, format!("{address} {why}"))));
+    let fault = |kind, why: &str| Err(Fault::Ours(kind, format!("{address} {why}")));
     let refuse = |why: String| fault(ErrorKind::Unsupported, &why);
     match found[..] {
-        [(.., true)] => fault(ErrorKind::Unavailable, errors::READ_ONLY),
+        [(.., true)] => fault(ErrorKind::Unavailable, READ_ONLY),
         [(Some(0), ..)] => refuse(
             "runs with --sysdate-is-now, so that its clock stands still while a statement waits; \
              start it without that option"
@@ -258,12 +283,5 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
 
 /// A fault before anything was asked of the server.
 fn unsent(error: mysql_async::Error) -> Fault {
-    unsent_fault(Fault::from(error))
-}
-
-fn unsent_fault(fault: Fault) -> Fault {
-    match fault {
-        Fault::Broken(error, _) => Fault::Broken(error, true),
-        fault => fault,
-    }
+    Fault::from(error).unsent()
 }

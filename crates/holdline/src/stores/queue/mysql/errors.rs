@@ -1,105 +1,41 @@
-//! Faults of calls, and the errors that they become.
+//! What the server's errors mean.
 
-use crate::error::{Error, ErrorKind};
-use mysql_async::{DriverError, Error as ClientError, IoError, ServerError};
+use crate::error::ErrorKind;
+use crate::stores::queue::sql::{Fault, ServerError, clean};
+use mysql_async::{DriverError, Error as ClientError, IoError};
 use std::io;
-
-/// A call that failed.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// No answer in time.
-    Silence,
-    /// No connection, or it broke. With `true`, nothing had been sent.
-    Broken(ClientError, bool),
-    /// The server's answer is an error. It undid what it had done, unless it was interrupted.
-    Refused(ServerError),
-    /// An error of the client's own.
-    Ours(Error),
-}
-
-/// Deadlock; a row that changed since it was read; the deadlock of named locks.
-const CONFLICTS: [u16; 3] = [1213, 1020, 3058];
-
-/// Errors that pass by themselves: the lock wait timeout, a node that is not in its cluster's
-/// majority, a transaction that the cluster refuses.
-const PASSING: [u16; 4] = [1205, 1047, 3100, 3101];
-
-/// The ends of a statement from outside: the server shuts down, the statement or its connection was
-/// killed, it took too long. A procedure may have committed by then.
-const INTERRUPTED: [u16; 7] = [1053, 1077, 1079, 1317, 1927, 1969, 3024];
 
 /// What is said of a server that was the primary, or will be.
 pub(super) const READ_ONLY: &str =
     "is read-only, as a replica is; use the address of the primary, or unset read_only there";
 
-impl Fault {
-    /// Whether the server has undone everything because of a conflict with another client.
-    pub(super) fn conflict(&self) -> bool {
-        matches!(self, Fault::Refused(error) if CONFLICTS.contains(&error.code))
-    }
-
-    /// Whether another transaction has locked the row.
-    pub(super) fn locked(&self) -> bool {
-        matches!(self, Fault::Refused(error) if [1205, 3572].contains(&error.code))
-    }
-
-    /// Whether the connection or the statement was ended, so that the call may be made once more.
-    pub(super) fn ended(&self) -> bool {
-        match self {
-            Fault::Broken(..) => true,
-            Fault::Refused(error) => INTERRUPTED.contains(&error.code),
-            Fault::Silence | Fault::Ours(_) => false,
-        }
-    }
-
-    /// Whether the server may have carried out the call that was ended.
-    pub(super) fn in_doubt(&self) -> bool {
-        !matches!(self, Fault::Broken(_, true))
-    }
-
-    /// Whether the server may yet carry out the call: no answer of its own says that it is over.
-    pub(super) fn may_come_later(&self) -> bool {
-        matches!(self, Fault::Silence | Fault::Broken(_, false))
-    }
-
-    /// The error for the user.
-    pub(super) fn explain(self, address: &str) -> Error {
-        match self {
-            Fault::Silence => Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "{address} did not answer in time; check that it runs and can be reached, and \
-                     that no transaction has locked holdline's rows"
-                ),
-            ),
-            Fault::Broken(error, _) => {
-                let tls = if rejected(&error) {
-                    ", and that its certificate names the host and is from an authority that we \
-                     trust (ca_file)"
-                } else {
-                    ""
-                };
-                let message = format!(
-                    "the connection to {address} failed; check that it runs and can be \
-                     reached{tls}"
-                );
-                Error::because(ErrorKind::Unavailable, message, error)
-            }
-            Fault::Refused(error) => refused(&error, address),
-            Fault::Ours(error) => error,
-        }
-    }
-}
+/// Another transaction has locked the row.
+pub(super) const LOCKED: [&str; 2] = ["1205", "3572"];
 
 impl From<ClientError> for Fault {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::Server(error) => Fault::Refused(error),
+            ClientError::Server(error) => Fault::Refused(ServerError {
+                code: error.code.to_string(),
+                message: clean(&error.message),
+                meaning: match error.state.get(..2) {
+                    Some("40" | "08") => passing,
+                    _ => meaning,
+                },
+            }),
             // The connection said so before anything else could be sent on it.
             error @ ClientError::Driver(DriverError::ConnectionClosed) => {
-                Fault::Broken(error, true)
+                Fault::Unsent(clean(&error.to_string()))
             }
-            error => Fault::Broken(error, false),
+            error => {
+                let tls = if rejected(&error) {
+                    "; check that its certificate names the host and is from an authority that we \
+                     trust (ca_file)"
+                } else {
+                    ""
+                };
+                Fault::Broken(clean(&error.to_string()) + tls)
+            }
         }
     }
 }
@@ -110,8 +46,19 @@ fn rejected(error: &ClientError) -> bool {
     !matches!(error, IoError::Io(error) if error.kind() != io::ErrorKind::InvalidData)
 }
 
-fn refused(error: &ServerError, address: &str) -> Error {
-    let (kind, advice) = match error.code {
+const BUSY: &str = "cannot serve at the moment";
+
+/// The same of a transaction that was rolled back: by a failover, for instance.
+fn passing(error: &ServerError, what: &str) -> (ErrorKind, String) {
+    match meaning(error, what) {
+        (ErrorKind::Corrupt, _) => (ErrorKind::Unavailable, BUSY.to_owned()),
+        known => known,
+    }
+}
+
+/// The meaning of an error of the server's, by its code.
+fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
+    let (kind, advice) = match error.code.parse().unwrap_or(0_u16) {
         1146 | 1305 | 1370 | 1142 if error.message.contains("holdline") => (
             ErrorKind::Denied,
             "lacks holdline's tables and procedures, or the user may not use them; \
@@ -135,6 +82,10 @@ fn refused(error: &ServerError, address: &str) -> Error {
             "has another time zone than holdline set: a proxy in between mixes sessions; use a \
              direct connection, or a proxy that keeps a session's settings",
         ),
+        1461 => (
+            ErrorKind::Unavailable,
+            "has no prepared statement left; raise its max_prepared_stmt_count",
+        ),
         1040 | 1203 | 1226 => (
             ErrorKind::Unavailable,
             "has no connection left; a process needs two, and with the schemes row and named one \
@@ -142,20 +93,11 @@ fn refused(error: &ServerError, address: &str) -> Error {
         ),
         1290 | 1792 | 1836 => (ErrorKind::Unavailable, READ_ONLY),
         1021 | 1114 => (ErrorKind::Unavailable, "has no room left; free some, or give it more"),
-        code if [&PASSING[..], &INTERRUPTED, &CONFLICTS].concat().contains(&code) => {
-            (ErrorKind::Unavailable, "cannot serve at the moment")
-        }
-        // A transaction that was rolled back: by a failover, for instance.
-        _ if error.state.starts_with("40") || error.state.starts_with("08") => {
-            (ErrorKind::Unavailable, "cannot serve at the moment")
-        }
+        // Conflicts, interruptions, the lock wait timeout, a node that is not in its cluster's
+        // majority, a transaction that the cluster refuses.
+        1020 | 1047 | 1053 | 1077 | 1079 | 1205 | 1213 | 1317 | 1927 | 1969 | 3024 | 3058
+        | 3100 | 3101 => (ErrorKind::Unavailable, BUSY),
         _ => (ErrorKind::Corrupt, "gave an answer that makes no sense here"),
     };
-    let detail: String = error.message.chars().map(printable).take(300).collect();
-    let message = format!("{address} {advice}: {detail} (error {})", error.code);
-    Error::new(kind, message)
-}
-
-fn printable(c: char) -> char {
-    if c.is_control() { ' ' } else { c }
+    (kind, advice.to_owned())
 }

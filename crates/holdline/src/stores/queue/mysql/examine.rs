@@ -3,11 +3,11 @@
 
 use super::config::{Config, Scheme};
 use super::connection::{ask, bare};
-use super::errors::Fault;
 use super::opts;
 use crate::clock::{self, within};
 use crate::error::Result;
 use crate::findings::Findings;
+use crate::stores::queue::sql::{Fault, clock_of, connections};
 use mysql_async::Conn;
 use std::collections::HashMap;
 
@@ -34,11 +34,13 @@ pub(crate) async fn examine(rest: &str, findings: &mut Findings) -> Result<()> {
         let variables = read(&mut conn, VARIABLES).await?;
         let status = read(&mut conn, STATUS).await?;
         examine_server(&config, &variables, &status, findings);
-        clock(&address, &mut conn, findings).await
+        let asked = async { ask(&mut conn, CLOCK).await.ok()?.rows.first()?.get(0) };
+        clock_of(&address, asked, findings).await;
+        Ok(())
     };
     let done = within(clock::now().after(config.timeout * 2), Box::pin(work)).await;
     if let Err(fault) = done.unwrap_or(Err(Fault::Silence)) {
-        findings.error("reachable", &fault.explain(&address));
+        findings.error("reachable", &fault.explain(&address, ""));
     }
     Ok(())
 }
@@ -93,12 +95,7 @@ fn examine_server(
         |text: Option<&String>| text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let (most, used) =
         (number(variables.get("max_connections")), number(status.get("threads_connected")));
-    let found = format!("{used} of {most} are used");
-    if most > 0 && used > most / 10 * 9 {
-        findings.warning("connections", found, "raise max_connections");
-    } else {
-        findings.ok("connections", found);
-    }
+    connections(used, most, "raise max_connections", findings);
 }
 
 fn version(version: &str, findings: &mut Findings) {
@@ -131,17 +128,4 @@ fn several(is_galera: bool, group: &str, status: &Variables, findings: &mut Find
         let advice = "use single-primary mode, and name the primary: see docs/faults/mysql.md";
         findings.warning("cluster", "group replication", advice);
     }
-}
-
-async fn clock(address: &str, conn: &mut Conn, findings: &mut Findings) -> Result<(), Fault> {
-    let began = clock::now();
-    let answer = ask(conn, CLOCK).await?;
-    let trip = began.until(clock::now());
-    let half = i64::try_from(trip.as_micros() / 2).unwrap_or(0);
-    let ours = i64::try_from(clock::wall_micros()).unwrap_or(0) - half;
-    let Some(theirs) = answer.rows.first().and_then(|row| row.get::<i64, _>(0)) else {
-        return Ok(());
-    };
-    findings.clock(address.to_owned(), theirs - ours);
-    Ok(())
 }

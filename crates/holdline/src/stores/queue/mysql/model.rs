@@ -1,8 +1,8 @@
 //! The procedures against the kernel's line, on the servers of the environment.
 
 use super::config::Config;
-use super::connection::{Answer, ask, bare};
-use super::text::{self, NOW};
+use super::connection::{Answer, ask, bare, run as run_prepared};
+use super::text::{self, NOW, Statement};
 use super::{opts, schema};
 use crate::names::Name;
 use crate::store::{EVICTION_TIME, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
@@ -40,15 +40,21 @@ impl Server {
         Server { runtime, conn, line: Name::new("model").expect("a good name") }
     }
 
-    fn ask(&mut self, now: u64, sql: &str) -> Answer {
+    fn ask(&mut self, now: u64, statement: Statement) -> Answer {
+        let text = clocked(&statement.text);
         self.runtime.block_on(async {
             ask(&mut self.conn, &format!("SET @now = {now}")).await.expect("it is set");
-            ask(&mut self.conn, &clocked(sql)).await.expect("an answer")
+            let answer = if statement.values.is_empty() {
+                ask(&mut self.conn, &text).await
+            } else {
+                run_prepared(&mut self.conn, &Statement { text: text.into(), ..statement }).await
+            };
+            answer.expect("an answer")
         })
     }
 
     fn run(&mut self, now: u64, sql: &str) -> Vec<Row> {
-        self.ask(now, sql).rows
+        self.ask(now, Statement::text(sql.to_owned())).rows
     }
 }
 
@@ -72,14 +78,14 @@ impl Subject for Server {
             Enter::Try => None,
         };
         if let Some(quick) = quick.filter(|_| now.is_multiple_of(2)) {
-            let answer = self.ask(now, &quick);
+            let answer = self.ask(now, quick);
             if answer.changed == 1 {
                 let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
                 let seq = kept.unwrap_or(Seq(answer.insert_id));
                 return (Ok(Standing::Admitted(seq)), Woken::new());
             }
         }
-        let sql = text::enter(&self.line, ticket, "a note, with\nlines\0, ' and all", how);
+        let sql = text::enter(&self.line, ticket, "a note, with\nlines\0, ' and all", how, 7);
         let rows = self.run(now, &sql);
         let (standing, woken) =
             text::standing(ticket, how, &rows).unwrap_or_else(|| panic!("{rows:?}"));
@@ -87,10 +93,10 @@ impl Subject for Server {
     }
 
     fn leave(&mut self, now: u64, id: TicketId) -> (bool, Woken) {
-        if now.is_multiple_of(2) && self.ask(now, &text::quick_leave(&self.line, id)).changed == 1 {
+        if now.is_multiple_of(2) && self.ask(now, text::quick_leave(&self.line, id)).changed == 1 {
             return (true, Woken::new());
         }
-        let rows = self.run(now, &text::leave(&self.line, id, Duration::ZERO));
+        let rows = self.run(now, &text::leave(&self.line, id, Duration::ZERO, 7));
         let (left, woken) = text::left(&rows).expect("an answer that makes sense");
         (left == 1, woken.into_iter().collect())
     }

@@ -1,6 +1,7 @@
 //! The client's options for a configuration, TLS included.
 
 use super::config::Config;
+use super::text;
 use crate::error::Error;
 use mysql_async::{Opts, OptsBuilder};
 use std::time::Duration;
@@ -20,7 +21,8 @@ pub(super) fn of(config: &Config) -> Result<Opts, Error> {
         .prefer_socket(false)
         .max_allowed_packet(Some(16 * 1024 * 1024))
         .wait_timeout(Some(28_800))
-        .stmt_cache_size(0);
+        // Those of `text.rs` that are prepared, for each connection.
+        .stmt_cache_size(text::PREPARED);
     if config.tls { tls::on(config, builder) } else { Ok(builder.into()) }
 }
 

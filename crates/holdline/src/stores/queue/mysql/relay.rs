@@ -5,9 +5,9 @@
 //! times, so it sees at once that the server has closed the connection.
 
 use super::connection::{Owned, connect};
-use super::errors::Fault;
 use crate::clock;
 use crate::stores::queue::mysql::config::Config;
+use crate::stores::queue::sql::Fault;
 use mysql_async::{Opts, OptsBuilder};
 use rustix::net::sockopt;
 use std::io;
@@ -43,7 +43,7 @@ impl End {
 
 /// A connection whose session is set, by way of a relay.
 pub(super) async fn watched(opts: &Opts, config: &Config) -> Result<Watched, Fault> {
-    let broken = |error: io::Error| Fault::Broken(error.into(), true);
+    let broken = |error: io::Error| Fault::Unsent(error.to_string());
     let (port, end) = relay(config).await.map_err(broken)?;
     let opts = OptsBuilder::from_opts(opts.clone())
         .resolved_ips(Some(vec![Ipv4Addr::LOCALHOST.into()])) // the host stays TLS's

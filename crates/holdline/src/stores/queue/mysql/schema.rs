@@ -2,10 +2,10 @@
 
 use super::config::Config;
 use super::connection::{Answer, ask, bare, connect};
-use super::errors::Fault;
 use super::{opts, text};
 use crate::clock;
 use crate::error::Result;
+use crate::stores::queue::sql::Fault;
 use std::time::Duration;
 
 /// The tables and procedures of the lease table, as text for the `mysql` or `mariadb` program.
@@ -41,14 +41,14 @@ pub(super) async fn install_at(config: &Config) -> Result<()> {
         for statement in statements(SCHEMA) {
             match ask(&mut conn, &statement).await {
                 // Another client has just created it.
-                Err(Fault::Refused(error)) if [1050, 1304].contains(&error.code) => {}
+                Err(fault) if fault.is(&["1050", "1304"]) => {}
                 outcome => drop(outcome?),
             }
         }
         Ok(())
     };
     let done = clock::within(clock::now().after(LIMIT), work).await;
-    done.unwrap_or(Err(Fault::Silence)).map_err(|fault| fault.explain(&address))
+    done.unwrap_or(Err(Fault::Silence)).map_err(|fault| fault.explain(&address, ""))
 }
 
 /// See [`sweep`](crate::schema::sweep).
@@ -63,7 +63,7 @@ pub(crate) async fn sweep(url: &str, idle: Duration) -> Result<u64> {
         Ok(rows.first().and_then(|row| row.get(0)).unwrap_or(0))
     };
     let done = clock::within(clock::now().after(LIMIT), work).await;
-    done.unwrap_or(Err(Fault::Silence)).map_err(|fault| fault.explain(&address))
+    done.unwrap_or(Err(Fault::Silence)).map_err(|fault| fault.explain(&address, ""))
 }
 
 /// The statements of a text with `DELIMITER` lines, which are the client program's own.

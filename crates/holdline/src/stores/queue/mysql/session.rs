@@ -16,16 +16,17 @@
 
 use super::config::{Config, Scheme};
 use super::connection::{Answer, Connections, ask, connect};
-use super::errors::Fault;
+use super::errors::LOCKED;
 use super::relay::{End, Watched, watched};
 use super::{opts, text};
 use crate::clock::{self, within};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
     AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Refusal, Seq,
     Standing, Ticket, TicketId, refuse,
 };
+use crate::stores::queue::sql::{Fault, SESSION_LOCKS, invalid_reply, outcome_unknown};
 use crate::stores::runtime::{Background, LossHandler};
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -112,6 +113,7 @@ impl Sessions {
             records: Arc::new(Connections::new(
                 &Arc::new(Config { found_rows: true, ..config.clone() }),
                 config.connections,
+                Arc::default(),
             )?),
             lines: Mutex::default(),
             idle: Mutex::default(),
@@ -131,7 +133,7 @@ impl Sessions {
     ) -> Result<T> {
         let ended = RUNTIME.spawn(work).await;
         let ended = ended.unwrap_or_else(|_| Err(Fault::Silence)); // it panicked
-        ended.map_err(|fault| fault.explain(&self.shared.address))
+        ended.map_err(|fault| fault.explain(&self.shared.address, ""))
     }
 
     /// Waits for the turn of this lock, and keeps it until the answer is dropped.
@@ -166,7 +168,7 @@ impl Shared {
             return Ok(());
         };
         let message = format!("{} {why}; or use the scheme \"table\"", self.address);
-        Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
+        Err(Fault::Ours(ErrorKind::Unsupported, message))
     }
 
     async fn enter(
@@ -221,19 +223,14 @@ impl Shared {
         let (until, session) = (sent.after(ticket.lease), held_by.session);
         let watch = self.look_after(line, ticket.id, until, held_by.end.clone());
         **held = Some(Hold { id: ticket.id, seq: Seq(0), until, held_by, _watch: watch });
-        let own = self.records.call(&text::own(line, ticket, session, note)).await;
-        let seq = own.and_then(|answer| {
-            let token = answer.rows.first().and_then(|row| row.get::<u64, _>(0));
-            token.map(Seq).ok_or(Fault::Silence)
-        });
-        match (seq, held.as_mut()) {
-            (Ok(seq), Some(hold)) => {
-                hold.seq = seq;
-                Ok(Standing::Admitted(seq))
+        match (self.records.call(&text::own(line, ticket, session, note)).await, held.as_mut()) {
+            (Ok(answer), Some(hold)) if answer.changed > 0 => {
+                hold.seq = Seq(answer.insert_id);
+                Ok(Standing::Admitted(hold.seq))
             }
-            (seq, _) => {
+            (answer, _) => {
                 Self::free(held);
-                seq.and(Err(Fault::Silence))
+                answer.and(busy) // without a fault its session has ended
             }
         }
     }
@@ -246,7 +243,7 @@ impl Shared {
                  use the scheme \"table\"",
                 self.address
             );
-            return Err(Fault::Ours(Error::new(ErrorKind::Unavailable, message)));
+            return Err(Fault::Ours(ErrorKind::Unavailable, message));
         }
         let limit = clock::now().after(self.config.timeout);
         let idle = self.idle.lock().pop();
@@ -254,7 +251,7 @@ impl Shared {
         let asked = within(limit, self.ask_for(line, idle)).await.unwrap_or(Err(Fault::Silence));
         match asked {
             // The server has closed an idle connection.
-            Err(Fault::Broken(..)) if !fresh => {
+            Err(Fault::Unsent(_) | Fault::Broken(_)) if !fresh => {
                 self.idle.lock().clear();
                 within(limit, self.ask_for(line, None)).await.unwrap_or(Err(Fault::Silence))
             }
@@ -297,7 +294,7 @@ impl Shared {
             };
             match found {
                 Ok(()) => drop(conn.ask("COMMIT").await?),
-                Err(fault) if fault.locked() => {
+                Err(fault) if fault.is(&LOCKED) => {
                     conn.ask("ROLLBACK").await?;
                     self.spare(link);
                     return Ok(None);
@@ -355,7 +352,7 @@ impl Shared {
     async fn end(&self, answer: &Answer) -> Result<(), Fault> {
         let Some(session) = answer.rows.first().and_then(|row| row.get(0)) else { return Ok(()) };
         match self.records.call(&text::end_session(session)).await {
-            Err(Fault::Refused(error)) if error.code == 1094 => Ok(()), // it has ended
+            Err(fault) if fault.is(&["1094"]) => Ok(()), // it has ended
             ended => ended.map(drop),
         }
     }
@@ -388,12 +385,7 @@ impl Shared {
         }
         Self::free(held);
         if record?.repeated {
-            let message = format!(
-                "the connection to {} broke while lock \"{line}\" was given up; it is free, but it \
-                 is not known whether it was held until then",
-                self.address
-            );
-            return Err(Fault::Ours(Error::new(ErrorKind::Unknown, message)));
+            return Err(outcome_unknown(&self.address, line).into());
         }
         Ok(false)
     }
@@ -494,10 +486,7 @@ impl AsyncStore for Sessions {
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let answer = self.record(text::look_session(line)).await?;
-        text::snapshot(answer.rows).ok_or_else(|| {
-            let message = format!("{} gave an answer that makes no sense", self.shared.address);
-            Error::new(ErrorKind::Corrupt, message)
-        })
+        text::snapshot(answer.rows).ok_or_else(|| invalid_reply(&self.shared.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
@@ -523,18 +512,7 @@ impl AsyncStore for Sessions {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: false,
-            fencing_tokens: true,
-            notifications: false,
-            weighted: false,
-            token_ranges: false,
-            crash_release: true,
-            survives_failover: false,
-            survives_restart: false,
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
-        }
+        SESSION_LOCKS
     }
 
     /// The same: its work is done on a thread of its own.

@@ -2,26 +2,26 @@
 //!
 //! A line of leases stands in tables; procedures of the server apply the rule, by the server's
 //! clock, in one round trip (`sql/`). A failed try only reads. Whoever passes removes what has
-//! lapsed. The server cannot notify, so the waiters of a process look together, by one small read
-//! with a back-off; a departure wakes the waiters of its own process directly.
+//! lapsed. A departure wakes the waiters of its own process directly, and those of others by their
+//! listeners. Notices may be lost, so the waiters of a process also look, together, by one small
+//! read with a back-off.
 //!
 //! A lock that is free, the renewal of one and the release of one for which nobody waits are one
 //! statement by primary key, without a procedure. It changes nothing unless that is so; then the
 //! procedure is called.
 
 use super::config::Config;
-use super::connection::{Answer, Connections, Entry};
-use super::errors::Fault;
-use super::text;
+use super::connection::{Answer, Connections};
+use super::listener::Listener;
+use super::text::{self, Statement};
 use super::watches::Watches;
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
     AsyncStore, Capabilities, EVICTION_TIME, Enter, LossHint, QueueSnapshot, Refusal, Seq,
     Standing, Ticket, TicketId, refuse,
 };
-use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue::sql::{Fault, LEASE_TABLE, invalid_reply, outcome_unknown};
 use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fmt;
@@ -30,10 +30,6 @@ use std::time::Duration;
 
 /// For how long a ticket that has left is barred, if a request of its is on its way.
 const BAR_TIME: Duration = Duration::from_secs(120);
-
-/// How long a departure waits for the answer to a request of its ticket, which says that no bar is
-/// needed: a bar is two transactions more.
-const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// A store of a line of leases for each lock.
 #[derive(Clone)]
@@ -46,8 +42,8 @@ pub(super) struct Table {
 struct Shared {
     config: Arc<Config>,
     address: String,
-    in_flight: Arc<InFlight>,
-    watches: Watches,
+    watches: Arc<Watches>,
+    listener: Listener,
     busy: Busy,
     loss_hint: OnceLock<LossHint>,
 }
@@ -55,12 +51,12 @@ struct Shared {
 impl Table {
     pub(super) async fn open(config: Config) -> Result<Self> {
         let config = Arc::new(config);
-        let connections = Arc::new(Connections::new(&config, config.connections)?);
+        let connections = Arc::new(Connections::new(&config, config.connections, Arc::default())?);
         let shared = Arc::new(Shared {
             address: config.address(),
+            listener: Listener::new(&config),
             config,
-            in_flight: Arc::default(),
-            watches: Watches::default(),
+            watches: Arc::default(),
             busy: Busy::default(),
             loss_hint: OnceLock::new(),
         });
@@ -70,45 +66,27 @@ impl Table {
     }
 
     async fn call(&self, sql: &str) -> Result<Answer> {
-        self.connections.call(sql).await.map_err(|fault| fault.explain(&self.shared.address))
+        self.connections.call(sql).await.map_err(|fault| fault.explain(&self.shared.address, ""))
     }
 
     /// Runs the quick statement, if there is one, and the procedure if that changed nothing. Says
     /// whether the quick one was enough.
     async fn step(
         &self,
-        quick: Option<&str>,
+        quick: Option<Statement>,
         full: impl FnOnce() -> String,
-        entry: Option<&Entry>,
+        taker: Option<TicketId>,
     ) -> Result<(Answer, bool), Fault> {
         let mut repeated = false;
         if let Some(quick) = quick {
-            let answer = self.connections.call_to_enter(quick, entry).await?;
+            let answer = self.connections.call_for(taker, quick).await?;
             if answer.changed == 1 {
                 return Ok((answer, true));
             }
             repeated = answer.repeated;
         }
-        let answer = self.connections.call_to_enter(&full(), entry).await?;
+        let answer = self.connections.call_for(taker, Statement::text(full())).await?;
         Ok((Answer { repeated: repeated || answer.repeated, ..answer }, false))
-    }
-
-    fn invalid_reply(&self, line: &Name) -> Error {
-        let message = format!(
-            "{} gave an answer about lock \"{line}\" that makes no sense; were holdline's \
-             procedures or tables changed?",
-            self.shared.address
-        );
-        Error::new(ErrorKind::Corrupt, message)
-    }
-
-    fn outcome_unknown(&self, line: &Name) -> Error {
-        let message = format!(
-            "the connection to {} broke while a place in lock \"{line}\" was given up; it is not \
-             there any more, but it is not known whether it was there until then",
-            self.shared.address
-        );
-        Error::new(ErrorKind::Unknown, message)
     }
 }
 
@@ -123,12 +101,10 @@ impl AsyncStore for Table {
         if ticket.weight == 0 || ticket.weight > ticket.capacity {
             return Err(refuse(line, ticket, Refusal::Weight));
         }
-        let Shared { in_flight, watches, busy, .. } = &*self.shared;
-        let entry = match how {
+        let Shared { watches, busy, .. } = &*self.shared;
+        let taker = match how {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
-            Enter::Try | Enter::Queue => {
-                Some(Entry { in_flight: Arc::clone(in_flight), id: ticket.id })
-            }
+            Enter::Try | Enter::Queue => Some(ticket.id),
         };
         let quick = match how {
             Enter::Try => None, // it is to lock nothing if it fails
@@ -137,15 +113,15 @@ impl AsyncStore for Table {
                 text::quick_renew(line, ticket, note, seq).filter(|_| !watches.waits(ticket.id))
             }
         };
-        let full = || text::enter(line, ticket, note, how);
-        let answer = self.step(quick.as_deref(), full, entry.as_ref()).await;
-        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
+        let full = || text::enter(line, ticket, note, how, self.shared.listener.number());
+        let answer = self.step(quick, full, taker).await;
+        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address, ""))?;
         if enough {
             let kept = if let Enter::Keep(seq) = how { Some(seq) } else { None };
             return Ok(Standing::Admitted(kept.unwrap_or(Seq(answer.insert_id))));
         }
-        let (standing, woken) =
-            text::standing(ticket, how, &answer.rows).ok_or_else(|| self.invalid_reply(line))?;
+        let (standing, woken) = text::standing(ticket, how, &answer.rows)
+            .ok_or_else(|| invalid_reply(&self.shared.address, line))?;
         if how == Enter::Queue && matches!(standing, Ok(Standing::Waiting { .. })) {
             busy.add(line);
         }
@@ -156,18 +132,20 @@ impl AsyncStore for Table {
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let Shared { in_flight, watches, busy, .. } = &*self.shared;
+        let Shared { watches, busy, .. } = &*self.shared;
+        let in_flight = &self.connections.in_flight;
         watches.forget(id);
-        clock::within(clock::now().after(SETTLE_TIME), in_flight.settled(id)).await;
-        let barred = in_flight.in_doubt(id);
+        let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
+        let listener = self.shared.listener.number();
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
-        let answer = self.step(quick.as_deref(), || text::leave(line, id, bar), None).await;
-        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address))?;
+        let answer = self.step(quick, || text::leave(line, id, bar, listener), None).await;
+        let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address, ""))?;
         if enough {
             return Ok(true);
         }
-        let (left, woken) = text::left(&answer.rows).ok_or_else(|| self.invalid_reply(line))?;
+        let (left, woken) =
+            text::left(&answer.rows).ok_or_else(|| invalid_reply(&self.shared.address, line))?;
         // Somebody waits, or nobody does any more.
         if woken.is_empty() {
             busy.remove(line);
@@ -179,7 +157,7 @@ impl AsyncStore for Table {
             in_flight.forget(id);
         }
         match left {
-            0 if answer.repeated => Err(self.outcome_unknown(line)),
+            0 if answer.repeated => Err(outcome_unknown(&self.shared.address, line)),
             left => Ok(left > 0),
         }
     }
@@ -187,11 +165,16 @@ impl AsyncStore for Table {
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let sql = text::evict(line, id, note, EVICTION_TIME);
         let Answer { rows, repeated, .. } = self.call(&sql).await?;
-        let (token, woken) = text::left(&rows).ok_or_else(|| self.invalid_reply(line))?;
+        let (token, woken) =
+            text::left(&rows).ok_or_else(|| invalid_reply(&self.shared.address, line))?;
         let watches = &self.shared.watches;
         watches.admit(&woken);
         if token == 0 {
-            return if repeated { Err(self.outcome_unknown(line)) } else { Ok(None) };
+            return if repeated {
+                Err(outcome_unknown(&self.shared.address, line))
+            } else {
+                Ok(None)
+            };
         }
         watches.wake(id);
         if let Some(hint) = self.shared.loss_hint.get() {
@@ -202,7 +185,7 @@ impl AsyncStore for Table {
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
         let Answer { rows, .. } = self.call(&text::look(line)).await?;
-        text::snapshot(rows).ok_or_else(|| self.invalid_reply(line))
+        text::snapshot(rows).ok_or_else(|| invalid_reply(&self.shared.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
@@ -214,6 +197,7 @@ impl AsyncStore for Table {
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         let watches = &self.shared.watches;
         let _watched = watches.watched(id);
+        self.shared.listener.start(watches);
         loop {
             tokio::select! {
                 biased;
@@ -235,22 +219,12 @@ impl AsyncStore for Table {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: true,
-            fencing_tokens: true,
-            notifications: true, // by looking, at most some 100 ms later
-            weighted: true,
-            token_ranges: true,
-            crash_release: false,
-            survives_failover: false, // replication is asynchronous
-            survives_restart: true,   // with innodb_flush_log_at_trx_commit = 1, the default
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
-        }
+        LEASE_TABLE // notices come at most some 100 ms late
     }
 
     fn background_handle(&self) -> Self {
-        let connections = Connections::new(&self.shared.config, 1);
+        let in_flight = Arc::clone(&self.connections.in_flight);
+        let connections = Connections::new(&self.shared.config, 1, in_flight);
         let connections = connections.map_or_else(|_| Arc::clone(&self.connections), Arc::new);
         Table { shared: Arc::clone(&self.shared), connections }
     }

@@ -7,45 +7,52 @@ use crate::store::{
     EVICTIONS_KEPT, Enter, Eviction, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket,
     TicketId,
 };
+use crate::stores::queue::sql::{self, micros, number_of};
 use holdline_kernel::rule::admitted_prefix;
-use mysql_async::Row;
 use mysql_async::prelude::FromRow;
+use mysql_async::{Row, Value};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// The server's live clock in microseconds since 1970; its session is in UTC.
-pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+macro_rules! now {
+    () => {
+        "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))"
+    };
+}
+pub(super) const NOW: &str = now!();
+
+/// The session's settings on which the quick statements depend. A procedure refuses others.
+macro_rules! set {
+    () => {
+        "@@autocommit = 1 AND @@time_zone = '+00:00'"
+    };
+}
 
 fn hex(bytes: &[u8]) -> String {
+    format!("x'{}'", hex_digits(bytes))
+}
+
+fn hex_digits(bytes: &[u8]) -> String {
     const DIGITS: [char; 16] =
         ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-    let mut text = String::with_capacity(bytes.len() * 2 + 3);
-    text.push_str("x'");
+    let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         text.push(DIGITS[usize::from(byte >> 4)]);
         text.push(DIGITS[usize::from(byte & 15)]);
     }
-    text.push('\'');
     text
 }
 
-/// Rounded up: a lease is never shorter than it was asked for.
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
-}
-
-pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter) -> String {
-    let how = match how {
-        Enter::Try => -1,
-        Enter::Queue => -2,
-        Enter::Keep(seq) => i64::try_from(seq.0).unwrap_or(i64::MAX),
-    };
+pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter, listener: u64) -> String {
+    let how = number_of(how);
     let (least, tokens) = match i64::try_from(ticket.min_token) {
         Ok(least) => (least, ticket.token_count),
         Err(_) => (i64::MAX, 2), // more than there are
     };
     format!(
-        "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {tokens}, {least}, {how}, {})",
+        "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {tokens}, {least}, {how}, {}, {listener})",
         hex(line.as_str().as_bytes()),
         hex(&ticket.id.0.to_be_bytes()),
         ticket.weight,
@@ -56,61 +63,117 @@ pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter) -> Str
     )
 }
 
-/// The session's settings on which the quick statements depend. A procedure refuses others.
-const SET: &str = "@@autocommit = 1 AND @@time_zone = '+00:00'";
-const NEVER: i64 = i64::MAX;
 /// The highest token with which the quick statements are used, so that they need not count up to
 /// the last.
 const MOST: i64 = i64::MAX / 2;
 
-/// Takes the first place of an empty line. Its assignments are made from left to right, so the
-/// clock is read once; the id of the row inserted last, which it sets, is the place number.
-pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<String> {
-    let least = i64::try_from(ticket.min_token).ok().filter(|least| *least < MOST)?;
-    let reserved = ticket.token_count.max(1) - 1;
-    let (name, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
-    let (weight, capacity, lease) = (ticket.weight, ticket.capacity, micros(ticket.lease));
-    let note = hex(note.as_bytes());
-    Some(format!(
-        "UPDATE holdline_line SET expires = {NOW} + {lease}, due = expires, \
-         seq = LAST_INSERT_ID(GREATEST(last + 1, expires - {lease}, {least})), \
-         last = seq + {reserved}, capacity = {capacity}, places = 1, held = {weight}, id = {id}, \
-         weight = {weight}, note = {note} \
-         WHERE name = {name} AND places = 0 AND bar = 0 AND last < {MOST} AND {SET}"
-    ))
+/// A statement, and the values of its `?`. With any it is prepared once for each connection, which
+/// saves the server the reading of it.
+#[derive(Clone, Debug)]
+pub(super) struct Statement {
+    pub(super) text: Cow<'static, str>,
+    pub(super) values: Vec<Value>,
 }
+
+/// The number of statements that are prepared.
+pub(super) const PREPARED: usize = 3;
+
+impl Statement {
+    pub(super) fn text(text: impl Into<Cow<'static, str>>) -> Self {
+        Statement { text: text.into(), values: Vec::new() }
+    }
+
+    fn prepared(text: &'static str, values: Vec<Value>) -> Self {
+        Statement { text: text.into(), values }
+    }
+}
+
+/// Bytes as the value of an `UNHEX(?)`. As they are, the server could take them for text in some
+/// character set, and change them.
+fn digits(bytes: &[u8]) -> Value {
+    Value::Bytes(hex_digits(bytes).into_bytes())
+}
+
+/// Its assignments are made from left to right, so the clock is read once.
+const QUICK_ENTER: &str = concat!(
+    "UPDATE holdline_line SET expires = ",
+    now!(),
+    " + ?, due = expires, seq = LAST_INSERT_ID(GREATEST(last + 1, expires - ?, ?)), \
+     last = seq + ?, capacity = ?, places = 1, held = ?, id = UNHEX(?), weight = ?, \
+     note = UNHEX(?) WHERE name = UNHEX(?) AND places = 0 AND bar = 0 AND last < ? AND ",
+    set!()
+);
+
+/// Takes the first place of an empty line. The id of the row inserted last, which it sets, is the
+/// place number.
+pub(super) fn quick_enter(line: &Name, ticket: &Ticket, note: &str) -> Option<Statement> {
+    let least = i64::try_from(ticket.min_token).ok().filter(|least| *least < MOST)?;
+    let lease = micros(ticket.lease);
+    let values = vec![
+        lease.into(),
+        lease.into(),
+        least.into(),
+        (ticket.token_count.max(1) - 1).into(),
+        ticket.capacity.into(),
+        ticket.weight.into(),
+        digits(&ticket.id.0.to_be_bytes()),
+        ticket.weight.into(),
+        digits(note.as_bytes()),
+        digits(line.as_str().as_bytes()),
+        MOST.into(),
+    ];
+    Some(Statement::prepared(QUICK_ENTER, values))
+}
+
+const QUICK_RENEW: &str = concat!(
+    "UPDATE holdline_line SET note = UNHEX(?), expires = GREATEST(expires, ",
+    now!(),
+    " + ?) WHERE name = UNHEX(?) AND id = UNHEX(?) AND seq = ? AND front > ? AND weight = ? \
+     AND capacity = ? AND places > 0 AND due > ",
+    now!(),
+    " AND ",
+    set!()
+);
 
 /// Renews the first place of a line, if it holds and nothing else is to be done.
-pub(super) fn quick_renew(line: &Name, ticket: &Ticket, note: &str, seq: Seq) -> Option<String> {
+pub(super) fn quick_renew(line: &Name, ticket: &Ticket, note: &str, seq: Seq) -> Option<Statement> {
     let seq = i64::try_from(seq.0).ok().filter(|_| ticket.min_token == 0)?;
-    let (name, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
-    let (weight, capacity, lease) = (ticket.weight, ticket.capacity, micros(ticket.lease));
-    let note = hex(note.as_bytes());
-    Some(format!(
-        "UPDATE holdline_line SET note = {note}, expires = GREATEST(expires, {NOW} + {lease}) \
-         WHERE name = {name} AND id = {id} AND seq = {seq} AND front > {seq} \
-         AND weight = {weight} AND capacity = {capacity} AND places > 0 AND due > {NOW} AND {SET}"
-    ))
+    let values = vec![
+        digits(note.as_bytes()),
+        micros(ticket.lease).into(),
+        digits(line.as_str().as_bytes()),
+        digits(&ticket.id.0.to_be_bytes()),
+        seq.into(),
+        seq.into(),
+        ticket.weight.into(),
+        ticket.capacity.into(),
+    ];
+    Some(Statement::prepared(QUICK_RENEW, values))
 }
+
+const QUICK_LEAVE: &str = concat!(
+    "UPDATE holdline_line SET places = 0, held = 0, front = ?, due = ? \
+     WHERE name = UNHEX(?) AND places = 1 AND id = UNHEX(?) AND due > ",
+    now!(),
+    " AND ",
+    set!()
+);
 
 /// Gives up the only place of a line. What the row says of it has no meaning from then on.
-pub(super) fn quick_leave(line: &Name, id: TicketId) -> String {
-    let (name, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
-    format!(
-        "UPDATE holdline_line SET places = 0, held = 0, front = {NEVER}, due = {NEVER} \
-         WHERE name = {name} AND places = 1 AND id = {id} AND due > {NOW} AND {SET}"
-    )
+pub(super) fn quick_leave(line: &Name, id: TicketId) -> Statement {
+    let (name, id) = (digits(line.as_str().as_bytes()), digits(&id.0.to_be_bytes()));
+    Statement::prepared(QUICK_LEAVE, vec![i64::MAX.into(), i64::MAX.into(), name, id])
 }
 
-pub(super) fn leave(line: &Name, id: TicketId, bar: Duration) -> String {
+pub(super) fn leave(line: &Name, id: TicketId, bar: Duration, listener: u64) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
-    format!("CALL holdline_1_leave({line}, {id}, {}, NULL, 0)", micros(bar))
+    format!("CALL holdline_1_leave({line}, {id}, {}, NULL, 0, {listener})", micros(bar))
 }
 
 pub(super) fn evict(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
     let (note, kept) = (hex(note.as_bytes()), micros(kept));
-    format!("CALL holdline_1_leave({line}, {id}, 0, {note}, {kept})")
+    format!("CALL holdline_1_leave({line}, {id}, 0, {note}, {kept}, 0)")
 }
 
 pub(super) fn sweep(idle: Duration) -> String {
@@ -142,8 +205,7 @@ pub(super) fn list(prefix: &str) -> String {
 
 /// The name of a named lock, which has 64 characters: all of a server's databases share them.
 fn key(line: &Name) -> String {
-    let digits = hex(line.as_str().as_bytes());
-    let digits = digits.trim_matches(['x', '\'']);
+    let digits = hex_digits(line.as_str().as_bytes());
     format!("CONCAT('holdline:', LEFT(SHA2(CONCAT(DATABASE(), ' {digits}'), 256), 55))")
 }
 
@@ -188,10 +250,25 @@ pub(super) fn end_session(session: u64) -> String {
     format!("KILL CONNECTION IFNULL(IS_USED_LOCK({}), 0)", session_key(session))
 }
 
+/// The named lock of the connection that sleeps until this process is told of an admission.
+pub(super) fn listen(listener: u64) -> String {
+    format!("SELECT GET_LOCK('holdline-listener:{listener}', 0)")
+}
+
+/// Records the holder of a lock, which it has by now. The id of the row inserted last, which this
+/// sets, is its token. Nothing is recorded if its session has ended: then another may hold the lock
+/// and be on record.
 pub(super) fn own(line: &Name, ticket: &Ticket, session: u64, note: &str) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&ticket.id.0.to_be_bytes()));
     let (lease, note) = (micros(ticket.lease), hex(note.as_bytes()));
-    format!("CALL holdline_1_own({line}, {id}, {lease}, {session}, {note})")
+    format!(
+        "INSERT INTO holdline_session (name, last, id, connection, expires, note) \
+         SELECT {line}, LAST_INSERT_ID({NOW}), {id}, {session}, {NOW} + {lease}, {note} \
+         FROM DUAL WHERE IS_USED_LOCK({}) IS NOT NULL ON DUPLICATE KEY UPDATE \
+         last = LAST_INSERT_ID(GREATEST(last + 1, {NOW})), id = {id}, connection = {session}, \
+         expires = {NOW} + {lease}, note = {note}",
+        session_key(session)
+    )
 }
 
 pub(super) fn disown(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
@@ -266,11 +343,12 @@ pub(super) type Woken = Vec<(TicketId, Seq)>;
 
 fn woken(bytes: &[u8]) -> Option<Woken> {
     let place = |place: &[u8]| {
-        let (id, seq) = place.split_at_checked(16)?;
-        let id = u128::from_be_bytes(id.try_into().ok()?);
-        Some((TicketId(id), Seq(u64::from_be_bytes(seq.try_into().ok()?))))
+        let id = u128::from_be_bytes(*place.first_chunk()?);
+        let seq = u64::from_be_bytes(*place.get(16..)?.first_chunk()?);
+        Some((TicketId(id), Seq(seq)))
     };
-    bytes.chunks(24).map(place).collect()
+    // The number of its process is the server's business.
+    bytes.chunks(32).map(place).collect()
 }
 
 /// Decodes the answer to an entry; none if it makes no sense. A place that is kept must have the
@@ -281,24 +359,12 @@ pub(super) fn standing(
     rows: &[Row],
 ) -> Option<(Result<Standing, Refusal>, Woken)> {
     let row = rows.first()?.clone();
-    let (answer, seq, wait, bytes) = <(u8, Option<u64>, i64, Vec<u8>)>::from_row_opt(row).ok()?;
-    let standing = match (answer, seq) {
-        (0, Some(seq)) if seq > 0 && !matches!(how, Enter::Keep(kept) if kept.0 != seq) => {
-            Ok(Standing::Admitted(Seq(seq)))
-        }
-        (1, seq) => {
-            let keep = ticket.wait_lease / 3;
-            let wait =
-                u64::try_from(wait).map_or(keep, |wait| keep.min(Duration::from_micros(wait)));
-            let seq = seq.filter(|seq| *seq > 0).map(Seq);
-            Ok(Standing::Waiting { seq, again: wait.max(Duration::from_millis(2)) })
-        }
-        (2, _) => Ok(Standing::Lost),
-        (3, Some(line)) => Err(Refusal::Capacity { line: u32::try_from(line).ok()? }),
-        (4, _) => Err(Refusal::Weight),
-        (5, _) => Err(Refusal::Exhausted),
-        _ => return None,
-    };
+    let (answer, seq, wait, bytes) = <(i64, Option<u64>, i64, Vec<u8>)>::from_row_opt(row).ok()?;
+    if matches!((how, answer), (Enter::Keep(kept), 0) if Some(kept.0) != seq) {
+        return None;
+    }
+    let wait = u64::try_from(wait).ok().map(Duration::from_micros);
+    let standing = sql::standing(ticket, answer, seq, wait)?;
     Some((standing, woken(&bytes)?))
 }
 

@@ -8,25 +8,21 @@
 //! But if a connection has not answered for a second, it is closed, since it may be cut without
 //! either end noticing.
 
-use super::address::Address;
-use super::errors::Fault;
+use super::address::{Address, Scheme};
 use super::session::Session;
+use super::{schema, shedlock};
 use crate::clock::{self, within};
 use crate::store::TicketId;
 use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue::sql::Fault;
 use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
-use futures_util::future::BoxFuture;
 use holdline_kernel::{Backoff, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::Semaphore;
-use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow as Row};
-
-/// A check of a new connection, before it serves calls.
-pub(super) type Check =
-    Box<dyn for<'a> Fn(&'a Client) -> BoxFuture<'a, Result<(), Fault>> + Send + Sync>;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow as Row};
 
 /// The rows of a call, and whether an earlier attempt may have been carried out too.
 pub(super) struct Answer {
@@ -36,9 +32,6 @@ pub(super) struct Answer {
 
 /// How long a connection may leave a call without a reply before it is closed.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
-/// The number of calls without a reply at most; further ones wait, and cost the server nothing if
-/// they are given up.
-const MAX_CALLS: usize = 128;
 /// The first and the longest pause before a call that met another transaction is sent again.
 const SHORT_PAUSE: Duration = Duration::from_millis(1);
 const LONG_PAUSE: Duration = Duration::from_millis(50);
@@ -49,13 +42,11 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) struct Connection {
     address: Arc<Address>,
-    check: Check,
     slot: Arc<Mutex<Slot>>,
     /// Held by the call that connects; the others wait for it, and for its result.
     connecting: tokio::sync::Mutex<Connecting>,
     /// How many attempts to connect have failed.
     attempts: AtomicU64,
-    calls: Arc<Semaphore>,
     /// The tickets whose calls to take a place have been sent and not been answered.
     pub(super) in_flight: Arc<InFlight>,
 }
@@ -79,14 +70,12 @@ struct Connecting {
 }
 
 impl Connection {
-    pub(super) fn new(address: Arc<Address>, check: Check) -> Self {
+    pub(super) fn new(address: Arc<Address>) -> Self {
         Connection {
             address,
-            check,
             slot: Arc::default(),
             connecting: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
-            calls: Arc::new(Semaphore::new(MAX_CALLS)),
             in_flight: Arc::default(),
         }
     }
@@ -109,7 +98,7 @@ impl Connection {
             let mut collisions = 0;
             loop {
                 match self.ask_once(taker, sql).await {
-                    Err(fault) if fault.collided() => {
+                    Err(fault) if fault.conflict() => {
                         clock::pause(backoff.pause(collisions, fastrand::u64(..))).await;
                         collisions += 1;
                     }
@@ -134,7 +123,7 @@ impl Connection {
         sql: &str,
     ) -> Result<Answer, Fault> {
         match self.ask_for(taker, sql).await {
-            Err(fault) if fault.breaks() => {
+            Err(fault) if fault.ended() => {
                 let rows = self.ask_for(taker, sql).await?;
                 Ok(Answer { rows, repeated: fault.in_doubt() })
             }
@@ -143,9 +132,7 @@ impl Connection {
     }
 
     async fn ask_once(&self, taker: Option<TicketId>, sql: &str) -> Result<Vec<Row>, Fault> {
-        self.session().await?; // first, so that a failure to connect is told to all that wait
-        let permit = Arc::clone(&self.calls).acquire_owned().await.expect("it is never closed");
-        let session = self.session().await?;
+        let (session, permit) = self.permitted().await?;
         let (slot, own, sql) = (Arc::clone(&self.slot), Arc::clone(&session), sql.to_owned());
         let limit = clock::now().after(self.address.timeout);
         let in_flight = Arc::clone(&self.in_flight);
@@ -167,7 +154,7 @@ impl Connection {
         let reply = (&mut work).await;
         caller.gives_up = reply.as_ref().is_err_and(Fault::silent);
         drop(caller);
-        if reply.as_ref().is_err_and(Fault::breaks) {
+        if reply.as_ref().is_err_and(Fault::ended) {
             self.discard(&session);
         }
         let row = |message| match message {
@@ -175,6 +162,21 @@ impl Connection {
             _ => None,
         };
         reply.map(|messages| messages.into_iter().filter_map(row).collect())
+    }
+
+    /// The present connection, and the right to one of the calls without a reply on it. Calls that
+    /// wait for that look from time to time whether there is another connection.
+    async fn permitted(&self) -> Result<(Arc<Session>, OwnedSemaphorePermit), Fault> {
+        loop {
+            let session = self.session().await?;
+            let soon = clock::now().after(MAX_SILENCE / 4);
+            let permit = within(soon, Arc::clone(&session.calls).acquire_owned()).await;
+            if let Some(Ok(permit)) = permit
+                && self.usable().is_some_and(|present| Arc::ptr_eq(&present, &session))
+            {
+                return Ok((session, permit));
+            }
+        }
     }
 
     /// The present connection, unless it is silent; or a new one.
@@ -221,7 +223,12 @@ impl Connection {
 
     async fn connect_once(&self) -> Result<Arc<Session>, Fault> {
         let session = Session::open(&self.address, Box::new(|_| {})).await?;
-        (self.check)(&session.client).await?;
+        let (client, address) = (&session.client, &self.address);
+        match address.scheme {
+            Scheme::Table => schema::check(client, address).await?,
+            Scheme::Shedlock => shedlock::check(client, address).await?,
+            Scheme::Advisory(_) | Scheme::Row => {} // it only looks
+        }
         let session = Arc::new(session);
         *self.slot.lock() = Slot { session: Some(Arc::clone(&session)), silent: None };
         crate::metrics::connected("postgres");

@@ -8,9 +8,8 @@
 //! prepared. (Seen with PgBouncer 1.18; newer ones count such calls in the same way.)
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{
-    Enter, Eviction, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId,
-};
+use crate::store::{Eviction, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
+use crate::stores::queue::sql;
 use holdline_kernel::rule::admitted_prefix;
 use std::fmt::Write;
 use std::str::FromStr;
@@ -104,20 +103,6 @@ pub(super) fn id_of(uuid: &str) -> Option<TicketId> {
     (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok().map(TicketId))?
 }
 
-/// Whole microseconds, at least as long.
-pub(super) fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
-}
-
-/// The kind of an entry, as `enter` takes it.
-pub(super) fn number_of(how: Enter) -> i64 {
-    match how {
-        Enter::Try => -1,
-        Enter::Queue => -2,
-        Enter::Keep(Seq(seq)) => i64::try_from(seq).unwrap_or(i64::MAX),
-    }
-}
-
 /// The shortest and the longest pause of the first waiter that polls.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(250);
@@ -130,30 +115,15 @@ pub(super) fn standing(
     notices: bool,
 ) -> Option<Result<Standing, Refusal>> {
     let number = |at: usize| numbers.get(at).copied();
-    let seq = |at| number(at).and_then(|seq| u64::try_from(seq).ok()).map(Seq);
-    Some(Ok(match number(0)? {
-        0 => Standing::Admitted(seq(1)?),
-        1 => {
-            let keep = ticket.wait_lease / 3;
-            let seq = seq(1)?;
-            let again = match number(2)? {
-                due if due < 0 => keep,
-                due => {
-                    let waited = Duration::from_micros(number(3)?.abs_diff(seq.0.cast_signed()));
-                    let poll = (waited / 8).clamp(POLL_MIN, POLL_MAX);
-                    let most = if notices || seq.0 == 0 { keep } else { keep.min(poll) };
-                    most.min(Duration::from_micros(due.unsigned_abs()))
-                }
-            };
-            let again = again.max(Duration::from_millis(2));
-            Standing::Waiting { seq: Some(seq).filter(|seq| seq.0 > 0), again }
+    let seq = number(1).and_then(|seq| u64::try_from(seq).ok());
+    let wait = match (number(2).and_then(|due| u64::try_from(due).ok()), seq) {
+        (Some(due), Some(seq @ 1..)) if !notices => {
+            let waited = Duration::from_micros(number(3)?.abs_diff(seq.cast_signed()));
+            Some(Duration::from_micros(due).min((waited / 8).clamp(POLL_MIN, POLL_MAX)))
         }
-        2 => Standing::Lost,
-        3 => return Some(Err(Refusal::Capacity { line: u32::try_from(number(1)?).ok()? })),
-        4 => return Some(Err(Refusal::Weight)),
-        5 => return Some(Err(Refusal::Exhausted)),
-        _ => return None,
-    }))
+        (due, _) => due.map(Duration::from_micros),
+    };
+    sql::standing(ticket, number(0)?, seq, wait)
 }
 
 /// Decodes the result of `look`; none if it makes no sense. The rule says which places are

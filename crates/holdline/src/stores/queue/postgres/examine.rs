@@ -2,11 +2,11 @@
 //! installed.
 
 use super::address::{Address, Listen, Scheme};
-use super::errors::Fault;
 use super::session::Session;
 use crate::clock::{self, within};
 use crate::error::Result;
 use crate::findings::Findings;
+use crate::stores::queue::sql::{Fault, clock_of, connections};
 use std::time::Duration;
 use tokio_postgres::types::FromSql;
 use tokio_postgres::{Client, Row};
@@ -101,10 +101,13 @@ impl Server<'_> {
         }
         findings.ok("role", "primary");
         durability(&row, findings);
-        connections(&row, findings);
+        let number = |at| get::<i32>(&row, at).unwrap_or(0).unsigned_abs().into();
+        let advice = "raise max_connections, or put a pooler before it";
+        connections(number(9), number(8), advice, findings);
         pooler(&row, address, port, findings);
         self.old(&row, address, findings).await;
-        self.clock(address, findings).await;
+        let asked = async { get(&self.ask(CLOCK).await.ok()?, 0) };
+        clock_of(address, asked, findings).await;
         true
     }
 
@@ -146,16 +149,6 @@ impl Server<'_> {
             findings.ok("replicas", format!("synchronous_standby_names {synchronous}"));
         }
     }
-
-    async fn clock(&self, address: &Address, findings: &mut Findings) {
-        let began = clock::now();
-        let Ok(row) = self.ask(CLOCK).await else { return };
-        let trip = began.until(clock::now());
-        let half = i64::try_from(trip.as_micros() / 2).unwrap_or(0);
-        let ours = i64::try_from(clock::wall_micros()).unwrap_or(0) - half;
-        let Some(theirs) = get::<i64>(&row, 0) else { return };
-        findings.clock(address.to_string(), theirs - ours);
-    }
 }
 
 /// A value of a column; `None` if it is null, or of another type.
@@ -177,17 +170,6 @@ fn durability(row: &Row, findings: &mut Findings) {
         let commit = get::<String>(row, 5).unwrap_or_default();
         let note = if commit == "off" { "; locks set it to on by themselves" } else { "" };
         findings.ok("durability", format!("fsync on, synchronous_commit {commit}{note}"));
-    }
-}
-
-fn connections(row: &Row, findings: &mut Findings) {
-    let (most, used) = (get::<i32>(row, 8).unwrap_or(0), get::<i32>(row, 9).unwrap_or(0));
-    let found = format!("{used} of {most} are used");
-    if most > 0 && used > most / 10 * 9 {
-        let advice = "raise max_connections, or put a pooler before it";
-        findings.warning("connections", found, advice);
-    } else {
-        findings.ok("connections", found);
     }
 }
 

@@ -8,10 +8,10 @@
 
 use super::address::Address;
 use super::encode::id_of;
-use super::errors::Fault;
 use super::session::{self, Session};
 use crate::clock::{self, within};
 use crate::store::{LossHint, Seq, TicketId};
+use crate::stores::queue::sql::Fault;
 use crate::stores::runtime::LossHandler;
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;

@@ -39,8 +39,8 @@ mod warnings;
 use crate::clock::{self, within};
 use crate::error::Result;
 use crate::store::Store;
+use crate::stores::queue::sql::Fault;
 use address::{Address, Scheme};
-use errors::Fault;
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
 use session_locks::SessionLocks;

@@ -3,11 +3,12 @@
 //! The server is that of `HOLDLINE_TEST_POSTGRES`.
 
 use super::address::Address;
-use super::encode::{self, Param, micros, number_of};
+use super::encode::{self, Param};
 use super::schema::{statement, text};
 use super::session::Session;
 use crate::store::{Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::model::{Subject, Woken, run};
+use crate::stores::queue::sql::{micros, number_of};
 use tokio::runtime::Runtime;
 use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow as Row};
 

@@ -2,26 +2,21 @@
 //! locks, never reconnected. What a connection held is gone when it ends.
 
 use super::address::Address;
-use super::errors::Fault;
 use super::session::{self, Session};
+use super::session_sql::{Kind, prepare};
 use crate::clock::{self, within};
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
+use crate::stores::queue::sql::Fault;
 use crate::sync::Mutex;
-use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tokio_postgres::Client;
-
-/// Makes a new connection ready, and returns the server's version.
-pub(super) type Prepare =
-    Box<dyn for<'a> Fn(&'a Client) -> BoxFuture<'a, Result<i32, Fault>> + Send + Sync>;
 
 pub(super) struct Pool {
     pub(super) address: Arc<Address>,
     /// The most connections, and the most locks on each.
     pub(super) most: usize,
     pub(super) each: usize,
-    pub(super) prepare: Prepare,
+    pub(super) kind: Kind,
     /// Called with the number of a connection that has ended.
     pub(super) on_end: Arc<dyn Fn(u64) + Send + Sync>,
     conns: Mutex<Vec<Arc<Conn>>>,
@@ -50,11 +45,11 @@ impl Pool {
     pub(super) fn new(
         address: Arc<Address>,
         (most, each): (usize, usize),
-        prepare: Prepare,
+        kind: Kind,
         on_end: Arc<dyn Fn(u64) + Send + Sync>,
     ) -> Self {
         let (conns, opening) = (Mutex::default(), tokio::sync::Mutex::default());
-        Pool { address, most, each, prepare, on_end, conns, opening }
+        Pool { address, most, each, kind, on_end, conns, opening }
     }
 
     /// A place for a lock, on a new connection if need be.
@@ -72,18 +67,18 @@ impl Pool {
                  release some, or allow more by ?connections=",
                 self.most, self.address, self.each
             );
-            return Err(Fault::Ours(Error::new(ErrorKind::Unavailable, message)));
+            return Err(Fault::Ours(ErrorKind::Unavailable, message));
         }
         *opened += 1;
         let session = Session::open(&self.address, Box::new(|_| {})).await?;
         let limit = clock::now().after(self.address.timeout);
-        let prepared = within(limit, (self.prepare)(&session.client)).await;
+        let prepared = within(limit, prepare(self.kind, &session.client, &self.address)).await;
         let version = prepared.unwrap_or(Err(Fault::Silence))?;
         let (longest, load) = (AtomicU64::new(0), AtomicUsize::new(1));
         let (ended, number) = (session.ended(), *opened);
         let conn = Arc::new(Conn { session, number, version, longest, load });
         let on_end = Arc::clone(&self.on_end);
-        session::runtime().map_err(Fault::Ours)?.spawn(async move {
+        session::runtime().map_err(Fault::from)?.spawn(async move {
             ended.await;
             on_end(number);
         });

@@ -2,11 +2,10 @@
 //! is there.
 
 use super::address::{self, Address};
-use super::encode::micros;
-use super::errors::Fault;
 use super::session::Session;
 use crate::clock::{self, within};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
+use crate::stores::queue::sql::{Fault, micros};
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -50,7 +49,7 @@ pub(super) async fn install(address: &Address) -> Result<()> {
 }
 
 async fn create(client: &Client, address: &Address) -> Result<(), Fault> {
-    let text = text(&address.schema).map_err(Fault::Ours)?;
+    let text = text(&address.schema).map_err(Fault::from)?;
     // Several statements in one message are one transaction.
     let limit = clock::now().after(LONGEST);
     let done = within(limit, client.batch_execute(&text)).await;
@@ -80,11 +79,11 @@ pub(super) async fn check_server(client: &Client, address: &Address) -> Result<i
     let (server, standby): (i32, bool) = (row.try_get(0)?, row.try_get(1)?);
     if server < OLDEST {
         let message = format!("{address} is older than PostgreSQL 13, which is needed");
-        return Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)));
+        return Err(Fault::Ours(ErrorKind::Unsupported, message));
     }
     if standby {
         let message = format!("{address} is a standby; name the primary, or all hosts");
-        return Err(Fault::Ours(Error::new(ErrorKind::Unavailable, message)));
+        return Err(Fault::Ours(ErrorKind::Unavailable, message));
     }
     if row.try_get::<_, &str>(2)? != "read committed" {
         tracing::warn!(
@@ -118,7 +117,7 @@ pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Faul
         "{address} has version {version} of the tables for locks, but this program needs \
          {VERSION}; {advice}"
     );
-    Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
+    Err(Fault::Ours(ErrorKind::Unsupported, message))
 }
 
 async fn version(client: &Client, address: &Address) -> Result<i32, Fault> {
@@ -128,9 +127,7 @@ async fn version(client: &Client, address: &Address) -> Result<i32, Fault> {
 
 /// Whether the tables and functions are not there.
 pub(super) fn absent(fault: &Fault) -> bool {
-    fault.is(&[
-        SqlState::INVALID_SCHEMA_NAME,
-        SqlState::UNDEFINED_FUNCTION,
-        SqlState::UNDEFINED_TABLE,
-    ])
+    let codes =
+        [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_TABLE];
+    fault.is(&codes.each_ref().map(SqlState::code))
 }

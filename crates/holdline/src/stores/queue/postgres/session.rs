@@ -5,13 +5,14 @@
 //! what it has locked is free.
 
 use super::address::Address;
-use super::errors::Fault;
 use super::tls::{self, OnNotice};
 use crate::clock::{self, within};
 use crate::error::Result as Opened;
+use crate::stores::queue::sql::Fault;
 use crate::stores::runtime::Background;
 use std::future::Future;
-use tokio::sync::watch;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio_postgres::Client;
 
@@ -21,9 +22,14 @@ pub(super) fn runtime() -> Opened<&'static Background> {
     BACKGROUND.start().map(|()| &BACKGROUND)
 }
 
+/// The number of calls without a reply at most.
+const MAX_CALLS: usize = 128;
+
 /// An open connection.
 pub(super) struct Session {
     pub(super) client: Client,
+    /// The rights to calls: further ones wait, and cost the server nothing if they are given up.
+    pub(super) calls: Arc<Semaphore>,
     /// The fault that ended the connection.
     ended: watch::Receiver<Option<Fault>>,
     task: AbortHandle,
@@ -36,7 +42,7 @@ impl Session {
     ///
     /// Dropping the future closes what was opened.
     pub(super) async fn open(address: &Address, on_notice: OnNotice) -> Result<Session, Fault> {
-        let runtime = runtime().map_err(Fault::Ours)?;
+        let runtime = runtime().map_err(Fault::from)?;
         let limit = clock::now().after(address.timeout);
         let (address, (end, ended)) = (address.clone(), watch::channel(None));
         let (send_client, client) = tokio::sync::oneshot::channel();
@@ -57,7 +63,8 @@ impl Session {
         let task = AbortOnDrop(Some(task.abort_handle()));
         let gone = || Fault::Broken("its thread has ended".to_owned());
         let client = client.await.unwrap_or_else(|_| Err(gone()))?;
-        Ok(Session { client, ended, task: task.keep() })
+        let calls = Arc::new(Semaphore::new(MAX_CALLS));
+        Ok(Session { client, calls, ended, task: task.keep() })
     }
 
     /// Waits until the connection has ended, which is noticed at once if the server closes it.

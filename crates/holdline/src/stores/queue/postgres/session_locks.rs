@@ -9,13 +9,12 @@
 use super::address::{Address, Scheme};
 use super::connection::Connection;
 use super::encode::{truth, value};
-use super::errors::Fault;
 use super::keys::{KeyScheme, native};
 use super::listener::Listener;
 use super::pool::{Claim, Pool};
 use super::schema::{absent, install, statement};
 use super::session;
-use super::session_sql::{CHANNEL, Kind, Target, as_listener, check_no_pooler, prepare};
+use super::session_sql::{CHANNEL, Kind, Target, as_listener, check_no_pooler};
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -23,6 +22,7 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, READ_WRITE, Refusal, Seq,
     Standing, Ticket, TicketId, refuse,
 };
+use crate::stores::queue::sql::{Fault, SESSION_LOCKS};
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
@@ -94,8 +94,8 @@ impl SessionLocks {
             Kind::Advisory => (address.connections.unwrap_or(4), LOCKS_EACH),
             Kind::Row => (address.connections.unwrap_or(16), 1),
         };
-        let pool = Pool::new(Arc::clone(&address), bounds, prepare(kind, &address), on_end);
-        let looks = Connection::new(Arc::clone(&address), Box::new(|_| Box::pin(async { Ok(()) })));
+        let pool = Pool::new(Arc::clone(&address), bounds, kind, on_end);
+        let looks = Connection::new(Arc::clone(&address));
         let keys = match address.scheme {
             Scheme::Advisory(keys) => keys,
             _ => KeyScheme::Native,
@@ -225,7 +225,7 @@ impl SessionLocks {
         let call = target.keep(&granted.claim, lease);
         let limit = clock::now().after(CALL_LIMIT);
         let reply = within(limit, call).await.unwrap_or(Err(Fault::Silence));
-        if granted.claim.conn.session.is_over() || reply.as_ref().is_err_and(Fault::breaks) {
+        if granted.claim.conn.session.is_over() || reply.as_ref().is_err_and(Fault::ended) {
             *grant = None;
             self.0.held.forget(ticket.id);
             return Ok(Standing::Lost);
@@ -252,7 +252,7 @@ impl SessionLocks {
         self.0.held.forget(id);
         match reply {
             Ok(()) => Ok(true),
-            Err(fault) if over || fault.breaks() => Ok(false),
+            Err(fault) if over || fault.ended() => Ok(false),
             Err(fault) => Err(self.explain(fault, &target.line)),
         }
     }
@@ -500,16 +500,9 @@ impl AsyncStore for SessionLocks {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            fair_queue: false,
             fencing_tokens: self.0.kind == Kind::Row,
             notifications: self.0.listener.is_some(),
-            weighted: false,
-            token_ranges: false,
-            crash_release: true,
-            survives_failover: false,
-            survives_restart: false,
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
+            ..SESSION_LOCKS
         }
     }
 

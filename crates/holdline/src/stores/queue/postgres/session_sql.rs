@@ -3,16 +3,14 @@
 
 use super::address::Address;
 use super::connection::Connection;
-use super::encode::value;
-use super::errors::Fault;
+use super::encode::{Param, fill, value};
 use super::keys::Key;
-use super::pool::{Claim, Prepare};
+use super::pool::Claim;
 use super::schema::{check_server, statement};
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 use crate::names::Name;
 use crate::store::{Seq, TicketId};
-use std::fmt::Write;
-use std::sync::Arc;
+use crate::stores::queue::sql::Fault;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
@@ -80,28 +78,20 @@ const OLDEST_FOR_ADVISORY: i32 = 140_000;
 /// The oldest server with `transaction_timeout`.
 const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
 
-/// The way to make a new connection ready.
-pub(super) fn prepare(kind: Kind, address: &Arc<Address>) -> Prepare {
-    let text: Arc<str> = match kind {
-        Kind::Advisory => ADVISORY_SETTINGS.into(),
-        Kind::Row => statement(&address.schema, FORWARD).into(),
-    };
-    let address = Arc::clone(address);
-    Box::new(move |client| {
-        let (text, address) = (Arc::clone(&text), Arc::clone(&address));
-        Box::pin(async move {
-            let version = check_server(client, &address).await?;
-            if kind == Kind::Advisory && version < OLDEST_FOR_ADVISORY {
-                let message = format!(
-                    "{address} is older than PostgreSQL 14; scheme=advisory \
-                    needs its idle_session_timeout"
-                );
-                return Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)));
-            }
-            client.batch_execute(&text).await?;
-            Ok(version)
-        })
-    })
+/// Makes a new connection ready. Returns the server's version.
+pub(super) async fn prepare(kind: Kind, client: &Client, address: &Address) -> Result<i32, Fault> {
+    let version = check_server(client, address).await?;
+    if kind == Kind::Advisory && version < OLDEST_FOR_ADVISORY {
+        let message = format!(
+            "{address} is older than PostgreSQL 14; scheme=advisory needs its idle_session_timeout"
+        );
+        return Err(Fault::Ours(ErrorKind::Unsupported, message));
+    }
+    match kind {
+        Kind::Advisory => client.batch_execute(ADVISORY_SETTINGS).await?,
+        Kind::Row => client.batch_execute(&statement(&address.schema, FORWARD)).await?,
+    }
+    Ok(version)
 }
 
 /// Refuses a proxy that gives the connections of two clients to one session, or one client the
@@ -117,7 +107,7 @@ pub(super) async fn check_no_pooler(one: &Client, two: &Client) -> Result<(), Fa
             let message = "scheme=advisory needs sessions of its own, but a proxy here pools \
                            transactions: two clients would hold one lock. Name the server itself, \
                            or a pool of sessions; or use scheme=table, which needs no session";
-            return Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)));
+            return Err(Fault::Ours(ErrorKind::Unsupported, message.to_owned()));
         }
     }
     Ok(())
@@ -125,15 +115,6 @@ pub(super) async fn check_no_pooler(one: &Client, two: &Client) -> Result<(), Fa
 
 fn millis(lease: Duration) -> u64 {
     u64::try_from((lease + GRACE).as_millis()).unwrap_or(u64::MAX).min(2_147_483_000)
-}
-
-/// A text as SQL that no setting reads differently.
-fn literal(text: &str) -> String {
-    let mut hex = String::with_capacity(2 * text.len());
-    for byte in text.bytes() {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    format!("convert_from(decode('{hex}', 'hex'), 'UTF8')")
 }
 
 fn uuid(id: TicketId) -> String {
@@ -178,7 +159,7 @@ impl Target {
             }
             Err(fault) => {
                 // No room in the server's table of locks; anything else leaves a doubt.
-                claim.may_hold = !fault.is(&[SqlState::OUT_OF_MEMORY]);
+                claim.may_hold = !fault.is(&[SqlState::OUT_OF_MEMORY.code()]);
                 Err(fault)
             }
         }
@@ -191,7 +172,7 @@ impl Target {
         lease: Duration,
         address: &Address,
     ) -> Result<Option<Seq>, Fault> {
-        let name = literal(self.line.as_str());
+        let name = fill("$1", &[Param::Text(self.line.as_str())])?;
         let unlimited = if claim.conn.version >= WITH_TRANSACTION_TIMEOUT {
             ", set_config('transaction_timeout', '0', true)"
         } else {
@@ -221,8 +202,8 @@ impl Target {
             let messages = match client.simple_query(&take).await.map_err(Fault::from) {
                 Ok(messages) => messages,
                 Err(fault) => {
-                    claim.may_hold = !matches!(fault, Fault::Refused(..));
-                    let taken = fault.is(&[SqlState::LOCK_NOT_AVAILABLE]);
+                    claim.may_hold = !matches!(fault, Fault::Refused(_));
+                    let taken = fault.is(&[SqlState::LOCK_NOT_AVAILABLE.code()]);
                     return if taken { Ok(None) } else { Err(fault) };
                 }
             };

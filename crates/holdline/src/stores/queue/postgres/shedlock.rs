@@ -7,8 +7,7 @@
 
 use super::address::Address;
 use super::connection::{Answer, Connection};
-use super::encode::{Param, fill, micros, truth, value};
-use super::errors::{Fault, outcome_unknown};
+use super::encode::{Param, fill, truth, value};
 use super::keys::native;
 use super::schema::{check_server, statement};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,6 +16,7 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq, Standing,
     Ticket, TicketId, refuse,
 };
+use crate::stores::queue::sql::{Fault, SESSION_LOCKS, micros, outcome_unknown};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -31,16 +31,6 @@ pub(super) struct Shedlock(Arc<Shared>);
 struct Shared {
     address: Arc<Address>,
     connection: Connection,
-    sql: Statements,
-}
-
-struct Statements {
-    enter: String,
-    keep: String,
-    leave: String,
-    look: String,
-    list: String,
-    evict: String,
 }
 
 /// As ShedLock says, with more room for names.
@@ -106,28 +96,8 @@ const EVICT: &str = "\
 impl Shedlock {
     pub(super) fn new(address: Address) -> Self {
         let address = Arc::new(address);
-        let checked = Arc::clone(&address);
-        let of = |sql: &str| {
-            let sql = sql.replace("{now}", "timezone('utc', clock_timestamp())");
-            let sql = sql.replace("{us}", "interval '1 microsecond'");
-            statement(&address.schema, &sql.replace("{t}", "\"holdline\".shedlock"))
-        };
-        let sql = Statements {
-            enter: of(ENTER),
-            keep: of(KEEP),
-            leave: of(LEAVE),
-            look: of(LOOK),
-            list: of(LIST),
-            evict: of(EVICT),
-        };
-        let connection = Connection::new(
-            Arc::clone(&address),
-            Box::new(move |client| {
-                let address = Arc::clone(&checked);
-                Box::pin(async move { check(client, &address).await })
-            }),
-        );
-        Shedlock(Arc::new(Shared { address, connection, sql }))
+        let connection = Connection::new(Arc::clone(&address));
+        Shedlock(Arc::new(Shared { address, connection }))
     }
 
     pub(super) async fn open(&self) -> Result<()> {
@@ -135,9 +105,18 @@ impl Shedlock {
         opened.map(drop).map_err(|fault| fault.explain(&self.0.address, "ShedLock's table"))
     }
 
-    async fn call(&self, line: &Name, statement: &str, params: &[Param<'_>]) -> Result<Answer> {
-        let answer = self.0.connection.call(&fill(statement, params)?).await;
-        answer.map_err(|fault| fault.explain(&self.0.address, &format!("lock \"{line}\"")))
+    /// Runs a statement, which may be repeated, about this.
+    async fn call(&self, what: &str, sql: &str, params: &[Param<'_>]) -> Result<Answer> {
+        let Shared { address, connection } = &*self.0;
+        let sql = sql.replace("{now}", "timezone('utc', clock_timestamp())");
+        let sql = sql.replace("{us}", "interval '1 microsecond'");
+        let sql = statement(&address.schema, &sql.replace("{t}", "\"holdline\".shedlock"));
+        let answer = connection.call(&fill(&sql, params)?).await;
+        answer.map_err(|fault| fault.explain(address, what))
+    }
+
+    async fn call_about(&self, line: &Name, sql: &str, params: &[Param<'_>]) -> Result<Answer> {
+        self.call(&format!("lock \"{line}\""), sql, params).await
     }
 
     fn no_such_lock(&self) -> Error {
@@ -151,7 +130,7 @@ impl Shedlock {
 
     /// The present holder: what `locked_by` says, and for how long.
     async fn holder(&self, line: &Name) -> Result<Option<(String, Duration)>> {
-        let answer = self.call(line, &self.0.sql.look, &[Param::Text(line.as_str())]).await?;
+        let answer = self.call_about(line, LOOK, &[Param::Text(line.as_str())]).await?;
         let Some(row) = answer.rows.first() else { return Ok(None) };
         let left: i64 = value(row, 1).unwrap_or(0);
         let by = row.try_get(0).ok().flatten().unwrap_or_default().to_owned();
@@ -161,7 +140,7 @@ impl Shedlock {
 
 /// Checks a new connection, and that ShedLock's table is there, which it makes if the address says
 /// so.
-async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
+pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
     check_server(client, address).await?;
     let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
         [(&address.schema, Type::TEXT)];
@@ -176,7 +155,7 @@ async fn check(client: &Client, address: &Address) -> Result<(), Fault> {
         None => "is not there; make it as ShedLock says, or open it with ?install=yes".to_owned(),
     };
     let message = format!("the table {}.shedlock at {address} {wrong}", address.schema);
-    Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
+    Err(Fault::Ours(ErrorKind::Unsupported, message))
 }
 
 /// The owner of a ticket's row: the first [`OWNER`] characters of `locked_by`.
@@ -220,18 +199,15 @@ impl AsyncStore for Shedlock {
         }
         let (mine, by) = (owner(ticket.id), locked_by(ticket.id, note));
         let keeps = matches!(how, Enter::Keep(_));
-        let (sql, least) = if keeps {
-            (&self.0.sql.keep, Duration::ZERO)
-        } else {
-            (&self.0.sql.enter, self.0.address.at_least)
-        };
+        let (sql, least) =
+            if keeps { (KEEP, Duration::ZERO) } else { (ENTER, self.0.address.at_least) };
         let params = [
             Param::Text(line.as_str()),
             Param::Text(&mine),
             Param::Number(micros(ticket.lease.max(least))),
             Param::Text(&by),
         ];
-        let answer = self.call(line, sql, &params).await?;
+        let answer = self.call_about(line, sql, &params).await?;
         let row = answer.rows.first();
         if keeps {
             return Ok(row.map_or(Standing::Lost, |_| Standing::Admitted(Seq(0))));
@@ -250,7 +226,7 @@ impl AsyncStore for Shedlock {
             Param::Text(&owner(id)),
             Param::Number(micros(self.0.address.at_least)),
         ];
-        let answer = self.call(line, &self.0.sql.leave, &params).await?;
+        let answer = self.call_about(line, LEAVE, &params).await?;
         if answer.rows.is_empty() && answer.repeated {
             return Err(outcome_unknown(&self.0.address, line));
         }
@@ -279,8 +255,7 @@ impl AsyncStore for Shedlock {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let rows = self.0.connection.ask(&fill(&self.0.sql.list, &[Param::Text(prefix)])?).await;
-        let rows = rows.map_err(|fault| fault.explain(&self.0.address, "the list of locks"))?;
+        let rows = self.call("the list of locks", LIST, &[Param::Text(prefix)]).await?.rows;
         let names = rows.iter().filter_map(|row| row.try_get(0).ok()?);
         Ok(names.filter_map(|name| Name::new(name).ok()).collect())
     }
@@ -291,7 +266,7 @@ impl AsyncStore for Shedlock {
             return Ok(None);
         };
         let params = [Param::Text(line.as_str()), Param::Text(&by)];
-        let answer = self.call(line, &self.0.sql.evict, &params).await?;
+        let answer = self.call_about(line, EVICT, &params).await?;
         if answer.rows.is_empty() && answer.repeated {
             return Err(outcome_unknown(&self.0.address, line));
         }
@@ -300,16 +275,10 @@ impl AsyncStore for Shedlock {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            fair_queue: false,
             fencing_tokens: false,
-            notifications: false,
-            weighted: false,
-            token_ranges: false,
             crash_release: false,
-            survives_failover: false,
             survives_restart: true,
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
+            ..SESSION_LOCKS
         }
     }
 

@@ -2,10 +2,9 @@
 
 use super::address::Address;
 use super::connection::{Answer, Connection};
-use super::encode::{self, Param, micros, number_of};
-use super::errors::{Fault, outcome_unknown};
+use super::encode::{self, Param};
 use super::listener::Listener;
-use super::schema::{check, statement};
+use super::schema::statement;
 use super::warnings::warn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
@@ -13,6 +12,7 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Refusal, Seq, Standing, Ticket,
     TicketId, refuse,
 };
+use crate::stores::queue::sql::{LEASE_TABLE, invalid_reply, micros, number_of, outcome_unknown};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -28,16 +28,6 @@ struct Shared {
     address: Arc<Address>,
     connection: Connection,
     listener: Option<Listener>,
-    statements: Statements,
-}
-
-/// The statements up to their parameters, with the name of the schema.
-struct Statements {
-    enter: String,
-    leave: String,
-    evict: String,
-    look: String,
-    list: String,
 }
 
 /// How long a ticket that left with an `enter` unanswered is barred. By then the request has been
@@ -53,24 +43,9 @@ impl Table {
             Error::because(ErrorKind::Denied, message, error)
         })?;
         let channel = format!("holdline_{:016x}", u64::from_be_bytes(bytes));
-        let checked = Arc::clone(&address);
-        let of = |sql| statement(&address.schema, sql);
         Ok(Table(Arc::new(Shared {
-            connection: Connection::new(
-                Arc::clone(&address),
-                Box::new(move |client| {
-                    let address = Arc::clone(&checked);
-                    Box::pin(async move { check(client, &address).await })
-                }),
-            ),
+            connection: Connection::new(Arc::clone(&address)),
             listener: address.listen_at().map(|address| Listener::new(address, channel, None)),
-            statements: Statements {
-                enter: of("SELECT \"holdline\".enter"),
-                leave: of("SELECT \"holdline\".leave"),
-                evict: of("SELECT \"holdline\".evict"),
-                look: of("SELECT * FROM \"holdline\".look"),
-                list: of("SELECT * FROM \"holdline\".list"),
-            },
             address,
         })))
     }
@@ -83,16 +58,20 @@ impl Table {
         Ok(())
     }
 
-    /// Calls a function, which may be repeated, as all of them may. `taker` is the ticket that may
-    /// take a place by it.
+    /// Calls a function, which may be repeated, as all of them may: about a line or about all.
+    /// `taker` is the ticket that may take a place by it.
     async fn call(
         &self,
+        line: Option<&Name>,
         taker: Option<TicketId>,
         function: &str,
         params: &[Param<'_>],
-    ) -> Result<Answer, Fault> {
-        let sql = encode::call(function, params).map_err(Fault::Ours)?;
-        self.0.connection.call_for(taker, &sql).await
+    ) -> Result<Answer> {
+        let Shared { address, connection, .. } = &*self.0;
+        let sql = encode::call(&statement(&address.schema, function), params)?;
+        let answer = connection.call_for(taker, &sql).await;
+        let what = line.map_or("the list of locks".to_owned(), |line| format!("lock \"{line}\""));
+        answer.map_err(|fault| fault.explain(address, &what))
     }
 
     /// What the only row of a result says.
@@ -102,17 +81,9 @@ impl Table {
         rows: &[Row],
         read: impl FnOnce(&Row, usize) -> Option<T>,
     ) -> Result<T> {
-        rows.first().and_then(|row| read(row, 0)).ok_or_else(|| self.nonsense(line))
-    }
-
-    fn explain(&self, fault: Fault, line: &Name) -> Error {
-        fault.explain(&self.0.address, &format!("lock \"{line}\""))
-    }
-
-    fn nonsense(&self, line: &Name) -> Error {
-        let message =
-            format!("{} gave an answer about lock \"{line}\" that makes no sense", self.0.address);
-        Error::new(ErrorKind::Corrupt, message)
+        rows.first()
+            .and_then(|row| read(row, 0))
+            .ok_or_else(|| invalid_reply(&self.0.address, line))
     }
 }
 
@@ -131,55 +102,42 @@ impl AsyncStore for Table {
         let Ok(min_token) = i64::try_from(ticket.min_token) else {
             return refused(Refusal::Exhausted);
         };
-        let Shared { listener, statements, .. } = &*self.0;
+        let listener = self.0.listener.as_ref();
         let taker = match how {
             Enter::Keep(_) => None, // never takes a place, however late it is carried out
             Enter::Try | Enter::Queue => Some(ticket.id),
         };
         // A ticket that tries does not wait.
-        let deaf = listener.as_ref().filter(|listener| how != Enter::Try && !listener.listens());
-        let channel = listener.as_ref().map_or("", Listener::channel);
-        let answer = self
-            .call(
-                taker,
-                &statements.enter,
-                &[
-                    Param::Text(line.as_str()),
-                    Param::Id(ticket.id),
-                    Param::Number(ticket.weight.into()),
-                    Param::Number(ticket.capacity.into()),
-                    Param::Number(micros(ticket.lease)),
-                    Param::Number(micros(ticket.wait_lease)),
-                    Param::Number(ticket.token_count.into()),
-                    Param::Number(min_token),
-                    Param::Number(number_of(how)),
-                    Param::Text(channel),
-                    Param::Text(note),
-                ],
-            )
-            .await;
-        match answer {
-            Ok(answer) => {
-                let numbers = self.value(line, &answer.rows, encode::numbers)?;
-                let standing = encode::standing(ticket, &numbers, listener.is_some())
-                    .ok_or_else(|| self.nonsense(line))?;
-                if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
-                    listener.catch_up(ticket.id);
-                }
-                standing.or_else(refused)
-            }
-            Err(fault) => Err(self.explain(fault, line)),
+        let deaf = listener.filter(|listener| how != Enter::Try && !listener.listens());
+        let params = [
+            Param::Text(line.as_str()),
+            Param::Id(ticket.id),
+            Param::Number(ticket.weight.into()),
+            Param::Number(ticket.capacity.into()),
+            Param::Number(micros(ticket.lease)),
+            Param::Number(micros(ticket.wait_lease)),
+            Param::Number(ticket.token_count.into()),
+            Param::Number(min_token),
+            Param::Number(number_of(how)),
+            Param::Text(listener.map_or("", Listener::channel)),
+            Param::Text(note),
+        ];
+        let answer = self.call(Some(line), taker, "SELECT \"holdline\".enter", &params).await?;
+        let numbers = self.value(line, &answer.rows, encode::numbers)?;
+        let standing = encode::standing(ticket, &numbers, listener.is_some())
+            .ok_or_else(|| invalid_reply(&self.0.address, line))?;
+        if let (Some(listener), Ok(Standing::Waiting { .. })) = (deaf, &standing) {
+            listener.catch_up(ticket.id);
         }
+        standing.or_else(refused)
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let Shared { connection, statements, .. } = &*self.0;
-        let in_flight = &connection.in_flight;
-        let barred = in_flight.in_doubt(id);
+        let in_flight = &self.0.connection.in_flight;
+        let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { micros(BAR_TIME) } else { 0 };
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Number(bar)];
-        let answer = self.call(None, &statements.leave, &params).await;
-        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        let answer = self.call(Some(line), None, "SELECT \"holdline\".leave", &params).await?;
         if barred {
             in_flight.forget(id);
         }
@@ -198,22 +156,21 @@ impl AsyncStore for Table {
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        let answer = self.call(None, &self.0.statements.look, &[Param::Text(line.as_str())]).await;
-        let answer = answer.map_err(|fault| self.explain(fault, line))?;
-        encode::snapshot(&answer.rows).ok_or_else(|| self.nonsense(line))
+        let (look, params) = ("SELECT * FROM \"holdline\".look", [Param::Text(line.as_str())]);
+        let answer = self.call(Some(line), None, look, &params).await?;
+        encode::snapshot(&answer.rows).ok_or_else(|| invalid_reply(&self.0.address, line))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        let answer = self.call(None, &self.0.statements.list, &[Param::Text(prefix)]).await;
-        let answer = answer.map_err(|fault| fault.explain(&self.0.address, "the list of locks"))?;
+        let list = "SELECT * FROM \"holdline\".list";
+        let answer = self.call(None, None, list, &[Param::Text(prefix)]).await?;
         let names = answer.rows.iter().filter_map(|row| row.try_get(0).ok()?);
         Ok(names.filter_map(|name| Name::new(name).ok()).collect())
     }
 
     async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
         let params = [Param::Text(line.as_str()), Param::Id(id), Param::Text(note)];
-        let answer = self.call(None, &self.0.statements.evict, &params).await;
-        let answer = answer.map_err(|fault| self.explain(fault, line))?;
+        let answer = self.call(Some(line), None, "SELECT \"holdline\".evict", &params).await?;
         // No token is null, not nonsense.
         let token =
             self.value(line, &answer.rows, |row, at| Some(encode::value::<i64>(row, at)))?;
@@ -224,18 +181,7 @@ impl AsyncStore for Table {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: true,
-            fencing_tokens: true,
-            notifications: self.0.listener.is_some(),
-            weighted: true,
-            token_ranges: true,
-            crash_release: false,
-            survives_failover: false, // replication is asynchronous, unless set otherwise
-            survives_restart: true,
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
-        }
+        Capabilities { notifications: self.0.listener.is_some(), ..LEASE_TABLE }
     }
 
     fn background_handle(&self) -> Self {

@@ -1,7 +1,7 @@
 //! Connecting, with TLS in builds with the feature `postgres-tls`.
 
 use super::address::Address;
-use super::errors::Fault;
+use crate::stores::queue::sql::Fault;
 use futures_util::future::BoxFuture;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
 
@@ -26,7 +26,10 @@ pub(super) async fn connect(
 #[cfg(feature = "postgres-tls")]
 async fn secure(address: &Address, on_notice: OnNotice) -> Result<(Client, Driver), Fault> {
     // Read again for each connection, so that certificates can be renewed.
-    let tls = address.tls_options.config(address).map_err(|error| Fault::Ours(error.into()))?;
+    let tls = address
+        .tls_options
+        .config(address)
+        .map_err(|error| Fault::from(crate::Error::from(error)))?;
     let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls);
     let connected = address.config().connect(tls).await;
     let (client, connection) = connected.map_err(|error| untrusted(error.into(), address))?;
@@ -44,7 +47,7 @@ fn untrusted(fault: Fault, address: &Address) -> Fault {
                 Some(Pem::Text(_)) => "those of ca_env".to_owned(),
                 None => "the system's; ca_file names others".to_owned(),
             };
-            Fault::Unreached(format!("{why}; the authorities that are trusted are {trusted}"))
+            Fault::Unsent(format!("{why}; the authorities that are trusted are {trusted}"))
         }
         other => other,
     }
@@ -53,9 +56,9 @@ fn untrusted(fault: Fault, address: &Address) -> Fault {
 #[cfg(not(feature = "postgres-tls"))]
 #[allow(clippy::unused_async, reason = "with TLS it waits")]
 async fn secure(_: &Address, _: OnNotice) -> Result<(Client, Driver), Fault> {
-    use crate::error::{Error, ErrorKind};
+    use crate::error::ErrorKind;
     let message = "TLS to PostgreSQL is not in this build; build with the feature \"postgres-tls\"";
-    Err(Fault::Ours(Error::new(ErrorKind::Unsupported, message)))
+    Err(Fault::Ours(ErrorKind::Unsupported, message.to_owned()))
 }
 
 /// Drives a connection until it ends. Returns the fault.

@@ -95,7 +95,10 @@ impl Redis {
             address: servers.address(),
             config,
         };
-        Ok(Redis { shared: Arc::new(shared), batcher: Batcher::new(servers, idle, reply_order_channel) })
+        Ok(Redis {
+            shared: Arc::new(shared),
+            batcher: Batcher::new(servers, idle, reply_order_channel),
+        })
     }
 
     /// Runs a script on a line. `fill` adds the arguments.
@@ -223,10 +226,8 @@ impl AsyncStore for Redis {
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let in_flight = &self.shared.in_flight;
         let barred = in_flight.in_doubt(id);
-        let operation = Operation::Leave {
-            id: digits(id),
-            bar: barred.then_some(BAR_TIME.as_micros() as u64),
-        };
+        let operation =
+            Operation::Leave { id: digits(id), bar: barred.then_some(BAR_TIME.as_micros() as u64) };
         let answer = self.step(line, operation).await;
         let answer = answer.map_err(|fault| self.explain(fault, line))?;
         if barred {

@@ -27,7 +27,7 @@ use std::time::Duration;
 const LOG: u64 = 128;
 
 /// The endings of SQLite's files beside the database: its log, and the log's index.
-const BESIDE: [&str; 2] = ["-wal", "-shm"];
+pub(super) const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
 /// A database file that exists, and its options.
 #[derive(Debug)]
@@ -103,9 +103,7 @@ impl Site {
     }
 
     fn beside(&self, ending: &str) -> PathBuf {
-        let mut path = OsString::from(&self.file);
-        path.push(ending);
-        path.into()
+        beside(&self.file, ending)
     }
 
     /// Opens the database, and creates its schema if it is new.
@@ -217,6 +215,13 @@ impl Site {
     }
 }
 
+/// The file beside this one with its name and this ending.
+pub(super) fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut path = OsString::from(file);
+    path.push(ending);
+    path.into()
+}
+
 /// Sleeps for a short random time before a retry, so that no process always loses the race.
 pub(super) fn pause() {
     std::thread::sleep(Duration::from_micros(fastrand::u64(50..300)));
@@ -255,9 +260,7 @@ fn create(path: &Path, creation: Creation) -> Result<PathBuf> {
 
 /// Creates the file with a mode and a group. It is there only when it has both.
 fn create_shared(path: &Path, creation: Creation) -> io::Result<()> {
-    let mut name = OsString::from(path);
-    name.push(format!(".new-{:016x}", fastrand::u64(..)));
-    let name = PathBuf::from(name);
+    let name = beside(path, &format!(".new-{:016x}", fastrand::u64(..)));
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name)?;
     let shared = sharing::adjust(CWD, &name, creation.mode, creation.group);
     let made = shared.and_then(|()| fs::hard_link(&name, path));

@@ -1,5 +1,6 @@
 //! Errors of SQLite and of the system as this library's errors: one sentence each, naming the file.
 
+use super::database::{BESIDE, beside};
 use crate::error::{Error, ErrorKind};
 use rusqlite::{ErrorCode, ffi};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -7,7 +8,7 @@ use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Whether the error is that another connection holds the write lock.
 pub(super) fn busy(error: &rusqlite::Error) -> bool {
@@ -112,13 +113,8 @@ pub(super) fn obstacle(path: &Path) -> Option<Error> {
         Ok(file) => file,
         Err(error) => return Some(refused(OPEN, path, error)),
     };
-    let beside = |ending: &str| {
-        let mut name = file.clone().into_os_string();
-        name.push(ending);
-        PathBuf::from(name)
-    };
     let access = Access::READ_OK | Access::WRITE_OK;
-    let others = ["-wal", "-shm"].map(beside);
+    let others = BESIDE.map(|ending| beside(&file, ending));
     others
         .iter()
         .filter(|file| file.exists())

@@ -1,12 +1,11 @@
 //! Looking at the file of a store: what the guide warns of. Nothing is made or changed.
 
 use super::address::Address;
-use super::database::{mounted_alone, network_system};
+use super::database::{beside, mounted_alone, network_system};
 use super::machine;
 use crate::error::Result;
 use crate::findings::Findings;
 use rustix::fs::{Access, access, statvfs};
-use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -130,9 +129,7 @@ fn room(folder: &Path, findings: &mut Findings) {
 }
 
 fn log(path: &Path, findings: &mut Findings) {
-    let mut log = OsString::from(path);
-    log.push("-wal");
-    let length = fs::metadata(log).map_or(0, |about| about.len());
+    let length = fs::metadata(beside(path, "-wal")).map_or(0, |about| about.len());
     let found = format!("the write-ahead log has {} KB", length >> 10);
     if length > LONG_LOG {
         let advice = "end the process that reads the database for long: it keeps the log from \

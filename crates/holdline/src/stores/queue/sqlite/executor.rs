@@ -94,6 +94,11 @@ impl Executor {
         }
     }
 
+    /// Runs a transaction, and waits as long as the database may be busy.
+    pub(super) fn run<T>(&self, work: impl FnMut(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        self.run_with_retry(self.limit(), || true, work)
+    }
+
     /// The deadline of a transaction that is queued now.
     pub(super) fn limit(&self) -> Time {
         clock::now().after(self.site.busy_timeout)

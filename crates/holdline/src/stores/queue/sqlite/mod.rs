@@ -191,40 +191,6 @@ impl File {
         .await
     }
 
-    async fn enter_line(
-        &self,
-        line: &Name,
-        ticket: &Ticket,
-        note: &Arc<str>,
-        how: Enter,
-    ) -> Result<Standing> {
-        // The monitor is needed only if the ticket has to wait, so it is tried without first.
-        let quick =
-            if how == Enter::Queue && !self.shared().has_monitor() { Enter::Try } else { how };
-        let mut entered = self.try_enter(line, ticket, note, quick).await?;
-        let refused = matches!(entered.outcome, Ok(Standing::Waiting { seq: None, .. }));
-        if refused && how == Enter::Queue {
-            self.shared().try_start_monitor();
-            entered = self.try_enter(line, ticket, note, how).await?;
-        } else if refused && self.remove_dead(&entered.blockers).await? {
-            entered = self.try_enter(line, ticket, note, how).await?;
-        }
-        match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
-            Standing::Admitted(seq) => {
-                if matches!(how, Enter::Keep(_)) {
-                    // The lock is held for long: start the monitor, to be told of an eviction.
-                    self.shared().try_start_monitor();
-                }
-                Ok(Standing::Admitted(seq))
-            }
-            Standing::Waiting { seq: Some(seq), again } => {
-                let again = if self.shared().has_inbox() { again } else { again.min(LOOK_AGAIN) };
-                Ok(Standing::Waiting { seq: Some(seq), again })
-            }
-            other => Ok(other),
-        }
-    }
-
     /// Removes the places of the dead among these processes. Returns whether there were any.
     async fn remove_dead(&self, processes: &[rows::Process]) -> Result<bool> {
         let dead = self.shared().dead_of(processes)?;
@@ -234,17 +200,6 @@ impl File {
             self.shared().clear(process);
         }
         Ok(any)
-    }
-
-    async fn wait(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
-        let entry = self.shared().register_wait(line, id)?;
-        let outlook = {
-            let line = line.clone();
-            self.ask(move |_, conn| operations::outlook(conn, &line, id)).await?
-        };
-        let Outlook::Waits(processes) = outlook else { return Ok(None) };
-        entry.watch(processes);
-        Ok(self.shared().waiters.wait(id).await)
     }
 }
 
@@ -295,7 +250,31 @@ impl AsyncStore for File {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        self.enter_line(line, ticket, note, how).await
+        // The monitor is needed only if the ticket has to wait, so it is tried without first.
+        let quick =
+            if how == Enter::Queue && self.shared().monitor().is_none() { Enter::Try } else { how };
+        let mut entered = self.try_enter(line, ticket, note, quick).await?;
+        let refused = matches!(entered.outcome, Ok(Standing::Waiting { seq: None, .. }));
+        if refused && how == Enter::Queue {
+            self.shared().try_start_monitor();
+            entered = self.try_enter(line, ticket, note, how).await?;
+        } else if refused && self.remove_dead(&entered.blockers).await? {
+            entered = self.try_enter(line, ticket, note, how).await?;
+        }
+        match entered.outcome.map_err(|refusal| refuse(line, ticket, refusal))? {
+            Standing::Admitted(seq) => {
+                if matches!(how, Enter::Keep(_)) {
+                    // The lock is held for long: start the monitor, to be told of an eviction.
+                    self.shared().try_start_monitor();
+                }
+                Ok(Standing::Admitted(seq))
+            }
+            Standing::Waiting { seq: Some(seq), again } => {
+                let again = if self.shared().has_inbox() { again } else { again.min(LOOK_AGAIN) };
+                Ok(Standing::Waiting { seq: Some(seq), again })
+            }
+            other => Ok(other),
+        }
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
@@ -309,7 +288,14 @@ impl AsyncStore for File {
     }
 
     async fn watch(&self, line: &Name, id: TicketId) -> Result<Option<Seq>> {
-        self.wait(line, id).await
+        let entry = self.shared().register_wait(line, id)?;
+        let outlook = {
+            let line = line.clone();
+            self.ask(move |_, conn| operations::outlook(conn, &line, id)).await?
+        };
+        let Outlook::Waits(processes) = outlook else { return Ok(None) };
+        entry.watch(processes);
+        Ok(self.shared().waiters.wait(id).await)
     }
 
     async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {

@@ -253,11 +253,9 @@ impl State {
     }
 }
 
-const KINDS: [(u8, NoticeKind); 3] =
-    [(b'A', NoticeKind::Admitted), (b'F', NoticeKind::First), (b'E', NoticeKind::Evicted)];
-
-fn kind_of(kind: u8) -> Option<NoticeKind> {
-    KINDS.iter().find(|(byte, _)| *byte == kind).map(|(_, kind)| *kind)
+fn kind_of(byte: u8) -> Option<NoticeKind> {
+    let kinds = [NoticeKind::Admitted, NoticeKind::First, NoticeKind::Evicted];
+    kinds.into_iter().find(|kind| *kind as u8 == byte)
 }
 
 fn read_place(bytes: &[u8; PLACE]) -> Option<Noticed> {
@@ -274,10 +272,9 @@ pub(super) fn send(
     places: &[Noticed],
 ) -> io::Result<()> {
     let address = liveness_dir.socket(to);
-    let kind = KINDS.iter().find(|(_, one)| *one == kind).map_or(0, |(byte, _)| *byte);
     for places in places.chunks(BATCH) {
         let mut message = Vec::with_capacity(1 + PLACE * places.len());
-        message.push(kind);
+        message.push(kind as u8);
         for (id, seq) in places {
             message.extend(id.0.to_be_bytes());
             message.extend(seq.0.to_be_bytes());

@@ -7,19 +7,20 @@ use crate::clock;
 use crate::names::Name;
 use crate::store::{Enter, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use holdline_kernel::rule::fits;
-use holdline_kernel::{Head, Line, Place, Time};
+use holdline_kernel::{Head, Line, Place, Places, Time};
 use rusqlite::{Connection, Result, params};
 use std::sync::Arc;
 
 /// The kinds of notice that a process gets about a ticket of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum NoticeKind {
     /// It was admitted.
-    Admitted,
+    Admitted = b'A',
     /// It is now the first that waits.
-    First,
+    First = b'F',
     /// It was removed by force.
-    Evicted,
+    Evicted = b'E',
 }
 
 /// A notice to be sent once the transaction is committed.
@@ -158,7 +159,6 @@ fn on<T>(
 
 /// The notice to the first waiting ticket, whose process then watches the holders' processes.
 fn first(conn: &Connection, name: &str, head: &Head) -> Result<Option<Notice>> {
-    use holdline_kernel::Places;
     let first = Rows::new(conn, name, head, None).first_from(head.front)?;
     Ok(first.map(|place| Notice::about(&place, NoticeKind::First)))
 }
@@ -200,7 +200,6 @@ pub(super) fn evict(
     id: TicketId,
     note: &str,
 ) -> Result<Done<Option<Seq>>> {
-    use holdline_kernel::Places;
     write(conn, |notices| {
         let (token, owner) = on(conn, line.as_str(), None, notices, |line| {
             let owner = if line.head.count == 0 { None } else { line.places.by_id(id)? };
@@ -237,7 +236,6 @@ pub(super) fn remove_places_of(conn: &Connection, process: Process) -> Result<Do
 /// The first waiter watches the holders, and every other one the ticket in front of it: so a death
 /// wakes one process, and not all.
 pub(super) fn outlook(conn: &Connection, line: &Name, id: TicketId) -> Result<Done<Outlook>> {
-    use holdline_kernel::Places;
     let name = line.as_str();
     read(conn, || {
         let Some(head) = rows::head(conn, name)? else { return Ok(Outlook::Decided) };
@@ -256,7 +254,6 @@ pub(super) fn outlook(conn: &Connection, line: &Name, id: TicketId) -> Result<Do
 /// The owners of the places before `until`, each once. Of more than can be watched at once, the
 /// first, and a random selection of the others.
 fn before(conn: &Connection, name: &str, head: &Head, until: Seq) -> Result<Vec<Process>> {
-    use holdline_kernel::Places;
     let mut found = rows::owners(conn, name, Seq(0), until)?;
     if found.len() == rows::OWNERS {
         let first = Rows::new(conn, name, head, None).first_from(Seq(0))?;

@@ -14,7 +14,6 @@ use crate::names::Name;
 use crate::store::{LossHint, Standing, TicketId};
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
-use rusqlite::Connection;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
@@ -132,13 +131,8 @@ impl Shared {
     }
 
     /// The monitor, if it runs.
-    fn monitor(&self) -> Option<Arc<Monitor>> {
+    pub(super) fn monitor(&self) -> Option<Arc<Monitor>> {
         self.process_state().monitor.clone()
-    }
-
-    /// Whether the monitor runs.
-    pub(super) fn has_monitor(&self) -> bool {
-        self.process_state().monitor.is_some()
     }
 
     /// Whether other processes can wake the waiters of this one.
@@ -200,10 +194,15 @@ impl Shared {
         self.process_state().tickets.remove(&id);
     }
 
+    /// This process's number, if it has one.
+    fn own(&self) -> Option<Process> {
+        self.process_state().own_lock.as_ref().map(|own_lock| own_lock.process)
+    }
+
     /// The dead among these processes.
     pub(super) fn dead_of(&self, processes: &[Process]) -> Result<Vec<Process>> {
         let liveness_dir = self.liveness_dir().map_err(|error| self.failed(error))?;
-        let own = self.process_state().own_lock.as_ref().map(|own_lock| own_lock.process);
+        let own = self.own();
         let mut others = processes.to_vec();
         others.sort_unstable();
         others.dedup();
@@ -215,16 +214,10 @@ impl Shared {
 
     /// A function that says whether a process is alive, and checks each process once.
     pub(super) fn liveness_check(&self) -> impl FnMut(Process) -> bool {
-        let (liveness_dir, own) = {
-            let process_state = self.process_state();
-            (
-                process_state.liveness_dir.clone(),
-                process_state.own_lock.as_ref().map(|own_lock| own_lock.process),
-            )
-        };
-        let liveness_dir = liveness_dir
-            .or_else(|| LivenessDir::find(&self.executor.site.live()).ok().map(Arc::new));
-        let mut known: HashMap<Process, bool> = own.map(|own| (own, true)).into_iter().collect();
+        let find = || LivenessDir::find(&self.executor.site.live()).ok().map(Arc::new);
+        let known = self.process_state().liveness_dir.clone();
+        let liveness_dir = known.or_else(find);
+        let mut known: HashMap<_, _> = self.own().map(|own| (own, true)).into_iter().collect();
         move |process| {
             // Without a liveness lock to check, only the lease decides.
             let look = || liveness_dir.as_ref()?.peer(process).map(|peer| !peer.is_free());
@@ -248,7 +241,7 @@ impl Shared {
     }
 
     fn tell(&self, notices: &mut [Notice]) {
-        let own = self.process_state().own_lock.as_ref().map(|own_lock| own_lock.process);
+        let own = self.own();
         notices.sort_by_key(|notice| (notice.process, notice.kind as u8));
         for same in notices.chunk_by(|a, b| (a.process, a.kind) == (b.process, b.kind)) {
             let (to, kind) = (same[0].process, same[0].kind);
@@ -290,11 +283,7 @@ impl Shared {
         if stale.is_empty() {
             return;
         }
-        let Ok(owners) =
-            self.executor.run_with_retry(self.executor.limit(), || true, operations::owners)
-        else {
-            return;
-        };
+        let Ok(owners) = self.executor.run(operations::owners) else { return };
         // Checked again: a liveness lock that was just being created was free for an instant. But a
         // process takes it before its first place.
         let Ok(dead) = self.dead_of(&stale) else { return };
@@ -308,17 +297,10 @@ impl Shared {
     /// Removes all places of a dead process. Returns whether that succeeded.
     fn remove_places_of(&self, process: Process) -> bool {
         loop {
-            let limit = self.executor.limit();
-            match self.executor.run_with_retry(
-                limit,
-                || true,
-                |conn| operations::remove_places_of(conn, process),
-            ) {
-                Ok(done) => {
-                    if !self.deliver(done) {
-                        return true;
-                    }
-                }
+            let done = self.executor.run(|conn| operations::remove_places_of(conn, process));
+            match done.map(|done| self.deliver(done)) {
+                Ok(true) => {}
+                Ok(false) => return true,
                 Err(error) => {
                     tracing::warn!(%error, "the places of a dead process are left to their leases");
                     return false;
@@ -329,8 +311,7 @@ impl Shared {
 
     /// Reads again which processes a waiting ticket has to watch.
     fn update_watched(&self, monitor: &Monitor, line: &Name, id: TicketId) {
-        let outlook = |conn: &Connection| operations::outlook(conn, line, id);
-        match self.executor.run_with_retry(self.executor.limit(), || true, outlook) {
+        match self.executor.run(|conn| operations::outlook(conn, line, id)) {
             Ok(Done { value: Outlook::Waits(processes), .. }) => monitor.watch(id, processes),
             Ok(Done { value: Outlook::Decided, .. }) => self.waiters.wake(id),
             Err(_) => monitor.mark_stale(id),

@@ -16,20 +16,6 @@ CREATE TABLE IF NOT EXISTS holdline_session (
 
 DELIMITER //
 
--- Records the holder of a lock, which it has by now, and returns its token.
-CREATE PROCEDURE IF NOT EXISTS holdline_1_own(
-  p_name VARBINARY(512), p_id BINARY(16), p_lease BIGINT, p_connection BIGINT,
-  p_note VARBINARY(4096))
-MODIFIES SQL DATA SQL SECURITY INVOKER
-BEGIN
-  DECLARE v_now BIGINT DEFAULT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6));
-  INSERT INTO holdline_session (name, last, id, connection, expires, note)
-    VALUES (p_name, LAST_INSERT_ID(v_now), p_id, p_connection, v_now + p_lease, p_note)
-    ON DUPLICATE KEY UPDATE last = LAST_INSERT_ID(GREATEST(last + 1, v_now)), id = p_id,
-      connection = p_connection, expires = v_now + p_lease, note = p_note;
-  SELECT LAST_INSERT_ID();
-END //
-
 -- Forgets a holder by force, and returns a token that is higher than its own, or 0 if it is not the
 -- holder.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_disown(

@@ -20,10 +20,11 @@ const SCRIPT: &str = "if not redis.acl_check_cmd then return nil end \
     return refused";
 
 /// The commands of the scripts and of the connections, for each layout.
-const LINE: [&str; 23] = [
+const LINE: [&str; 24] = [
     "EVALSHA x 1 KEY",
     "GET KEY",
     "GETEX KEY",
+    "MGET KEY",
     "SET KEY x",
     "SETRANGE KEY 0 x",
     "HGET KEY x",

@@ -17,8 +17,6 @@ if kind ~= 1 and kind ~= 2 and kind ~= 3 then
   return redis.error_reply('HOLDLINE the line is kept by another version of holdline')
 end
 local NEVER = math.huge
--- The limits of a few: places, and bytes.
-local FEW, SHORT = 8, 4096
 local places, order, expiry, barred = line .. ':p', line .. ':q', line .. ':e', line .. ':x'
 -- far: the end of the longest lease; till: until when the keys are kept.
 local count, front, far, till = 0, NEVER, 0, 0

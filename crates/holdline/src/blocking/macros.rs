@@ -1,0 +1,102 @@
+//! What the blocking sides of recipes and guards have in common.
+
+/// Defines a recipe's blocking side: the async recipe, made with its options, in a newtype.
+macro_rules! recipe {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name(recipes::$name);
+
+        impl $name {
+            /// The blocking side of an async recipe, with the options that it was given.
+            pub fn new(recipe: recipes::$name) -> Self {
+                $name(recipe)
+            }
+        }
+    };
+}
+
+/// Defines a guard's blocking side: everything of the async guard that does not wait, and `unlock`.
+macro_rules! guard {
+    ($(#[$doc:meta])* $name:ident, $inner:ty) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        #[must_use = "dropping the guard at once releases the lock at once"]
+        pub struct $name($inner);
+
+        impl $name {
+            /// Releases the lock, and says how that went.
+            pub fn unlock(self) -> Result<()> {
+                wait(self.0.unlock())
+            }
+        }
+
+        may_be_lost!($name, "lock");
+        works!($name, "the lock is held");
+
+        impl Deref for $name {
+            type Target = $inner;
+            fn deref(&self) -> &$inner {
+                &self.0
+            }
+        }
+    };
+}
+
+/// Defines how a thread learns of a loss: of a lock, a leadership, a place in a group.
+macro_rules! may_be_lost {
+    ($name:ident, $what:literal) => {
+        impl $name {
+            #[doc = concat!("Waits until the ", $what, " is lost, however long that takes.")]
+            pub fn lost(&self) {
+                wait(self.0.lost());
+            }
+
+            #[doc = concat!("Waits until the ", $what, " is lost, or for `time`; says whether it \
+                             is lost.")]
+            pub fn lost_within(&self, time: Duration) -> bool {
+                wait(async { tokio::time::timeout(time, self.0.lost()).await.is_ok() })
+            }
+
+            #[doc = concat!("Why the ", $what, " was lost; `None` while it is not.")]
+            pub fn loss(&self) -> Option<Loss> {
+                wait(self.0.loss())
+            }
+        }
+    };
+}
+
+/// Defines how a thread works under what it holds.
+macro_rules! works {
+    ($name:ty, $held:literal) => {
+        impl $name {
+            #[doc = concat!("Does `work` if ", $held, ", and says whether that was still so at \
+                             the end. A thread cannot be stopped from outside: long work should \
+                             ask `is_valid` between its steps.")]
+            pub fn protect<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+                wait(self.0.protect(async { work() }))
+            }
+
+            /// [`protect`](Self::protect) for work that can fail itself: one `?` serves both.
+            pub fn try_protect<T, E: From<Error>>(
+                &self,
+                work: impl FnOnce() -> Result<T, E>,
+            ) -> Result<T, E> {
+                self.protect(work)?
+            }
+        }
+    };
+}
+
+/// Defines what the blocking side of a guard of one lock has besides.
+macro_rules! one_lock {
+    ($name:ident) => {
+        impl $name {
+            /// Makes sure that the lock is held for at least `by` from now. See
+            /// [`Guard::extend`].
+            pub fn extend(&self, by: Duration) -> Result<()> {
+                wait(self.0.extend(by))
+            }
+        }
+    };
+}
