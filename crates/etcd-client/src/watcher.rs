@@ -15,7 +15,7 @@ use crate::proto::{self, Event, WatchAnswer, WatchCancel, WatchCreate, WatchOp};
 use holdline_base::clock;
 use holdline_base::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
@@ -23,6 +23,8 @@ use tokio::sync::Notify;
 
 /// How long a member may take to open the stream, and to answer the first time.
 const OPEN: Duration = Duration::from_secs(2);
+/// The longest pause before a watch that is refused is asked for again.
+const REFUSED: Duration = Duration::from_secs(30);
 /// The time without an answer after which the stream ends if it has no watches.
 const IDLE: Duration = Duration::from_secs(30);
 /// The time for which a watch is kept after its end,
@@ -57,6 +59,8 @@ struct Entry {
     lasting: bool,
     /// The last deletion that it saw, if it is to be kept.
     gone: Option<Event>,
+    /// How often it was refused, one time after the other.
+    refused: u32,
 }
 
 #[derive(Default)]
@@ -65,6 +69,10 @@ struct State {
     /// The watches that are kept, by their keys, with the time of their end.
     kept: HashMap<Vec<u8>, (i64, Time)>,
     last: i64,
+    /// Watches that were refused, and when each is to be asked for again.
+    refused: HashMap<i64, Time>,
+    /// Watches that were asked for and not answered, in this order: a refusal names none.
+    asked: VecDeque<i64>,
     /// To the stream that is open.
     out: Option<Arc<StreamWriter>>,
 }
@@ -107,6 +115,28 @@ impl State {
         }
         self.kept.insert(entry.key.clone(), (id, clock::now()));
         entry.callback.take()
+    }
+
+    /// Asks for watches on the open stream, in the order in which this is called.
+    fn ask(&mut self, ids: impl IntoIterator<Item = i64>) {
+        let Some(out) = &self.out else { return };
+        for id in ids {
+            let Some(entry) = self.entries.get(&id) else { continue };
+            self.asked.push_back(id);
+            out.send(&entry.create(id));
+        }
+    }
+
+    /// Notes that a member refuses a watch. At first our login may have run out. Refused again, we
+    /// lack the right; as etcd may take nothing more on a stream on which it refused something,
+    /// the watch is left out, and asked for less and less often.
+    fn refuse(&mut self, id: i64) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if let Some(times) = entry.refused.checked_sub(1) {
+            let pauses = Backoff::exponential(Duration::from_secs(1), REFUSED);
+            self.refused.insert(id, clock::now().after(pauses.pause(times, 0)));
+        }
+        entry.refused += 1;
     }
 }
 
@@ -227,14 +257,12 @@ impl Watcher {
             begun: from - 1,
             lasting,
             gone: None,
+            refused: 0,
         };
-        let begin = state.out.clone().map(|out| (out, entry.create(id)));
         state.entries.insert(id, entry);
-        drop(state);
         // A stream that is opened from now on begins it by itself.
-        if let Some((out, create)) = begin {
-            out.send(&create);
-        }
+        state.ask([id]);
+        drop(state);
         self.wanted.notify_one();
         Watching { watcher: Arc::downgrade(self), id }
     }
@@ -283,18 +311,20 @@ impl Watcher {
         let open = pin!(self.cluster.stream(proto::WATCH, member));
         let open = clock::timeout(OPEN, open);
         let (out, mut answers) = open.await.unwrap_or_else(|| Err(late()))?;
-        let out = Arc::new(out);
-        let all: Vec<_> = {
-            let mut state = self.state();
-            state.out = Some(Arc::clone(&out));
-            state.entries.iter().map(|(id, entry)| entry.create(*id)).collect()
-        };
-        for create in &all {
-            out.send(create);
-        }
         // It answers nothing until it has something to answer.
-        let mut limit = if all.is_empty() { IDLE } else { OPEN };
+        let mut answered = {
+            let mut state = self.state();
+            state.out = Some(Arc::new(out));
+            state.asked.clear();
+            let State { entries, refused, .. } = &*state;
+            let all = entries.keys().copied().filter(|id| !refused.contains_key(id));
+            let all: Vec<_> = all.collect();
+            let none = all.is_empty();
+            state.ask(all);
+            none
+        };
         loop {
+            let limit = if answered { self.ask_again() } else { OPEN };
             tokio::select! {
                 answer = answers.message() => match answer? {
                     Some(answer) => if self.take(&answer)? {
@@ -304,7 +334,7 @@ impl Watcher {
                 },
                 () = self.restart.notified() => return Ok(()),
                 () = clock::pause(limit) => {
-                    if limit == OPEN {
+                    if !answered {
                         return Err(late());
                     }
                     if self.state().entries.is_empty() {
@@ -312,21 +342,42 @@ impl Watcher {
                     }
                 }
             }
-            limit = IDLE;
+            answered = true;
         }
+    }
+
+    /// Asks for the watches that were refused, and whose pause is over. Returns how long the stream
+    /// can be left alone.
+    fn ask_again(&self) -> Duration {
+        let (now, mut state) = (clock::now(), self.state());
+        if state.refused.is_empty() {
+            return IDLE;
+        }
+        let due = state.refused.extract_if(|_, again| *again <= now);
+        let due: Vec<_> = due.map(|(id, _)| id).collect();
+        state.ask(due);
+        let next = state.refused.values().map(|again| now.until(*again)).min();
+        next.map_or(IDLE, |next| next.min(IDLE))
     }
 
     /// Passes an answer on. Returns whether the stream is to be begun anew.
     fn take(&self, answer: &WatchAnswer) -> Result<bool, Status> {
+        let asked = if answer.created { self.state().asked.pop_front() } else { None };
         if answer.canceled && answer.compact_revision == 0 {
             // The member's fault, or our login's, and not the history's. Those that we ended
             // ourselves are not in the table any more.
-            let ours = answer.watch_id < 0 || self.state().entries.contains_key(&answer.watch_id);
+            let mut state = self.state();
+            let ours = answer.watch_id < 0 || state.entries.contains_key(&answer.watch_id);
+            let id = if answer.watch_id < 0 { asked } else { Some(answer.watch_id) };
+            if let Some(id) = id {
+                state.refuse(id);
+            }
             let status = || Status::new(Code::Unauthenticated, &*answer.cancel_reason);
             return if ours { Err(status()) } else { Ok(false) };
         }
         let mut state = self.state();
         let Some(entry) = state.entries.get_mut(&answer.watch_id) else { return Ok(false) };
+        entry.refused = 0;
         if let Some(last) = answer.events.iter().map(Event::revision).max() {
             entry.next = entry.next.max(last + 1);
         }

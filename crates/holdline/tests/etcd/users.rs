@@ -1,8 +1,9 @@
 //! Users, passwords, tokens that are not good any more; and TLS.
 
+use holdline::store::Lines;
 use holdline::{ErrorKind, Mutex, open};
 use holdline_testkit::etcd::{start, start_forgetful, start_tls};
-use holdline_testkit::soon;
+use holdline_testkit::{Link, soon, until};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,6 +48,54 @@ async fn users_and_their_passwords() {
     guard.unlock().await.expect("held");
     let guard = soon("the lock", Mutex::new(&client, "x").lock()).await.expect("allowed");
     guard.unlock().await.expect("held");
+}
+
+/// A user who may not see any more what is observed: the stream that all watches share is not begun
+/// again and again for that, and the others go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_that_lost_its_rights_does_not_disturb_the_others() {
+    let Some(servers) = start(1) else { return };
+    for words in [
+        &["user", "add", "root:secret"][..],
+        &["role", "add", "root"],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "me:mine"],
+        &["role", "add", "locks"],
+        &["role", "grant-permission", "locks", "readwrite", "x", "z"],
+        &["role", "add", "observes"],
+        &["role", "grant-permission", "--prefix=true", "observes", "read", "z"],
+        &["user", "grant-role", "me", "locks"],
+        &["user", "grant-role", "me", "observes"],
+        &["auth", "enable"],
+    ] {
+        servers.say(words);
+    }
+    let say = |words: &[&str]| {
+        let done = servers.ctl().args(["--user", "root:secret"]).args(words).output();
+        assert!(done.expect("etcdctl runs").status.success(), "{words:?}");
+    };
+    let link = Link::to(&servers.hosts()[0]).expect("a port is free");
+    let url = format!("etcd://me:mine@{}", link.address());
+    let client = open(&url).await.expect("a good URL");
+    let lock = Mutex::new(&client, "x").lease(Duration::from_secs(600));
+    let guard = soon("the lock", lock.lock()).await.expect("allowed");
+    let mut changes = client.changes(Lines::Prefix("z".to_owned()));
+    let never = Duration::from_secs(3600);
+    soon("that it listens", changes.next(never)).await;
+    say(&["user", "revoke-role", "me", "observes"]);
+    let streams = servers.calls("Watch");
+    link.cut();
+    link.mend();
+    until("another stream", async || servers.calls("Watch") > streams).await;
+    let streams = servers.calls("Watch");
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let begun = servers.calls("Watch") - streams;
+    assert!(begun <= 5, "{begun} streams in 7 s"); // at 0, 0, 1, 3 and 7 s
+    say(&["user", "grant-role", "me", "observes"]);
+    say(&["put", "z/1", "a change"]);
+    soon("the change", changes.next(never)).await;
+    say(&["del", "x/", "--prefix"]);
+    soon("the loss", guard.lost()).await;
 }
 
 /// A token that nobody used for a while is worthless: to those who come back, and to those who
