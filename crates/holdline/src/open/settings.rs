@@ -20,8 +20,8 @@ fn join(host: &str, port: u16) -> String {
 
 /// The settings of a `redis::Client`, which its `get_connection_info` returns.
 ///
-/// The store has connections of its own to the same server: see [`ConnectOptions`]. The time limits,
-/// the protocol and the library's name are not taken over.
+/// The store has connections of its own to the same server: see [`ConnectOptions`]. The time
+/// limits, the protocol and the library's name are not taken over.
 ///
 /// # Errors
 ///
