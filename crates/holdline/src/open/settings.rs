@@ -153,12 +153,11 @@ impl TryFrom<&mysql_async::Opts> for ConnectOptions {
         {
             return Err(refused("have TLS that does not verify the server, or another's name"));
         }
-        let mut certificates = !tls.root_certs().is_empty();
         #[cfg(feature = "mysql-tls")]
-        {
-            certificates |= tls.client_identity().is_some();
-        }
-        if certificates {
+        let has_identity = tls.client_identity().is_some();
+        #[cfg(not(feature = "mysql-tls"))]
+        let has_identity = false;
+        if has_identity || !tls.root_certs().is_empty() {
             return Err(refused("have certificates, which cannot be read out of them"));
         }
         options = options.option("tls", "true");
