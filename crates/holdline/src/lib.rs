@@ -91,8 +91,8 @@
 //!
 //! # Stores
 //!
-//! A store is chosen by the URL given to [`open()`], or by [`ConnectOptions`]: its parts one by one,
-//! or the settings of a client that the program has already. Each store has a
+//! A store is chosen by the URL given to [`open()`], or by [`ConnectOptions`]: its parts, one by
+//! one, or the settings of a client that the program has already. Each store has a
 //! [guide](https://github.com/holdline/holdline/tree/main/docs/guides). Its capabilities are data
 //! ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear error. A
 //! store of your own implements [`store::Store`]; the suite in the crate `holdline-conformance`

@@ -2,6 +2,7 @@
 
 mod connect_options;
 mod nodes;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 mod settings;
 mod site;
 

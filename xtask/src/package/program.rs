@@ -15,6 +15,7 @@ pub(super) fn make(check: bool) -> Outcome<String> {
     let said = format!("{} ({:.1} MB)", program.display(), size as f64 / 1e6);
     if check {
         is_static(&program)?;
+        names_no_path(&program)?;
         return Ok(format!("{said}; static; {}", alone(&program)?));
     }
     Ok(said)
@@ -42,9 +43,7 @@ pub(super) fn compile(root: &Path, target: &Path) -> Outcome<PathBuf> {
     if tool("musl-gcc").is_none() {
         return Err("musl-gcc is missing: `apt-get install musl-tools`.".to_owned());
     }
-    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let cargo_home = cargo_home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
-    let cargo_home = cargo_home.unwrap_or_default();
+    let cargo_home = cargo_home();
     let (root_path, cargo_home, target_path) =
         (root.display(), cargo_home.display(), target.display());
     let rust = format!(
@@ -67,6 +66,28 @@ pub(super) fn compile(root: &Path, target: &Path) -> Outcome<PathBuf> {
     }
     run(&mut cargo)?;
     Ok(target.join(TARGET).join("release/holdline"))
+}
+
+fn cargo_home() -> PathBuf {
+    let named = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let named = named.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
+    named.unwrap_or_default()
+}
+
+/// Fails if a path of this machine is in the program.
+fn names_no_path(program: &Path) -> Outcome<()> {
+    let bytes =
+        std::fs::read(program).map_err(|e| format!("I cannot read {}: {e}.", program.display()))?;
+    for path in [workspace::root(), workspace::target(), cargo_home()] {
+        let text = path.as_os_str().as_encoded_bytes();
+        if !text.is_empty() && bytes.windows(text.len()).any(|part| part == text) {
+            return Err(format!(
+                "the program has a path of this machine in it: {}",
+                path.display()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Fails if the program needs any library.

@@ -20,8 +20,8 @@ fn join(host: &str, port: u16) -> String {
 
 /// The settings of a `redis::Client`, which its `get_connection_info` returns.
 ///
-/// The store has connections of its own to the same server: see [`ConnectOptions`]. The time limits,
-/// the protocol and the library's name are not taken over.
+/// The store has connections of its own to the same server: see [`ConnectOptions`]. The time
+/// limits, the protocol and the library's name are not taken over.
 ///
 /// # Errors
 ///
@@ -153,12 +153,11 @@ impl TryFrom<&mysql_async::Opts> for ConnectOptions {
         {
             return Err(refused("have TLS that does not verify the server, or another's name"));
         }
-        let mut certificates = !tls.root_certs().is_empty();
         #[cfg(feature = "mysql-tls")]
-        {
-            certificates |= tls.client_identity().is_some();
-        }
-        if certificates {
+        let has_identity = tls.client_identity().is_some();
+        #[cfg(not(feature = "mysql-tls"))]
+        let has_identity = false;
+        if has_identity || !tls.root_certs().is_empty() {
             return Err(refused("have certificates, which cannot be read out of them"));
         }
         options = options.option("tls", "true");
