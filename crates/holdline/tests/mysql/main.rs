@@ -9,7 +9,6 @@ mod clocks;
 mod cost;
 mod faults;
 mod limits;
-mod notices;
 mod schema;
 mod server;
 mod sessions;

@@ -45,14 +45,14 @@ fn hex_digits(bytes: &[u8]) -> String {
     text
 }
 
-pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter, listener: u64) -> String {
+pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter) -> String {
     let how = number_of(how);
     let (least, tokens) = match i64::try_from(ticket.min_token) {
         Ok(least) => (least, ticket.token_count),
         Err(_) => (i64::MAX, 2), // more than there are
     };
     format!(
-        "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {tokens}, {least}, {how}, {}, {listener})",
+        "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {tokens}, {least}, {how}, {})",
         hex(line.as_str().as_bytes()),
         hex(&ticket.id.0.to_be_bytes()),
         ticket.weight,
@@ -165,15 +165,15 @@ pub(super) fn quick_leave(line: &Name, id: TicketId) -> Statement {
     Statement::prepared(QUICK_LEAVE, vec![i64::MAX.into(), i64::MAX.into(), name, id])
 }
 
-pub(super) fn leave(line: &Name, id: TicketId, bar: Duration, listener: u64) -> String {
+pub(super) fn leave(line: &Name, id: TicketId, bar: Duration) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
-    format!("CALL holdline_1_leave({line}, {id}, {}, NULL, 0, {listener})", micros(bar))
+    format!("CALL holdline_1_leave({line}, {id}, {}, NULL, 0)", micros(bar))
 }
 
 pub(super) fn evict(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
     let (note, kept) = (hex(note.as_bytes()), micros(kept));
-    format!("CALL holdline_1_leave({line}, {id}, 0, {note}, {kept}, 0)")
+    format!("CALL holdline_1_leave({line}, {id}, 0, {note}, {kept})")
 }
 
 pub(super) fn sweep(idle: Duration) -> String {
@@ -248,11 +248,6 @@ pub(super) fn name_session(session: u64) -> String {
 /// which never is.
 pub(super) fn end_session(session: u64) -> String {
     format!("KILL CONNECTION IFNULL(IS_USED_LOCK({}), 0)", session_key(session))
-}
-
-/// The named lock of the connection that sleeps until this process is told of an admission.
-pub(super) fn listen(listener: u64) -> String {
-    format!("SELECT GET_LOCK('holdline-listener:{listener}', 0)")
 }
 
 /// Records the holder of a lock, which it has by now. The id of the row inserted last, which this
@@ -343,12 +338,11 @@ pub(super) type Woken = Vec<(TicketId, Seq)>;
 
 fn woken(bytes: &[u8]) -> Option<Woken> {
     let place = |place: &[u8]| {
-        let id = u128::from_be_bytes(*place.first_chunk()?);
-        let seq = u64::from_be_bytes(*place.get(16..)?.first_chunk()?);
-        Some((TicketId(id), Seq(seq)))
+        let (id, seq) = place.split_at_checked(16)?;
+        let id = u128::from_be_bytes(id.try_into().ok()?);
+        Some((TicketId(id), Seq(u64::from_be_bytes(seq.try_into().ok()?))))
     };
-    // The number of its process is the server's business.
-    bytes.chunks(32).map(place).collect()
+    bytes.chunks(24).map(place).collect()
 }
 
 /// Decodes the answer to an entry; none if it makes no sense. A place that is kept must have the

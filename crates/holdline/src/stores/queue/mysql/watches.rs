@@ -8,7 +8,6 @@ use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// The pauses between two looks, while nothing changes.
 const PAUSES: Backoff =
@@ -22,8 +21,6 @@ const KEPT: usize = 4096;
 pub(super) struct Watches {
     waiters: Waiters,
     state: Mutex<State>,
-    /// Ends a pause: somebody was admitted.
-    notice: Notify,
 }
 
 #[derive(Default)]
@@ -107,31 +104,7 @@ impl Watches {
         };
         // A look that is under way sets the time of the next.
         let soonest = if looking { clock::now().after(PAUSES.pause(1, 0)) } else { next };
-        tokio::select! {
-            () = self.notice.notified() => {}
-            () = clock::sleep_until(soonest) => {}
-        }
-    }
-
-    /// Some ticket of this process was admitted. The only one that waits is woken; of several one
-    /// looks, and at once.
-    pub(super) fn notice(&self) {
-        let only = {
-            let mut state = self.state.lock();
-            state.fruitless = 0;
-            state.next = clock::now();
-            let mut waiting = state.waiting.keys();
-            waiting.next().copied().filter(|_| waiting.next().is_none())
-        };
-        match only {
-            Some(id) => self.wake(id),
-            None => self.notice.notify_one(),
-        }
-    }
-
-    /// Whether a ticket is waited for.
-    pub(super) fn are_watched(&self) -> bool {
-        self.state.lock().waiting.values().any(|waiting| waiting.watched > 0)
+        clock::sleep_until(soonest).await;
     }
 
     /// The lines to look at, if it is time and nobody else looks. Followed by
