@@ -52,7 +52,8 @@ pub(crate) fn run(
 /// Builds the program as this one was built.
 pub(crate) fn built() -> Result<PathBuf, Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let build = ["build", "--release", "--quiet", "--package", "holdline-cli"];
+    let build =
+        ["build", "--release", "--quiet", "--package", "holdline-cli", "--features", "full"];
     if !Command::new(cargo).args(build).status().is_ok_and(|status| status.success()) {
         return Err("the program could not be built; build it, and name it with --program".into());
     }

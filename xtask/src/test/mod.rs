@@ -25,7 +25,7 @@ use steps::{Step, Work};
 const CI_BUDGET: Duration = Duration::from_secs(80 * 60);
 
 /// Steps run side by side if each has so many processors: most tests wait most of the time.
-const CORES_OF_A_LANE: usize = 1;
+const CORES_OF_A_LANE: usize = 2;
 
 /// `cargo xtask test [--quick | PART...]`; `Ok(false)` if anything failed.
 pub(crate) fn main(words: &[&str]) -> Outcome<bool> {

@@ -102,7 +102,9 @@ pub(crate) fn run(common: &Common, options: &Options, report: &mut Report) -> Re
             }
         };
         if *store == Store::Programs {
-            programs::run(common, &server, report)?;
+            if !options.build {
+                programs::run(common, &server, report)?;
+            }
             continue;
         }
         let mut run = Run { common, options, store: *store, server, drivers: &mut drivers };
