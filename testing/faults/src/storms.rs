@@ -10,6 +10,7 @@ use crate::{Case, cases};
 use holdline::Client;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::process::Child;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -27,6 +28,10 @@ const LEASE: Duration = Duration::from_secs(5);
 const MORE: u64 = 64;
 /// The number of stores at once.
 const AT_ONCE: usize = 2;
+/// Right after the storm both processes take all locks, and the store works off what came before:
+/// so many times what taking them all costs later may be added to the bound. On a machine with
+/// nothing else to do that is next to nothing.
+const SLOWER: u32 = 4;
 /// Longer than anything takes that has an end.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -98,41 +103,30 @@ fn one(row: &Row) -> Vec<String> {
     std::thread::sleep(Duration::from_secs(seconds) + Duration::from_millis(500));
     let mut wrong = Vec::new();
     // The process still runs, so that all that it has in the store is kept alive.
-    let began = Instant::now();
-    let free = runtime.block_on(async {
-        let client = opened(&url).await;
-        all_free(&client, bound + LIMIT).await?;
-        let free = began.elapsed();
-        until_empty(&client, bound).await.map(|()| free)
-    });
-    let others = free.as_ref().map(Duration::as_millis).ok();
-    match free {
-        Err(what) => wrong.push(what),
-        Ok(free) if free > bound => {
-            wrong.push(format!("another process got the last lock after {free:?}, not {bound:?}"));
-        }
-        Ok(_) => {}
+    let free = runtime.block_on(others(&url, bound));
+    let (others, usual) = free.as_ref().copied().unwrap_or_default();
+    let allowed = bound + usual * SLOWER;
+    if let Err(what) = free {
+        wrong.push(what);
+    } else if others > allowed {
+        wrong.push(format!("another process got the last lock after {others:?}, not {allowed:?}"));
     }
-    let until = Instant::now() + LIMIT + bound;
-    while child.try_wait().unwrap().is_none() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    if child.try_wait().unwrap().is_none() {
+    if !ends(&mut child, LIMIT + bound) {
         wrong.push("the process does not end".to_owned());
     }
-    let _ = child.kill();
-    let _ = child.wait();
     let text = std::fs::read_to_string(&result).unwrap_or_default();
     let outcome: Outcome = serde_json::from_str(&text).unwrap_or_default();
     println!(
         "storm of {seconds} s on {}: {} given up, {} granted, {} failed; free after {:?} ms for \
-         itself, {others:?} ms for others; settled after {:?} ms; memory before, after, in the \
-         end: {:?} MB",
+         itself, {} ms for others, {} ms for the same later; settled after {:?} ms; \
+         memory before, after, in the end: {:?} MB",
         row.name,
         outcome.given_up,
         outcome.granted,
         outcome.failed,
         outcome.free_ms,
+        others.as_millis(),
+        usual.as_millis(),
         outcome.settled_ms,
         outcome.memory
     );
@@ -143,8 +137,8 @@ fn one(row: &Row) -> Vec<String> {
     }
     match outcome.free_ms.map(Duration::from_millis) {
         None => wrong.push("its own locks were never free again".to_owned()),
-        Some(free) if free > bound => {
-            wrong.push(format!("its own locks were free after {free:?}, not {bound:?}"));
+        Some(free) if free > allowed => {
+            wrong.push(format!("its own locks were free after {free:?}, not {allowed:?}"));
         }
         Some(_) => {}
     }
@@ -155,6 +149,31 @@ fn one(row: &Row) -> Vec<String> {
         wrong.push(format!("it keeps its memory: {:?} MB", outcome.memory));
     }
     wrong
+}
+
+/// How long another process takes for all locks, and for the same when nothing is left: what that
+/// costs on this machine, as busy as it is.
+async fn others(url: &str, bound: Duration) -> Result<(Duration, Duration), String> {
+    let client = opened(url).await;
+    let began = Instant::now();
+    all_free(&client, bound + LIMIT).await?;
+    let free = began.elapsed();
+    until_empty(&client, bound).await?;
+    let began = Instant::now();
+    all_free(&client, bound + LIMIT).await?;
+    Ok((free, began.elapsed()))
+}
+
+/// Whether a process ends by itself in this time. It has ended in any case.
+fn ends(child: &mut Child, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    while child.try_wait().unwrap().is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = child.try_wait().unwrap().is_some();
+    let _ = child.kill();
+    let _ = child.wait();
+    ended
 }
 
 /// Takes every lock once.
