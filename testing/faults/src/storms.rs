@@ -1,20 +1,20 @@
 //! Storms: 64 tasks of one process ask for a lock each and give up after a millisecond, again and
-//! again. Afterwards every lock must be free for that process and for others within a lease
-//! (ZooKeeper: a session), nothing may be left in the store, and the memory must be given back.
+//! again. Afterwards every lock must be free for that process and for others before a lease is
+//! over, nothing may be left in the store, and the memory must be given back. The times themselves
+//! are printed: how short they are depends on what else the machine does.
 
 use crate::client::opened;
 use crate::outages::stores::{Row, rows};
 use crate::run::number;
 use crate::workers::process;
 use crate::{Case, cases};
-use holdline::Client;
+use holdline::{Client, Mutex};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 
 pub(crate) const CASES: &[Case] = cases![storms];
 
@@ -23,15 +23,16 @@ pub(crate) const PART: &str = "HOLDLINE_STORM_PART";
 /// Each with a lock of its own, so that nobody waits within the process.
 const TASKS: usize = 64;
 const GIVE_UP: Duration = Duration::from_millis(1);
-const LEASE: Duration = Duration::from_secs(5);
+/// Long, so that an attempt that stays behind is told from a machine that is busy: that attempt
+/// goes away after a lease. Giving up what a storm leaves takes less than a second on a quiet
+/// machine, and ten where forty other programs want its four processors.
+const LEASE: Duration = Duration::from_secs(90);
+/// Within which all must be free again, and nothing be left.
+const BOUND: Duration = Duration::from_secs(60);
 /// What the process may have more than before, in MB.
 const MORE: u64 = 64;
 /// The number of stores at once.
 const AT_ONCE: usize = 2;
-/// Right after the storm both processes take all locks, and the store works off what came before:
-/// so many times what taking them all costs later may be added to the bound. On a machine with
-/// nothing else to do that is next to nothing.
-const SLOWER: u32 = 4;
 /// Longer than anything takes that has an end.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -40,8 +41,6 @@ const LIMIT: Duration = Duration::from_secs(120);
 struct Part {
     url: String,
     seconds: u64,
-    /// Within which all must be free again.
-    bound: Duration,
     result: PathBuf,
 }
 
@@ -64,6 +63,13 @@ fn name(at: usize) -> String {
     format!("storm-{at}")
 }
 
+/// A lock with the long lease; in ZooKeeper what stays behind lasts as long as its living client,
+/// so that any lease will do.
+fn mutex(client: &Client, at: usize) -> Mutex {
+    let most = client.capabilities().lease_max;
+    Mutex::new(client, name(at)).lease(LEASE.min(most))
+}
+
 /// The stores chosen by `HOLDLINE_STORM_STORES`, or one of each kind, a few beside each other: a
 /// storm takes all processors that it can get, and giving up what it leaves behind needs them, too.
 fn storms() {
@@ -74,7 +80,7 @@ fn storms() {
     };
     let rows: Vec<Row> = rows().into_iter().filter(wanted).collect();
     assert!(!rows.is_empty(), "no store is called {chosen:?}");
-    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (next, wrong) = (AtomicUsize::new(0), std::sync::Mutex::new(Vec::new()));
     let work = || {
         while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
             let found = std::panic::catch_unwind(|| one(row));
@@ -96,37 +102,28 @@ fn one(row: &Row) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let seconds = number("HOLDLINE_STORM_SECONDS").unwrap_or(3);
     let (url, result) = (subject.url(), folder.path().join("result"));
-    let bound = row.session.max(LEASE) + row.late;
-    let part = Part { url: url.clone(), seconds, bound, result: result.clone() };
+    let part = Part { url: url.clone(), seconds, result: result.clone() };
     let mut child = process(PART, &serde_json::to_string(&part).unwrap());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     std::thread::sleep(Duration::from_secs(seconds) + Duration::from_millis(500));
     let mut wrong = Vec::new();
     // The process still runs, so that all that it has in the store is kept alive.
-    let free = runtime.block_on(others(&url, bound));
-    let (others, usual) = free.as_ref().copied().unwrap_or_default();
-    let allowed = bound + usual * SLOWER;
-    if let Err(what) = free {
-        wrong.push(what);
-    } else if others > allowed {
-        wrong.push(format!("another process got the last lock after {others:?}, not {allowed:?}"));
-    }
-    if !ends(&mut child, LIMIT + bound) {
+    let free = runtime.block_on(others(&url));
+    if !ends(&mut child, LIMIT) {
         wrong.push("the process does not end".to_owned());
     }
     let text = std::fs::read_to_string(&result).unwrap_or_default();
     let outcome: Outcome = serde_json::from_str(&text).unwrap_or_default();
     println!(
         "storm of {seconds} s on {}: {} given up, {} granted, {} failed; free after {:?} ms for \
-         itself, {} ms for others, {} ms for the same later; settled after {:?} ms; \
+         itself, {:?} for others; settled after {:?} ms; \
          memory before, after, in the end: {:?} MB",
         row.name,
         outcome.given_up,
         outcome.granted,
         outcome.failed,
         outcome.free_ms,
-        others.as_millis(),
-        usual.as_millis(),
+        free,
         outcome.settled_ms,
         outcome.memory
     );
@@ -135,15 +132,12 @@ fn one(row: &Row) -> Vec<String> {
     if outcome.given_up + outcome.failed < TASKS {
         wrong.push("too few gave up to prove anything".to_owned());
     }
-    match outcome.free_ms.map(Duration::from_millis) {
-        None => wrong.push("its own locks were never free again".to_owned()),
-        Some(free) if free > allowed => {
-            wrong.push(format!("its own locks were free after {free:?}, not {allowed:?}"));
-        }
-        Some(_) => {}
+    wrong.extend(free.err());
+    if outcome.free_ms.is_none() {
+        wrong.push("its own locks were never free again".to_owned());
     }
     if outcome.settled_ms.is_none() {
-        wrong.push(format!("it has not settled within {bound:?}"));
+        wrong.push(format!("it has not settled within {BOUND:?}"));
     }
     if outcome.memory[2] > outcome.memory[0] + MORE {
         wrong.push(format!("it keeps its memory: {:?} MB", outcome.memory));
@@ -151,17 +145,13 @@ fn one(row: &Row) -> Vec<String> {
     wrong
 }
 
-/// How long another process takes for all locks, and for the same when nothing is left: what that
-/// costs on this machine, as busy as it is.
-async fn others(url: &str, bound: Duration) -> Result<(Duration, Duration), String> {
+/// How long another process waits until it had every lock; nothing is left after that.
+async fn others(url: &str) -> Result<Duration, String> {
     let client = opened(url).await;
     let began = Instant::now();
-    all_free(&client, bound + LIMIT).await?;
+    all_free(&client).await?;
     let free = began.elapsed();
-    until_empty(&client, bound).await?;
-    let began = Instant::now();
-    all_free(&client, bound + LIMIT).await?;
-    Ok((free, began.elapsed()))
+    until_empty(&client).await.map(|()| free)
 }
 
 /// Whether a process ends by itself in this time. It has ended in any case.
@@ -176,37 +166,39 @@ fn ends(child: &mut Child, time: Duration) -> bool {
     ended
 }
 
-/// Takes every lock once.
-async fn all_free(client: &Client, limit: Duration) -> Result<(), String> {
+/// Takes every lock once. A store that a busy machine keeps from answering is asked again.
+async fn all_free(client: &Client) -> Result<(), String> {
+    let until = tokio::time::Instant::now() + BOUND;
     for at in 0..TASKS {
-        let mutex = holdline::Mutex::new(client, name(at)).lease(LEASE);
-        match timeout(limit, mutex.lock()).await {
-            Ok(Ok(guard)) => guard.unlock().await.map_err(|error| format!("{error:#}"))?,
-            Ok(Err(error)) => return Err(format!("{} fails: {error:#}", name(at))),
-            Err(_) => return Err(format!("{} is not free within {limit:?}", name(at))),
+        let mutex = mutex(client, at);
+        let once = async || mutex.lock().await?.unlock().await;
+        loop {
+            match timeout_at(until, once()).await {
+                Ok(Ok(())) => break,
+                Ok(Err(error)) if error.retryable() => sleep(Duration::from_millis(100)).await,
+                Ok(Err(error)) => return Err(format!("{} fails: {error:#}", name(at))),
+                Err(_) => return Err(format!("{} is not free within {BOUND:?}", name(at))),
+            }
         }
     }
     Ok(())
 }
 
 /// Waits until nobody stands in any line.
-async fn until_empty(client: &Client, bound: Duration) -> Result<(), String> {
-    let until = Instant::now() + bound;
+async fn until_empty(client: &Client) -> Result<(), String> {
+    let until = Instant::now() + BOUND;
     for at in 0..TASKS {
         loop {
             let left = match client.inspect(name(at)).await {
                 Ok(info) => info.holders.len() + info.waiters.len(),
-                Err(error) if Instant::now() < until => {
-                    assert!(error.retryable(), "{error:#}");
-                    1
-                }
+                Err(error) if error.retryable() => 1,
                 Err(error) => return Err(format!("{error:#}")),
             };
             if left == 0 {
                 break;
             }
             if Instant::now() > until {
-                return Err(format!("{left} are left in the line of {} after {bound:?}", name(at)));
+                return Err(format!("{left} are left in the line of {} after {BOUND:?}", name(at)));
             }
             sleep(Duration::from_millis(100)).await;
         }
@@ -226,7 +218,7 @@ pub(crate) fn storm(part: &str) {
 async fn weather(part: &Part) -> Outcome {
     let client = opened(&part.url).await;
     let mut outcome = Outcome::default();
-    if let Err(error) = all_free(&client, LIMIT).await {
+    if let Err(error) = all_free(&client).await {
         return Outcome { error: Some(error), ..outcome };
     }
     outcome.memory[0] = resident();
@@ -244,18 +236,18 @@ async fn weather(part: &Part) -> Outcome {
     }
     outcome.memory[1] = resident();
     let began = Instant::now();
-    match all_free(&client, part.bound + LIMIT).await {
+    match all_free(&client).await {
         Ok(()) => outcome.free_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap()),
         Err(error) => outcome.error = Some(format!("to itself, {error}")),
     }
-    if timeout(part.bound, client.settle()).await.is_ok() {
+    if timeout(BOUND, client.settle()).await.is_ok() {
         outcome.settled_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap());
         // What it says must be so; the other process's locks come and go.
-        if let Err(what) = until_empty(&client, LEASE / 5).await {
+        if let Err(what) = until_empty(&client).await {
             outcome.error = outcome.error.or(Some(format!("it said that all is given up: {what}")));
         }
     }
-    let until = began + part.bound;
+    let until = began + BOUND;
     while resident() > outcome.memory[0] + MORE && Instant::now() < until {
         sleep(Duration::from_millis(100)).await;
     }
@@ -266,7 +258,7 @@ async fn weather(part: &Part) -> Outcome {
 /// Gives up by a limit and by dropping the future in turn.
 async fn hurry(client: &Client, at: usize, over: Instant) -> (usize, usize, usize) {
     let (mut given_up, mut granted, mut failed) = (0, 0, 0);
-    let mutex = holdline::Mutex::new(client, name(at)).lease(LEASE);
+    let mutex = mutex(client, at);
     while Instant::now() < over {
         let got = if given_up % 2 == 0 {
             mutex.lock_within(GIVE_UP).await

@@ -31,8 +31,6 @@ pub(crate) struct Row {
     pub(crate) open: fn() -> Option<Box<dyn Subject>>,
     /// The most that the store keeps of a dead client, beyond its lease.
     pub(crate) late: Duration,
-    /// How long a session lasts, if what a living client left behind goes with that at the latest.
-    pub(crate) session: Duration,
 }
 
 impl Row {
@@ -56,55 +54,28 @@ const fn secs(seconds: u64) -> Duration {
 /// Every store of this build.
 pub(crate) fn rows() -> Vec<Row> {
     vec![
-        Row { name: "sqlite", open: || Some(sqlite::open()), late: secs(1), session: secs(0) },
-        Row { name: "redis", open: || servers(redis(1)), late: secs(2), session: secs(0) },
-        Row { name: "quorum", open: || servers(redis(5)), late: secs(2), session: secs(0) },
-        Row { name: "etcd", open: || servers(etcd(1)), late: secs(5), session: secs(0) },
-        Row { name: "etcd-three", open: || servers(etcd(3)), late: secs(5), session: secs(0) },
-        Row {
-            name: "zookeeper",
-            open: || servers(zookeeper(1)),
-            late: secs(12),
-            session: secs(15),
-        },
-        Row {
-            name: "zookeeper-three",
-            open: || servers(zookeeper(3)),
-            late: secs(12),
-            session: secs(15),
-        },
-        Row {
-            name: "postgres",
-            open: || database(postgres(), ""),
-            late: secs(2),
-            session: secs(0),
-        },
+        Row { name: "sqlite", open: || Some(sqlite::open()), late: secs(1) },
+        Row { name: "redis", open: || servers(redis(1)), late: secs(2) },
+        Row { name: "quorum", open: || servers(redis(5)), late: secs(2) },
+        Row { name: "etcd", open: || servers(etcd(1)), late: secs(5) },
+        Row { name: "etcd-three", open: || servers(etcd(3)), late: secs(5) },
+        Row { name: "zookeeper", open: || servers(zookeeper(1)), late: secs(12) },
+        Row { name: "zookeeper-three", open: || servers(zookeeper(3)), late: secs(12) },
+        Row { name: "postgres", open: || database(postgres(), ""), late: secs(2) },
         Row {
             name: "postgres-row",
             open: || database(postgres(), "&scheme=row&connections=64"),
             late: secs(2),
-            session: secs(0),
         },
         Row {
             name: "postgres-advisory",
             open: || database(postgres(), "&scheme=advisory"),
             late: secs(2),
-            session: secs(0),
         },
-        Row { name: "mariadb", open: || database(mariadb(), ""), late: secs(2), session: secs(0) },
-        Row {
-            name: "mariadb-row",
-            open: || database(mariadb(), "&scheme=row"),
-            late: secs(2),
-            session: secs(0),
-        },
-        Row {
-            name: "mariadb-named",
-            open: || database(mariadb(), "&scheme=named"),
-            late: secs(2),
-            session: secs(0),
-        },
-        Row { name: "mysql", open: || database(mysql(), ""), late: secs(2), session: secs(0) },
+        Row { name: "mariadb", open: || database(mariadb(), ""), late: secs(2) },
+        Row { name: "mariadb-row", open: || database(mariadb(), "&scheme=row"), late: secs(2) },
+        Row { name: "mariadb-named", open: || database(mariadb(), "&scheme=named"), late: secs(2) },
+        Row { name: "mysql", open: || database(mysql(), ""), late: secs(2) },
     ]
 }
 
