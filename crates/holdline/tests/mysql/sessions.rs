@@ -1,7 +1,8 @@
 //! The schemes `row` and `named`: locks that a connection holds.
 
 use crate::server::{Database, count, databases, first, private};
-use holdline::{Mutex, open};
+use holdline::store::TicketId;
+use holdline::{ErrorKind, Mutex, Name, RwLock, open};
 use holdline_testkit::{soon, until};
 use mysql_async::prelude::Queryable;
 use std::time::Duration;
@@ -109,28 +110,73 @@ async fn an_ended_connection_is_a_loss() {
 /// A record that was left behind ends no connection of a stranger, whatever number the server has
 /// given to that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lapsed_record_ends_only_its_own_session() {
+async fn force_ends_only_the_session_on_record() {
     for database in databases("strangers").await {
         let client = open(&database.url("&scheme=row")).await.expect("opens");
         let lock = Mutex::new(&client, "x");
         lock.lock().await.expect("works").unlock().await.expect("held");
-        let (mut holder, mut stranger) = (database.conn().await, database.conn().await);
-        let lapsed = format!("UPDATE holdline_session SET connection = {}, expires = 1", {
-            first::<u64>(&mut stranger, "SELECT CONNECTION_ID()").await
-        });
-        stranger.query_drop(lapsed).await.expect("works");
-        holder.query_drop("START TRANSACTION").await.expect("works");
-        let row = "SELECT name FROM holdline_row WHERE name = 'x' FOR UPDATE";
-        assert_eq!(first::<String>(&mut holder, row).await, "x");
-        assert!(lock.try_lock().await.expect("works").is_none());
+        let (mut conn, mut stranger) = (database.conn().await, database.conn().await);
+        let session: u64 = first(&mut stranger, "SELECT CONNECTION_ID()").await;
+        let left_behind = format!(
+            "UPDATE holdline_session SET connection = {session}, expires = 1 << 62, \
+             id = UNHEX(LPAD('1', 32, '0'))"
+        );
+        let (line, id) = (Name::new("x").expect("good"), TicketId(1));
+        conn.query_drop(&left_behind).await.expect("works");
+        let evicted = client.store().evict(&line, id, "why").await.expect("works");
+        assert!(evicted.is_some(), "it was on record");
         stranger.ping().await.expect("it was left alone");
         // The session that is on record is ended.
-        let named = "SELECT GET_LOCK(CONCAT('holdline-session:', connection), 0) \
-                     FROM holdline_session";
-        assert_eq!(first::<u8>(&mut stranger, named).await, 1);
-        assert!(lock.try_lock().await.expect("works").is_none());
+        conn.query_drop(&left_behind).await.expect("works");
+        let named = format!("SELECT GET_LOCK('holdline-session:{session}', 0)");
+        assert_eq!(first::<u8>(&mut stranger, &named).await, 1);
+        client.store().evict(&line, id, "why").await.expect("works");
         stranger.ping().await.expect_err("it was ended");
-        holder.query_drop("ROLLBACK").await.expect("it was left alone");
+    }
+}
+
+/// A lock whose holder is not on record, so that others neither see nor break it, is freed by the
+/// server when its lease is over, as if its holder were frozen at that moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_recorded_ends_with_its_lease() {
+    for database in databases("no_record").await {
+        for scheme in ["row", "named"] {
+            let url = database.url(&format!("&scheme={scheme}&timeout=60s"));
+            let (client, mut conn) = (open(&url).await.expect("opens"), database.conn().await);
+            let mut table = database.conn().await;
+            table.query_drop("LOCK TABLES holdline_session WRITE").await.expect("works");
+            let lock = Mutex::new(&client, "x").lease(Duration::from_secs(2));
+            let locking = tokio::spawn(async move { lock.lock().await });
+            let ours = format!(
+                "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() \
+                 AND command = 'Sleep' AND id <> {}",
+                table.id()
+            );
+            let recording = "SELECT COUNT(*) FROM information_schema.processlist \
+                             WHERE db = DATABASE() AND state LIKE 'Waiting for table%'";
+            until("it has the lock", async || {
+                first::<u64>(&mut conn, recording).await > 0
+                    && first::<u64>(&mut conn, &ours).await > 0
+            })
+            .await;
+            until("the server ends it", async || first::<u64>(&mut conn, &ours).await == 0).await;
+            assert!(first::<u64>(&mut conn, recording).await > 0, "the record is still awaited");
+            table.query_drop("UNLOCK TABLES").await.expect("works");
+            let guard = soon("the lock", locking).await.expect("no panic").expect("works");
+            guard.unlock().await.expect("held");
+        }
+    }
+}
+
+/// Nobody shares them, so readers are refused and not taken for writers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_are_refused() {
+    for database in databases("readers").await {
+        for scheme in ["row", "named"] {
+            let client = open(&database.url(&format!("&scheme={scheme}"))).await.expect("opens");
+            let error = RwLock::new(&client, "x").read().await.expect_err("they are not shared");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        }
     }
 }
 

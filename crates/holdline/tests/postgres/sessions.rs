@@ -253,6 +253,47 @@ async fn a_release_tells_nobody_if_nobody_waits() {
     }
 }
 
+/// A waiter asks again when it is told of a release, and after its pause, but not because an
+/// attempt of its own has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_is_not_woken_by_its_own_attempts() {
+    let Some(server) = private("session_waits", &["fsync=off", "log_statement=all"]) else {
+        return;
+    };
+    let sql = server.sql().await;
+    for (scheme, attempt) in [("advisory", "try_advisory_lock("), ("row", "NOWAIT")] {
+        let (one_client, two) =
+            (open(&url(&server, scheme)).await, open(&url(&server, scheme)).await);
+        let (lock, rival) =
+            (Mutex::new(&one_client.expect("opens"), "x"), Mutex::new(&two.expect("opens"), "x"));
+        let guard = lock.lock().await.expect("works");
+        let waiting = tokio::spawn(async move { rival.lock().await });
+        until("it waits", async || one::<i64>(&sql, LISTENERS, &[]).await == 1).await;
+        let before = server.logged(attempt);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let attempts = server.logged(attempt) - before;
+        // One when it began to listen, and two a second.
+        assert!((1..=10).contains(&attempts), "{scheme}: {attempts} attempts in two seconds");
+        guard.unlock().await.expect("it was held");
+        waiting.await.expect("no panic").expect("works").unlock().await.expect("it was held");
+        until("nobody listens", async || one::<i64>(&sql, LISTENERS, &[]).await == 0).await;
+    }
+}
+
+/// G19, also of a row of this very process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_our_own_is_broken_with_a_higher_token() {
+    let Some(server) = private("session_break", &["fsync=off"]) else { return };
+    let (raw, mine) = (Raw::open(&url(&server, "row")).await, ticket(1, 1));
+    let seq = raw.hold(&mine).await;
+    let token = raw.store.evict(&raw.line, mine.id, "why").await.expect("works");
+    assert!(token.is_some_and(|token| token > seq), "{token:?} after {seq:?}");
+    until("it is lost", async || {
+        raw.keep(&mine, seq).await.is_ok_and(|standing| standing == Standing::Lost)
+    })
+    .await;
+}
+
 const LISTENERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
                          AND mode = 'ShareLock'";
 

@@ -1,13 +1,13 @@
 //! What the stores in SQL databases have in common: the faults of calls, what the functions of the
 //! lease tables take and answer, and what the schemes promise.
 
-#[cfg(feature = "doctor")]
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "doctor")]
 use crate::findings::Findings;
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
+use holdline_kernel::Time;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -123,6 +123,16 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Fault::Ours(error.kind(), error.to_string())
     }
+}
+
+/// The answer to a call, or that there was none until then.
+pub(super) async fn answered<T, E: Into<Fault>>(
+    limit: Time,
+    call: impl Future<Output = Result<T, E>>,
+) -> Result<T, Fault> {
+    clock::within(limit, call)
+        .await
+        .map_or(Err(Fault::Silence), |answer| answer.map_err(Into::into))
 }
 
 /// The server's words, short and on one line.

@@ -31,6 +31,7 @@ mod watches;
 
 use crate::error::Result;
 use crate::store::Store;
+use crate::stores::queue::sessions::SessionLocks;
 use config::{Config, Scheme};
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
@@ -47,6 +48,8 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     }
     match config.scheme {
         Scheme::Table => Ok(Arc::new(Table::open(config).await?)),
-        Scheme::Row | Scheme::Named => Ok(Arc::new(Sessions::open(config).await?)),
+        Scheme::Row | Scheme::Named => {
+            Ok(Arc::new(SessionLocks::open(Sessions::new(config)?).await?))
+        }
     }
 }

@@ -30,11 +30,6 @@ pub(super) struct Watched {
 pub(super) struct End(watch::Receiver<()>);
 
 impl End {
-    /// Whether it has come.
-    pub(super) fn has_come(&self) -> bool {
-        self.0.has_changed().is_err()
-    }
-
     /// Waits for it.
     pub(super) async fn wait(&mut self) {
         while self.0.changed().await.is_ok() {}

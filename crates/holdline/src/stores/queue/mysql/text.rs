@@ -287,15 +287,6 @@ pub(super) fn session(line: &Name, id: TicketId) -> String {
     format!("SELECT connection FROM holdline_session WHERE name = {line} AND id = {id}")
 }
 
-/// The session whose lease is over.
-pub(super) fn lapsed_session(line: &Name) -> String {
-    let line = hex(line.as_str().as_bytes());
-    format!(
-        "SELECT connection FROM holdline_session \
-         WHERE name = {line} AND expires BETWEEN 1 AND {NOW}"
-    )
-}
-
 pub(super) fn forget(line: &Name, id: TicketId) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
     format!(

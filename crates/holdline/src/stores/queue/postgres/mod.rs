@@ -8,7 +8,7 @@
 //! listener.rs     notices
 //! session.rs      one connection, and the task that drives it; tls.rs: connecting
 //! connection.rs   the connection for commands, which reconnects
-//! session_locks.rs  the schemes advisory and row; session_sql.rs: what is said to the server
+//! sessions.rs     the schemes advisory and row: what is said to the server
 //! pool.rs         the connections that hold their locks; keys.rs: the keys of advisory locks
 //! warnings.rs     what makes locks slow there
 //! shedlock.rs     the scheme shedlock
@@ -29,8 +29,7 @@ mod model;
 mod pool;
 mod schema;
 mod session;
-mod session_locks;
-mod session_sql;
+mod sessions;
 mod shedlock;
 mod table;
 mod tls;
@@ -39,12 +38,12 @@ mod warnings;
 use crate::clock::{self, within};
 use crate::error::Result;
 use crate::store::Store;
+use crate::stores::queue::sessions::SessionLocks;
 use crate::stores::queue::sql::Fault;
 use address::{Address, Scheme};
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
-use session_locks::SessionLocks;
-use session_sql::Kind;
+use sessions::Sessions;
 use shedlock::Shedlock;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,23 +64,21 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
 }
 
 async fn open_scheme(address: Address) -> Result<Arc<dyn Store>> {
-    let kind = match address.scheme {
+    Ok(match address.scheme {
         Scheme::Table => {
             let store = Table::new(address)?;
             store.open().await?;
-            return Ok(Arc::new(store));
+            Arc::new(store)
         }
         Scheme::Shedlock => {
             let store = Shedlock::new(address);
             store.open().await?;
-            return Ok(Arc::new(store));
+            Arc::new(store)
         }
-        Scheme::Advisory(_) => Kind::Advisory,
-        Scheme::Row => Kind::Row,
-    };
-    let store = SessionLocks::new(address, kind);
-    store.open().await?;
-    Ok(Arc::new(store))
+        Scheme::Advisory(_) | Scheme::Row => {
+            Arc::new(SessionLocks::open(Sessions::new(address)).await?)
+        }
+    })
 }
 
 /// The statements that create the tables and functions, in a schema of this name.

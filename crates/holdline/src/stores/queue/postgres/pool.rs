@@ -2,31 +2,26 @@
 //! locks, never reconnected. What a connection held is gone when it ends.
 
 use super::address::Address;
-use super::session::{self, Session};
-use super::session_sql::{Kind, prepare};
-use crate::clock::{self, within};
-use crate::error::ErrorKind;
-use crate::stores::queue::sql::Fault;
+use super::session::Session;
+use super::sessions::prepare;
+use crate::clock;
+use crate::stores::queue::sql::{Fault, answered};
 use crate::sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub(super) struct Pool {
-    pub(super) address: Arc<Address>,
-    /// The most connections, and the most locks on each.
-    pub(super) most: usize,
-    pub(super) each: usize,
-    pub(super) kind: Kind,
-    /// Called with the number of a connection that has ended.
-    pub(super) on_end: Arc<dyn Fn(u64) + Send + Sync>,
+    address: Arc<Address>,
+    /// The most locks on each connection.
+    each: usize,
     conns: Mutex<Vec<Arc<Conn>>>,
-    opening: tokio::sync::Mutex<u64>,
+    /// Held by the claim that opens a connection.
+    opening: tokio::sync::Mutex<()>,
 }
 
 /// One connection.
 pub(super) struct Conn {
     pub(super) session: Session,
-    pub(super) number: u64,
     /// The server's version, as `server_version_num` has it.
     pub(super) version: i32,
     /// The longest lease of a lock on it so far, in milliseconds.
@@ -42,46 +37,25 @@ pub(super) struct Claim {
 }
 
 impl Pool {
-    pub(super) fn new(
-        address: Arc<Address>,
-        (most, each): (usize, usize),
-        kind: Kind,
-        on_end: Arc<dyn Fn(u64) + Send + Sync>,
-    ) -> Self {
-        let (conns, opening) = (Mutex::default(), tokio::sync::Mutex::default());
-        Pool { address, most, each, kind, on_end, conns, opening }
+    pub(super) fn new(address: Arc<Address>, each: usize) -> Self {
+        Pool { address, each, conns: Mutex::default(), opening: tokio::sync::Mutex::default() }
     }
 
-    /// A place for a lock, on a new connection if need be.
+    /// A place for a lock, on a new connection if need be. There are no more connections than the
+    /// locks that there may be need.
     pub(super) async fn claim(&self) -> Result<Claim, Fault> {
         if let Some(claim) = self.free() {
             return Ok(claim);
         }
-        let mut opened = self.opening.lock().await;
+        let _opening = self.opening.lock().await;
         if let Some(claim) = self.free() {
             return Ok(claim);
         }
-        if self.conns.lock().len() >= self.most {
-            let message = format!(
-                "all {} connections of this process for locks at {} are in use, with {} each; \
-                 release some, or allow more by ?connections=",
-                self.most, self.address, self.each
-            );
-            return Err(Fault::Ours(ErrorKind::Unavailable, message));
-        }
-        *opened += 1;
         let session = Session::open(&self.address, Box::new(|_| {})).await?;
         let limit = clock::now().after(self.address.timeout);
-        let prepared = within(limit, prepare(self.kind, &session.client, &self.address)).await;
-        let version = prepared.unwrap_or(Err(Fault::Silence))?;
+        let version = answered(limit, prepare(&session.client, &self.address)).await?;
         let (longest, load) = (AtomicU64::new(0), AtomicUsize::new(1));
-        let (ended, number) = (session.ended(), *opened);
-        let conn = Arc::new(Conn { session, number, version, longest, load });
-        let on_end = Arc::clone(&self.on_end);
-        session::runtime().map_err(Fault::from)?.spawn(async move {
-            ended.await;
-            on_end(number);
-        });
+        let conn = Arc::new(Conn { session, version, longest, load });
         self.conns.lock().push(Arc::clone(&conn));
         Ok(Claim { conn, may_hold: false })
     }

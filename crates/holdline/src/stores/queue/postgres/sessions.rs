@@ -1,0 +1,452 @@
+//! The schemes `advisory` and `row`: locks that a session (`pg_try_advisory_lock`) or an open
+//! transaction (`SELECT ... FOR UPDATE`) holds. This is what is said to the server; the engine is
+//! [`SessionLocks`](crate::stores::queue::sessions::SessionLocks).
+
+use super::address::{Address, Scheme};
+use super::connection::Connection;
+use super::encode::{Param, fill, truth, value};
+use super::keys::{Key, KeyScheme, native};
+use super::listener::Listener;
+use super::pool::{Claim, Pool};
+use super::schema::{absent, check_server, install, statement};
+use super::session;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{Capabilities, QueueEntry, QueueSnapshot, Seq, Ticket, TicketId};
+use crate::stores::queue::sessions::{Answer, Asked, Dialect, Held, Lock};
+use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered};
+use crate::stores::runtime::Background;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+/// What is said about locks of sessions or of transactions.
+pub(super) struct Sessions {
+    address: Arc<Address>,
+    pool: Pool,
+    /// For looking at other clients' locks.
+    looks: Connection,
+    listener: Option<Listener>,
+}
+
+/// The most locks on one connection: all sessions of the server share a table of locks.
+const LOCKS_EACH: usize = 500;
+/// How long a call may take before its connection is closed with all that it holds.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// The pause of a waiter that is told of releases, and of one that is not.
+const TOLD_PAUSE: Duration = Duration::from_millis(500);
+const POLL_PAUSE: Duration = Duration::from_millis(100);
+/// How long after the end of a lease the server ends the session or transaction of a process that
+/// does not do it itself.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// The channel on which all processes are told of what is free.
+const CHANNEL: &str = "holdline_free";
+/// The advisory lock that each listener shares. Where it can be had alone, nobody waits, and a
+/// release tells nobody.
+const LISTENERS: &str = "4822917108";
+
+/// The settings of a connection for advisory locks. The server frees what a client held that was
+/// cut off silently, and no time limit but that of the lease ends the session.
+const ADVISORY_SETTINGS: &str = "\
+    SELECT set_config(name, CASE name WHEN 'tcp_keepalives_idle' THEN '5' \
+        WHEN 'tcp_keepalives_interval' THEN '3' WHEN 'tcp_keepalives_count' THEN '3' \
+        WHEN 'tcp_user_timeout' THEN '15000' WHEN 'synchronous_commit' THEN 'off' \
+        ELSE '0' END, false) FROM pg_settings WHERE name IN ('tcp_keepalives_idle', \
+        'tcp_keepalives_interval', 'tcp_keepalives_count', 'tcp_user_timeout', \
+        'synchronous_commit', 'statement_timeout', 'lock_timeout', 'transaction_timeout', \
+        'idle_session_timeout')";
+
+/// The sequence is moved forward by more than a crash of the server can take back, and to the
+/// server's clock if that is later.
+const FORWARD: &str = "\
+    BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_advisory_xact_lock(4822917106); \
+    SELECT setval('\"holdline\".lock_token', \
+        greatest(nextval('\"holdline\".lock_token') + 1048576, \
+        (extract(epoch from clock_timestamp()) * 1000000)::bigint)); COMMIT";
+
+/// The oldest server with `idle_session_timeout`.
+const OLDEST_FOR_ADVISORY: i32 = 140_000;
+/// The oldest server with `transaction_timeout`.
+const WITH_TRANSACTION_TIMEOUT: i32 = 170_000;
+
+/// Makes a new connection ready. Returns the server's version.
+pub(super) async fn prepare(client: &Client, address: &Address) -> Answer<i32> {
+    let version = check_server(client, address).await?;
+    let advisory = matches!(address.scheme, Scheme::Advisory(_));
+    if advisory && version < OLDEST_FOR_ADVISORY {
+        let message = format!(
+            "{address} is older than PostgreSQL 14; scheme=advisory needs its idle_session_timeout"
+        );
+        return Err(Fault::Ours(ErrorKind::Unsupported, message));
+    }
+    let settings = if advisory { ADVISORY_SETTINGS } else { &*statement(&address.schema, FORWARD) };
+    client.batch_execute(settings).await?;
+    Ok(version)
+}
+
+/// Refuses a proxy that gives the connections of two clients to one session, or one client the
+/// sessions of several.
+async fn check_no_pooler(one: &Client, two: &Client) -> Answer<()> {
+    let pid = async |client: &Client| -> Answer<i32> {
+        let rows = client.query_typed("SELECT pg_backend_pid()", &[]).await?;
+        Ok(rows.first().map_or(0, |row| row.get(0)))
+    };
+    let first = pid(one).await?;
+    for _ in 0..4 {
+        if pid(two).await? == first || pid(one).await? != first {
+            let message = "scheme=advisory needs sessions of its own, but a proxy here pools \
+                           transactions: two clients would hold one lock. Name the server itself, \
+                           or a pool of sessions; or use scheme=table, which needs no session";
+            return Err(Fault::Ours(ErrorKind::Unsupported, message.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn millis(lease: Duration) -> u64 {
+    u64::try_from((lease + GRACE).as_millis()).unwrap_or(u64::MAX).min(2_147_483_000)
+}
+
+/// The longest lease of the locks on a connection: a stopped process's are freed after that.
+fn idle_time(claim: &Claim, lease: Duration) -> u64 {
+    let lease = millis(lease);
+    claim.conn.longest.fetch_max(lease, Ordering::SeqCst).max(lease)
+}
+
+/// The subject of the notice that a lock is free.
+fn topic(lock: &Lock) -> TicketId {
+    let hash = native(&lock.identity);
+    TicketId(u128::from_be_bytes(std::array::from_fn(|at| hash[at])))
+}
+
+/// The name of a session that holds this row by a ticket, as a pattern if it is unknown by which.
+fn session_name(lock: &Lock, id: Option<TicketId>) -> String {
+    let id = id.map_or("%".to_owned(), |id| format!("{:032x}", id.0));
+    format!("holdline {id} {:016x}", topic(lock).0 as u64)
+}
+
+/// A function of the server's for advisory locks, exclusive or shared, with the key.
+fn advisory(function: &str, lock: &Lock) -> String {
+    let (_, key) = lock.identity.split_once(' ').unwrap_or_default();
+    format!("pg_{function}{}({key})", if lock.shared { "_shared" } else { "" })
+}
+
+impl Sessions {
+    pub(super) fn new(address: Address) -> Self {
+        let address = Arc::new(address);
+        let each = if matches!(address.scheme, Scheme::Row) { 1 } else { LOCKS_EACH };
+        let listen_too = format!("; SELECT pg_advisory_lock_shared({LISTENERS})");
+        let listener = |at| Listener::new(at, CHANNEL.to_owned(), Some(listen_too));
+        Sessions {
+            pool: Pool::new(Arc::clone(&address), each),
+            looks: Connection::new(Arc::clone(&address)),
+            listener: address.listen_at().map(listener),
+            address,
+        }
+    }
+
+    /// The kind of keys, if these are advisory locks.
+    fn keys(&self) -> Option<KeyScheme> {
+        if let Scheme::Advisory(keys) = self.address.scheme { Some(keys) } else { None }
+    }
+
+    async fn try_advisory(
+        &self,
+        claim: &mut Claim,
+        lock: &Lock,
+        lease: Duration,
+    ) -> Answer<Option<Seq>> {
+        let idle = idle_time(claim, lease);
+        let sql = format!(
+            "SELECT {}, set_config('idle_session_timeout', '{idle}', false)",
+            advisory("try_advisory_lock", lock)
+        );
+        match claim.conn.session.client.query_typed(&sql, &[]).await.map_err(Fault::from) {
+            Ok(rows) => {
+                claim.may_hold = rows.first().is_some_and(|row| row.get(0));
+                Ok(claim.may_hold.then_some(Seq(0)))
+            }
+            Err(fault) => {
+                // No room in the server's table of locks; anything else leaves a doubt.
+                claim.may_hold = !fault.is(&[SqlState::OUT_OF_MEMORY.code()]);
+                Err(fault)
+            }
+        }
+    }
+
+    async fn try_row(
+        &self,
+        claim: &mut Claim,
+        lock: &Lock,
+        ticket: &Ticket,
+    ) -> Answer<Option<Seq>> {
+        let name = fill("$1", &[Param::Text(lock.line.as_str())])?;
+        let unlimited = if claim.conn.version >= WITH_TRANSACTION_TIMEOUT {
+            ", set_config('transaction_timeout', '0', true)"
+        } else {
+            ""
+        };
+        // What comes before BEGIN belongs to its transaction, and is undone by itself if it fails.
+        // The session has its name from when it holds the row.
+        let take = format!(
+            "SELECT nextval('\"holdline\".lock_token'), \
+             set_config('application_name', '{}', true), \
+             set_config('idle_in_transaction_session_timeout', '{}', true), \
+             set_config('synchronous_commit', 'off', true), \
+             set_config('statement_timeout', '0', true){unlimited} FROM (SELECT 1 FROM \
+             \"holdline\".lock_row WHERE name = {name} FOR UPDATE NOWAIT) AS held; BEGIN",
+            session_name(lock, Some(ticket.id)),
+            millis(ticket.lease)
+        );
+        let take = statement(&self.address.schema, &take);
+        let make = format!(
+            "ROLLBACK; INSERT INTO \"holdline\".lock_row (name) VALUES ({name}) \
+             ON CONFLICT DO NOTHING"
+        );
+        let client = &claim.conn.session.client;
+        for make in [&*statement(&self.address.schema, &make), "ROLLBACK"] {
+            let messages = match client.simple_query(&take).await.map_err(Fault::from) {
+                Ok(messages) => messages,
+                Err(fault) => {
+                    claim.may_hold = !matches!(fault, Fault::Refused(_));
+                    let taken = fault.is(&[SqlState::LOCK_NOT_AVAILABLE.code()]);
+                    return if taken { Ok(None) } else { Err(fault) };
+                }
+            };
+            let token = messages.iter().find_map(|message| match message {
+                SimpleQueryMessage::Row(row) => value(row, 0),
+                _ => None,
+            });
+            if let Some(token) = token {
+                return Ok(Some(Seq(token)));
+            }
+            client.batch_execute(make).await?;
+        }
+        claim.may_hold = false;
+        Ok(None) // removed again in the meantime
+    }
+
+    /// The process of the server that holds a lock, and what it says of itself, if it is another
+    /// client's. For a row, only a client of this library is seen.
+    async fn holder(&self, lock: &Lock) -> Answer<Option<(i32, QueueEntry)>> {
+        let key = self.keys().and_then(|keys| keys.key(lock.line.as_str()));
+        let sql = if let Some(key) = key {
+            let (class, object, part) = match key {
+                Key::Number(number) => ((number >> 32) as u32, number as u32, 1),
+                Key::Pair(high, low) => (high as u32, low as u32, 2),
+            };
+            format!(
+                "SELECT l.pid, coalesce(a.application_name, '') FROM pg_locks l \
+                 LEFT JOIN pg_stat_activity a USING (pid) WHERE l.granted \
+                 AND l.locktype = 'advisory' AND l.classid = '{class}' \
+                 AND l.objid = '{object}' AND l.objsubid = {part} AND l.database = \
+                 (SELECT oid FROM pg_database WHERE datname = current_database())"
+            )
+        } else {
+            format!(
+                "SELECT pid, application_name FROM pg_stat_activity \
+                 WHERE application_name LIKE '{}' AND datname = current_database()",
+                session_name(lock, None)
+            )
+        };
+        let rows = self.looks.ask(&sql).await?;
+        let Some((pid, name)) =
+            rows.first().and_then(|row| Some((value::<i32>(row, 0)?, row.try_get(1).ok()??)))
+        else {
+            return Ok(None);
+        };
+        let told = name.strip_prefix("holdline ").and_then(|rest| rest.get(..32));
+        let told = told.and_then(|hex| u128::from_str_radix(hex, 16).ok());
+        let place = QueueEntry {
+            id: TicketId(told.unwrap_or(u128::from(pid.unsigned_abs()))),
+            seq: Seq(0),
+            weight: 1,
+            admitted: true,
+            expires_in: SESSION_LOCKS.lease_max,
+            note: format!("{name} (process {pid} of the server)").into(),
+        };
+        Ok(Some((pid, place)))
+    }
+}
+
+impl Dialect for Sessions {
+    type Hold = Claim;
+
+    const RECORDS: bool = false;
+
+    fn background() -> Result<&'static Background> {
+        session::runtime()
+    }
+
+    fn most(&self) -> (usize, usize) {
+        let most = match self.address.scheme {
+            Scheme::Row => self.address.connections.unwrap_or(16),
+            _ => self.address.connections.unwrap_or(4) * LOCKS_EACH,
+        };
+        (most, most)
+    }
+
+    async fn check(&self) -> Answer<()> {
+        let claim = match self.pool.claim().await {
+            Err(fault) if self.keys().is_none() && self.address.install && absent(&fault) => {
+                install(&self.address).await?;
+                self.pool.claim().await?
+            }
+            other => other?,
+        };
+        if self.keys().is_some() {
+            let other = self.looks.session().await?;
+            check_no_pooler(&claim.conn.session.client, &other.client).await?;
+        }
+        Ok(())
+    }
+
+    fn identity(&self, line: &Name) -> Result<String> {
+        let Some(keys) = self.keys() else {
+            return Ok(format!("row {} {line}", self.address.schema));
+        };
+        let key = keys.key(line.as_str()).ok_or_else(|| {
+            let message = format!("lock \"{line}\" has no key at {self}; see its ?keys=");
+            Error::new(ErrorKind::Invalid, message)
+        })?;
+        Ok(format!("advisory {key}"))
+    }
+
+    fn shares(&self) -> bool {
+        self.keys().is_some()
+    }
+
+    async fn take(&self, lock: &Lock, asked: &Asked) -> Answer<Option<(Claim, Seq)>> {
+        let deaf = self.listener.as_ref().filter(|it| asked.waits() && !it.hears());
+        let mut claim = self.pool.claim().await?;
+        claim.may_hold = true;
+        let limit = clock::now().after(CALL_LIMIT);
+        let seq = if self.keys().is_some() {
+            answered(limit, self.try_advisory(&mut claim, lock, asked.ticket.lease)).await?
+        } else {
+            answered(limit, self.try_row(&mut claim, lock, &asked.ticket)).await?
+        };
+        if let (None, Some(listener)) = (seq, deaf) {
+            listener.listens();
+            listener.catch_up(topic(lock));
+        }
+        Ok(seq.map(|seq| (claim, seq)))
+    }
+
+    async fn renew(
+        &self,
+        _lock: &Lock,
+        Held { hold: claim, .. }: &mut Held<Claim>,
+        asked: &Asked,
+    ) -> Answer<bool> {
+        let lease = asked.ticket.lease;
+        let (setting, local, idle) = if self.keys().is_some() {
+            ("idle_session_timeout", false, idle_time(claim, lease))
+        } else {
+            ("idle_in_transaction_session_timeout", true, millis(lease))
+        };
+        let sql = format!("SELECT set_config('{setting}', '{idle}', {local})");
+        let call = claim.conn.session.client.query_typed(&sql, &[]);
+        match answered(clock::now().after(CALL_LIMIT), call).await {
+            Ok(_) => Ok(true),
+            Err(fault) if fault.ended() => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn release(&self, lock: &Lock, _id: TicketId, mut claim: Claim) -> Answer<bool> {
+        let hex = format!("{:032x}", topic(lock).0);
+        let uuid = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
+        // Looked for after the lock is free: a listener that is not seen yet asks again.
+        let notify = format!(
+            "CASE WHEN NOT pg_try_advisory_xact_lock({LISTENERS}) \
+             THEN pg_notify('{CHANNEL}', 'a{uuid}') END"
+        );
+        let unlock = advisory("advisory_unlock", lock);
+        let sql = match (self.keys().is_some(), self.listener.is_some()) {
+            (true, true) => format!("SELECT {unlock}, {notify}"),
+            (true, false) => format!("SELECT {unlock}"),
+            (false, true) => format!("COMMIT; SELECT {notify}"),
+            (false, false) => "COMMIT".to_owned(),
+        };
+        let call = claim.conn.session.client.batch_execute(&sql);
+        // If in doubt, the connection is closed.
+        match answered(clock::now().after(CALL_LIMIT), call).await {
+            Ok(()) => {
+                claim.may_hold = false;
+                Ok(true)
+            }
+            Err(fault) if claim.conn.session.is_over() || fault.ended() => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn ended(claim: &Claim) -> BoxFuture<'static, ()> {
+        Box::pin(claim.conn.session.ended().map(drop))
+    }
+
+    /// Ends the other client's session, with all that it holds.
+    async fn evict(&self, lock: &Lock, id: TicketId, _note: &str) -> Answer<Option<Seq>> {
+        let Some((pid, _)) = self.holder(lock).await?.filter(|(_, place)| place.id == id) else {
+            return Ok(None);
+        };
+        let sql = format!("SELECT pg_terminate_backend({pid})");
+        let rows = self.looks.ask(&sql).await?;
+        if rows.first().and_then(|row| truth(row, 0)) != Some(true) {
+            return Ok(None);
+        }
+        if self.keys().is_some() {
+            return Ok(Some(Seq(0)));
+        }
+        let sql = statement(&self.address.schema, "SELECT nextval('\"holdline\".lock_token')");
+        Ok(self.looks.ask(&sql).await?.first().and_then(|row| value(row, 0)).map(Seq))
+    }
+
+    async fn look(&self, lock: &Lock) -> Answer<QueueSnapshot> {
+        Ok(match self.holder(lock).await? {
+            Some((_, place)) => {
+                QueueSnapshot { capacity: 1, places: vec![place], evictions: Vec::new() }
+            }
+            None => QueueSnapshot::default(),
+        })
+    }
+
+    fn pause(&self) -> Duration {
+        if self.listener.is_some() { TOLD_PAUSE } else { POLL_PAUSE }
+    }
+
+    async fn told(&self, lock: &Lock) {
+        match &self.listener {
+            Some(listener) => drop(listener.wait(topic(lock)).await),
+            None => pending().await,
+        }
+    }
+
+    fn wake(&self, lock: &Lock) {
+        if let Some(listener) = &self.listener {
+            listener.wake(topic(lock));
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fencing_tokens: self.keys().is_none(),
+            notifications: self.listener.is_some(),
+            ..SESSION_LOCKS
+        }
+    }
+}
+
+impl fmt::Display for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}

@@ -1,0 +1,549 @@
+//! Locks that a session of a database holds, so that they end with it: the engine of the schemes
+//! `row` and `advisory` of PostgreSQL, `row` and `named` of MySQL. A [`Dialect`] is what is said to
+//! the server.
+//!
+//! There is no queue. A lock is tried, and never waited for in the server, so that a waiter holds
+//! no connection and no snapshot; it tries again when it is told of a release, or after a pause.
+//! To the server, all locks of a session are one client's; so the tickets of this process that hold
+//! or try to get a lock have places here, and one that another is in the way of is told to wait.
+//!
+//! A call to the server, once begun, is carried to its end on the store's own thread, whatever
+//! becomes of the future that asked for it, and the calls of a ticket follow one another. So it is
+//! known what a connection holds, and a ticket that leaves waits for its own attempt.
+//!
+//! A task looks after each held lock: when its connection ends, which the socket tells at once, the
+//! holder is told; when its lease ends, the lock is freed.
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::names::Name;
+use crate::store::{
+    AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, READ_WRITE, Refusal, Seq,
+    Standing, Ticket, TicketId, refuse,
+};
+use crate::stores::queue::sql::Fault;
+use crate::stores::runtime::{Background, LossHandler};
+use crate::sync::Mutex;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use holdline_kernel::Time;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::{Future, pending};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex as Turn, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinSet;
+
+/// The answer to a call.
+pub(super) type Answer<T> = Result<T, Fault>;
+
+/// What is said to a server about locks of sessions. As text it is the store's address.
+pub(super) trait Dialect: fmt::Display + Send + Sync + 'static {
+    /// A held lock's part of a connection. Dropping it closes the connection, unless it is free.
+    type Hold: Send;
+
+    /// Whether the server has records of holders, which all clients see.
+    const RECORDS: bool;
+
+    /// The thread of the connections, started if need be.
+    fn background() -> Result<&'static Background>;
+
+    /// The most locks of this store that are held or tried at a time, and that are tried.
+    fn most(&self) -> (usize, usize);
+
+    /// Connects, and refuses servers and proxies with which the scheme cannot be used.
+    fn check(&self) -> impl Future<Output = Answer<()>> + Send;
+
+    /// What a name is to the server: names that are one lock there have one identity.
+    fn identity(&self, line: &Name) -> Result<String>;
+
+    /// Whether readers can share a lock.
+    fn shares(&self) -> bool {
+        false
+    }
+
+    /// Takes a lock if it is free. Returns its token too, 0 if it has none.
+    fn take(
+        &self,
+        lock: &Lock,
+        asked: &Asked,
+    ) -> impl Future<Output = Answer<Option<(Self::Hold, Seq)>>> + Send;
+
+    /// Renews a lock. Returns false if it is lost.
+    fn renew(
+        &self,
+        lock: &Lock,
+        held: &mut Held<Self::Hold>,
+        asked: &Asked,
+    ) -> impl Future<Output = Answer<bool>> + Send;
+
+    /// Frees a lock, and tells those who wait. Returns false if it was lost before.
+    fn release(
+        &self,
+        lock: &Lock,
+        id: TicketId,
+        hold: Self::Hold,
+    ) -> impl Future<Output = Answer<bool>> + Send;
+
+    /// Waits for the end of the connection.
+    fn ended(hold: &Self::Hold) -> BoxFuture<'static, ()>;
+
+    /// Frees a lock that another process holds by this ticket, if that can be done.
+    fn release_elsewhere(
+        &self,
+        _: &Lock,
+        _: TicketId,
+    ) -> impl Future<Output = Answer<bool>> + Send {
+        async { Ok(false) }
+    }
+
+    /// Takes a lock away by force, and returns what [`AsyncStore::evict`] does.
+    fn evict(
+        &self,
+        lock: &Lock,
+        id: TicketId,
+        note: &str,
+    ) -> impl Future<Output = Answer<Option<Seq>>> + Send;
+
+    /// What the server knows of a lock.
+    fn look(&self, lock: &Lock) -> impl Future<Output = Answer<QueueSnapshot>> + Send;
+
+    /// The names of the locks on record.
+    fn list(&self, _prefix: &str) -> impl Future<Output = Answer<Vec<Name>>> + Send {
+        async { Ok(Vec::new()) }
+    }
+
+    /// The pause of a waiter.
+    fn pause(&self) -> Duration;
+
+    /// Waits for a notice that a lock may be free.
+    fn told(&self, _: &Lock) -> impl Future<Output = ()> + Send {
+        pending()
+    }
+
+    /// Wakes a waiter of this process.
+    fn wake(&self, _: &Lock) {}
+
+    fn capabilities(&self) -> Capabilities;
+}
+
+/// A lock.
+#[derive(Clone, Debug)]
+pub(super) struct Lock {
+    pub(super) line: Name,
+    /// See [`Dialect::identity`].
+    pub(super) identity: String,
+    /// Held together with others that share.
+    pub(super) shared: bool,
+}
+
+/// What is asked for by an entry.
+pub(super) struct Asked {
+    /// Its lease is the one to be had from now on.
+    pub(super) ticket: Ticket,
+    pub(super) note: Arc<str>,
+    how: Enter,
+    caller: oneshot::Sender<()>,
+}
+
+impl Asked {
+    /// Whether the ticket waits if it cannot have the lock at once.
+    pub(super) fn waits(&self) -> bool {
+        self.how == Enter::Queue
+    }
+
+    /// Whether the caller has given up.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.caller.is_closed()
+    }
+}
+
+/// A lock that is held.
+pub(super) struct Held<H> {
+    pub(super) hold: H,
+    pub(super) seq: Seq,
+    pub(super) until: Time,
+    capacity: u32,
+    note: Arc<str>,
+    /// The task that looks after it; it ends with this.
+    watch: JoinSet<()>,
+}
+
+/// A store of locks of sessions.
+pub(super) struct SessionLocks<D: Dialect>(Arc<Shared<D>>);
+
+struct Shared<D: Dialect> {
+    dialect: D,
+    /// By the identities of their locks.
+    places: Mutex<HashMap<String, Vec<Arc<Place<D>>>>>,
+    room: Arc<Semaphore>,
+    attempts: Arc<Semaphore>,
+    loss: LossHandler,
+}
+
+/// The place of a ticket that holds, or whose attempt is under way.
+struct Place<D: Dialect> {
+    id: TicketId,
+    lock: Lock,
+    /// Locked during calls.
+    held: Turn<Option<Held<D::Hold>>>,
+    /// Whether another ticket of this process was told to wait because of this one.
+    in_the_way: AtomicBool,
+    _room: OwnedSemaphorePermit,
+}
+
+impl<D: Dialect> SessionLocks<D> {
+    /// Opens a store, and checks that it can be used.
+    pub(super) async fn open(dialect: D) -> Result<Self> {
+        let (most, attempts) = dialect.most();
+        let locks = SessionLocks(Arc::new(Shared {
+            dialect,
+            places: Mutex::default(),
+            room: Arc::new(Semaphore::new(most)),
+            attempts: Arc::new(Semaphore::new(attempts)),
+            loss: LossHandler::default(),
+        }));
+        let opened = locks.clone();
+        locks.carry_out("the schema", async move { opened.0.dialect.check().await }).await?;
+        Ok(locks)
+    }
+
+    /// Runs a call about this to its end on the store's thread, also if this future is dropped.
+    async fn carry_out<T: Send + 'static>(
+        &self,
+        what: &str,
+        call: impl Future<Output = Answer<T>> + Send + 'static,
+    ) -> Result<T> {
+        let ended = D::background()?.spawn(call).await;
+        let ended = ended.unwrap_or_else(|_| Err(Fault::Silence)); // it panicked
+        ended.map_err(|fault| fault.explain(&self.0.dialect, what))
+    }
+
+    fn lock(&self, line: &Name, shared: bool) -> Result<Lock> {
+        let identity = self.0.dialect.identity(line)?;
+        Ok(Lock { line: line.clone(), identity, shared })
+    }
+
+    /// The lock that a ticket asks for.
+    fn wanted(&self, line: &Name, ticket: &Ticket) -> Result<Lock> {
+        if ticket.weight == 0 || ticket.weight > ticket.capacity {
+            return Err(refuse(line, ticket, Refusal::Weight));
+        }
+        match (ticket.capacity, ticket.weight) {
+            (1, _) => self.lock(line, false),
+            (READ_WRITE, weight @ (1 | READ_WRITE)) if self.0.dialect.shares() => {
+                self.lock(line, weight == 1)
+            }
+            _ => Err(self.no_such_lock()),
+        }
+    }
+
+    fn no_such_lock(&self) -> Error {
+        let message = format!(
+            "{} has no semaphores by this scheme, and read-write locks only by scheme=advisory, \
+             without a downgrade; scheme=table has all of them",
+            self.0.dialect
+        );
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    fn find(&self, lock: &Lock, id: TicketId) -> Option<Arc<Place<D>>> {
+        let places = self.0.places.lock();
+        places.get(&lock.identity)?.iter().find(|place| place.id == id).cloned()
+    }
+
+    /// The place of a ticket, made now unless another is in its way.
+    fn reserve(&self, lock: &Lock, id: TicketId) -> Result<Option<Arc<Place<D>>>> {
+        let mut places = self.0.places.lock();
+        let here = places.get(&lock.identity).map_or(&[][..], Vec::as_slice);
+        if let Some(mine) = here.iter().find(|place| place.id == id) {
+            return Ok(Some(Arc::clone(mine)));
+        }
+        if let Some(other) = here.iter().find(|place| !(place.lock.shared && lock.shared)) {
+            other.in_the_way.store(true, Ordering::SeqCst);
+            return Ok(None);
+        }
+        let Ok(room) = Arc::clone(&self.0.room).try_acquire_owned() else {
+            let message = format!(
+                "this process holds or tries to get as many locks at {} as it has connections for; \
+                 release some, allow more by ?connections=, or use scheme=table",
+                self.0.dialect
+            );
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        };
+        let (held, in_the_way) = (Turn::default(), AtomicBool::new(false));
+        let place = Arc::new(Place { id, lock: lock.clone(), held, in_the_way, _room: room });
+        places.entry(lock.identity.clone()).or_default().push(Arc::clone(&place));
+        Ok(Some(place))
+    }
+
+    /// Removes a place, and wakes a ticket that it was in the way of.
+    fn forget(&self, place: &Arc<Place<D>>) {
+        let identity = &place.lock.identity;
+        let mut places = self.0.places.lock();
+        if let Some(here) = places.get_mut(identity) {
+            here.retain(|other| !Arc::ptr_eq(other, place));
+            if here.is_empty() {
+                places.remove(identity);
+            }
+        }
+        drop(places);
+        if place.in_the_way.load(Ordering::SeqCst) {
+            self.0.dialect.wake(&place.lock);
+        }
+    }
+
+    fn waiting(&self, ticket: &Ticket) -> Standing {
+        let again = self.0.dialect.pause().min(ticket.wait_lease / 3);
+        Standing::Waiting { seq: None, again: again.max(Duration::from_millis(2)) }
+    }
+
+    async fn attempt(
+        &self,
+        place: &Arc<Place<D>>,
+        held: &mut Option<Held<D::Hold>>,
+        asked: &Asked,
+    ) -> Answer<Standing> {
+        // The ticket may have left, or an attempt before this one may have failed.
+        let here = self.find(&place.lock, place.id).is_some_and(|it| Arc::ptr_eq(&it, place));
+        let sent = clock::now();
+        let taken = if here && !asked.is_given_up() {
+            self.0.dialect.take(&place.lock, asked).await
+        } else {
+            Ok(None)
+        };
+        if let Ok(Some((hold, seq))) = taken {
+            let until = sent.after(asked.ticket.lease);
+            let watch = self.look_after(place, until, D::ended(&hold));
+            let (capacity, note) = (asked.ticket.capacity, Arc::clone(&asked.note));
+            *held = Some(Held { hold, seq, until, capacity, note, watch });
+            return Ok(Standing::Admitted(seq));
+        }
+        self.forget(place);
+        taken.map(|_| self.waiting(&asked.ticket))
+    }
+
+    async fn renew(
+        &self,
+        place: &Arc<Place<D>>,
+        held: &mut Option<Held<D::Hold>>,
+        mut asked: Asked,
+    ) -> Answer<Standing> {
+        let (Some(lock), sent) = (&mut *held, clock::now()) else { return Ok(Standing::Lost) };
+        if lock.until <= sent {
+            self.release(place, held).await?;
+            return Ok(Standing::Lost);
+        }
+        let until = lock.until.max(sent.after(asked.ticket.lease));
+        asked.ticket.lease = sent.until(until);
+        let kept = self.0.dialect.renew(&place.lock, lock, &asked).await;
+        if D::ended(&lock.hold).now_or_never().is_none() && !matches!(kept, Ok(false)) {
+            kept?;
+            (lock.until, lock.note) = (until, asked.note);
+            return Ok(Standing::Admitted(lock.seq));
+        }
+        *held = None;
+        self.forget(place);
+        Ok(Standing::Lost)
+    }
+
+    /// Gives a place up. Returns whether it held until now.
+    async fn release(
+        &self,
+        place: &Arc<Place<D>>,
+        held: &mut Option<Held<D::Hold>>,
+    ) -> Answer<bool> {
+        let Some(lock) = held.take() else {
+            self.forget(place);
+            return Ok(false);
+        };
+        let freed = self.0.dialect.release(&place.lock, place.id, lock.hold).await;
+        self.forget(place);
+        Ok(freed? && clock::now() < lock.until)
+    }
+
+    /// Looks after a lock: it ends with its connection, or with its lease.
+    fn look_after(
+        &self,
+        place: &Arc<Place<D>>,
+        mut until: Time,
+        mut ended: BoxFuture<'static, ()>,
+    ) -> JoinSet<()> {
+        let (shared, place) = (Arc::downgrade(&self.0), Arc::downgrade(place));
+        let mut watch = JoinSet::new();
+        watch.spawn(async move {
+            loop {
+                let over = tokio::select! {
+                    () = &mut ended => true,
+                    () = clock::sleep_until(until) => false,
+                };
+                let locks = shared.upgrade().map(SessionLocks);
+                let (Some(locks), Some(place)) = (locks, place.upgrade()) else { return };
+                let mut held = place.held.lock().await;
+                let Some(lock) = &mut *held else { return };
+                if !over && clock::now() < lock.until {
+                    until = lock.until; // it was renewed
+                    continue;
+                }
+                lock.watch.detach_all(); // this task itself
+                if over {
+                    *held = None;
+                    locks.forget(&place);
+                } else {
+                    // An error was told by what it closed.
+                    let _ = locks.release(&place, &mut held).await;
+                }
+                return locks.0.loss.hint(place.id);
+            }
+        });
+        watch
+    }
+}
+
+fn about(line: &Name) -> String {
+    format!("lock \"{line}\"")
+}
+
+impl<D: Dialect> AsyncStore for SessionLocks<D> {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> Result<Standing> {
+        let lock = self.wanted(line, ticket)?;
+        let (place, turn) = if let Enter::Keep(_) = how {
+            let Some(place) = self.find(&lock, ticket.id) else { return Ok(Standing::Lost) };
+            (place, None)
+        } else {
+            // Those that wait for their turn cost nothing if they are given up. It is never closed.
+            let turn = Arc::clone(&self.0.attempts).acquire_owned().await.ok();
+            let Some(place) = self.reserve(&lock, ticket.id)? else {
+                return Ok(self.waiting(ticket));
+            };
+            (place, turn)
+        };
+        if place.lock.shared != lock.shared {
+            return Err(self.no_such_lock());
+        }
+        // Nothing is awaited since the place was made: it is this call that removes it.
+        let (caller, _alive) = oneshot::channel();
+        let asked = Asked { ticket: *ticket, note: Arc::clone(note), how, caller };
+        let locks = self.clone();
+        let call = async move {
+            let (mut held, _turn) = (place.held.lock().await, turn);
+            match (&mut *held, how) {
+                (Some(lock), Enter::Keep(seq)) if lock.seq != seq => Ok(Standing::Lost),
+                (None, Enter::Keep(_)) => Ok(Standing::Lost),
+                (Some(_), _) => locks.renew(&place, &mut held, asked).await,
+                (held, _) => locks.attempt(&place, held, &asked).await,
+            }
+        };
+        self.carry_out(&about(line), call).await
+    }
+
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        let lock = self.lock(line, false)?;
+        let (place, locks) = (self.find(&lock, id), self.clone());
+        let call = async move {
+            match place {
+                Some(place) => locks.release(&place, &mut *place.held.lock().await).await,
+                None => locks.0.dialect.release_elsewhere(&lock, id).await,
+            }
+        };
+        self.carry_out(&about(line), call).await
+    }
+
+    async fn watch(&self, line: &Name, _id: TicketId) -> Result<Option<Seq>> {
+        self.0.dialect.told(&self.lock(line, false)?).await;
+        Ok(None)
+    }
+
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let (lock, locks) = (self.lock(line, false)?, self.clone());
+        let mut snapshot = QueueSnapshot::default();
+        let here = self.0.places.lock().get(&lock.identity).filter(|_| !D::RECORDS).cloned();
+        for place in here.unwrap_or_default() {
+            let held = place.held.lock().await;
+            let Some(held) = &*held else { continue };
+            snapshot.capacity = held.capacity;
+            snapshot.places.push(QueueEntry {
+                id: place.id,
+                seq: held.seq,
+                weight: if place.lock.shared { 1 } else { held.capacity },
+                admitted: true,
+                expires_in: clock::now().until(held.until),
+                note: Arc::clone(&held.note),
+            });
+        }
+        if snapshot.places.is_empty() {
+            let call = async move { locks.0.dialect.look(&lock).await };
+            snapshot = self.carry_out(&about(line), call).await?;
+        }
+        Ok(snapshot)
+    }
+
+    /// Without records, the server knows no names: the locks that this process holds or tries to
+    /// get, which are held by others otherwise.
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        if D::RECORDS {
+            let (locks, prefix) = (self.clone(), prefix.to_owned());
+            let call = async move { locks.0.dialect.list(&prefix).await };
+            return self.carry_out("the list of locks", call).await;
+        }
+        let places = self.0.places.lock();
+        let names = places.values().flatten().map(|place| place.lock.line.clone());
+        let mut names: Vec<Name> = names.filter(|name| name.as_str().starts_with(prefix)).collect();
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+        let (lock, locks, note) = (self.lock(line, false)?, self.clone(), note.to_owned());
+        let place = self.find(&lock, id);
+        let call = async move {
+            let evicted = locks.0.dialect.evict(&lock, id, &note).await?;
+            let (None, Some(place)) = (evicted, place) else { return Ok(evicted) };
+            let left = locks.release(&place, &mut *place.held.lock().await).await?;
+            Ok(left.then_some(Seq(0)))
+        };
+        let evicted = self.carry_out(&about(line), call).await?;
+        if evicted.is_some() {
+            self.0.loss.hint(id);
+        }
+        Ok(evicted)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.dialect.capabilities()
+    }
+
+    /// The same: its work is done on a thread of its own.
+    fn background_handle(&self) -> Self {
+        self.clone()
+    }
+
+    fn on_loss_hint(&self, loss_hint: LossHint) {
+        let _ = self.0.loss.0.set(loss_hint);
+    }
+
+    fn address(&self) -> String {
+        self.0.dialect.to_string()
+    }
+}
+
+impl<D: Dialect> Clone for SessionLocks<D> {
+    fn clone(&self) -> Self {
+        SessionLocks(Arc::clone(&self.0))
+    }
+}
+
+impl<D: Dialect> fmt::Debug for SessionLocks<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.dialect.fmt(f)
+    }
+}
