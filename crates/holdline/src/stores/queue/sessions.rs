@@ -33,7 +33,7 @@ use std::future::{Future, pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex as Turn, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 /// The answer to a call.
@@ -187,11 +187,21 @@ struct Shared<D: Dialect> {
 struct Place<D: Dialect> {
     id: TicketId,
     lock: Lock,
-    /// Locked during calls.
-    held: Turn<Option<Held<D::Hold>>>,
+    /// Locked during a call.
+    held: Arc<Turn<Option<Held<D::Hold>>>>,
     /// Whether another ticket of this process was told to wait because of this one.
     in_the_way: AtomicBool,
     _room: OwnedSemaphorePermit,
+}
+
+impl<D: Dialect> Place<D> {
+    /// Waits for the end of the calls before this one. It is the first of a new place at once.
+    async fn turn(&self) -> OwnedMutexGuard<Option<Held<D::Hold>>> {
+        match Arc::clone(&self.held).try_lock_owned() {
+            Ok(held) => held,
+            Err(_) => Arc::clone(&self.held).lock_owned().await,
+        }
+    }
 }
 
 impl<D: Dialect> SessionLocks<D> {
@@ -273,7 +283,7 @@ impl<D: Dialect> SessionLocks<D> {
             );
             return Err(Error::new(ErrorKind::Unavailable, message));
         };
-        let (held, in_the_way) = (Turn::default(), AtomicBool::new(false));
+        let (held, in_the_way) = (Arc::default(), AtomicBool::new(false));
         let place = Arc::new(Place { id, lock: lock.clone(), held, in_the_way, _room: room });
         places.entry(lock.identity.clone()).or_default().push(Arc::clone(&place));
         Ok(Some(place))
@@ -381,7 +391,7 @@ impl<D: Dialect> SessionLocks<D> {
                 };
                 let locks = shared.upgrade().map(SessionLocks);
                 let (Some(locks), Some(place)) = (locks, place.upgrade()) else { return };
-                let mut held = place.held.lock().await;
+                let mut held = place.turn().await;
                 let Some(lock) = &mut *held else { return };
                 if !over && clock::now() < lock.until {
                     until = lock.until; // it was renewed
@@ -429,12 +439,12 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         if place.lock.shared != lock.shared {
             return Err(self.no_such_lock());
         }
-        // Nothing is awaited since the place was made: it is this call that removes it.
+        let mut held = place.turn().await;
         let (caller, _alive) = oneshot::channel();
         let asked = Asked { ticket: *ticket, note: Arc::clone(note), how, caller };
         let locks = self.clone();
         let call = async move {
-            let (mut held, _turn) = (place.held.lock().await, turn);
+            let _turn = turn;
             match (&mut *held, how) {
                 (Some(lock), Enter::Keep(seq)) if lock.seq != seq => Ok(Standing::Lost),
                 (None, Enter::Keep(_)) => Ok(Standing::Lost),
@@ -446,15 +456,13 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        let lock = self.lock(line, false)?;
-        let (place, locks) = (self.find(&lock, id), self.clone());
-        let call = async move {
-            match place {
-                Some(place) => locks.release(&place, &mut *place.held.lock().await).await,
-                None => locks.0.dialect.release_elsewhere(&lock, id).await,
-            }
+        let (lock, locks) = (self.lock(line, false)?, self.clone());
+        let Some(place) = self.find(&lock, id) else {
+            let call = async move { locks.0.dialect.release_elsewhere(&lock, id).await };
+            return self.carry_out(&about(line), call).await;
         };
-        self.carry_out(&about(line), call).await
+        let mut held = place.turn().await;
+        self.carry_out(&about(line), async move { locks.release(&place, &mut held).await }).await
     }
 
     async fn watch(&self, line: &Name, _id: TicketId) -> Result<Option<Seq>> {
@@ -467,7 +475,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         let mut snapshot = QueueSnapshot::default();
         let here = self.0.places.lock().get(&lock.identity).filter(|_| !D::RECORDS).cloned();
         for place in here.unwrap_or_default() {
-            let held = place.held.lock().await;
+            let held = place.turn().await;
             let Some(held) = &*held else { continue };
             snapshot.capacity = held.capacity;
             snapshot.places.push(QueueEntry {
@@ -508,7 +516,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         let call = async move {
             let evicted = locks.0.dialect.evict(&lock, id, &note).await?;
             let (None, Some(place)) = (evicted, place) else { return Ok(evicted) };
-            let left = locks.release(&place, &mut *place.held.lock().await).await?;
+            let left = locks.release(&place, &mut *place.turn().await).await?;
             Ok(left.then_some(Seq(0)))
         };
         let evicted = self.carry_out(&about(line), call).await?;
