@@ -33,7 +33,7 @@ use std::future::{Future, pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Mutex as Turn, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 /// The answer to a call.
@@ -79,25 +79,17 @@ pub(super) trait Dialect: fmt::Display + Send + Sync + 'static {
         asked: &Asked,
     ) -> impl Future<Output = Answer<bool>> + Send;
 
-    /// Frees a lock, and tells those who wait. Returns false if it was lost before.
+    /// Frees a lock, and tells those who wait; without a hold one of another process, if that can be
+    /// done. Returns false if it was not held.
     fn release(
         &self,
         lock: &Lock,
         id: TicketId,
-        hold: Self::Hold,
+        hold: Option<Self::Hold>,
     ) -> impl Future<Output = Answer<bool>> + Send;
 
     /// Waits for the end of the connection.
     fn ended(hold: &Self::Hold) -> BoxFuture<'static, ()>;
-
-    /// Frees a lock that another process holds by this ticket, if that can be done.
-    fn release_elsewhere(
-        &self,
-        _: &Lock,
-        _: TicketId,
-    ) -> impl Future<Output = Answer<bool>> + Send {
-        async { Ok(false) }
-    }
 
     /// Takes a lock away by force, and returns what [`AsyncStore::evict`] does.
     fn evict(
@@ -144,20 +136,9 @@ pub(super) struct Asked {
     /// Its lease is the one to be had from now on.
     pub(super) ticket: Ticket,
     pub(super) note: Arc<str>,
-    how: Enter,
-    caller: oneshot::Sender<()>,
-}
-
-impl Asked {
-    /// Whether the ticket waits if it cannot have the lock at once.
-    pub(super) fn waits(&self) -> bool {
-        self.how == Enter::Queue
-    }
-
-    /// Whether the caller has given up.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.caller.is_closed()
-    }
+    pub(super) how: Enter,
+    /// Closed when the caller has given up.
+    pub(super) caller: oneshot::Sender<()>,
 }
 
 /// A lock that is held.
@@ -192,16 +173,6 @@ struct Place<D: Dialect> {
     /// Whether another ticket of this process was told to wait because of this one.
     in_the_way: AtomicBool,
     _room: OwnedSemaphorePermit,
-}
-
-impl<D: Dialect> Place<D> {
-    /// Waits for the end of the calls before this one. It is the first of a new place at once.
-    async fn turn(&self) -> OwnedMutexGuard<Option<Held<D::Hold>>> {
-        match Arc::clone(&self.held).try_lock_owned() {
-            Ok(held) => held,
-            Err(_) => Arc::clone(&self.held).lock_owned().await,
-        }
-    }
 }
 
 impl<D: Dialect> SessionLocks<D> {
@@ -316,13 +287,11 @@ impl<D: Dialect> SessionLocks<D> {
         held: &mut Option<Held<D::Hold>>,
         asked: &Asked,
     ) -> Answer<Standing> {
-        // The ticket may have left, or an attempt before this one may have failed.
-        let here = self.find(&place.lock, place.id).is_some_and(|it| Arc::ptr_eq(&it, place));
         let sent = clock::now();
-        let taken = if here && !asked.is_given_up() {
-            self.0.dialect.take(&place.lock, asked).await
-        } else {
+        let taken = if asked.caller.is_closed() {
             Ok(None)
+        } else {
+            self.0.dialect.take(&place.lock, asked).await
         };
         if let Ok(Some((hold, seq))) = taken {
             let until = sent.after(asked.ticket.lease);
@@ -369,7 +338,7 @@ impl<D: Dialect> SessionLocks<D> {
             self.forget(place);
             return Ok(false);
         };
-        let freed = self.0.dialect.release(&place.lock, place.id, lock.hold).await;
+        let freed = self.0.dialect.release(&place.lock, place.id, Some(lock.hold)).await;
         self.forget(place);
         Ok(freed? && clock::now() < lock.until)
     }
@@ -391,7 +360,7 @@ impl<D: Dialect> SessionLocks<D> {
                 };
                 let locks = shared.upgrade().map(SessionLocks);
                 let (Some(locks), Some(place)) = (locks, place.upgrade()) else { return };
-                let mut held = place.turn().await;
+                let mut held = Arc::clone(&place.held).lock_owned().await;
                 let Some(lock) = &mut *held else { return };
                 if !over && clock::now() < lock.until {
                     until = lock.until; // it was renewed
@@ -425,21 +394,28 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         how: Enter,
     ) -> Result<Standing> {
         let lock = self.wanted(line, ticket)?;
-        let (place, turn) = if let Enter::Keep(_) = how {
-            let Some(place) = self.find(&lock, ticket.id) else { return Ok(Standing::Lost) };
-            (place, None)
-        } else {
-            // Those that wait for their turn cost nothing if they are given up. It is never closed.
-            let turn = Arc::clone(&self.0.attempts).acquire_owned().await.ok();
-            let Some(place) = self.reserve(&lock, ticket.id)? else {
-                return Ok(self.waiting(ticket));
+        // Those that wait for their turn cost nothing if they are given up. It is never closed.
+        let turn = match how {
+            Enter::Keep(_) => None,
+            Enter::Try | Enter::Queue => Arc::clone(&self.0.attempts).acquire_owned().await.ok(),
+        };
+        let (place, mut held) = loop {
+            let place = match how {
+                Enter::Keep(_) => self.find(&lock, ticket.id),
+                Enter::Try | Enter::Queue => self.reserve(&lock, ticket.id)?,
             };
-            (place, turn)
+            let Some(place) = place else {
+                return Ok(if turn.is_some() { self.waiting(ticket) } else { Standing::Lost });
+            };
+            let held = Arc::clone(&place.held).lock_owned().await;
+            // Unless the call before this one has removed it.
+            if self.find(&lock, ticket.id).is_some_and(|it| Arc::ptr_eq(&it, &place)) {
+                break (place, held);
+            }
         };
         if place.lock.shared != lock.shared {
             return Err(self.no_such_lock());
         }
-        let mut held = place.turn().await;
         let (caller, _alive) = oneshot::channel();
         let asked = Asked { ticket: *ticket, note: Arc::clone(note), how, caller };
         let locks = self.clone();
@@ -458,10 +434,10 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let (lock, locks) = (self.lock(line, false)?, self.clone());
         let Some(place) = self.find(&lock, id) else {
-            let call = async move { locks.0.dialect.release_elsewhere(&lock, id).await };
+            let call = async move { locks.0.dialect.release(&lock, id, None).await };
             return self.carry_out(&about(line), call).await;
         };
-        let mut held = place.turn().await;
+        let mut held = Arc::clone(&place.held).lock_owned().await;
         self.carry_out(&about(line), async move { locks.release(&place, &mut held).await }).await
     }
 
@@ -475,7 +451,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         let mut snapshot = QueueSnapshot::default();
         let here = self.0.places.lock().get(&lock.identity).filter(|_| !D::RECORDS).cloned();
         for place in here.unwrap_or_default() {
-            let held = place.turn().await;
+            let held = Arc::clone(&place.held).lock_owned().await;
             let Some(held) = &*held else { continue };
             snapshot.capacity = held.capacity;
             snapshot.places.push(QueueEntry {
@@ -516,7 +492,8 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         let call = async move {
             let evicted = locks.0.dialect.evict(&lock, id, &note).await?;
             let (None, Some(place)) = (evicted, place) else { return Ok(evicted) };
-            let left = locks.release(&place, &mut *place.turn().await).await?;
+            let left =
+                locks.release(&place, &mut *Arc::clone(&place.held).lock_owned().await).await?;
             Ok(left.then_some(Seq(0)))
         };
         let evicted = self.carry_out(&about(line), call).await?;

@@ -226,7 +226,7 @@ impl Dialect for Sessions {
             taken => taken,
         };
         let Some(link) = taken? else { return Ok(None) };
-        if asked.is_given_up() {
+        if asked.caller.is_closed() {
             self.give_back(line, link).await; // nobody was told of it
             return Ok(None);
         }
@@ -248,13 +248,24 @@ impl Dialect for Sessions {
     }
 
     /// A connection that is still on record must hold nothing else, since others may end it.
-    async fn release(&self, lock: &Lock, id: TicketId, link: Watched) -> Answered<bool> {
+    async fn release(&self, lock: &Lock, id: TicketId, link: Option<Watched>) -> Answered<bool> {
+        let elsewhere = if link.is_none() {
+            Some(self.records.call(&text::session(&lock.line, id)).await?)
+        } else {
+            None
+        };
+        if elsewhere.as_ref().is_some_and(|found| found.rows.is_empty()) {
+            return Ok(false);
+        }
         // The lock is freed whether or not its record can be.
         let record = self.records.call(&text::forget(&lock.line, id)).await?;
-        if record.changed > 0 {
-            self.give_back(&lock.line, link).await;
-        } else if record.repeated {
-            return Err(outcome_unknown(self, &lock.line).into());
+        match (record.changed > 0, link, elsewhere) {
+            (true, Some(link), _) => self.give_back(&lock.line, link).await,
+            (true, _, Some(found)) => self.end(&found).await?,
+            (false, Some(_), _) if record.repeated => {
+                return Err(outcome_unknown(self, &lock.line).into());
+            }
+            _ => {}
         }
         Ok(record.changed > 0)
     }
@@ -262,16 +273,6 @@ impl Dialect for Sessions {
     fn ended(link: &Watched) -> BoxFuture<'static, ()> {
         let mut end = link.end.clone();
         Box::pin(async move { end.wait().await })
-    }
-
-    async fn release_elsewhere(&self, lock: &Lock, id: TicketId) -> Answered<bool> {
-        let found = self.records.call(&text::session(&lock.line, id)).await?;
-        if found.rows.is_empty()
-            || self.records.call(&text::forget(&lock.line, id)).await?.changed == 0
-        {
-            return Ok(false);
-        }
-        self.end(&found).await.map(|()| true)
     }
 
     async fn evict(&self, lock: &Lock, id: TicketId, note: &str) -> Answered<Option<Seq>> {

@@ -13,7 +13,7 @@ use super::session;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
-use crate::store::{Capabilities, QueueEntry, QueueSnapshot, Seq, Ticket, TicketId};
+use crate::store::{Capabilities, Enter, QueueEntry, QueueSnapshot, Seq, Ticket, TicketId};
 use crate::stores::queue::sessions::{Answer, Asked, Dialect, Held, Lock};
 use crate::stores::queue::sql::{Fault, SESSION_LOCKS, answered};
 use crate::stores::runtime::Background;
@@ -325,7 +325,7 @@ impl Dialect for Sessions {
     }
 
     async fn take(&self, lock: &Lock, asked: &Asked) -> Answer<Option<(Claim, Seq)>> {
-        let deaf = self.listener.as_ref().filter(|it| asked.waits() && !it.hears());
+        let deaf = self.listener.as_ref().filter(|it| asked.how == Enter::Queue && !it.hears());
         let mut claim = self.pool.claim().await?;
         claim.may_hold = true;
         let limit = clock::now().after(CALL_LIMIT);
@@ -362,7 +362,8 @@ impl Dialect for Sessions {
         }
     }
 
-    async fn release(&self, lock: &Lock, _id: TicketId, mut claim: Claim) -> Answer<bool> {
+    async fn release(&self, lock: &Lock, _: TicketId, claim: Option<Claim>) -> Answer<bool> {
+        let Some(mut claim) = claim else { return Ok(false) };
         let hex = format!("{:032x}", topic(lock).0);
         let uuid = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
         // Looked for after the lock is free: a listener that is not seen yet asks again.
