@@ -6,7 +6,7 @@
 //! schema.rs      the tables and procedures: installation and sweep; their text is in sql/
 //! table.rs       the lease table: a line with places
 //! text.rs        its statements, and what their answers mean
-//! session.rs     locks that a connection holds: a locked row, a named lock
+//! session.rs     what is said about locks that a connection holds: a locked row, a named lock
 //! relay.rs       how the end of such a connection is seen
 //! watches.rs     the waiters of this process
 //! connection.rs  the connections for calls
