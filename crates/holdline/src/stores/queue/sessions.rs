@@ -187,19 +187,20 @@ impl<D: Dialect> SessionLocks<D> {
             loss: LossHandler::default(),
         }));
         let opened = locks.clone();
-        locks.carry_out("the schema", async move { opened.0.dialect.check().await }).await?;
+        locks.carry_out(None, async move { opened.0.dialect.check().await }).await?;
         Ok(locks)
     }
 
-    /// Runs a call about this to its end on the store's thread, also if this future is dropped.
+    /// Runs a call about a lock to its end on the store's thread, also if this future is dropped.
     async fn carry_out<T: Send + 'static>(
         &self,
-        what: &str,
+        line: Option<&Name>,
         call: impl Future<Output = Answer<T>> + Send + 'static,
     ) -> Result<T> {
         let ended = D::background()?.spawn(call).await;
         let ended = ended.unwrap_or_else(|_| Err(Fault::Silence)); // it panicked
-        ended.map_err(|fault| fault.explain(&self.0.dialect, what))
+        let what = || line.map_or("its tables".to_owned(), |line| format!("lock \"{line}\""));
+        ended.map_err(|fault| fault.explain(&self.0.dialect, &what()))
     }
 
     fn lock(&self, line: &Name, shared: bool) -> Result<Lock> {
@@ -338,9 +339,10 @@ impl<D: Dialect> SessionLocks<D> {
             self.forget(place);
             return Ok(false);
         };
+        let there = clock::now() < lock.until;
         let freed = self.0.dialect.release(&place.lock, place.id, Some(lock.hold)).await;
         self.forget(place);
-        Ok(freed? && clock::now() < lock.until)
+        Ok(freed? && there)
     }
 
     /// Looks after a lock: it ends with its connection, or with its lease.
@@ -360,7 +362,10 @@ impl<D: Dialect> SessionLocks<D> {
                 };
                 let locks = shared.upgrade().map(SessionLocks);
                 let (Some(locks), Some(place)) = (locks, place.upgrade()) else { return };
-                let mut held = Arc::clone(&place.held).lock_owned().await;
+                if over {
+                    locks.0.loss.hint(place.id); // a call may be under way
+                }
+                let mut held = place.held.lock().await;
                 let Some(lock) = &mut *held else { return };
                 if !over && clock::now() < lock.until {
                     until = lock.until; // it was renewed
@@ -369,20 +374,15 @@ impl<D: Dialect> SessionLocks<D> {
                 lock.watch.detach_all(); // this task itself
                 if over {
                     *held = None;
-                    locks.forget(&place);
-                } else {
-                    // An error was told by what it closed.
-                    let _ = locks.release(&place, &mut held).await;
+                    return locks.forget(&place);
                 }
+                // An error was told by what it closed.
+                let _ = locks.release(&place, &mut held).await;
                 return locks.0.loss.hint(place.id);
             }
         });
         watch
     }
-}
-
-fn about(line: &Name) -> String {
-    format!("lock \"{line}\"")
 }
 
 impl<D: Dialect> AsyncStore for SessionLocks<D> {
@@ -428,17 +428,17 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
                 (held, _) => locks.attempt(&place, held, &asked).await,
             }
         };
-        self.carry_out(&about(line), call).await
+        self.carry_out(Some(line), call).await
     }
 
     async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
         let (lock, locks) = (self.lock(line, false)?, self.clone());
         let Some(place) = self.find(&lock, id) else {
             let call = async move { locks.0.dialect.release(&lock, id, None).await };
-            return self.carry_out(&about(line), call).await;
+            return self.carry_out(Some(line), call).await;
         };
         let mut held = Arc::clone(&place.held).lock_owned().await;
-        self.carry_out(&about(line), async move { locks.release(&place, &mut held).await }).await
+        self.carry_out(Some(line), async move { locks.release(&place, &mut held).await }).await
     }
 
     async fn watch(&self, line: &Name, _id: TicketId) -> Result<Option<Seq>> {
@@ -451,7 +451,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         let mut snapshot = QueueSnapshot::default();
         let here = self.0.places.lock().get(&lock.identity).filter(|_| !D::RECORDS).cloned();
         for place in here.unwrap_or_default() {
-            let held = Arc::clone(&place.held).lock_owned().await;
+            let held = place.held.lock().await;
             let Some(held) = &*held else { continue };
             snapshot.capacity = held.capacity;
             snapshot.places.push(QueueEntry {
@@ -465,7 +465,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         }
         if snapshot.places.is_empty() {
             let call = async move { locks.0.dialect.look(&lock).await };
-            snapshot = self.carry_out(&about(line), call).await?;
+            snapshot = self.carry_out(Some(line), call).await?;
         }
         Ok(snapshot)
     }
@@ -476,7 +476,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         if D::RECORDS {
             let (locks, prefix) = (self.clone(), prefix.to_owned());
             let call = async move { locks.0.dialect.list(&prefix).await };
-            return self.carry_out("the list of locks", call).await;
+            return self.carry_out(None, call).await;
         }
         let places = self.0.places.lock();
         let names = places.values().flatten().map(|place| place.lock.line.clone());
@@ -492,11 +492,10 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         let call = async move {
             let evicted = locks.0.dialect.evict(&lock, id, &note).await?;
             let (None, Some(place)) = (evicted, place) else { return Ok(evicted) };
-            let left =
-                locks.release(&place, &mut *Arc::clone(&place.held).lock_owned().await).await?;
+            let left = locks.release(&place, &mut *place.held.lock().await).await?;
             Ok(left.then_some(Seq(0)))
         };
-        let evicted = self.carry_out(&about(line), call).await?;
+        let evicted = self.carry_out(Some(line), call).await?;
         if evicted.is_some() {
             self.0.loss.hint(id);
         }

@@ -5,7 +5,7 @@ use super::connection::{Answer, ask, bare, connect};
 use super::{opts, text};
 use crate::clock;
 use crate::error::Result;
-use crate::stores::queue::sql::Fault;
+use crate::stores::queue::sql::{Fault, answered};
 use std::time::Duration;
 
 /// The tables and procedures of the lease table, as text for the `mysql` or `mariadb` program.
@@ -45,10 +45,9 @@ pub(super) async fn install_at(config: &Config) -> Result<()> {
                 outcome => drop(outcome?),
             }
         }
-        Ok(())
+        Ok::<_, Fault>(())
     };
-    let done = clock::within(clock::now().after(LIMIT), work).await;
-    done.unwrap_or(Err(Fault::Silence)).map_err(|fault| fault.explain(&address, ""))
+    answered(clock::now().after(LIMIT), work).await.map_err(|fault| fault.explain(&address, ""))
 }
 
 /// See [`sweep`](crate::schema::sweep).
@@ -60,10 +59,9 @@ pub(crate) async fn sweep(url: &str, idle: Duration) -> Result<u64> {
     let work = async {
         let mut conn = connect(&options, &config).await?;
         let Answer { rows, .. } = ask(&mut conn, &text::sweep(idle)).await?;
-        Ok(rows.first().and_then(|row| row.get(0)).unwrap_or(0))
+        Ok::<_, Fault>(rows.first().and_then(|row| row.get(0)).unwrap_or(0))
     };
-    let done = clock::within(clock::now().after(LIMIT), work).await;
-    done.unwrap_or(Err(Fault::Silence)).map_err(|fault| fault.explain(&address, ""))
+    answered(clock::now().after(LIMIT), work).await.map_err(|fault| fault.explain(&address, ""))
 }
 
 /// The statements of a text with `DELIMITER` lines, which are the client program's own.

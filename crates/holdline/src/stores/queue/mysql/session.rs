@@ -249,25 +249,25 @@ impl Dialect for Sessions {
 
     /// A connection that is still on record must hold nothing else, since others may end it.
     async fn release(&self, lock: &Lock, id: TicketId, link: Option<Watched>) -> Answered<bool> {
-        let elsewhere = if link.is_none() {
-            Some(self.records.call(&text::session(&lock.line, id)).await?)
-        } else {
-            None
+        let elsewhere = match &link {
+            Some(_) => Answer::default(),
+            None => self.records.call(&text::session(&lock.line, id)).await?,
         };
-        if elsewhere.as_ref().is_some_and(|found| found.rows.is_empty()) {
+        if link.is_none() && elsewhere.rows.is_empty() {
             return Ok(false);
         }
         // The lock is freed whether or not its record can be.
         let record = self.records.call(&text::forget(&lock.line, id)).await?;
-        match (record.changed > 0, link, elsewhere) {
-            (true, Some(link), _) => self.give_back(&lock.line, link).await,
-            (true, _, Some(found)) => self.end(&found).await?,
-            (false, Some(_), _) if record.repeated => {
+        let there = record.changed > 0;
+        match link {
+            Some(link) if there => self.give_back(&lock.line, link).await,
+            Some(_) if record.repeated => {
                 return Err(outcome_unknown(self, &lock.line).into());
             }
+            None if there => self.end(&elsewhere).await?,
             _ => {}
         }
-        Ok(record.changed > 0)
+        Ok(there)
     }
 
     fn ended(link: &Watched) -> BoxFuture<'static, ()> {

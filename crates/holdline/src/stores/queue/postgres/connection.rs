@@ -14,7 +14,7 @@ use super::{schema, shedlock};
 use crate::clock::{self, within};
 use crate::store::TicketId;
 use crate::stores::queue::in_flight::InFlight;
-use crate::stores::queue::sql::Fault;
+use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Finished;
 use crate::sync::Mutex;
 use holdline_kernel::{Backoff, Time};
@@ -106,7 +106,7 @@ impl Connection {
                 }
             }
         };
-        within(limit, talk).await.unwrap_or(Err(Fault::Silence))
+        answered(limit, talk).await
     }
 
     /// As [`ask`](Self::ask), and once more if the connection breaks, for operations that may be
@@ -138,8 +138,7 @@ impl Connection {
         let in_flight = Arc::clone(&self.in_flight);
         let mut work = Finished::new(async move {
             let request = taker.map(|id| in_flight.begin(id));
-            let reply = within(limit, own.client.simple_query(&sql)).await;
-            let reply = reply.map_or(Err(Fault::Silence), |reply| reply.map_err(Fault::from));
+            let reply = answered(limit, own.client.simple_query(&sql)).await;
             if !reply.as_ref().is_err_and(Fault::silent) {
                 in_slot(&slot, &own, |slot| slot.silent = None);
             }

@@ -8,21 +8,20 @@
 
 use super::address::Address;
 use super::encode::id_of;
-use super::session::{self, Session};
+use super::session::{self, AbortOnDrop, Session};
 use crate::clock::{self, within};
 use crate::store::{LossHint, Seq, TicketId};
-use crate::stores::queue::sql::Fault;
+use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::LossHandler;
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
 use holdline_kernel::Backoff;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::AbortHandle;
 
 pub(super) struct Listener {
     shared: Arc<Shared>,
-    task: Mutex<Option<AbortHandle>>,
+    task: Mutex<Option<AbortOnDrop>>,
 }
 
 struct Shared {
@@ -81,10 +80,11 @@ impl Listener {
     pub(super) fn listens(&self) -> bool {
         let mut task = self.task.lock();
         // Without a thread now, the next call tries again.
-        if task.as_ref().is_none_or(AbortHandle::is_finished)
+        if task.as_ref().is_none_or(|task| task.0.is_finished())
             && let Ok(runtime) = session::runtime()
         {
-            *task = Some(runtime.spawn(listen(Arc::clone(&self.shared))).abort_handle());
+            let listening = runtime.spawn(listen(Arc::clone(&self.shared)));
+            *task = Some(AbortOnDrop(listening.abort_handle()));
         }
         self.hears()
     }
@@ -106,14 +106,6 @@ impl Listener {
             self.shared.waiters.wake(id);
         } else if state.unheard.len() < UNHEARD {
             state.unheard.push(id);
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.lock().take() {
-            task.abort();
         }
     }
 }
@@ -180,9 +172,7 @@ impl Shared {
     }
 
     async fn run(&self, session: &Session, sql: &str) -> Result<(), Fault> {
-        let limit = clock::now().after(self.address.timeout);
-        let done = within(limit, session.client.batch_execute(sql)).await;
-        Ok(done.ok_or(Fault::Silence)??)
+        answered(clock::now().after(self.address.timeout), session.client.batch_execute(sql)).await
     }
 
     /// Handles a notice: `w`, a ticket and its place that was admitted; or `a` and a ticket that

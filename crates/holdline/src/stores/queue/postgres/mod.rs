@@ -65,16 +65,8 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
 
 async fn open_scheme(address: Address) -> Result<Arc<dyn Store>> {
     Ok(match address.scheme {
-        Scheme::Table => {
-            let store = Table::new(address)?;
-            store.open().await?;
-            Arc::new(store)
-        }
-        Scheme::Shedlock => {
-            let store = Shedlock::new(address);
-            store.open().await?;
-            Arc::new(store)
-        }
+        Scheme::Table => Arc::new(Table::open(address).await?),
+        Scheme::Shedlock => Arc::new(Shedlock::open(address).await?),
         Scheme::Advisory(_) | Scheme::Row => {
             Arc::new(SessionLocks::open(Sessions::new(address)).await?)
         }

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::stores::queue::sql::{Fault, answered};
 use crate::sync::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 
 pub(super) struct Pool {
     address: Arc<Address>,
@@ -26,7 +26,6 @@ pub(super) struct Conn {
     pub(super) version: i32,
     /// The longest lease of a lock on it so far, in milliseconds.
     pub(super) longest: AtomicU64,
-    load: AtomicUsize,
 }
 
 /// A place for one lock on a connection. If it is dropped while it may hold the lock, the
@@ -54,8 +53,7 @@ impl Pool {
         let session = Session::open(&self.address, Box::new(|_| {})).await?;
         let limit = clock::now().after(self.address.timeout);
         let version = answered(limit, prepare(&session.client, &self.address)).await?;
-        let (longest, load) = (AtomicU64::new(0), AtomicUsize::new(1));
-        let conn = Arc::new(Conn { session, version, longest, load });
+        let conn = Arc::new(Conn { session, version, longest: AtomicU64::new(0) });
         self.conns.lock().push(Arc::clone(&conn));
         Ok(Claim { conn, may_hold: false })
     }
@@ -63,9 +61,9 @@ impl Pool {
     fn free(&self) -> Option<Claim> {
         let mut conns = self.conns.lock();
         conns.retain(|conn| !conn.session.is_over());
-        let free = |conn: &&Arc<Conn>| conn.load.load(Ordering::SeqCst) < self.each;
+        // Besides this list only claims have it, one for each lock.
+        let free = |conn: &&Arc<Conn>| Arc::strong_count(conn) <= self.each;
         let conn = Arc::clone(conns.iter().find(free)?);
-        conn.load.fetch_add(1, Ordering::SeqCst);
         Some(Claim { conn, may_hold: false })
     }
 }
@@ -83,6 +81,5 @@ impl Drop for Claim {
         if self.may_hold {
             self.conn.session.close();
         }
-        self.conn.load.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -3,9 +3,9 @@
 
 use super::address::{self, Address};
 use super::session::Session;
-use crate::clock::{self, within};
+use crate::clock;
 use crate::error::{ErrorKind, Result};
-use crate::stores::queue::sql::{Fault, micros};
+use crate::stores::queue::sql::{Fault, answered, micros};
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -51,9 +51,7 @@ pub(super) async fn install(address: &Address) -> Result<()> {
 async fn create(client: &Client, address: &Address) -> Result<(), Fault> {
     let text = text(&address.schema).map_err(Fault::from)?;
     // Several statements in one message are one transaction.
-    let limit = clock::now().after(LONGEST);
-    let done = within(limit, client.batch_execute(&text)).await;
-    Ok(done.ok_or(Fault::Silence)??)
+    answered(clock::now().after(LONGEST), client.batch_execute(&text)).await
 }
 
 /// See [`sweep`](crate::schema::sweep).
@@ -63,10 +61,8 @@ pub(super) async fn sweep(address: &Address, idle: Duration) -> Result<u64> {
     let sql = statement(&address.schema, "SELECT \"holdline\".sweep($1)");
     let (limit, idle) = (clock::now().after(LONGEST), micros(idle));
     let params: [(&(dyn ToSql + Sync), Type); 1] = [(&idle, Type::INT8)];
-    let sweeping = session.client.query_typed_one(&sql, &params);
-    let row = within(limit, sweeping).await.ok_or(Fault::Silence).map_err(explain)?;
-    let count =
-        row.and_then(|row| row.try_get::<_, i64>(0)).map_err(Fault::from).map_err(explain)?;
+    let row = answered(limit, session.client.query_typed_one(&sql, &params)).await;
+    let count: i64 = row.and_then(|row| Ok(row.try_get(0)?)).map_err(explain)?;
     Ok(count.unsigned_abs())
 }
 

@@ -6,9 +6,9 @@
 
 use super::address::Address;
 use super::tls::{self, OnNotice};
-use crate::clock::{self, within};
+use crate::clock;
 use crate::error::Result as Opened;
-use crate::stores::queue::sql::Fault;
+use crate::stores::queue::sql::{Fault, answered};
 use crate::stores::runtime::Background;
 use std::future::Future;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Session {
     pub(super) calls: Arc<Semaphore>,
     /// The fault that ended the connection.
     ended: watch::Receiver<Option<Fault>>,
-    task: AbortHandle,
+    task: AbortOnDrop,
 }
 
 impl Session {
@@ -48,7 +48,7 @@ impl Session {
         let (send_client, client) = tokio::sync::oneshot::channel();
         let task = runtime.spawn(async move {
             let connecting = tls::connect(&address, on_notice);
-            let driver = match within(limit, connecting).await.unwrap_or(Err(Fault::Silence)) {
+            let driver = match answered(limit, connecting).await {
                 Ok((client, driver)) => {
                     let _ = send_client.send(Ok(client));
                     driver
@@ -60,11 +60,11 @@ impl Session {
             };
             end.send_replace(Some(driver.await));
         });
-        let task = AbortOnDrop(Some(task.abort_handle()));
+        let task = AbortOnDrop(task.abort_handle());
         let gone = || Fault::Broken("its thread has ended".to_owned());
         let client = client.await.unwrap_or_else(|_| Err(gone()))?;
         let calls = Arc::new(Semaphore::new(MAX_CALLS));
-        Ok(Session { client, calls, ended, task: task.keep() })
+        Ok(Session { client, calls, ended, task })
     }
 
     /// Waits until the connection has ended, which is noticed at once if the server closes it.
@@ -79,7 +79,7 @@ impl Session {
 
     /// Closes it, with all that it has locked.
     pub(super) fn close(&self) {
-        self.task.abort();
+        self.task.0.abort();
     }
 
     /// Whether the connection has ended.
@@ -88,25 +88,11 @@ impl Session {
     }
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// A task that is aborted, if the future that waits for its first result is dropped.
-struct AbortOnDrop(Option<AbortHandle>);
-
-impl AbortOnDrop {
-    fn keep(mut self) -> AbortHandle {
-        self.0.take().expect("it is taken once")
-    }
-}
+/// A task that is aborted when this is dropped.
+pub(super) struct AbortOnDrop(pub(super) AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        if let Some(task) = self.0.take() {
-            task.abort();
-        }
+        self.0.abort();
     }
 }

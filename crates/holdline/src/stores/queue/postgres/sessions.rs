@@ -111,6 +111,14 @@ async fn check_no_pooler(one: &Client, two: &Client) -> Answer<()> {
     Ok(())
 }
 
+/// Whether a lock was there for a call, which it was not if the connection has ended.
+fn unless_over(reply: Answer<()>, claim: &Claim) -> Answer<bool> {
+    match reply {
+        Err(fault) if !claim.conn.session.is_over() && !fault.ended() => Err(fault),
+        reply => Ok(reply.is_ok()),
+    }
+}
+
 fn millis(lease: Duration) -> u64 {
     u64::try_from((lease + GRACE).as_millis()).unwrap_or(u64::MAX).min(2_147_483_000)
 }
@@ -169,17 +177,13 @@ impl Sessions {
             "SELECT {}, set_config('idle_session_timeout', '{idle}', false)",
             advisory("try_advisory_lock", lock)
         );
-        match claim.conn.session.client.query_typed(&sql, &[]).await.map_err(Fault::from) {
-            Ok(rows) => {
-                claim.may_hold = rows.first().is_some_and(|row| row.get(0));
-                Ok(claim.may_hold.then_some(Seq(0)))
-            }
-            Err(fault) => {
-                // No room in the server's table of locks; anything else leaves a doubt.
-                claim.may_hold = !fault.is(&[SqlState::OUT_OF_MEMORY.code()]);
-                Err(fault)
-            }
-        }
+        let rows = claim.conn.session.client.query_typed(&sql, &[]).await.map_err(Fault::from);
+        claim.may_hold = match &rows {
+            Ok(rows) => rows.first().is_some_and(|row| row.get(0)),
+            // No room in the server's table of locks; anything else leaves a doubt.
+            Err(fault) => !fault.is(&[SqlState::OUT_OF_MEMORY.code()]),
+        };
+        rows.map(|_| claim.may_hold.then_some(Seq(0)))
     }
 
     async fn try_row(
@@ -258,11 +262,8 @@ impl Sessions {
             )
         };
         let rows = self.looks.ask(&sql).await?;
-        let Some((pid, name)) =
-            rows.first().and_then(|row| Some((value::<i32>(row, 0)?, row.try_get(1).ok()??)))
-        else {
-            return Ok(None);
-        };
+        let found = rows.first().and_then(|row| Some((value(row, 0)?, row.try_get(1).ok()??)));
+        let Some((pid, name)): Option<(i32, &str)> = found else { return Ok(None) };
         let told = name.strip_prefix("holdline ").and_then(|rest| rest.get(..32));
         let told = told.and_then(|hex| u128::from_str_radix(hex, 16).ok());
         let place = QueueEntry {
@@ -355,11 +356,8 @@ impl Dialect for Sessions {
         };
         let sql = format!("SELECT set_config('{setting}', '{idle}', {local})");
         let call = claim.conn.session.client.query_typed(&sql, &[]);
-        match answered(clock::now().after(CALL_LIMIT), call).await {
-            Ok(_) => Ok(true),
-            Err(fault) if fault.ended() => Ok(false),
-            Err(fault) => Err(fault),
-        }
+        let kept = answered(clock::now().after(CALL_LIMIT), call).await.map(drop);
+        unless_over(kept, claim)
     }
 
     async fn release(&self, lock: &Lock, _: TicketId, claim: Option<Claim>) -> Answer<bool> {
@@ -379,15 +377,9 @@ impl Dialect for Sessions {
             (false, false) => "COMMIT".to_owned(),
         };
         let call = claim.conn.session.client.batch_execute(&sql);
-        // If in doubt, the connection is closed.
-        match answered(clock::now().after(CALL_LIMIT), call).await {
-            Ok(()) => {
-                claim.may_hold = false;
-                Ok(true)
-            }
-            Err(fault) if claim.conn.session.is_over() || fault.ended() => Ok(false),
-            Err(fault) => Err(fault),
-        }
+        let freed = answered(clock::now().after(CALL_LIMIT), call).await;
+        claim.may_hold = freed.is_err();
+        unless_over(freed, &claim)
     }
 
     fn ended(claim: &Claim) -> BoxFuture<'static, ()> {

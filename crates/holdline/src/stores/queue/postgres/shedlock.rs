@@ -94,15 +94,13 @@ const EVICT: &str = "\
     RETURNING 1";
 
 impl Shedlock {
-    pub(super) fn new(address: Address) -> Self {
+    /// Connects, and checks what is there.
+    pub(super) async fn open(address: Address) -> Result<Self> {
         let address = Arc::new(address);
         let connection = Connection::new(Arc::clone(&address));
-        Shedlock(Arc::new(Shared { address, connection }))
-    }
-
-    pub(super) async fn open(&self) -> Result<()> {
-        let opened = self.0.connection.session().await;
-        opened.map(drop).map_err(|fault| fault.explain(&self.0.address, "ShedLock's table"))
+        let opened = connection.session().await;
+        opened.map_err(|fault| fault.explain(&address, "ShedLock's table"))?;
+        Ok(Shedlock(Arc::new(Shared { address, connection })))
     }
 
     /// Runs a statement, which may be repeated, about this.

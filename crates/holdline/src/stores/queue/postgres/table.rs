@@ -35,7 +35,8 @@ struct Shared {
 const BAR_TIME: Duration = Duration::from_secs(60);
 
 impl Table {
-    pub(super) fn new(address: Address) -> Result<Self> {
+    /// Connects, and checks what is there.
+    pub(super) async fn open(address: Address) -> Result<Self> {
         let address = Arc::new(address);
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).map_err(|error| {
@@ -43,19 +44,12 @@ impl Table {
             Error::because(ErrorKind::Denied, message, error)
         })?;
         let channel = format!("holdline_{:016x}", u64::from_be_bytes(bytes));
-        Ok(Table(Arc::new(Shared {
-            connection: Connection::new(Arc::clone(&address)),
-            listener: address.listen_at().map(|address| Listener::new(address, channel, None)),
-            address,
-        })))
-    }
-
-    /// Connects, and checks what is there.
-    pub(super) async fn open(&self) -> Result<()> {
-        let opened = self.0.connection.session().await;
-        opened.map_err(|fault| fault.explain(&self.0.address, "the schema"))?;
-        warn(&self.0.connection, &self.0.address).await;
-        Ok(())
+        let connection = Connection::new(Arc::clone(&address));
+        let opened = connection.session().await;
+        opened.map_err(|fault| fault.explain(&address, "the schema"))?;
+        warn(&connection, &address).await;
+        let listener = address.listen_at().map(|address| Listener::new(address, channel, None));
+        Ok(Table(Arc::new(Shared { address, connection, listener })))
     }
 
     /// Calls a function, which may be repeated, as all of them may: about a line or about all.
