@@ -15,6 +15,7 @@ const SHARED_BY_STORES: &[&str] = &[
     "model",
     "recent",
     "runtime",
+    "sessions",
     "sql",
     "table",
     "ticket",

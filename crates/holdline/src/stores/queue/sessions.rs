@@ -79,8 +79,8 @@ pub(super) trait Dialect: fmt::Display + Send + Sync + 'static {
         asked: &Asked,
     ) -> impl Future<Output = Answer<bool>> + Send;
 
-    /// Frees a lock, and tells those who wait; without a hold one of another process, if that can be
-    /// done. Returns false if it was not held.
+    /// Frees a lock, and tells those who wait; without a hold, one of another process, if that can
+    /// be done. Returns false if it was not held.
     fn release(
         &self,
         lock: &Lock,
@@ -421,7 +421,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
         let locks = self.clone();
         let call = async move {
             let _turn = turn;
-            match (&mut *held, how) {
+            match (&mut *held, asked.how) {
                 (Some(lock), Enter::Keep(seq)) if lock.seq != seq => Ok(Standing::Lost),
                 (None, Enter::Keep(_)) => Ok(Standing::Lost),
                 (Some(_), _) => locks.renew(&place, &mut held, asked).await,

@@ -233,7 +233,7 @@ impl Dialect for Sessions {
         let answer =
             self.records.call(&text::own(line, &asked.ticket, link.session, &asked.note)).await?;
         // Without a record its session has ended.
-        Ok((answer.changed > 0).then(|| (link, Seq(answer.insert_id))))
+        Ok((answer.changed > 0).then_some((link, Seq(answer.insert_id))))
     }
 
     async fn renew(&self, lock: &Lock, held: &mut Held<Watched>, asked: &Asked) -> Answered<bool> {
