@@ -84,6 +84,31 @@ async fn a_held_lock_is_quiet_and_is_left_alone() {
     }
 }
 
+/// A failed try asks for the lock alone, and not for its record too. The statements of one message
+/// are counted one by one: with the lock goes `wait_timeout`; after the failure of a row the
+/// transaction is rolled back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_try_asks_for_the_lock_alone() {
+    let Some(server) = private("mysql-try", &[]) else { return };
+    let database = Database::fresh(&server.url(), "try").await;
+    let mut conn = database.conn().await;
+    for (scheme, statements) in [("row", 3), ("named", 2)] {
+        let url = database.url(&format!("&scheme={scheme}"));
+        let (one, other) = (open(&url).await.expect("opens"), open(&url).await.expect("opens"));
+        let lock = Mutex::new(&one, scheme).fixed_lease(Duration::from_secs(600));
+        let guard = lock.lock().await.expect("works");
+        let rival = Mutex::new(&other, scheme);
+        assert!(rival.try_lock().await.expect("works").is_none()); // connects
+        let before = count(&mut conn, "Questions").await;
+        for _ in 0..10 {
+            assert!(rival.try_lock().await.expect("works").is_none());
+        }
+        let asked = count(&mut conn, "Questions").await - before;
+        assert_eq!(asked, 10 * statements + 1, "{scheme}, with this one");
+        guard.unlock().await.expect("held");
+    }
+}
+
 /// A connection that the server ends takes its lock with it: the holder is told, long before its
 /// lease is over, and the next has a higher token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

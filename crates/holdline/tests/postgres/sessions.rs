@@ -216,6 +216,24 @@ async fn a_failed_try_of_a_row_is_one_message() {
     assert!(raw.leave(&mine).await);
 }
 
+/// A lock and its release are a message each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_of_a_session_is_two_messages() {
+    let Some(server) = private("session_cost", &["fsync=off", "log_statement=all"]) else { return };
+    // The statements of a simple query are logged together.
+    let said = || server.logged("LOG:  statement:") + server.logged("LOG:  execute");
+    for scheme in SCHEMES {
+        let client = open(&url(&server, scheme)).await.expect("opens");
+        let lock = Mutex::new(&client, "x");
+        lock.lock().await.expect("works").unlock().await.expect("it was held");
+        let before = said();
+        for _ in 0..10 {
+            lock.lock().await.expect("works").unlock().await.expect("it was held");
+        }
+        assert_eq!(said() - before, 20, "{scheme}");
+    }
+}
+
 /// Every process that listens to anything in the database would be woken for nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_tells_nobody_if_nobody_waits() {
