@@ -47,6 +47,9 @@ pub(super) trait Dialect: fmt::Display + Send + Sync + 'static {
     /// Whether the server has records of holders, which all clients see.
     const RECORDS: bool;
 
+    /// What helps if there is no room for another lock.
+    const MORE: &str;
+
     /// The thread of the connections, started if need be.
     fn background() -> Result<&'static Background>;
 
@@ -250,8 +253,9 @@ impl<D: Dialect> SessionLocks<D> {
         let Ok(room) = Arc::clone(&self.0.room).try_acquire_owned() else {
             let message = format!(
                 "this process holds or tries to get as many locks at {} as it has connections for; \
-                 release some, allow more by ?connections=, or use scheme=table",
-                self.0.dialect
+                 release some, or {}",
+                self.0.dialect,
+                D::MORE
             );
             return Err(Error::new(ErrorKind::Unavailable, message));
         };

@@ -178,6 +178,7 @@ impl Dialect for Sessions {
     type Hold = Watched;
 
     const RECORDS: bool = true;
+    const MORE: &str = "use the scheme \"table\"";
 
     fn background() -> Result<&'static Background> {
         RUNTIME.start().map(|()| &RUNTIME)

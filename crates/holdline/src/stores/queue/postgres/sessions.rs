@@ -282,6 +282,7 @@ impl Dialect for Sessions {
     type Hold = Claim;
 
     const RECORDS: bool = false;
+    const MORE: &str = "allow more by ?connections=";
 
     fn background() -> Result<&'static Background> {
         session::runtime()
