@@ -80,18 +80,28 @@ impl Connection {
         }
     }
 
-    /// Runs one statement, which has its parameters in it, within the time limit: one round trip.
-    /// It is sent again if it met another transaction.
+    /// Runs one statement, which has its parameters in it and may be repeated: one round trip. It is
+    /// sent once more if the connection breaks; most often the server has closed an idle one.
+    ///
+    /// `taker` is the ticket that may take a place by it. It is in flight from when the statement is
+    /// sent until it is answered, also if the caller has given up by then.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the statement is carried out or not; before any that is sent
     /// later over the same connection.
-    pub(super) async fn ask(&self, sql: &str) -> Result<Vec<Row>, Fault> {
-        self.ask_for(None, sql).await
+    pub(super) async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
+        match self.ask(taker, sql).await {
+            Err(fault) if fault.ended() => {
+                let rows = self.ask(taker, sql).await?;
+                Ok(Answer { rows, repeated: fault.in_doubt() })
+            }
+            other => other.map(|rows| Answer { rows, repeated: false }),
+        }
     }
 
-    async fn ask_for(&self, taker: Option<TicketId>, sql: &str) -> Result<Vec<Row>, Fault> {
+    /// Sends a statement within the time limit, and again if it met another transaction.
+    async fn ask(&self, taker: Option<TicketId>, sql: &str) -> Result<Vec<Row>, Fault> {
         let limit = clock::now().after(self.address.timeout);
         let talk = async {
             let backoff = Backoff::exponential(SHORT_PAUSE, LONG_PAUSE).jitter(50);
@@ -107,28 +117,6 @@ impl Connection {
             }
         };
         answered(limit, talk).await
-    }
-
-    /// As [`ask`](Self::ask), and once more if the connection breaks, for operations that may be
-    /// repeated. Most often the server has closed an idle connection.
-    pub(super) async fn call(&self, sql: &str) -> Result<Answer, Fault> {
-        self.call_for(None, sql).await
-    }
-
-    /// As [`call`](Self::call), for a ticket that may take a place by it. The ticket is in flight
-    /// from when the call is sent until it is answered, also if the caller has given up by then.
-    pub(super) async fn call_for(
-        &self,
-        taker: Option<TicketId>,
-        sql: &str,
-    ) -> Result<Answer, Fault> {
-        match self.ask_for(taker, sql).await {
-            Err(fault) if fault.ended() => {
-                let rows = self.ask_for(taker, sql).await?;
-                Ok(Answer { rows, repeated: fault.in_doubt() })
-            }
-            other => other.map(|rows| Answer { rows, repeated: false }),
-        }
     }
 
     async fn ask_once(&self, taker: Option<TicketId>, sql: &str) -> Result<Vec<Row>, Fault> {

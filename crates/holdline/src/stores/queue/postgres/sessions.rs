@@ -261,7 +261,7 @@ impl Sessions {
                 session_name(lock, None)
             )
         };
-        let rows = self.looks.ask(&sql).await?;
+        let rows = self.looks.call(None, &sql).await?.rows;
         let found = rows.first().and_then(|row| Some((value(row, 0)?, row.try_get(1).ok()??)));
         let Some((pid, name)): Option<(i32, &str)> = found else { return Ok(None) };
         let told = name.strip_prefix("holdline ").and_then(|rest| rest.get(..32));
@@ -393,15 +393,14 @@ impl Dialect for Sessions {
             return Ok(None);
         };
         let sql = format!("SELECT pg_terminate_backend({pid})");
-        let rows = self.looks.ask(&sql).await?;
-        if rows.first().and_then(|row| truth(row, 0)) != Some(true) {
-            return Ok(None);
-        }
-        if self.keys().is_some() {
-            return Ok(Some(Seq(0)));
+        let answer = self.looks.call(None, &sql).await?;
+        let ended = answer.rows.first().and_then(|row| truth(row, 0)) == Some(true);
+        if !ended && !answer.repeated || self.keys().is_some() {
+            return Ok(ended.then_some(Seq(0)));
         }
         let sql = statement(&self.address.schema, "SELECT nextval('\"holdline\".lock_token')");
-        Ok(self.looks.ask(&sql).await?.first().and_then(|row| value(row, 0)).map(Seq))
+        let rows = self.looks.call(None, &sql).await?.rows;
+        Ok(rows.first().and_then(|row| value(row, 0)).map(Seq))
     }
 
     async fn look(&self, lock: &Lock) -> Answer<QueueSnapshot> {

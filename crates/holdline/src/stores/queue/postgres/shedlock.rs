@@ -109,7 +109,7 @@ impl Shedlock {
         let sql = sql.replace("{now}", "timezone('utc', clock_timestamp())");
         let sql = sql.replace("{us}", "interval '1 microsecond'");
         let sql = statement(&address.schema, &sql.replace("{t}", "\"holdline\".shedlock"));
-        let answer = connection.call(&fill(&sql, params)?).await;
+        let answer = connection.call(None, &fill(&sql, params)?).await;
         answer.map_err(|fault| fault.explain(address, what))
     }
 

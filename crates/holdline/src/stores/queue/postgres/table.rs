@@ -63,7 +63,7 @@ impl Table {
     ) -> Result<Answer> {
         let Shared { address, connection, .. } = &*self.0;
         let sql = encode::call(&statement(&address.schema, function), params)?;
-        let answer = connection.call_for(taker, &sql).await;
+        let answer = connection.call(taker, &sql).await;
         let what = line.map_or("the list of locks".to_owned(), |line| format!("lock \"{line}\""));
         answer.map_err(|fault| fault.explain(address, &what))
     }

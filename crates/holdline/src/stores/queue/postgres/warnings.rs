@@ -25,8 +25,8 @@ const OLD: &str = "\
 
 /// Warns of them. What cannot be asked is no fault.
 pub(super) async fn warn(connection: &Connection, address: &Address) {
-    let Ok(rows) = connection.ask(OLD).await else { return };
-    for row in rows {
+    let Ok(answer) = connection.call(None, OLD).await else { return };
+    for row in answer.rows {
         let what = row.try_get(0).ok().flatten().unwrap_or_default();
         let seconds: i64 = value(&row, 1).unwrap_or_default();
         let age = if seconds > 0 { format!(", for {seconds} s now") } else { String::new() };
