@@ -80,11 +80,11 @@ impl Connection {
         }
     }
 
-    /// Runs one statement, which has its parameters in it and may be repeated: one round trip. It is
-    /// sent once more if the connection breaks; most often the server has closed an idle one.
+    /// Runs one statement, which has its parameters in it and may be repeated: one round trip. It
+    /// is sent once more if the connection breaks; most often the server has closed an idle one.
     ///
-    /// `taker` is the ticket that may take a place by it. It is in flight from when the statement is
-    /// sent until it is answered, also if the caller has given up by then.
+    /// `taker` is the ticket that may take a place by it. It is in flight from when the statement
+    /// is sent until it is answered, also if the caller has given up by then.
     ///
     /// # Cancel safety
     ///
