@@ -39,9 +39,9 @@ struct State {
     looking: bool,
     /// A look is due whatever the time is.
     look_now: bool,
-    /// Whether the look that is under way was due for that reason.
-    asked: bool,
-    /// Whether the listener was told of the last admission.
+    /// Whether the listener was told of an admission that no look has found yet.
+    heard: bool,
+    /// Whether it was told of the last admission that was found.
     told: bool,
 }
 
@@ -125,7 +125,7 @@ impl Watches {
 
     /// Some ticket of this process was admitted, as its listener was told: one looks, at once.
     pub(super) fn told(&self) {
-        self.state.lock().told = true;
+        self.state.lock().heard = true;
         self.look_now();
     }
 
@@ -137,7 +137,10 @@ impl Watches {
 
     /// The process is not told of admissions any more.
     pub(super) fn untold(&self) {
-        self.state.lock().told = false;
+        {
+            let mut state = self.state.lock();
+            (state.heard, state.told) = (false, false);
+        }
         self.look_now();
     }
 
@@ -153,7 +156,7 @@ impl Watches {
         if state.looking || !(state.look_now || state.next <= clock::now()) {
             return None;
         }
-        state.asked = std::mem::take(&mut state.look_now);
+        state.look_now = false;
         let watched = state.waiting.values().filter(|waiting| waiting.watched > 0);
         let lines: BTreeSet<Name> = watched.map(|waiting| waiting.line.clone()).collect();
         if lines.is_empty() {
@@ -177,7 +180,7 @@ impl Watches {
         state.looking = false;
         if !found.is_empty() {
             state.fruitless = 0;
-            state.told &= state.asked;
+            state.told = std::mem::take(&mut state.heard);
         }
         state.rest();
         drop(state);
