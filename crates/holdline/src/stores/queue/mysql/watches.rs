@@ -16,7 +16,7 @@ const PAUSES: Backoff =
     Backoff::exponential(Duration::from_millis(2), Duration::from_millis(100)).jitter(25);
 /// The same of a process that was told of its last admission.
 const PAUSES_IF_TOLD: Backoff =
-    Backoff::exponential(Duration::from_millis(50), Duration::from_millis(800)).jitter(25);
+    Backoff::exponential(Duration::from_millis(20), Duration::from_millis(800)).jitter(25);
 
 /// The number of waiting tickets at which those that nobody watches are dropped; they are looked at
 /// again by their owners.
