@@ -8,7 +8,7 @@ use mysql_async::prelude::Queryable;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// The connection that has this lock, `listener` or `process`, of the process that waits for lock x.
+/// The connection that has this lock, `listener` or `process`, of the process that waits for x.
 async fn owner(conn: &mut Conn, what: &str) -> Option<u64> {
     let sql = format!(
         "SELECT IS_USED_LOCK(CONCAT('holdline-{what}:', listener)) FROM holdline_place \

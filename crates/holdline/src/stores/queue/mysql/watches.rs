@@ -39,9 +39,9 @@ struct State {
     looking: bool,
     /// A look is due whatever the time is.
     look_now: bool,
-    /// Whether the listener was told of an admission that no look has found yet.
-    heard: bool,
-    /// Whether it was told of the last admission that was found.
+    /// The notices since a look last found somebody admitted.
+    heard: u32,
+    /// Whether there was one of the last admission that was found.
     told: bool,
 }
 
@@ -125,7 +125,10 @@ impl Watches {
 
     /// Some ticket of this process was admitted, as its listener was told: one looks, at once.
     pub(super) fn told(&self) {
-        self.state.lock().heard = true;
+        {
+            let mut state = self.state.lock();
+            state.heard = state.heard.saturating_add(1);
+        }
         self.look_now();
     }
 
@@ -139,7 +142,7 @@ impl Watches {
     pub(super) fn untold(&self) {
         {
             let mut state = self.state.lock();
-            (state.heard, state.told) = (false, false);
+            (state.heard, state.told) = (0, false);
         }
         self.look_now();
     }
@@ -180,7 +183,7 @@ impl Watches {
         state.looking = false;
         if !found.is_empty() {
             state.fruitless = 0;
-            state.told = std::mem::take(&mut state.heard);
+            state.told = std::mem::take(&mut state.heard) > 0;
         }
         state.rest();
         drop(state);
