@@ -109,10 +109,15 @@ async fn listen(
     let limit = || clock::now().after(config.timeout);
     let options = opts::of(config)?;
     let conn = within(limit(), bare(&options)).await.unwrap_or(Err(Fault::Silence))?;
+    let listen = text::listen(number, conn.id());
     let mut conn = Owned(Some(conn));
-    let named = within(limit(), conn.ask(&text::listen(number))).await;
-    if first(named)? != Some(1) {
-        return Err(Fault::Broken("an earlier listener is still there".to_owned()));
+    let why = match first(within(limit(), conn.ask(&listen)).await)? {
+        Some(1) => "",
+        Some(_) => "an earlier listener is still there",
+        None => "a proxy in between shares connections",
+    };
+    if !why.is_empty() {
+        return Err(Fault::Broken(why.to_owned()));
     }
     connections.call(&text::be_waited_for(number)).await?;
     let wait = text::wait_to_be_told(number, WAIT);

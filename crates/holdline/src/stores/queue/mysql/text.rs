@@ -250,9 +250,14 @@ pub(super) fn end_session(session: u64) -> String {
     format!("KILL CONNECTION IFNULL(IS_USED_LOCK({}), 0)", session_key(session))
 }
 
-/// Gives the listener of a process the named lock by which it is found.
-pub(super) fn listen(process: u64) -> String {
-    format!("SELECT GET_LOCK('holdline-listener:{process}', 0)")
+/// Gives the listener of a process the named lock by which it is found: 1, or 0 if another one has
+/// it. NULL if the connection has another number in the server, as behind a proxy that shares
+/// connections: then a stranger's statement could be ended in its place.
+pub(super) fn listen(process: u64, connection: u32) -> String {
+    format!(
+        "SELECT IF(@@pseudo_thread_id = {connection}, \
+         GET_LOCK('holdline-listener:{process}', 0), NULL)"
+    )
 }
 
 /// Gives a connection for calls the named lock for which its process's listener waits, unless one
