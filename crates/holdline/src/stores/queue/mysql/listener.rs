@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 /// The length of a wait in the server.
-pub(super) const WAIT: Duration = Duration::from_secs(5);
+const WAIT: Duration = Duration::from_secs(5);
 /// MySQL's error for a statement that was ended. MariaDB answers a wait that was ended with NULL.
 const ENDED: &str = "1317";
 /// The pauses after failures, for instance because the server has no connection left.
