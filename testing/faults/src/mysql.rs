@@ -10,10 +10,12 @@ pub(crate) const CASES: &[Case] = &[
     ("mariadb_calm", || MARIADB.calm("mariadb_calm")),
     ("mariadb_clients", || MARIADB.clients("mariadb_clients")),
     ("mariadb_mixed", || MARIADB.mixed("mariadb_mixed")),
+    ("mariadb_crowd", || MARIADB.crowd("mariadb_crowd")),
     ("mariadb_row_clients", || MARIADB_ROW.clients("mariadb_row_clients")),
     ("mariadb_row_mixed", || MARIADB_ROW.mixed("mariadb_row_mixed")),
     ("mariadb_named_mixed", || MARIADB_NAMED.mixed("mariadb_named_mixed")),
     ("mysql_mixed", || MYSQL.mixed("mysql_mixed")),
+    ("mysql_crowd", || MYSQL.crowd("mysql_crowd")),
     ("mysql_row_mixed", || MYSQL_ROW.mixed("mysql_row_mixed")),
     ("mysql_named_mixed", || MYSQL_NAMED.mixed("mysql_named_mixed")),
 ];

@@ -1,6 +1,6 @@
 //! What is between a client and its lock: proxies that mix connections, clusters, and TLS.
 
-use crate::server::{Database, first, private};
+use crate::server::{Database, count, first, private};
 use holdline::{ErrorKind, Mutex, open};
 #[cfg(feature = "mysql-tls")]
 use holdline_testkit::certs::certificates;
@@ -51,7 +51,19 @@ async fn a_proxy_that_shares_connections_is_refused() {
         assert!(error.to_string().contains("a proxy that shares connections"), "{error}");
     }
     let client = open(&url).await.expect("the table does not mind");
-    Mutex::new(&client, "x").lock().await.expect("works").unlock().await.expect("held");
+    let lock = Mutex::new(&client, "x");
+    lock.lock().await.expect("works").unlock().await.expect("held");
+    // It is told nothing there: the statement that is ended could be another client's.
+    let mut conn = database.conn().await;
+    let direct = open(&database.url("")).await.expect("opens");
+    let guard = Mutex::new(&direct, "x").lock().await.expect("works");
+    let (kills, before) =
+        (count(&mut conn, "Com_kill").await, count(&mut conn, "Connections").await);
+    let task = tokio::spawn(async move { lock.lock().await.expect("works") });
+    until("it tries to listen", async || count(&mut conn, "Connections").await > before).await;
+    guard.unlock().await.expect("held");
+    task.await.expect("no panic").unlock().await.expect("held");
+    assert_eq!(count(&mut conn, "Com_kill").await, kills);
 }
 
 /// A node of a Galera cluster, which is its only one.

@@ -53,12 +53,13 @@ async fn a_request_that_comes_late_takes_no_place() {
                 guard.unlock().await.expect("held");
             }
             let id = format!("x'{:032x}'", fastrand::u128(..));
-            let leave = format!("CALL holdline_1_leave('{name}', {id}, 60000000, NULL, 0)");
+            let leave = format!("CALL holdline_1_leave('{name}', {id}, 60000000, NULL, 0, 0)");
             let left: (u8, Vec<u8>) = crate::server::first(&mut conn, &leave).await;
             assert_eq!(left.0, 0, "it was not there");
             for how in [-1, -2] {
                 let enter = format!(
-                    "CALL holdline_1_enter('{name}', {id}, 1, 1, 1000000, 1000000, 1, 0, {how}, '')"
+                    "CALL holdline_1_enter('{name}', {id}, 1, 1, 1000000, 1000000, 1, 0, {how}, \
+                     '', 0)"
                 );
                 let answer: (u8, Option<u64>, i64, Vec<u8>) =
                     crate::server::first(&mut conn, &enter).await;

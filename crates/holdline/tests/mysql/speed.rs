@@ -28,11 +28,11 @@ async fn procedures(conn: &mut Conn, n: usize) {
     let id = format!("x'{:032x}'", fastrand::u128(..));
     let note = "ab".repeat(60);
     let enter = format!(
-        "CALL holdline_1_enter('raw{n}', {id}, 1, 1, 10000000, 3000000, 1, 0, -2, x'{note}')"
+        "CALL holdline_1_enter('raw{n}', {id}, 1, 1, 10000000, 3000000, 1, 0, -2, x'{note}', 0)"
     );
     let (answer, seq): (u8, u64) = enter_answer(conn, enter).await;
     assert!(answer == 0 && seq > 0);
-    let leave = format!("CALL holdline_1_leave('raw{n}', {id}, 0, NULL, 0)");
+    let leave = format!("CALL holdline_1_leave('raw{n}', {id}, 0, NULL, 0, 0)");
     let left: Option<(u8, Vec<u8>)> = conn.query_first(leave).await.expect("works");
     assert_eq!(left.map(|(left, _)| left), Some(1));
 }

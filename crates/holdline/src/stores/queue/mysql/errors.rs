@@ -88,8 +88,9 @@ fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
         ),
         1040 | 1203 | 1226 => (
             ErrorKind::Unavailable,
-            "has no connection left; a process needs two, and with the schemes row and named one \
-             more for each lock: raise max_connections or the user's limit, or close others",
+            "has no connection left; a process needs two, one more while it waits, and with the \
+             schemes row and named one more for each lock: raise max_connections or the user's \
+             limit, or close others",
         ),
         1290 | 1792 | 1836 => (ErrorKind::Unavailable, READ_ONLY),
         1021 | 1114 => (ErrorKind::Unavailable, "has no room left; free some, or give it more"),

@@ -8,7 +8,7 @@
 //! text.rs        its statements, and what their answers mean
 //! session.rs     what is said about locks that a connection holds: a locked row, a named lock
 //! relay.rs       how the end of such a connection is seen
-//! watches.rs     the waiters of this process
+//! watches.rs     the waiters of this process; listener.rs: how other processes wake them
 //! connection.rs  the connections for calls
 //! errors.rs      what the server's errors mean
 //! examine.rs     what the guide warns of, looked for on the server
@@ -19,6 +19,7 @@ mod connection;
 mod errors;
 #[cfg(feature = "doctor")]
 mod examine;
+mod listener;
 #[cfg(test)]
 mod model;
 mod opts;

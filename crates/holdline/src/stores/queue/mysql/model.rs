@@ -85,7 +85,7 @@ impl Subject for Server {
                 return (Ok(Standing::Admitted(seq)), Woken::new());
             }
         }
-        let sql = text::enter(&self.line, ticket, "a note, with\nlines\0, ' and all", how);
+        let sql = text::enter(&self.line, ticket, "a note, with\nlines\0, ' and all", how, 7);
         let rows = self.run(now, &sql);
         let (standing, woken) =
             text::standing(ticket, how, &rows).unwrap_or_else(|| panic!("{rows:?}"));
@@ -96,7 +96,7 @@ impl Subject for Server {
         if now.is_multiple_of(2) && self.ask(now, text::quick_leave(&self.line, id)).changed == 1 {
             return (true, Woken::new());
         }
-        let rows = self.run(now, &text::leave(&self.line, id, Duration::ZERO));
+        let rows = self.run(now, &text::leave(&self.line, id, Duration::ZERO, 7));
         let (left, woken) = text::left(&rows).expect("an answer that makes sense");
         (left == 1, woken.into_iter().collect())
     }

@@ -2,8 +2,9 @@
 //!
 //! A line of leases stands in tables; procedures of the server apply the rule, by the server's
 //! clock, in one round trip (`sql/`). A failed try only reads. Whoever passes removes what has
-//! lapsed. The server cannot notify, so the waiters of a process look together, by one small read
-//! with a back-off; a departure wakes the waiters of its own process directly.
+//! lapsed. A departure wakes the waiters of its own process directly, and those of others by their
+//! listeners. Notices may be lost, so the waiters of a process also look, together, by one small
+//! read with a back-off.
 //!
 //! A lock that is free, the renewal of one and the release of one for which nobody waits are one
 //! statement by primary key, without a procedure. It changes nothing unless that is so; then the
@@ -11,6 +12,7 @@
 
 use super::config::Config;
 use super::connection::{Answer, Connections};
+use super::listener::Listener;
 use super::text::{self, Statement};
 use super::watches::Watches;
 use crate::error::Result;
@@ -40,7 +42,8 @@ pub(super) struct Table {
 struct Shared {
     config: Arc<Config>,
     address: String,
-    watches: Watches,
+    watches: Arc<Watches>,
+    listener: Listener,
     busy: Busy,
     loss_hint: OnceLock<LossHint>,
 }
@@ -51,8 +54,9 @@ impl Table {
         let connections = Arc::new(Connections::new(&config, config.connections, Arc::default())?);
         let shared = Arc::new(Shared {
             address: config.address(),
+            listener: Listener::default(),
             config,
-            watches: Watches::default(),
+            watches: Arc::default(),
             busy: Busy::default(),
             loss_hint: OnceLock::new(),
         });
@@ -109,7 +113,7 @@ impl AsyncStore for Table {
                 text::quick_renew(line, ticket, note, seq).filter(|_| !watches.waits(ticket.id))
             }
         };
-        let full = || text::enter(line, ticket, note, how);
+        let full = || text::enter(line, ticket, note, how, self.shared.listener.number());
         let answer = self.step(quick, full, taker).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address, ""))?;
         if enough {
@@ -133,8 +137,9 @@ impl AsyncStore for Table {
         watches.forget(id);
         let barred = in_flight.stays_in_doubt(id).await;
         let bar = if barred { BAR_TIME } else { Duration::ZERO };
+        let listener = self.shared.listener.number();
         let quick = (!barred && !busy.has(line)).then(|| text::quick_leave(line, id));
-        let answer = self.step(quick, || text::leave(line, id, bar), None).await;
+        let answer = self.step(quick, || text::leave(line, id, bar, listener), None).await;
         let (answer, enough) = answer.map_err(|fault| fault.explain(&self.shared.address, ""))?;
         if enough {
             return Ok(true);
@@ -192,6 +197,7 @@ impl AsyncStore for Table {
     async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
         let watches = &self.shared.watches;
         let _watched = watches.watched(id);
+        self.shared.listener.start(&self.shared.config, &self.connections, watches);
         loop {
             tokio::select! {
                 biased;
@@ -213,7 +219,7 @@ impl AsyncStore for Table {
     }
 
     fn capabilities(&self) -> Capabilities {
-        LEASE_TABLE // notices by looking, at most some 100 ms later
+        LEASE_TABLE // a notice that is lost costs a second at most
     }
 
     fn background_handle(&self) -> Self {

@@ -45,14 +45,14 @@ fn hex_digits(bytes: &[u8]) -> String {
     text
 }
 
-pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter) -> String {
+pub(super) fn enter(line: &Name, ticket: &Ticket, note: &str, how: Enter, listener: u64) -> String {
     let how = number_of(how);
     let (least, tokens) = match i64::try_from(ticket.min_token) {
         Ok(least) => (least, ticket.token_count),
         Err(_) => (i64::MAX, 2), // more than there are
     };
     format!(
-        "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {tokens}, {least}, {how}, {})",
+        "CALL holdline_1_enter({}, {}, {}, {}, {}, {}, {tokens}, {least}, {how}, {}, {listener})",
         hex(line.as_str().as_bytes()),
         hex(&ticket.id.0.to_be_bytes()),
         ticket.weight,
@@ -165,15 +165,15 @@ pub(super) fn quick_leave(line: &Name, id: TicketId) -> Statement {
     Statement::prepared(QUICK_LEAVE, vec![i64::MAX.into(), i64::MAX.into(), name, id])
 }
 
-pub(super) fn leave(line: &Name, id: TicketId, bar: Duration) -> String {
+pub(super) fn leave(line: &Name, id: TicketId, bar: Duration, listener: u64) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
-    format!("CALL holdline_1_leave({line}, {id}, {}, NULL, 0)", micros(bar))
+    format!("CALL holdline_1_leave({line}, {id}, {}, NULL, 0, {listener})", micros(bar))
 }
 
 pub(super) fn evict(line: &Name, id: TicketId, note: &str, kept: Duration) -> String {
     let (line, id) = (hex(line.as_str().as_bytes()), hex(&id.0.to_be_bytes()));
     let (note, kept) = (hex(note.as_bytes()), micros(kept));
-    format!("CALL holdline_1_leave({line}, {id}, 0, {note}, {kept})")
+    format!("CALL holdline_1_leave({line}, {id}, 0, {note}, {kept}, 0)")
 }
 
 pub(super) fn sweep(idle: Duration) -> String {
@@ -250,6 +250,29 @@ pub(super) fn end_session(session: u64) -> String {
     format!("KILL CONNECTION IFNULL(IS_USED_LOCK({}), 0)", session_key(session))
 }
 
+/// Gives the listener of a process the named lock by which it is found: 1, or 0 if another one has
+/// it. NULL if the connection has another number in the server, as behind a proxy that shares
+/// connections: then a stranger's statement could be ended in its place.
+pub(super) fn listen(process: u64, connection: u32) -> String {
+    format!(
+        "SELECT IF(@@pseudo_thread_id = {connection}, \
+         GET_LOCK('holdline-listener:{process}', 0), NULL)"
+    )
+}
+
+/// Gives a connection for calls the named lock for which its process's listener waits, unless one
+/// has it.
+pub(super) fn be_waited_for(process: u64) -> String {
+    let lock = format!("'holdline-process:{process}'");
+    format!("SELECT IF(IS_USED_LOCK({lock}) IS NULL, GET_LOCK({lock}, 0), 1)")
+}
+
+/// Waits for that lock: 0 when the time is over, NULL or an error when the statement was ended, and
+/// 1 if no connection had it.
+pub(super) fn wait_to_be_told(process: u64, time: Duration) -> String {
+    format!("SELECT GET_LOCK('holdline-process:{process}', {})", time.as_secs())
+}
+
 /// Records the holder of a lock, which it has by now. The id of the row inserted last, which this
 /// sets, is its token. Nothing is recorded if its session has ended: then another may hold the lock
 /// and be on record.
@@ -313,15 +336,34 @@ pub(super) fn list_sessions(prefix: &str) -> String {
     )
 }
 
-/// How far admission has come in these lines.
+/// How far admission has come in these lines, and who is first, if that has not lapsed.
 pub(super) fn fronts(lines: &[Name]) -> String {
     let names: Vec<String> = lines.iter().map(|line| hex(line.as_str().as_bytes())).collect();
-    format!("SELECT name, front FROM holdline_line WHERE name IN ({})", names.join(", "))
+    format!(
+        "SELECT name, front, IF(places > 0 AND expires > {NOW}, id, NULL), seq FROM holdline_line \
+         WHERE name IN ({})",
+        names.join(", ")
+    )
 }
 
-pub(super) fn front_rows(rows: Vec<Row>) -> HashMap<Vec<u8>, Seq> {
-    let row = |row| <(Vec<u8>, u64)>::from_row_opt(row).ok();
-    rows.into_iter().filter_map(row).map(|(name, front)| (name, Seq(front))).collect()
+/// How far admission has come in a line.
+#[derive(Debug, PartialEq)]
+pub(super) struct Front {
+    /// The first place that waits.
+    pub(super) waits: Seq,
+    /// The first of all places.
+    pub(super) first: Option<(TicketId, Seq)>,
+}
+
+/// Decodes the answer to [`fronts`].
+pub(super) fn front_rows(rows: Vec<Row>) -> HashMap<Vec<u8>, Front> {
+    let row = |row| {
+        let columns = <(Vec<u8>, u64, Option<Vec<u8>>, u64)>::from_row_opt(row).ok()?;
+        let (name, waits, id, seq) = columns;
+        let id = id.and_then(|id| Some(TicketId(u128::from_be_bytes(id.try_into().ok()?))));
+        Some((name, Front { waits: Seq(waits), first: id.map(|id| (id, Seq(seq))) }))
+    };
+    rows.into_iter().filter_map(row).collect()
 }
 
 /// Those that were admitted: their tickets and places.
@@ -329,11 +371,12 @@ pub(super) type Woken = Vec<(TicketId, Seq)>;
 
 fn woken(bytes: &[u8]) -> Option<Woken> {
     let place = |place: &[u8]| {
-        let (id, seq) = place.split_at_checked(16)?;
-        let id = u128::from_be_bytes(id.try_into().ok()?);
-        Some((TicketId(id), Seq(u64::from_be_bytes(seq.try_into().ok()?))))
+        let id = u128::from_be_bytes(*place.first_chunk()?);
+        let seq = u64::from_be_bytes(*place.get(16..)?.first_chunk()?);
+        Some((TicketId(id), Seq(seq)))
     };
-    bytes.chunks(24).map(place).collect()
+    // The number of its process is the server's business.
+    bytes.chunks(32).map(place).collect()
 }
 
 /// Decodes the answer to an entry; none if it makes no sense. A place that is kept must have the

@@ -5,19 +5,22 @@
 -- (0: no place; after 3 the capacity), the microseconds until a place lapses or -1 if others ahead
 -- look for that, and those that are to be woken.
 --
+-- p_listener: the number of the asker's process, by which others tell it that it was admitted.
+--
 -- The clock is read behind the wait for the row.
 DELIMITER //
 
 CREATE PROCEDURE IF NOT EXISTS holdline_1_enter(
   p_line VARBINARY(512), p_id BINARY(16), p_weight BIGINT, p_capacity BIGINT, p_lease BIGINT,
-  p_wait BIGINT, p_tokens BIGINT, p_least BIGINT, p_how BIGINT, p_note VARBINARY(4096))
+  p_wait BIGINT, p_tokens BIGINT, p_least BIGINT, p_how BIGINT, p_note VARBINARY(4096),
+  p_listener BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 enter: BEGIN
   DECLARE v_capacity, v_last, v_places, v_held, v_front, v_due, v_bar, v_first, v_now BIGINT;
   DECLARE v_seq, v_weight, v_expires, v_first_weight, v_first_expires BIGINT;
   DECLARE v_spent, v_answer BIGINT DEFAULT 0;
   DECLARE v_first_id BINARY(16);
-  DECLARE v_woken VARBINARY(4800) DEFAULT '';
+  DECLARE v_woken VARBINARY(6400) DEFAULT '';
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     ROLLBACK;
@@ -161,14 +164,17 @@ enter: BEGIN
           due = v_due, seq = v_seq, id = p_id, weight = p_weight, expires = v_expires,
           note = p_note WHERE name = p_line;
       ELSE
-        INSERT INTO holdline_place (line, seq, id, weight, expires, note)
-          VALUES (p_line, v_seq, p_id, p_weight, v_expires, p_note);
+        INSERT INTO holdline_place (line, seq, id, weight, expires, note, listener)
+          VALUES (p_line, v_seq, p_id, p_weight, v_expires, p_note, p_listener);
         UPDATE holdline_line SET last = v_seq + (GREATEST(p_tokens, 1) - 1),
           places = v_places + 1, held = v_held, front = v_front, due = v_due WHERE name = p_line;
       END IF;
     END IF;
   END IF;
   COMMIT;
+  IF v_woken <> '' THEN
+    CALL holdline_1_notify(v_woken, p_listener);
+  END IF;
   SELECT v_answer, v_seq,
     IF(v_front = IF(v_seq = 0, 9223372036854775807, v_seq), GREATEST(v_due - v_now, 0), -1),
     v_woken;

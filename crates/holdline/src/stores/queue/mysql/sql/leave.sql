@@ -5,16 +5,18 @@
 --
 -- p_bar: if positive, for how long the ticket may not enter, because a request of its may still be on
 -- its way. p_note: by whom and why it is removed by force, which is kept for p_kept; or NULL.
+-- p_listener: the number of the asker's process, which needs no notice.
 DELIMITER //
 
 CREATE PROCEDURE IF NOT EXISTS holdline_1_leave(
-  p_line VARBINARY(512), p_id BINARY(16), p_bar BIGINT, p_note VARBINARY(4096), p_kept BIGINT)
+  p_line VARBINARY(512), p_id BINARY(16), p_bar BIGINT, p_note VARBINARY(4096), p_kept BIGINT,
+  p_listener BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_places, v_last, v_due, v_first, v_seq, v_now BIGINT;
   DECLARE v_answer BIGINT DEFAULT 0;
   DECLARE v_first_id BINARY(16);
-  DECLARE v_woken VARBINARY(4800) DEFAULT '';
+  DECLARE v_woken VARBINARY(6400) DEFAULT '';
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     ROLLBACK;
@@ -63,6 +65,9 @@ BEGIN
     UPDATE holdline_line SET bar = v_now + p_bar WHERE name = p_line;
   END IF;
   COMMIT;
+  IF v_woken <> '' THEN
+    CALL holdline_1_notify(v_woken, p_listener);
+  END IF;
   SELECT v_answer, v_woken;
 END //
 

@@ -17,7 +17,8 @@ END //
 CREATE PROCEDURE IF NOT EXISTS holdline_1_remove(p_line VARBINARY(512), p_seq BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_first, v_places, v_weight, v_front, v_next, v_next_weight, v_expires BIGINT;
+  DECLARE v_first, v_places, v_weight, v_front, v_next, v_next_weight, v_expires,
+    v_listener BIGINT;
   DECLARE v_id BINARY(16);
   DECLARE v_note VARBINARY(4096);
   SELECT seq, places, weight, front INTO v_first, v_places, v_weight, v_front
@@ -28,36 +29,40 @@ BEGIN
     UPDATE holdline_line SET places = places - 1, held = held - IF(p_seq < v_front, v_weight, 0)
       WHERE name = p_line;
   ELSEIF v_places > 1 THEN
-    SELECT seq, id, weight, expires, note INTO v_next, v_id, v_next_weight, v_expires, v_note
+    SELECT seq, id, weight, expires, note, listener
+      INTO v_next, v_id, v_next_weight, v_expires, v_note, v_listener
       FROM holdline_place WHERE line = p_line ORDER BY seq LIMIT 1;
     DELETE FROM holdline_place WHERE line = p_line AND seq = v_next;
     UPDATE holdline_line SET places = places - 1, held = held - IF(p_seq < v_front, v_weight, 0),
-      seq = v_next, id = v_id, weight = v_next_weight, expires = v_expires, note = v_note
-      WHERE name = p_line;
+      seq = v_next, id = v_id, weight = v_next_weight, expires = v_expires, note = v_note,
+      listener = v_listener WHERE name = p_line;
   ELSE
     UPDATE holdline_line SET places = 0, held = 0, due = 9223372036854775807 WHERE name = p_line;
   END IF;
 END //
 
 -- Moves the front past all places that fit now, and adds them, but not the asker's, to those that
--- are to be woken: id and seq, 24 bytes each, 200 at most.
+-- are to be woken: id, seq and listener, 32 bytes each, 200 at most.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_advance(
-  p_line VARBINARY(512), p_asker VARBINARY(16), INOUT p_woken VARBINARY(4800))
+  p_line VARBINARY(512), p_asker VARBINARY(16), INOUT p_woken VARBINARY(6400))
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_capacity, v_places, v_held, v_front, v_first, v_first_weight, v_seq, v_weight BIGINT;
+  DECLARE v_capacity, v_places, v_held, v_front, v_first, v_first_weight, v_seq, v_weight,
+    v_first_listener, v_listener BIGINT;
   DECLARE v_first_id, v_id BINARY(16);
-  SELECT capacity, places, held, front, seq, weight, id
-    INTO v_capacity, v_places, v_held, v_front, v_first, v_first_weight, v_first_id
+  SELECT capacity, places, held, front, seq, weight, id, listener
+    INTO v_capacity, v_places, v_held, v_front, v_first, v_first_weight, v_first_id,
+      v_first_listener
     FROM holdline_line WHERE name = p_line;
   IF v_front < 9223372036854775807 THEN
     walk: LOOP
       SET v_seq = NULL;
       IF v_places > 0 AND v_front <= v_first THEN
-        SET v_seq = v_first, v_weight = v_first_weight, v_id = v_first_id;
+        SET v_seq = v_first, v_weight = v_first_weight, v_id = v_first_id,
+          v_listener = v_first_listener;
       ELSEIF v_places > 1 THEN
-        SELECT seq, weight, id INTO v_seq, v_weight, v_id FROM holdline_place
-          WHERE line = p_line AND seq >= v_front ORDER BY seq LIMIT 1;
+        SELECT seq, weight, id, listener INTO v_seq, v_weight, v_id, v_listener
+          FROM holdline_place WHERE line = p_line AND seq >= v_front ORDER BY seq LIMIT 1;
       END IF;
       IF v_seq IS NULL THEN
         SET v_front = 9223372036854775807;
@@ -68,8 +73,9 @@ BEGIN
         LEAVE walk;
       END IF;
       SET v_held = v_held + v_weight, v_front = v_seq + 1;
-      IF v_id <> p_asker AND LENGTH(p_woken) < 4800 THEN
-        SET p_woken = CONCAT(p_woken, v_id, UNHEX(LPAD(HEX(v_seq), 16, '0')));
+      IF v_id <> p_asker AND LENGTH(p_woken) < 6400 THEN
+        SET p_woken = CONCAT(p_woken, v_id, UNHEX(LPAD(HEX(v_seq), 16, '0')),
+          UNHEX(LPAD(HEX(v_listener), 16, '0')));
       END IF;
     END LOOP;
     UPDATE holdline_line SET held = v_held, front = v_front WHERE name = p_line;
@@ -78,7 +84,7 @@ END //
 
 -- Removes all lapsed places before it admits others, so that no lapsed place is woken.
 CREATE PROCEDURE IF NOT EXISTS holdline_1_lapse(
-  p_line VARBINARY(512), p_now BIGINT, p_asker VARBINARY(16), INOUT p_woken VARBINARY(4800))
+  p_line VARBINARY(512), p_now BIGINT, p_asker VARBINARY(16), INOUT p_woken VARBINARY(6400))
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_seq, v_first BIGINT;
@@ -100,6 +106,29 @@ BEGIN
   UPDATE holdline_line
     SET due = IF(places = 0, 9223372036854775807, LEAST(expires, IFNULL(v_first, expires)))
     WHERE name = p_line;
+END //
+
+-- Tells the processes of these places, but not the asker's, that they were admitted; after the
+-- commit. A process that waits has a connection that waits for a named lock, and holds another, by
+-- which it is found: its wait is ended. If that cannot be, the process looks by itself, a little
+-- later.
+CREATE PROCEDURE IF NOT EXISTS holdline_1_notify(p_woken VARBINARY(6400), p_asker BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_at INT DEFAULT 25;
+  DECLARE v_listener, v_connection BIGINT;
+  DECLARE v_told BIGINT DEFAULT 0;
+  DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
+  WHILE v_at < LENGTH(p_woken) DO
+    SET v_listener = CONV(HEX(SUBSTRING(p_woken, v_at, 8)), 16, 10), v_at = v_at + 32;
+    IF v_listener NOT IN (0, p_asker, v_told) THEN
+      SET v_told = v_listener;
+      SET v_connection = IS_USED_LOCK(CONCAT('holdline-listener:', v_listener));
+      IF v_connection IS NOT NULL THEN
+        KILL QUERY v_connection;
+      END IF;
+    END IF;
+  END WHILE;
 END //
 
 DELIMITER ;

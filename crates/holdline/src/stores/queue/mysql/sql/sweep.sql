@@ -8,7 +8,7 @@ MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_name VARBINARY(512) DEFAULT '';
   DECLARE v_now, v_due, v_swept, v_there BIGINT DEFAULT 0;
-  DECLARE v_woken VARBINARY(4800);
+  DECLARE v_woken VARBINARY(6400);
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     ROLLBACK;
@@ -34,6 +34,9 @@ BEGIN
       WHERE name = v_name AND places = 0 AND bar <= v_now AND last < v_now - p_idle;
     SET v_swept = v_swept + ROW_COUNT();
     COMMIT;
+    IF v_woken <> '' THEN
+      CALL holdline_1_notify(v_woken, 0);
+    END IF;
   END LOOP;
   SELECT v_swept;
 END //

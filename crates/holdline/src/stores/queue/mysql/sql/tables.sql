@@ -26,17 +26,19 @@ CREATE TABLE IF NOT EXISTS holdline_line (
   id       BINARY(16)      NOT NULL DEFAULT '',
   weight   BIGINT          NOT NULL DEFAULT 0,
   expires  BIGINT          NOT NULL DEFAULT 0,
-  note     VARBINARY(4096) NOT NULL DEFAULT ''
+  note     VARBINARY(4096) NOT NULL DEFAULT '',
+  listener BIGINT          NOT NULL DEFAULT 0                    -- of the first place, as below
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- The places behind the first.
 CREATE TABLE IF NOT EXISTS holdline_place (
-  line    VARBINARY(512)  NOT NULL,
-  seq     BIGINT          NOT NULL,                              -- the place number: a holder's token
-  id      BINARY(16)      NOT NULL,                              -- the ticket's
-  weight  BIGINT          NOT NULL,
-  expires BIGINT          NOT NULL,
-  note    VARBINARY(4096) NOT NULL,
+  line     VARBINARY(512)  NOT NULL,
+  seq      BIGINT          NOT NULL,                             -- the place number: a holder's token
+  id       BINARY(16)      NOT NULL,                             -- the ticket's
+  weight   BIGINT          NOT NULL,
+  expires  BIGINT          NOT NULL,
+  note     VARBINARY(4096) NOT NULL,
+  listener BIGINT          NOT NULL,                             -- of its process, or 0 (queue.sql)
   PRIMARY KEY (line, seq),
   KEY place_id (id),
   KEY place_expires (line, expires)

@@ -1,0 +1,167 @@
+//! The listener of a process: a connection by which other processes tell it that one of its tickets
+//! was admitted.
+//!
+//! The server has no notices, but it can end a statement. The listener waits in the server, and
+//! holds a named lock that has the process's number; places have this number, too. The procedure
+//! that admits a place asks which connection holds the lock, and ends its statement, which needs no
+//! privilege between connections of one user (`holdline_1_notify`). The listener runs no other
+//! statements, so nothing else can be hit, and it keeps its lock.
+//!
+//! What it waits for is another named lock, which a connection for calls has and never gives up. A
+//! wait for a named lock has a mutex and a condition of its own in the server; all `SLEEP`s of
+//! MariaDB share a mutex, on which a `KILL` can stand for seconds (decision 25).
+//!
+//! There is one while the process waits, and for one wait more.
+
+use super::config::Config;
+use super::connection::{Answer, Connections, Owned, bare};
+use super::watches::Watches;
+use super::{opts, text};
+use crate::clock::{self, within};
+use crate::stores::queue::sql::Fault;
+use crate::sync::Mutex;
+use holdline_kernel::{Backoff, Time};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+
+/// The length of a wait in the server.
+const WAIT: Duration = Duration::from_secs(5);
+/// MySQL's error for a statement that was ended. MariaDB answers a wait that was ended with NULL.
+const ENDED: &str = "1317";
+/// The pauses after failures, for instance because the server has no connection left.
+const PAUSES: Backoff =
+    Backoff::exponential(Duration::from_millis(100), Duration::from_secs(10)).jitter(50);
+
+pub(super) struct Listener {
+    number: u64,
+    task: Mutex<Option<AbortHandle>>,
+    starts: Arc<Mutex<Starts>>,
+}
+
+/// How often it failed in a row, and when it may try again.
+#[derive(Default)]
+struct Starts {
+    failures: u32,
+    next: Time,
+}
+
+impl Default for Listener {
+    fn default() -> Self {
+        let number = fastrand::u64(1..1 << 63);
+        Listener { number, task: Mutex::default(), starts: Arc::default() }
+    }
+}
+
+impl Listener {
+    /// The number of this process.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Starts it, on the caller's runtime, unless it runs or has just failed. Nobody waits for it.
+    pub(super) fn start(
+        &self,
+        config: &Arc<Config>,
+        connections: &Arc<Connections>,
+        watches: &Arc<Watches>,
+    ) {
+        let mut task = self.task.lock();
+        if task.as_ref().is_some_and(|task| !task.is_finished())
+            || clock::now() < self.starts.lock().next
+        {
+            return;
+        }
+        let (config, number) = (Arc::clone(config), self.number);
+        let (connections, watches) = (Arc::clone(connections), Arc::clone(watches));
+        let starts = Arc::clone(&self.starts);
+        let work = async move {
+            let ended = listen(&config, number, &connections, &watches, &starts).await;
+            watches.untold();
+            if let Err(fault) = ended {
+                let mut starts = starts.lock();
+                starts.next = clock::now().after(PAUSES.pause(starts.failures, fastrand::u64(..)));
+                starts.failures = starts.failures.saturating_add(1);
+                tracing::debug!(error = %fault.explain(&config.address(), ""), "no notices");
+            }
+        };
+        *task = Some(tokio::spawn(work).abort_handle());
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.lock().take() {
+            task.abort();
+        }
+    }
+}
+
+/// Listens until nobody has waited for the time of a wait.
+async fn listen(
+    config: &Config,
+    number: u64,
+    connections: &Arc<Connections>,
+    watches: &Watches,
+    starts: &Mutex<Starts>,
+) -> Result<(), Fault> {
+    let limit = || clock::now().after(config.timeout);
+    let options = opts::of(config)?;
+    let conn = within(limit(), bare(&options)).await.unwrap_or(Err(Fault::Silence))?;
+    let listen = text::listen(number, conn.id());
+    let mut conn = Owned(Some(conn));
+    let why = match first(within(limit(), conn.ask(&listen)).await)? {
+        Some(1) => "",
+        Some(_) => "an earlier listener is still there",
+        None => "a proxy in between shares connections",
+    };
+    if !why.is_empty() {
+        return Err(Fault::Broken(why.to_owned()));
+    }
+    connections.call(&text::be_waited_for(number)).await?;
+    let wait = text::wait_to_be_told(number, WAIT);
+    let mut news = News::Unknown;
+    loop {
+        let limit = limit().after(WAIT);
+        let mut waiting = pin!(within(limit, conn.ask(&wait)));
+        let ended = tokio::select! {
+            biased;
+            ended = &mut waiting => ended,
+            () = std::future::ready(()) => {
+                // The wait was sent before somebody looks, so that nothing falls in between.
+                match news {
+                    News::Told => watches.told(),
+                    News::Unknown => watches.look_now(),
+                    News::None => {}
+                }
+                waiting.await
+            }
+        };
+        news = match ended {
+            Some(Err(fault)) if fault.is(&[ENDED]) => News::Told,
+            ended => match first(ended)? {
+                None => News::Told,
+                Some(0) if watches.are_watched() => News::None,
+                Some(0) => return Ok(()),
+                Some(_) => return Err(Fault::Broken("a connection for calls ended".to_owned())),
+            },
+        };
+        starts.lock().failures = 0;
+    }
+}
+
+/// What a wait came to.
+enum News {
+    /// A ticket of this process was admitted.
+    Told,
+    /// One may have been admitted before there was a wait.
+    Unknown,
+    None,
+}
+
+/// The number in an answer, or none if it is NULL.
+fn first(answer: Option<Result<Answer, Fault>>) -> Result<Option<i64>, Fault> {
+    let Answer { rows, .. } = answer.unwrap_or(Err(Fault::Silence))?;
+    Ok(rows.first().and_then(|row| row.get::<Option<i64>, _>(0)).flatten())
+}
