@@ -92,11 +92,11 @@
 //! # Stores
 //!
 //! A store is chosen by the URL given to [`open()`], or by [`ConnectOptions`]: its parts, one by
-//! one, or the settings of a client that the program has already. Each store has a
-//! [guide](https://github.com/holdline/holdline/tree/main/docs/guides). Its capabilities are data
-//! ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear error. A
-//! store of your own implements [`store::Store`]; the suite in the crate `holdline-conformance`
-//! tests whether it keeps the contract.
+//! one, or the settings of a client that the program has already. Each store has a page of
+//! [guides], with its URL, its options, what it promises and what it costs. Its capabilities are
+//! data ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear
+//! error. A store of your own implements [`store::Store`]; the suite in the crate
+//! `holdline-conformance` tests whether it keeps the contract.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -113,6 +113,8 @@ mod fence;
 #[cfg(feature = "doctor")]
 mod findings;
 mod guard;
+#[cfg(any(doc, doctest))]
+pub mod guides;
 mod handles;
 mod held_lock;
 mod local_queue;
