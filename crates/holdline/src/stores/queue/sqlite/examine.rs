@@ -2,7 +2,7 @@
 
 use super::address::Address;
 use super::database::{beside, mounted_alone, network_system};
-use super::machine;
+use super::{errors, machine};
 use crate::error::Result;
 use crate::findings::Findings;
 use rustix::fs::{Access, access, statvfs};
@@ -72,8 +72,9 @@ fn kind_and_mode(path: &Path, file: &Metadata, findings: &mut Findings) {
     let mode = file.mode() & 0o777;
     let found = format!("owner {}, mode {mode:o}", file.uid());
     if access(path, Access::READ_OK | Access::WRITE_OK).is_err() {
-        let advice = "run as its owner, or let this user write it";
-        findings.problem("rights", format!("{found}: this user may not write it"), advice);
+        let (found, advice) =
+            (errors::owned(file), format!("run as its owner, or {}", errors::SHARE));
+        findings.problem("rights", format!("this user may not write it: {found}"), advice);
     } else if mode & 0o002 != 0 {
         let advice = "chmod o-w: everybody can take locks away, or damage the file";
         findings.warning("rights", found, advice);
