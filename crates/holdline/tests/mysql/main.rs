@@ -9,6 +9,7 @@ mod clocks;
 mod cost;
 mod faults;
 mod limits;
+mod rights;
 mod schema;
 mod server;
 mod sessions;
