@@ -115,11 +115,10 @@ pub(super) fn obstacle(path: &Path) -> Option<Error> {
     };
     let access = Access::READ_OK | Access::WRITE_OK;
     let others = BESIDE.map(|ending| beside(&file, ending));
-    others
-        .iter()
-        .filter(|file| file.exists())
-        .find_map(|file| writable(file, access))
-        .or_else(|| writable(path, access))
+    writable(path, access)
+        .or_else(|| {
+            others.iter().filter(|file| file.exists()).find_map(|file| writable(file, access))
+        })
         .or_else(|| others.iter().find_map(|file| protected(file)))
         .or_else(|| writable(file.parent()?, Access::WRITE_OK | Access::EXEC_OK))
 }
