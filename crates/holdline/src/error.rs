@@ -159,7 +159,7 @@ impl fmt::Display for Error {
 }
 
 /// The text of a cause, in which a client of a server may say the same twice in a row.
-fn without_doubles(text: &str) -> String {
+pub(crate) fn without_doubles(text: &str) -> String {
     let mut parts: Vec<&str> = text.split(": ").collect();
     parts.dedup();
     parts.join(": ")
