@@ -1,6 +1,7 @@
 #!/bin/sh
 # Tries the package in a fresh root: installs, uses and purges it. Ends with the first failure.
 set -eux
+export HOME=/root
 dpkg -i /holdline.deb
 holdline --version
 test "$(holdline run x -- echo ours)" = ours

@@ -87,7 +87,10 @@ fn a_store_that_refuses_is_told_at_once() {
     let place = Place::new();
     for (there, url) in [
         (cfg!(feature = "redis"), "redis://127.0.0.1:1"),
-        (cfg!(feature = "redis"), "quorum:redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3"),
+        (
+            cfg!(feature = "redis"),
+            "quorum:redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3",
+        ),
         (cfg!(feature = "postgres"), "postgres://127.0.0.1:1/x"),
         (cfg!(feature = "mysql"), "mysql://127.0.0.1:1/x"),
         (cfg!(feature = "etcd"), "etcd://127.0.0.1:1"),
