@@ -3,6 +3,7 @@
 
 use super::Finding;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// The pages that the documentation has, too.
 const GUIDES: &str = "docs/guides/";
@@ -36,7 +37,7 @@ pub(super) fn check(
     let there: BTreeMap<String, &Link> =
         there.iter().filter_map(|link| Some((link.label.clone()?, link))).collect();
     let mut used = BTreeSet::new();
-    for (path, text) in texts.iter().filter(|(path, _)| path.ends_with(".md") && *path != THERE) {
+    for (path, text) in texts.iter().filter(|(path, _)| is_document(path) && *path != THERE) {
         let mut say = |line, sentence: String| findings.push(Finding::new(path, line, sentence));
         for link in links(text).into_iter().filter(|link| !link.to.contains("://")) {
             let (file, heading) = link.to.split_once('#').unwrap_or((&link.to, ""));
@@ -86,6 +87,11 @@ fn pages(paths: &[String], texts: &BTreeMap<String, String>, findings: &mut Vec<
             findings.push(Finding::new(path, 1, format!("`pages!` of {MODULE} does not name it.")));
         }
     }
+}
+
+/// Whether a file is a document.
+pub(super) fn is_document(path: &str) -> bool {
+    Path::new(path).extension().is_some_and(|end| end == "md")
 }
 
 /// All links of a text, but for those in code.

@@ -76,7 +76,7 @@ pub(crate) fn print_findings() -> Outcome<usize> {
 
 /// What the rule about links reads, by path.
 fn documents(root: &Path, paths: &[String]) -> BTreeMap<String, String> {
-    let is_read = |path: &&String| path.ends_with(".md") || *path == links::MODULE;
+    let is_read = |path: &&String| links::is_document(path) || *path == links::MODULE;
     let read = |path: &String| Some((path.clone(), std::fs::read_to_string(root.join(path)).ok()?));
     paths.iter().filter(is_read).filter_map(read).collect()
 }
