@@ -7,13 +7,13 @@ use crate::{Outcome, workspace};
 /// Cargo verifies each crate against those packed before it, in a registry that it makes for that:
 /// so the crates that need each other can be tried before the first of them is published.
 pub(super) fn make(check: bool) -> Outcome<String> {
+    if let Some(lacks) = lacks_guides()? {
+        return Err(lacks);
+    }
     let mut cargo = workspace::cargo();
     if check {
         cargo.args(["publish", "--dry-run", "--allow-dirty", "--locked"]).args(chosen()?);
         run(&mut cargo)?;
-        if let Some(lacks) = lacks_guides()? {
-            return Err(lacks);
-        }
         return Ok("packed, and each built from its package alone".to_owned());
     }
     run(cargo.args(PACK).args(chosen()?))?;
