@@ -46,6 +46,14 @@
 //! certificates. The oldest Rust that compiles it is `rust-version` in `Cargo.toml`, now 1.95; a
 //! newer one is asked for only with a new minor version.
 //!
+//! # Runtime
+//!
+//! The library's futures are polled on a [Tokio](https://docs.rs/tokio) runtime of either flavour
+//! with its timers enabled, and its I/O for stores on servers. Locks are renewed on a thread of the
+//! library, so that a busy executor loses none. A client and its locks can be used from several
+//! runtimes, and outlive the one that they were made on. A guard may be dropped anywhere; what that
+//! begins in the background, [`Client::settle`] waits for before a program ends.
+//!
 //! # When the lock is lost
 //!
 //! A lease can expire: the process is paused for longer than it lasts, or the store cannot be
