@@ -55,13 +55,15 @@ failure where CI is set. Under plain `cargo test`, a test that lacks its server 
 pub(crate) const TIDY: &str = "
 cargo xtask tidy
 
-Checks the rules of the house on every .rs file that git tracks or would track, and prints each
-finding as `path:line: sentence`:
+Checks the rules of the house on every .rs and .md file that git tracks or would track, and prints
+each finding as `path:line: sentence`:
 
   shape      lines of 100 columns, files of 400 lines before their tests (600 in tests/),
              functions of 70 lines, a `//!` comment at the top of every file
   walls      who may know whom: the kernel imports nothing, recipes name no store, stores name
              neither recipes nor each other, only clock.rs reads a clock, and so on
+  links      links of documents lead to files and headings that are there; those of the guides
+             also lead somewhere in the documentation of the library, which has them as pages
   promises   every public async method has `# Cancel safety`; every promise of GUARANTEES.md
              (a line that starts with **G12**, after any list, table or heading mark) is cited in
              the code as G12, and the code cites no other

@@ -11,6 +11,7 @@ use crate::{defaults, duration, env, exit, top};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::mem::ManuallyDrop;
 use std::time::Duration;
+use unicode_width::UnicodeWidthStr;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -81,6 +82,29 @@ pub(crate) enum Verb {
     Bench(Box<bench::Bench>),
     Completions(completions::Completions),
     Man(man::Man),
+}
+
+/// The width of the sections below the flags: that of the narrowest usual terminal.
+const WIDTH: usize = 80;
+
+/// A line of a table below the flags; what does not fit goes on below its text.
+pub(crate) fn row(head: &str, indent: usize, text: &str) -> String {
+    let mut lines = format!("  {head:<0$}", indent - 2);
+    let mut width = indent;
+    for word in text.split(' ') {
+        if width + word.width() > WIDTH {
+            lines.truncate(lines.trim_end().len());
+            lines.push('\n');
+            lines.push_str(&" ".repeat(indent));
+            width = indent;
+        }
+        lines.push_str(word);
+        lines.push(' ');
+        width += word.width() + 1;
+    }
+    lines.truncate(lines.trim_end().len());
+    lines.push('\n');
+    lines
 }
 
 /// The command, with the sections below its flags.

@@ -16,6 +16,10 @@ const ASKING: Duration = Duration::from_millis(1_800);
 const WAITING: Duration = Duration::from_secs(15);
 /// The pause before opening is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How often a store that refuses is tried, unless a time was asked for.
+const TRIES: u32 = 5;
+/// A store that has not answered for so long is silent, and does not refuse.
+const SILENCE: Duration = Duration::from_secs(1);
 /// The minimum time for one answer, however long opening took.
 const ANSWER: Duration = Duration::from_millis(50);
 
@@ -91,14 +95,18 @@ impl Session {
         OpenedStore { client: client.response_timeout(limit), until, limit }
     }
 
-    /// Opens the store, and retries retryable errors.
+    /// Opens the store, and retries retryable errors: a few times if it refuses.
     async fn keep_opening(&self, until: Instant) -> Result<Client, Failure> {
+        let mut refused = 0;
         loop {
+            let began = Instant::now();
             let opening = holdline::open(&self.store).await;
+            if began.elapsed() < SILENCE && self.connect_timeout.is_none() {
+                refused += 1;
+            }
+            let goes_on = refused < TRIES && Instant::now() + PAUSE * 2 < until;
             match opening {
-                Err(error) if error.retryable() && Instant::now() + PAUSE * 2 < until => {
-                    sleep(PAUSE).await;
-                }
+                Err(error) if error.retryable() && goes_on => sleep(PAUSE).await,
                 other => return Ok(other?),
             }
         }

@@ -1,7 +1,6 @@
 //! The one list of environment variables.
 
-use crate::defaults;
-use std::fmt::Write;
+use crate::{cli, defaults};
 
 /// The store's URL, read by every verb and passed to commands unchanged.
 pub(crate) const STORE: &str = "HOLDLINE_STORE";
@@ -39,7 +38,7 @@ const MEANINGS: &[(&str, &str)] = &[
 pub(crate) fn table() -> String {
     let mut text = String::from("Environment:\n");
     for (name, meaning) in MEANINGS {
-        let _ = writeln!(text, "  {name:<15} {meaning}");
+        text.push_str(&cli::row(name, 18, meaning));
     }
     text
 }

@@ -1,9 +1,9 @@
 //! The one list of exit codes. `--help` and the guide show it; scripts may rely on it.
 
+use crate::cli;
 use holdline::ErrorKind;
 use rustix::io::Errno;
 use serde_json::{Map, Value};
-use std::fmt::Write;
 
 /// One exit code of the program's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ const MEANINGS: &[(Exit, &str)] = &[
 pub(crate) fn table() -> String {
     let mut text = String::from("Exit codes:\n");
     for (code, meaning) in MEANINGS {
-        let _ = writeln!(text, "  {:<6} {meaning}", code.0);
+        text.push_str(&cli::row(&code.0.to_string(), 9, meaning));
     }
     text.push_str("  128+n  signal n ended the command, or the wait for the lock");
     text

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 group! { "leases":
     renewal_survives_a_blocked_program,
+    a_lock_outlives_the_runtime_it_was_taken_on,
     many_locks_are_renewed,
     one_failed_renewal_is_no_loss,
     a_fixed_lease_ends,
@@ -53,6 +54,26 @@ async fn renewal_survives_a_blocked_program(ctx: Ctx) {
         clock::pause(Duration::from_millis(20)).await;
     }
     assert!(blocked.join().is_ok(), "the lock was lost while the program was busy");
+}
+
+/// A client that was opened on a runtime that has ended goes on elsewhere, and so do its locks.
+async fn a_lock_outlives_the_runtime_it_was_taken_on(ctx: Ctx) {
+    let (two, name) = (ctx.client().await, ctx.name("x"));
+    let (own, terms) = (ctx.clone(), Terms::kept(ctx.lease));
+    let taken = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("the system gives a runtime").block_on(async {
+            let client = own.client().await;
+            let guard = Recipe::Mutex.lock_for(&client, &own.name("x"), terms).await;
+            (client, guard)
+        })
+    });
+    let (client, guard) = taken.await.expect("no panic");
+    clock::pause(terms.lease * 3 / 2).await;
+    assert!(Recipe::Mutex.try_lock(&two, &name).await.is_none(), "it was not renewed");
+    assert!(guard.guard().is_valid(), "it was lost with the runtime");
+    guard.unlock().await.expect("it was held to the end");
+    Recipe::Mutex.lock(&client, &name).await.unlock().await.expect("it was held");
 }
 
 async fn many_locks_are_renewed(ctx: Ctx) {

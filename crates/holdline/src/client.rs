@@ -174,7 +174,12 @@ impl Client {
         self.store().address()
     }
 
-    /// The holders and waiters of a lock.
+    /// The holders and waiters of a lock; none if nobody uses it.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](ErrorKind::Invalid) for an invalid name. Other kinds mean that the store did not
+    /// give the answer within the [`response_timeout`](Client::response_timeout).
     ///
     /// # Cancel safety
     ///
@@ -246,7 +251,8 @@ impl Client {
         }
     }
 
-    /// The names, beginning with `prefix`, of locks that somebody holds or waits for.
+    /// The names, beginning with `prefix`, of locks that somebody holds or waits for: `""` for all.
+    /// Errors as [`inspect`](Client::inspect).
     ///
     /// # Cancel safety
     ///
@@ -263,6 +269,25 @@ impl Client {
     /// than the victim's and no higher than the next holder's: present it to whatever the lock
     /// guards, and the victim is fenced even before the next holder comes. `None` means that nobody
     /// stands there by that id any more.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> holdline::Result<()> {
+    /// # let client = holdline::open("memory:").await?;
+    /// # let guard = holdline::Mutex::new(&client, "nightly-report").lock().await?;
+    /// let info = client.inspect("nightly-report").await?;
+    /// for holder in &info.holders {
+    ///     client.force_unlock("nightly-report", holder.id, "its host burns").await?;
+    /// }
+    /// guard.lost().await; // the holder is told, and why:
+    /// assert!(guard.loss().await.unwrap().to_string().contains("its host burns"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Client::inspect), and [`Invalid`](ErrorKind::Invalid) if the reason is too
+    /// long. After an error of another kind the lock may have been broken: ask again.
     ///
     /// # Cancel safety
     ///

@@ -147,7 +147,7 @@ impl fmt::Display for Error {
             while let Some(error) = cause {
                 // Messages often name their cause, and causes that of their own.
                 let text = without_doubles(&error.to_string());
-                if !said.contains(&text) {
+                if !said.contains(&text) && !text.ends_with(&said) {
                     write!(f, ": {text}")?;
                     said = text;
                 }
@@ -159,7 +159,7 @@ impl fmt::Display for Error {
 }
 
 /// The text of a cause, in which a client of a server may say the same twice in a row.
-fn without_doubles(text: &str) -> String {
+pub(crate) fn without_doubles(text: &str) -> String {
     let mut parts: Vec<&str> = text.split(": ").collect();
     parts.dedup();
     parts.join(": ")
@@ -188,6 +188,10 @@ mod tests {
         assert_eq!(format!("{error:#}"), "x failed: no room; make some");
         let error = Error::because(ErrorKind::Denied, "x failed", io::Error::other(inner()));
         assert_eq!(format!("{error:#}"), "x failed: no room");
+        // As SQLite's, whose cause is its own text with a number.
+        let numbered = Error::because(ErrorKind::Denied, "error 13: no room", inner());
+        let error = Error::because(ErrorKind::Denied, "no room", numbered);
+        assert_eq!(format!("{error:#}"), "no room");
         let doubled = io::Error::other("input error: input error: no room");
         let error = Error::because(ErrorKind::Denied, "x failed", doubled);
         assert_eq!(format!("{error:#}"), "x failed: input error: no room");

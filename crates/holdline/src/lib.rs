@@ -46,6 +46,14 @@
 //! certificates. The oldest Rust that compiles it is `rust-version` in `Cargo.toml`, now 1.95; a
 //! newer one is asked for only with a new minor version.
 //!
+//! # Runtime
+//!
+//! The library's futures are polled on a [Tokio](https://docs.rs/tokio) runtime of either flavour
+//! with its timers enabled, and its I/O for stores on servers. Locks are renewed on a thread of the
+//! library, so that a busy executor loses none. A client and its locks can be used from several
+//! runtimes, and outlive the one that they were made on. A guard may be dropped anywhere; what that
+//! begins in the background, [`Client::settle`] waits for before a program ends.
+//!
 //! # When the lock is lost
 //!
 //! A lease can expire: the process is paused for longer than it lasts, or the store cannot be
@@ -92,11 +100,11 @@
 //! # Stores
 //!
 //! A store is chosen by the URL given to [`open()`], or by [`ConnectOptions`]: its parts, one by
-//! one, or the settings of a client that the program has already. Each store has a
-//! [guide](https://github.com/holdline/holdline/tree/main/docs/guides). Its capabilities are data
-//! ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear error. A
-//! store of your own implements [`store::Store`]; the suite in the crate `holdline-conformance`
-//! tests whether it keeps the contract.
+//! one, or the settings of a client that the program has already. Each store has a page of
+//! [guides], with its URL, its options, what it promises and what it costs. Its capabilities are
+//! data ([`store::Capabilities`]); a recipe or option that needs more is refused with a clear
+//! error. A store of your own implements [`store::Store`]; the suite in the crate
+//! `holdline-conformance` tests whether it keeps the contract.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -113,6 +121,8 @@ mod fence;
 #[cfg(feature = "doctor")]
 mod findings;
 mod guard;
+#[cfg(any(doc, doctest))]
+pub mod guides;
 mod handles;
 mod held_lock;
 mod local_queue;

@@ -199,6 +199,11 @@ macro_rules! holding_methods {
     () => {
         /// How long the lock lasts without being heard of: the longest time for which a crash, or a
         /// cut connection, keeps others out. Default: 10 s. It is renewed while the guard lives.
+        ///
+        /// Which leases a store takes is in its [`Capabilities`](crate::store::Capabilities). This
+        /// and the other options are checked when the lock is asked for: what makes no sense, or
+        /// the store does not do, is an error of kind [`Invalid`](crate::ErrorKind::Invalid) or
+        /// [`Unsupported`](crate::ErrorKind::Unsupported) then.
         pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
             self.options.lease = lease;
             self
@@ -213,7 +218,8 @@ macro_rules! holding_methods {
         }
 
         /// How long before anybody else can be admitted the holder is told of a loss. Default: a
-        /// twentieth of the lease. The more time it takes to stop the work, the more it should be.
+        /// twentieth of the lease. The more time it takes to stop the work, the more it should be;
+        /// at most half of the lease.
         pub fn margin(mut self, margin: ::std::time::Duration) -> Self {
             self.options.margin = Some(margin);
             self
@@ -225,7 +231,8 @@ macro_rules! holding_methods {
             self
         }
 
-        /// What [`protect`](crate::Guard::protect) does when the lock is lost.
+        /// What [`protect`](crate::Guard::protect) does when the lock is lost. Default:
+        /// [`OnLoss::Stop`](crate::OnLoss::Stop).
         pub fn on_loss(mut self, on_loss: $crate::OnLoss) -> Self {
             self.options.on_loss = on_loss;
             self
@@ -239,14 +246,16 @@ macro_rules! option_methods {
     () => {
         $crate::options::holding_methods!();
 
-        /// A lease that is not renewed: the lock is lost after this time, whatever happens.
+        /// A lease that is not renewed: the lock is lost after this time, whatever happens, and its
+        /// holder is told a [`margin`](Self::margin) before. In place of [`lease`](Self::lease).
         pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
             self.options.lease = lease;
             self.options.renew = false;
             self
         }
 
-        /// Wait by looking at the store by this schedule, instead of by listening to it.
+        /// Wait by looking at the store by this schedule, instead of by listening to it. The place
+        /// in the line stays; with [`unfair`](Self::unfair) there is none.
         pub fn poll(mut self, schedule: $crate::Backoff) -> Self {
             self.options.schedule = Some(schedule);
             self

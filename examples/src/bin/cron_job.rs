@@ -7,7 +7,7 @@
 //! Environment: `HOLDLINE_STORE` (a URL; the file store unless given).
 //!
 //! Exit codes: 0 done, or busy; 69 the store cannot be used; 76 the lock was lost, so that the work
-//! is not finished. (A job that is a command needs no code at all: `holdline run --wait 0`.)
+//! is not finished. (A job that is a command needs no code at all: `holdline run -n`.)
 
 use holdline::{Error, Mutex, blocking};
 use std::env;

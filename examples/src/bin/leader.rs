@@ -2,7 +2,8 @@
 //! the next takes over.
 //!
 //! `cargo run -p holdline-examples --bin leader` in two terminals; then stop the first one with
-//! Ctrl-C, kill it, or break its leadership (`holdline break scheduler`).
+//! Ctrl-C, kill it, or break its leadership: `holdline break scheduler ID --reason TEXT`, with the
+//! ID that `holdline status` shows.
 //!
 //! Environment: `HOLDLINE_STORE`, as in `etcd://127.0.0.1:2379`; the file store unless given.
 

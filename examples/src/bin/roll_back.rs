@@ -1,8 +1,9 @@
 //! When the lock is lost in the middle of the work: stop, and undo what was done. A loop is one
 //! transaction, which is not committed; steps that no transaction holds together have an undo each.
 //!
-//! `cargo run -p holdline-examples --bin roll_back`, and in another terminal
-//! `holdline break import` while it runs. `roll_back steps` does the same with steps.
+//! `cargo run -p holdline-examples --bin roll_back`, and in another terminal, while it runs,
+//! `holdline break import ID --reason TEXT`, with the ID that `holdline status` shows.
+//! `roll_back steps` does the same with steps.
 //!
 //! Environment: `HOLDLINE_STORE`; the file store unless given. `ITEM_MS`: how long one item takes.
 

@@ -7,6 +7,9 @@ use crate::{Outcome, workspace};
 /// Cargo verifies each crate against those packed before it, in a registry that it makes for that:
 /// so the crates that need each other can be tried before the first of them is published.
 pub(super) fn make(check: bool) -> Outcome<String> {
+    if let Some(lacks) = lacks_guides()? {
+        return Err(lacks);
+    }
     let mut cargo = workspace::cargo();
     if check {
         cargo.args(["publish", "--dry-run", "--allow-dirty", "--locked"]).args(chosen()?);
@@ -36,7 +39,8 @@ pub(crate) fn step(run: &Run<'_>) -> Outcome<Verdict> {
     if verdict != Verdict::Passed {
         return Ok(verdict);
     }
-    let lacks: Vec<String> = workspace::published()?.iter().filter_map(lacks).collect();
+    let mut lacks: Vec<String> = workspace::published()?.iter().filter_map(lacks).collect();
+    lacks.extend(lacks_guides()?);
     Ok(if lacks.is_empty() { Verdict::Passed } else { Verdict::Failed(lacks.join("; ")) })
 }
 
@@ -54,6 +58,21 @@ fn lacks(package: &serde_json::Value) -> Option<String> {
         return Some(format!("{name} has no {}", missing.join(", ")));
     }
     Some(format!("{name} has no rust-version")).filter(|_| package["rust_version"].is_null())
+}
+
+/// The guides that the library's package lacks: docs.rs makes pages of them, and has nothing but
+/// the package. To build the package does not need them.
+fn lacks_guides() -> Outcome<Option<String>> {
+    let list = ["package", "--list", "--allow-dirty", "--package=holdline"];
+    let packed = workspace::cargo_says(&list)?;
+    let folder = workspace::root().join("docs/guides");
+    let guides = std::fs::read_dir(&folder)
+        .map_err(|e| format!("I cannot read {}: {e}.", folder.display()))?;
+    let names = guides.flatten().map(|guide| format!("guides/{}", guide.file_name().display()));
+    let lacking: Vec<String> =
+        names.filter(|name| !packed.lines().any(|line| line == name)).collect();
+    Ok(Some(format!("holdline's package lacks {}", lacking.join(", ")))
+        .filter(|_| !lacking.is_empty()))
 }
 
 #[cfg(test)]

@@ -164,9 +164,11 @@ fn in_a_fresh_root(package: &Path) -> Outcome<String> {
     install(package, &root.join("holdline.deb"), 0o644)?;
     let script = sources().join("deb/try.sh");
     install(&script, &root.join("try.sh"), 0o755)?;
-    run(Command::new("chroot")
+    // In a mount namespace of its own, with which /proc is unmounted however the script ends.
+    let inside = r#"mount -t proc proc "$0/proc" && exec chroot "$0" /bin/sh /try.sh"#;
+    run(Command::new("unshare")
+        .args(["--mount", "/bin/sh", "-c", inside])
         .arg(&root)
-        .args(["/bin/sh", "/try.sh"])
         .env_clear()
         .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"))?;
     std::fs::remove_dir_all(&root).map_err(|e| format!("{}: {e}", root.display()))?;

@@ -4,6 +4,7 @@
 //! compiler knows, but it is quick, it has no dependencies, and its findings are easy to explain.
 
 mod guarantees;
+mod links;
 mod promises;
 mod shape;
 mod source;
@@ -12,6 +13,7 @@ mod words;
 
 use crate::{Outcome, workspace};
 use source::Source;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -62,6 +64,7 @@ pub(crate) fn print_findings() -> Outcome<usize> {
         .collect();
     let guarantees = std::fs::read_to_string(root.join(guarantees::FILE)).ok();
     let mut findings = check(&sources, guarantees.as_deref());
+    links::check(&paths, &documents(&root, &paths), &mut findings);
     findings.extend(forbidden_words(&root, &paths, FORBIDDEN));
     findings.sort();
     for finding in &findings {
@@ -69,6 +72,13 @@ pub(crate) fn print_findings() -> Outcome<usize> {
     }
     println!("tidy: {} files, {} findings", sources.len(), findings.len());
     Ok(findings.len())
+}
+
+/// What the rule about links reads, by path.
+fn documents(root: &Path, paths: &[String]) -> BTreeMap<String, String> {
+    let is_read = |path: &&String| links::is_document(path) || *path == links::MODULE;
+    let read = |path: &String| Some((path.clone(), std::fs::read_to_string(root.join(path)).ok()?));
+    paths.iter().filter(is_read).filter_map(read).collect()
 }
 
 /// All rules on Rust files.

@@ -14,14 +14,15 @@ const OUTAGE: Duration = Duration::from_secs(600);
 /// Examples for the long help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  lock=$(holdline acquire backup) || exit     wait for the lock; it is held from here
-  holdline release \"$lock\" || exit           to here; 76 if it was lost before
+  lock=$(holdline acquire backup) || exit  waits for the lock; held from here
+  holdline release \"$lock\" || exit        to here; 76 if it was lost before
 
-The lock is held by a process in the background until it is released, or the process that called
-`holdline acquire` ends: the script, however it ends. In a recipe of make, or where a shell forks,
-that is a process of one line; name the one that counts with --owner, as in --owner $$.
-Where one process can do all the work, `holdline run` is the better way: it stops its command when
-the lock is lost.
+The lock is held by a process in the background until it is released, or the
+process that called `holdline acquire` ends: the script, however it ends. In a
+recipe of make, or where a shell forks, that is a process of one line; name the
+one that counts with --owner, as in --owner $$.
+Where one process can do all the work, `holdline run` is the better way: it
+stops its command when the lock is lost.
 ";
 
 /// Hold a lock for a part of a script, until `holdline release`

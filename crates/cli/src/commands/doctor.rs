@@ -27,9 +27,9 @@ it cannot be reached.";
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  holdline doctor                                        the store of --store or HOLDLINE_STORE
-  holdline doctor redis://cache:6379 --lease 3s          is it fast enough for leases of 3 s?
-  holdline doctor etcd://a,b,c --no-lock                 only look
+  holdline doctor                                the store of HOLDLINE_STORE
+  holdline doctor redis://cache:6379 --lease 3s  fast enough for leases of 3 s?
+  holdline doctor etcd://a,b,c --no-lock         only look
   holdline doctor --json URL | jq '.findings[] | select(.level != \"ok\")'
 ";
 
@@ -38,7 +38,7 @@ Examples:
 #[command(long_about = format!("Check whether locks in a store are safe\n\n{ABOUT}"))]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Doctor {
-    /// The store; without it, that of --store or HOLDLINE_STORE
+    /// The store; without it, that of HOLDLINE_STORE, or --store
     url: Option<String>,
 
     /// The lease that locks will have: answers are measured against it

@@ -18,18 +18,19 @@ const OUTAGE: Duration = Duration::from_secs(600);
 /// Examples for the long help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  holdline run backup -- tar czf b.tgz data    wait for the lock as long as it takes
-  holdline run -w 30s backup -- ./backup.sh    wait at most 30 seconds, else end with 75
-  holdline run -n -E 0 backup -- ./backup.sh   if somebody else does it, that is fine
-  holdline run --min-hold 30s job -- ./job.sh  for cron on machines whose clocks differ
-  holdline run --shared table -- ./read.sh     many of these, or one with --exclusive
-  holdline run backup -c 'dump | gzip >b.gz'   a line for the shell
-  holdline run a --also b -- ./move.sh         both locks, or neither
+  holdline run backup -- tar czf b.tgz data   wait for the lock, however long
+  holdline run -w 30s backup -- ./backup.sh   for 30 s at most, else end with 75
+  holdline run -n -E 0 backup -- ./backup.sh  if somebody else does it: fine
+  holdline run --min-hold 9s job -- ./job.sh  where clocks of machines differ
+  holdline run --shared table -- ./read.sh    many of these, or one --exclusive
+  holdline run backup -c 'dump | gzip >b.gz'  a line for the shell
+  holdline run a --also b -- ./move.sh        both locks, or neither
 
-The command gets stdin and signals, and HOLDLINE_TOKEN: a number that is higher than that of every
-earlier holder. Whatever it writes to should refuse a lower one. When the lock is lost, the command
-gets TERM, the grace time, then KILL, before anybody else can hold the lock. Only a lock that was
-broken by force is free at once, and then the command is killed as soon as that is known.
+The command gets stdin and signals, and HOLDLINE_TOKEN: a number that is higher
+than that of every earlier holder. Whatever it writes to should refuse a lower
+one. When the lock is lost, the command gets TERM, the grace time, then KILL,
+before anybody else can hold the lock. Only a lock that was broken by force is
+free at once, and then the command is killed as soon as that is known.
 ";
 
 /// Run a command while holding a lock

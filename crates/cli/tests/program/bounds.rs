@@ -80,3 +80,28 @@ fn what_waits_ends_within_its_bound() {
         }
     }
 }
+
+/// A store that refuses is not waited for as one that is silent: that would be 15 s.
+#[test]
+fn a_store_that_refuses_is_told_at_once() {
+    let place = Place::new();
+    for (there, url) in [
+        (cfg!(feature = "redis"), "redis://127.0.0.1:1"),
+        (
+            cfg!(feature = "redis"),
+            "quorum:redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3",
+        ),
+        (cfg!(feature = "postgres"), "postgres://127.0.0.1:1/x"),
+        (cfg!(feature = "mysql"), "mysql://127.0.0.1:1/x"),
+        (cfg!(feature = "etcd"), "etcd://127.0.0.1:1"),
+        (cfg!(feature = "zookeeper"), "zookeeper://127.0.0.1:1"),
+    ] {
+        if !there {
+            continue;
+        }
+        let (run, took) = timed(&place, url, &["run", "x", "--", "true"]);
+        assert_eq!((run.code, run.out.as_str()), (69, ""), "{url}: {run:?}");
+        assert!(run.err.contains("refused") && took < Duration::from_secs(12), "{took:?}: {run:?}");
+        assert!(run.err.matches("Input/output error").count() <= 1, "said twice: {run:?}");
+    }
+}

@@ -86,3 +86,18 @@ fn the_readmes_first_command_works() {
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     assert!(!run.out.is_empty(), "it shows something");
 }
+
+/// What stands below the flags is not wrapped by a terminal of 80 columns.
+#[test]
+fn the_tables_of_the_help_fit_a_narrow_terminal() {
+    let place = Place::new();
+    for verb in ["", "run", "acquire", "doctor", "status", "elect"] {
+        let run = place.run([verb, "--help"].into_iter().filter(|word| !word.is_empty()));
+        let below = run.out.lines().skip_while(|line| *line != "Examples:");
+        let long: Vec<&str> = below.filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty(), "{verb}: {long:#?}");
+    }
+    let run = place.run(["--help"]);
+    assert!(run.out.contains("\n  HOLDLINE_CONFIG a file of defaults, instead of "), "{run:?}");
+    assert!(run.out.contains("\n                  "), "{run:?}");
+}

@@ -144,8 +144,14 @@ fn a_private_file_is_shared_by_naming_its_mode() {
     }
     let (place, program) = place();
     assert_eq!(place.run(["run", "x", "true"]).code, 0);
-    let alone = user(&place, &program, ONE, "", &place.url(), &["run", "x", "true"]);
-    assert_eq!(finish(&mut { alone }).code, 69);
+    let alone = finish(&mut user(&place, &program, ONE, "", &place.url(), &["run", "x", "true"]));
+    let examined = finish(&mut user(&place, &program, ONE, "", &place.url(), &["doctor"]));
+    for (run, code, out) in [(&alone, 69, &alone.err), (&examined, 78, &examined.out)] {
+        assert_eq!(run.code, code, "{run:?}");
+        for part in ["for user 0 only (mode 600)", "?mode=666 (all users) or ?group=NAME"] {
+            assert!(out.contains(part), "what to do is not said: {run:?}");
+        }
+    }
     let url = format!("{}?mode=666", place.url());
     let opened = finish(place.command(["run", "x", "true"]).env("HOLDLINE_STORE", &url));
     assert_eq!(opened.code, 0, "{opened:?}");
@@ -173,6 +179,7 @@ fn the_file_of_the_machine_is_the_default_of_all_users() {
             env -u HOLDLINE_STORE -u HOLDLINE_HELD \
             "$H" run -n cron -- echo both || echo "busy $?"
         as 64711 run cron -- true
+        as 64712 doctor --quiet --lease 60s >&2 || echo "doctor $?"
         as 64712 status
         HOLDLINE_STATE=/tmp/none/x.db as 64712 status || echo "code $?"
         chmod 600 /var/lib/holdline/locks.db

@@ -111,7 +111,8 @@ fn unreachable(urls: &[String], outcomes: &[Outcome]) -> Error {
         let address = site::address(url);
         match outcome {
             Outcome::Opened(_) => None,
-            Outcome::Failed(error) => Some(format!("{address}: {error:#}")),
+            Outcome::Failed(error) => Some(format!("{error:#}"))
+                .map(|why| if why.contains(&address) { why } else { format!("{address}: {why}") }),
             Outcome::Silent => Some(format!("{address}: it did not answer in time")),
         }
     });

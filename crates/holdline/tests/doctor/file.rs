@@ -34,7 +34,7 @@ async fn a_file_that_everybody_may_write_is_told() {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
     };
     mode(&path, 0o666);
-    found(&examine(&url).await, "rights", Level::Warning, "666");
+    found(&examine(&url).await, "rights", Level::Advice, "666");
     mode(folder.path(), 0o777);
     found(&examine(&url).await, "folder", Level::Warning, "everybody");
     let report = examine(&format!("sqlite:{}", folder.path().display())).await;

@@ -10,6 +10,7 @@ mod cost;
 mod faults;
 mod limits;
 mod notices;
+mod rights;
 mod schema;
 mod server;
 mod sessions;

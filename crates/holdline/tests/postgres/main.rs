@@ -12,6 +12,7 @@ mod faults;
 mod fenced;
 mod pooled;
 mod raw;
+mod rights;
 mod schema;
 mod server;
 mod sessions;

@@ -57,7 +57,7 @@ impl Config {
         }
         let database = decode(path)?;
         if database.is_empty() || database.contains(['/', '`', '\0']) {
-            return Err(invalid("names no database, as in mysql://USER@HOST/DATABASE"));
+            return Err(invalid("names no database, as in mysql://HOST/DATABASE"));
         }
         let mut config = Config {
             host: if host.is_empty() { "127.0.0.1".to_owned() } else { decode(host)? },

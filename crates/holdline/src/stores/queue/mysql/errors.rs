@@ -1,6 +1,6 @@
 //! What the server's errors mean.
 
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, without_doubles};
 use crate::stores::queue::sql::{Fault, ServerError, clean};
 use mysql_async::{DriverError, Error as ClientError, IoError};
 use std::io;
@@ -34,7 +34,7 @@ impl From<ClientError> for Fault {
                 } else {
                     ""
                 };
-                Fault::Broken(clean(&error.to_string()) + tls)
+                Fault::Broken(clean(&without_doubles(&error.to_string())) + tls)
             }
         }
     }

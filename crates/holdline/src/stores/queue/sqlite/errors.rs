@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 use rusqlite::{ErrorCode, ffi};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -100,7 +100,7 @@ pub(super) fn obstacle(path: &Path) -> Option<Error> {
     let writable = |file: &Path, access| {
         accessat(CWD, file, access, AtFlags::EACCESS)
             .err()
-            .map(|errno| refused(OPEN, file, errno.into()))
+            .map(|errno| unshared(file, errno).unwrap_or_else(|| refused(OPEN, file, errno.into())))
     };
     // SQLite has freed its descriptors by now.
     let spare: io::Result<Vec<File>> = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
@@ -115,13 +115,39 @@ pub(super) fn obstacle(path: &Path) -> Option<Error> {
     };
     let access = Access::READ_OK | Access::WRITE_OK;
     let others = BESIDE.map(|ending| beside(&file, ending));
-    others
-        .iter()
-        .filter(|file| file.exists())
-        .find_map(|file| writable(file, access))
-        .or_else(|| writable(path, access))
+    writable(path, access)
+        .or_else(|| {
+            others.iter().filter(|file| file.exists()).find_map(|file| writable(file, access))
+        })
         .or_else(|| others.iter().find_map(|file| protected(file)))
         .or_else(|| writable(file.parent()?, Access::WRITE_OK | Access::EXEC_OK))
+}
+
+/// The error for a file of another user's that is not shared with this user, which its owner can
+/// change by the options of the URL.
+fn unshared(file: &Path, errno: Errno) -> Option<Error> {
+    let about = file.metadata().ok()?;
+    let own = rustix::process::geteuid().as_raw();
+    (errno == Errno::ACCESS && about.is_file() && about.uid() != own).then(|| {
+        let error = io::Error::from(errno);
+        let message = format!(
+            "could not open the lock database {}: {error}; {}: {SHARE}, or choose another path",
+            file.display(),
+            owned(&about)
+        );
+        Error::because(ErrorKind::Denied, message, error)
+    })
+}
+
+/// How the owner of a database shares it.
+pub(super) const SHARE: &str = "let its owner share it, with ?mode=666 (all users) or ?group=NAME \
+                                (a group) in the URL";
+
+/// The users that a database is for.
+pub(super) fn owned(file: &Metadata) -> String {
+    let (user, group, mode) = (file.uid(), file.gid(), file.mode() & 0o777);
+    let group = if mode & 0o060 == 0o060 { format!(" and group {group}") } else { String::new() };
+    format!("it is for user {user}{group} only (mode {mode:o})")
 }
 
 /// The error for a file of another user's in a folder such as /tmp, which Linux lets nobody else

@@ -1,8 +1,8 @@
 //! Looking at the file of a store: what the guide warns of. Nothing is made or changed.
 
 use super::address::Address;
-use super::database::{beside, mounted_alone, network_system};
-use super::machine;
+use super::database::{BESIDE, beside, mounted_alone, network_system};
+use super::{errors, machine};
 use crate::error::Result;
 use crate::findings::Findings;
 use rustix::fs::{Access, access, statvfs};
@@ -31,7 +31,7 @@ pub(crate) fn examine(rest: &str, findings: &mut Findings) -> Result<bool> {
         findings.problem("folder", "no folder above it is there", advice);
         return Ok(false);
     };
-    rights(&folder, file.is_some(), findings);
+    rights(&path, &folder, file.is_some(), findings);
     system(if file.is_some() { &path } else { &folder }, address.network, findings);
     room(&folder, findings);
     if file.is_some() {
@@ -72,20 +72,24 @@ fn kind_and_mode(path: &Path, file: &Metadata, findings: &mut Findings) {
     let mode = file.mode() & 0o777;
     let found = format!("owner {}, mode {mode:o}", file.uid());
     if access(path, Access::READ_OK | Access::WRITE_OK).is_err() {
-        let advice = "run as its owner, or let this user write it";
-        findings.problem("rights", format!("{found}: this user may not write it"), advice);
+        let found = format!("this user may not write it: {}", errors::owned(file));
+        findings.problem("rights", found, format!("run as its owner, or {}", errors::SHARE));
     } else if mode & 0o002 != 0 {
-        let advice = "chmod o-w: everybody can take locks away, or damage the file";
-        findings.warning("rights", found, advice);
+        let advice = "everybody can take locks away: if not all may, share it by ?group=NAME";
+        findings.advice("rights", found, advice);
     } else {
         findings.ok("rights", found);
     }
 }
 
-/// Others must be able to make files beside it, and strangers must not.
-fn rights(folder: &Path, exists: bool, findings: &mut Findings) {
+/// Its users must be able to write the files beside it, or to make them; and strangers must not.
+fn rights(path: &Path, folder: &Path, exists: bool, findings: &mut Findings) {
     let name = folder.display();
-    if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+    let writable = |file: &Path| access(file, Access::READ_OK | Access::WRITE_OK).is_ok();
+    let makes = access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    if !makes && BESIDE.iter().all(|ending| writable(&beside(path, ending))) {
+        findings.ok("folder", format!("{name}: the files beside it are shared"));
+    } else if !makes {
         let found = format!("this user may not make files in {name}");
         let advice = "let it: the log and the signs of life are kept beside the file";
         findings.problem("folder", found, advice);

@@ -8,6 +8,8 @@
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use rustix::fs::OFlags;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use rustix::io::Errno;
 use std::fs::Metadata;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -100,7 +102,11 @@ fn change_mode(folder: BorrowedFd<'_>, name: &Path, mode: Mode) -> io::Result<()
     if is_link || about.st_uid != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("it was replaced meanwhile"));
     }
-    Ok(rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), mode)?)
+    let changed = rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), mode);
+    changed.map_err(|errno| match errno {
+        Errno::NOENT => io::Error::other("its mode cannot be set, for /proc is not mounted"),
+        errno => errno.into(),
+    })
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
