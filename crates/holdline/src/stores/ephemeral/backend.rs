@@ -1,7 +1,7 @@
 //! What a store of ephemeral entries supplies to the engine.
 
 use super::table::Table;
-use super::ticket::{Entry, TicketRecord};
+use super::ticket::{Entry, Leaving, TicketRecord};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Standing, Ticket, TicketId, refuse};
@@ -19,6 +19,8 @@ pub(super) struct Request<'a> {
     pub(super) ticket: &'a Ticket,
     pub(super) note: &'a Arc<str>,
     pub(super) how: Enter,
+    /// The time at which it was made.
+    pub(super) began: Time,
     /// The time limit of each step, as [`Backend::limit`] sets it.
     pub(super) limit: Duration,
 }
@@ -26,6 +28,14 @@ pub(super) struct Request<'a> {
 impl Request<'_> {
     pub(super) fn refuse(&self, refusal: Refusal) -> Error {
         refuse(self.line, self.ticket, refusal)
+    }
+
+    /// Refuses the ticket unless all in its line that tell the capacity agree with it.
+    pub(super) fn check_capacity(&self, told: impl IntoIterator<Item = u32>) -> Result<()> {
+        match told.into_iter().find(|capacity| *capacity != self.ticket.capacity) {
+            Some(line) => Err(self.refuse(Refusal::Capacity { line })),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn waiting(&self, seq: Option<Seq>) -> Standing {
@@ -40,6 +50,25 @@ pub(super) enum Joined<E: Entry> {
     There(Arc<TicketRecord<E>>),
     /// There is no entry.
     Not(Standing),
+}
+
+/// A request whose ticket has a record.
+pub(super) struct Attempt<'a, B: Backend> {
+    pub(super) store: &'a Arc<B>,
+    pub(super) request: &'a Request<'a>,
+    pub(super) record: &'a Record<B>,
+}
+
+impl<B: Backend> Attempt<'_, B> {
+    /// Removes an entry that should not have been written.
+    pub(super) async fn take_back(&self) -> Result<()> {
+        let Attempt { store, request, record } = self;
+        let leaving = Leaving::new(record);
+        store.remove(record, request.limit).await?;
+        store.table().forget(record);
+        leaving.done();
+        Ok(())
+    }
 }
 
 pub(super) type Record<B> = Arc<TicketRecord<<B as Backend>::Entry>>;
@@ -74,7 +103,6 @@ pub(super) trait Acquire<E: Entry>: Send + Sync + Sized + 'static {
     fn join(
         self: &Arc<Self>,
         request: &Request<'_>,
-        began: Time,
     ) -> impl Future<Output = Result<Joined<E>>> + Send;
 }
 

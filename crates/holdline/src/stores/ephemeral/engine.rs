@@ -31,7 +31,7 @@ pub(super) async fn enter<B: Backend>(
     how: Enter,
 ) -> Result<Standing> {
     let began = clock::now();
-    let request = Request { line, ticket, note, how, limit: B::limit(ticket.lease) };
+    let request = Request { line, ticket, note, how, began, limit: B::limit(ticket.lease) };
     if ticket.weight == 0 || ticket.weight > ticket.capacity {
         return Err(request.refuse(Refusal::Weight));
     }
@@ -42,7 +42,7 @@ pub(super) async fn enter<B: Backend>(
         (_, Enter::Keep(_)) => Ok(Standing::Lost),
         (_, Enter::Try | Enter::Queue) => {
             store.table().entered.insert(ticket.id);
-            match store.join(&request, began).await? {
+            match store.join(&request).await? {
                 Joined::There(record) => standing(store, &record, &request, began, true).await,
                 Joined::Not(standing) => Ok(standing),
             }
@@ -135,19 +135,6 @@ pub(super) async fn leave<B: Backend>(store: &Arc<B>, line: &Name, id: TicketId)
     Ok(was_there)
 }
 
-/// Removes an entry that should not have been written.
-pub(super) async fn take_back<B: Backend>(
-    store: &Arc<B>,
-    record: &Record<B>,
-    limit: Duration,
-) -> Result<()> {
-    let leaving = Leaving::new(record);
-    store.remove(record, limit).await?;
-    store.table().forget(record);
-    leaving.done();
-    Ok(())
-}
-
 /// Serves [`Store::watch`](crate::store::Store::watch).
 pub(super) async fn watch<B: Backend>(store: &Arc<B>, id: TicketId) {
     // A ticket that is not known is to be asked about, not waited for.
@@ -210,10 +197,7 @@ fn tick<B: Backend>(store: &Arc<B>) -> bool {
             B::background().spawn(sweep(Arc::downgrade(store), record));
             continue;
         }
-        let (state, due) = {
-            let place = record.place();
-            (place.state, place.due)
-        };
+        let (state, due) = record.with(|place| (place.state, place.due));
         let next = match state {
             State::Waiting | State::Held => store.look_after(&record, now).min(due),
             State::New | State::Leaving { .. } => now, // it may change at any moment
@@ -341,12 +325,8 @@ mod tests {
     }
 
     impl Acquire<First> for Fake {
-        async fn join(
-            self: &Arc<Self>,
-            request: &Request<'_>,
-            began: Time,
-        ) -> Result<Joined<First>> {
-            let (line, ticket, note) = (request.line, request.ticket, request.note);
+        async fn join(self: &Arc<Self>, request: &Request<'_>) -> Result<Joined<First>> {
+            let Request { line, ticket, note, began, .. } = *request;
             let create = {
                 let mut entries = self.entries.lock();
                 let create = entries.last().map_or(1, |(_, last)| last + 1);

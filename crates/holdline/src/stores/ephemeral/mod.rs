@@ -26,5 +26,7 @@ mod recent;
 mod table;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod ticket;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod values;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

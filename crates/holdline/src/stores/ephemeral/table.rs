@@ -114,11 +114,10 @@ impl<E: Entry> Table<E> {
             }
             slot
         };
-        let ended = {
-            let mut place = record.place();
-            E::forgotten(&mut place);
+        let ended = record.with(|place| {
+            E::forgotten(place);
             (std::mem::take(&mut place.watches), place.permit.take())
-        };
+        });
         drop((ended, forgotten)); // without the mutexes
     }
 
@@ -146,15 +145,22 @@ impl<E: Entry> Table<E> {
         due
     }
 
+    /// Marks a ticket gone, if it is one of this process.
+    pub(super) fn lose(&self, id: TicketId) {
+        if let Some(record) = self.find(id) {
+            record.lose(&self.loss);
+        }
+    }
+
     /// Marks the tickets gone that `theirs` picks, those of a session that is over. Returns them.
     pub(super) fn lose_all(
         &self,
         theirs: impl Fn(&TicketRecord<E>) -> bool,
     ) -> Vec<Arc<TicketRecord<E>>> {
-        let mut records: Vec<_> = {
-            let slots = self.slots.lock();
-            slots.records.values().map(|slot| Arc::clone(&slot.record)).collect()
+        let all = |slots: &Slots<E>| {
+            slots.records.values().map(|slot| Arc::clone(&slot.record)).collect::<Vec<_>>()
         };
+        let mut records = all(&self.slots.lock());
         records.retain(|record| theirs(record));
         for record in &records {
             record.lose(&self.loss);

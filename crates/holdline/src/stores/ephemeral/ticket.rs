@@ -113,6 +113,16 @@ impl<E: Entry> TicketRecord<E> {
         self.place.lock()
     }
 
+    /// Reads or changes what changes, and lets go of the mutex before the result is used.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Place<E>) -> T) -> T {
+        work(&mut self.place.lock())
+    }
+
+    /// Keeps these watches in the place of others, which are returned.
+    pub(super) fn watch_by(&self, watches: Vec<E::Watch>) -> Vec<E::Watch> {
+        self.with(|place| std::mem::replace(&mut place.watches, watches))
+    }
+
     /// Checks a request to keep the place. `false` if the place is lost.
     pub(super) fn is_kept(
         &self,
@@ -164,16 +174,13 @@ impl<E: Entry> TicketRecord<E> {
     /// Marks a ticket gone, unless it is being given up: then the answer to that says whether its
     /// entry was there.
     pub(super) fn lose(&self, loss: &LossHandler) {
-        let held = {
-            let mut place = self.place();
-            if !place.is_alive() {
-                return;
-            }
+        let lose = |place: &mut Place<E>| {
             let held = place.state == State::Held;
-            place.state = State::Gone { held };
-            held
+            place.is_alive().then(|| place.state = State::Gone { held }).map(|()| held)
         };
-        self.tell(held, loss);
+        if let Some(held) = self.with(lose) {
+            self.tell(held, loss);
+        }
     }
 
     /// Wakes the waiter, and has the ticket renewed at once if it is held.

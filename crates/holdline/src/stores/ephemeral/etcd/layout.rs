@@ -14,12 +14,11 @@
 
 use crate::names::Name;
 use crate::store::{Ticket, TicketId};
+use crate::stores::ephemeral::values::{self, OURS, made_up};
 use holdline_etcd_client::proto::{self, KeyValue};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::sync::Arc;
-
-/// What our values begin with; whatever else a key of ours holds is a leader's word, as it is.
-const OURS: &str = "{\"holdline\":";
 
 /// The value of a key of ours.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,14 +30,6 @@ struct Value<'a> {
     capacity: u32,
     #[serde(borrow)]
     note: std::borrow::Cow<'a, str>,
-}
-
-/// The part of a note that a leader's followers read.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Word {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
 }
 
 /// What begins all keys of a line.
@@ -90,13 +81,9 @@ pub(super) fn value(ticket: &Ticket, note: &str, leads: bool) -> Vec<u8> {
     )
 }
 
-/// What a leader says, if the ticket is to be one.
+/// What a leader says, if the ticket is to be one: whatever a key holds that is not ours.
 pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
-    if ticket.capacity != 1 || !note.contains("\"value\"") {
-        return None;
-    }
-    let word = serde_json::from_str::<Word>(note).ok()?.value?;
-    (!word.starts_with(OURS)).then_some(word)
+    values::word(ticket, note).filter(|word| !word.starts_with(OURS))
 }
 
 /// The key of a leader's note. It is made after the place, and goes with it.
@@ -162,8 +149,9 @@ impl Member {
         })
     }
 
-    pub(super) fn capacity(&self) -> u32 {
-        self.weights.map_or(1, |(_, capacity)| capacity)
+    /// The capacity of its line, if it tells.
+    pub(super) fn capacity(&self) -> Option<u32> {
+        self.weights.map(|(_, capacity)| capacity)
     }
 
     /// How much it takes of so much.
@@ -172,28 +160,9 @@ impl Member {
     }
 }
 
-/// A ticket for a place of others, which have none: it fits no other key, now or later, and its
-/// first digits tell it from others.
-fn made_up(key: &[u8], create: i64) -> TicketId {
-    let half = |seed: u64| {
-        // FNV-1a, which spreads little upward, and so the last step of splitmix64.
-        let bytes = key.iter().copied().chain(create.to_be_bytes());
-        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, step);
-        let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        u128::from(hash ^ (hash >> 31))
-    };
-    TicketId(half(0) << 64 | half(1))
-}
-
 /// A note that says what a bare value says.
 fn spoken(text: &str) -> Arc<str> {
-    if text.is_empty() {
-        return Arc::from("");
-    }
-    let word = Word { value: Some(text.to_owned()) };
-    serde_json::to_string(&word).unwrap_or_default().into()
+    if text.is_empty() { Arc::from("") } else { json!({ "value": text }).to_string().into() }
 }
 
 /// Whether this is a key of ours: `LEASE-SLOT` or `LEASE-TICKET`.
@@ -241,7 +210,7 @@ pub(super) fn strays(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
         let key = String::from_utf8_lossy(&kv.key);
         let what = "has no lease, and holds nothing; Go's clients wait for it";
         stray.note = format!("the key {key} {what}").into();
-        stray.weights = Some((0, stray.capacity()));
+        stray.weights = Some((0, stray.capacity().unwrap_or(1)));
         Some(stray)
     };
     without.filter_map(read).collect()
@@ -278,6 +247,11 @@ pub(super) fn newest(prefix: &[u8], before: i64, limit: i64) -> proto::Range {
         max_create_revision: if before > 0 { before - 1 } else { 0 },
         ..all(prefix)
     }
+}
+
+/// The question for a range, in a transaction.
+pub(super) fn look(range: proto::Range) -> proto::RequestOp {
+    proto::Op::Range(range).into()
 }
 
 /// One key.
@@ -371,16 +345,6 @@ mod tests {
         assert_eq!(name_of("", &kv("a/config", b"", 3)), Name::new("a").ok());
         let note = "a/1f-00000000000000000000000000000005/note";
         assert_eq!(name_of("", &kv(note, b"", 3)), None);
-    }
-
-    #[test]
-    fn made_up_tickets_differ_in_their_first_digits() {
-        let id = |key: &str, create| made_up(key.as_bytes(), create);
-        assert_eq!(id("a/1f", 7), id("a/1f", 7));
-        let all = (0..100).flat_map(|n| [id(&format!("a/{n:x}"), 7), id("a/1f", n + 8)]);
-        let short: std::collections::BTreeSet<String> =
-            all.map(|id| id.to_string()[..8].to_owned()).collect();
-        assert_eq!(short.len(), 200);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!                 |  transfer.rs              one leaves and the next enters in one call
 //!                 |  layout.rs                how it looks in etcd
 //!                 |  ticket_record.rs         what this process knows of a ticket
-//!                 |  flight.rs                writes that are under way
+//!                 |  writes.rs                writes that are under way, or late
 //!                 v
 //!            shared.rs                        sessions, tickets, watches, and their upkeep
 //!                 |  session.rs               one lease
@@ -22,12 +22,9 @@
 mod acquire;
 mod address;
 mod answer;
-mod attempt;
 mod beside;
 #[cfg(feature = "doctor")]
 mod examine;
-mod flight;
-mod late;
 mod layout;
 mod predecessors;
 mod release;
@@ -38,6 +35,7 @@ mod shared;
 mod slot;
 mod ticket_record;
 mod transfer;
+mod writes;
 
 use super::engine;
 use crate::error::Result;

@@ -14,19 +14,17 @@
 //! stream, and its lease is checked as ever. Where more are ahead than it takes, it looks again
 //! when most of those that it took are gone: while others still hold, so that nobody waits for it.
 
-use super::acquire::Entered;
+use super::acquire::{Attempt, Entered};
 use super::answer::Found;
 use super::layout::{self, Member};
 use super::shared::Shared;
 use super::ticket_record::TicketRecord;
 use crate::error::Result;
-use crate::store::Refusal;
+use crate::store::Ticket;
 use crate::stores::ephemeral::backend::Request;
-use crate::stores::ephemeral::engine;
-use holdline_etcd_client::proto::{Op, Range, RangeAnswer, Txn};
+use holdline_etcd_client::proto::{Range, RangeAnswer, RequestOp, Txn};
 use holdline_kernel::rule;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// The number of the newest keys that are looked at, of those that are not light.
 const HEAVY: i64 = 16;
@@ -51,26 +49,31 @@ pub(super) struct Predecessors {
 }
 
 /// The ranges to look at for keys that were created before that revision (0: all).
-pub(super) fn ranges(prefix: &[u8], capacity: u32, weight: u32, before: i64) -> Vec<Range> {
-    if capacity == 1 {
+pub(super) fn ranges(prefix: &[u8], ticket: &Ticket, before: i64) -> Vec<Range> {
+    if ticket.capacity == 1 {
         return vec![layout::newest(prefix, before, LOOK)];
     }
     let light = layout::light(prefix);
     let heavy = Range { range_end: light.clone(), ..layout::newest(prefix, before, HEAVY) };
     // With fewer than these none could keep it out; if they are too many, others must.
-    let needed = capacity - weight + 1;
+    let needed = ticket.capacity - ticket.weight + 1;
     let limit = if needed > LIGHT { 1 } else { i64::from(needed) };
     let light = Range { range_end: layout::end(prefix), ..layout::newest(&light, before, limit) };
     vec![heavy, light]
+}
+
+/// The questions for the ticket's own key, and for those in these ranges.
+pub(super) fn looks(own: &[u8], asked: &[Range]) -> Vec<RequestOp> {
+    [layout::one(own)].into_iter().chain(asked.iter().cloned()).map(layout::look).collect()
 }
 
 impl Predecessors {
     /// Takes in what [`ranges`] found.
     pub(super) fn new(
         prefix: &[u8],
-        capacity: u32,
-        revision: i64,
+        ticket: &Ticket,
         asked: &[Range],
+        revision: i64,
         found: &[RangeAnswer],
     ) -> Self {
         let mut members = Vec::new();
@@ -81,7 +84,7 @@ impl Predecessors {
             let all = i64::try_from(found.kvs.len()).is_ok_and(|count| count < asked.limit);
             complete &= all;
             let weight = if all {
-                Some(these.iter().map(|member| weight_of(member, capacity)).sum())
+                Some(weigh(&these, ticket.capacity))
             } else if at == 1 {
                 u64::try_from(found.count).ok() // of weight 1 each, some of them behind us
             } else {
@@ -97,7 +100,7 @@ impl Predecessors {
     /// Takes in a whole line, as far as it is ahead. Oldest first.
     fn whole(capacity: u32, revision: i64, mut members: Vec<Member>) -> Self {
         members.reverse();
-        let most = Some(members.iter().map(|member| weight_of(member, capacity)).sum());
+        let most = Some(weigh(&members, capacity));
         Predecessors { revision, members, complete: true, most }
     }
 
@@ -109,8 +112,8 @@ impl Predecessors {
         let (count, mut weight) = (self.members.len(), 0);
         let mut ahead = HashMap::new();
         for member in self.members {
-            weight += weight_of(&member, record.capacity);
             let part = member.weight(record.capacity);
+            weight += u64::from(part);
             ahead.insert(member.key, part);
             if !fits(weight) && (record.capacity > 1 || ahead.len() >= NEAREST) {
                 break;
@@ -130,104 +133,75 @@ impl Predecessors {
     }
 }
 
-/// All users of a name must agree on its capacity.
-pub(super) fn check_capacity(request: &Request<'_>, others: &[Member]) -> Result<()> {
-    let known = others.iter().filter(|member| member.weights.is_some());
-    let ours = request.ticket.capacity;
-    match known.map(Member::capacity).find(|capacity| *capacity != ours) {
-        None => Ok(()),
-        Some(line) => Err(request.refuse(Refusal::Capacity { line })),
-    }
-}
-
-fn weight_of(member: &Member, capacity: u32) -> u64 {
-    u64::from(member.weight(capacity))
+fn weigh(members: &[Member], capacity: u32) -> u64 {
+    members.iter().map(|member| u64::from(member.weight(capacity))).sum()
 }
 
 impl Shared {
-    /// Takes in the keys ahead of one that is written.
-    pub(super) async fn take(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-        predecessors: Predecessors,
-    ) -> Result<Entered> {
-        if let Err(error) = check_capacity(request, &predecessors.members) {
-            engine::take_back(self, record, request.limit).await?;
-            return Err(error);
-        }
-        if predecessors.tell(record) {
-            return Ok(Entered::There);
-        }
-        let all = layout::all(&record.base.prefix);
-        let (revision, answer) = self.range(&all, request.limit).await?;
-        let (_, create) = record.key();
-        let mut members = layout::members(&record.base.prefix, &answer.kvs);
-        members.retain(|member| member.create < create);
-        Predecessors::whole(record.capacity, revision, members).tell(record);
-        Ok(Entered::There)
-    }
-
     /// Whether a ticket that is not there would be admitted at once.
     pub(super) async fn has_room(
         &self,
         request: &Request<'_>,
         prefix: &[u8],
-        predecessors: Predecessors,
+        ahead: Predecessors,
     ) -> Result<bool> {
         let ticket = request.ticket;
-        if let Err(error) = check_capacity(request, &predecessors.members) {
+        if let Err(error) =
+            request.check_capacity(ahead.members.iter().filter_map(Member::capacity))
+        {
             if let Some(record) = self.table.find(ticket.id) {
                 self.drop_unwritten(&record);
             }
             return Err(error);
         }
-        let weigh = |members: &[Member]| -> u64 {
-            members.iter().map(|member| weight_of(member, ticket.capacity)).sum()
-        };
-        let room = u64::from(ticket.capacity) - u64::from(ticket.weight);
-        let seen = weigh(&predecessors.members);
-        if predecessors.complete
-            || seen > room
-            || predecessors.most.is_some_and(|most| most <= room)
-        {
+        let room = u64::from(ticket.capacity - ticket.weight);
+        let seen = weigh(&ahead.members, ticket.capacity);
+        if ahead.complete || seen > room || ahead.most.is_some_and(|most| most <= room) {
             return Ok(seen <= room);
         }
         let (_, answer) = self.range(&layout::all(prefix), request.limit).await?;
-        Ok(weigh(&layout::members(prefix, &answer.kvs)) <= room)
+        Ok(weigh(&layout::members(prefix, &answer.kvs), ticket.capacity) <= room)
+    }
+}
+
+impl Attempt<'_> {
+    /// Takes in the keys ahead of one that is written.
+    pub(super) async fn take(&self, asked: &[Range], found: &Found) -> Result<Entered> {
+        let Attempt { store, request, record } = *self;
+        let prefix = &record.base.prefix;
+        let ahead = Predecessors::new(prefix, request.ticket, asked, found.revision, &found.ranges);
+        if let Err(error) =
+            request.check_capacity(ahead.members.iter().filter_map(Member::capacity))
+        {
+            self.take_back().await?;
+            return Err(error);
+        }
+        if !ahead.tell(record) {
+            let (revision, answer) = store.range(&layout::all(prefix), request.limit).await?;
+            let (_, create) = record.key();
+            let mut members = layout::members(prefix, &answer.kvs);
+            members.retain(|member| member.create < create);
+            Predecessors::whole(record.capacity, revision, members).tell(record);
+        }
+        Ok(Entered::There)
     }
 
     /// Asks for the keys ahead of one that is there, and whether it is.
-    pub(super) async fn look_ahead(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-    ) -> Result<Entered> {
-        let ((key, create), weight) = (record.key(), request.ticket.weight);
-        let asked = ranges(&record.base.prefix, record.capacity, weight, create);
-        let mut success = vec![Op::Range(layout::one(&key)).into()];
-        success.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
-        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit).await?;
-        self.compare(request, record, &asked, &found).await
+    pub(super) async fn look_ahead(&self) -> Result<Entered> {
+        let (key, create) = self.record.key();
+        let asked = ranges(&self.record.base.prefix, self.request.ticket, create);
+        let txn = Txn { success: looks(&key, &asked), ..Txn::default() };
+        let found = self.store.txn(&txn, self.request.limit).await?;
+        self.compare(&asked, found).await
     }
 
     /// Takes in the answer to a question for the own key, and for those ahead.
-    pub(super) async fn compare(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-        asked: &[Range],
-        found: &Found,
-    ) -> Result<Entered> {
-        let (_, create) = record.key();
-        let (own, ahead) = found.split();
-        let own = own.and_then(|range| range.kvs.first());
-        if own.is_none_or(|own| own.create_revision != create) {
-            record.lose(&self.table.loss);
+    pub(super) async fn compare(&self, asked: &[Range], mut found: Found) -> Result<Entered> {
+        let (_, create) = self.record.key();
+        if found.first().is_none_or(|own| own.create_revision != create) {
+            self.record.lose(&self.store.table.loss);
             return Ok(Entered::There);
         }
-        let (prefix, capacity) = (&record.base.prefix, record.capacity);
-        let predecessors = Predecessors::new(prefix, capacity, found.revision, asked, ahead);
-        self.take(request, record, predecessors).await
+        self.take(asked, &found).await
     }
 }

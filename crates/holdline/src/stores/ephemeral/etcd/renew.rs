@@ -4,7 +4,7 @@
 //! things that are known here anyway: the lease lasts (the session's heartbeats), and the key was
 //! not deleted (the watch over it).
 
-use super::acquire::{TRIES, waiting_lease};
+use super::acquire::{Attempt, TRIES, waiting_lease};
 use super::layout;
 use super::predecessors;
 use super::shared::Shared;
@@ -91,29 +91,27 @@ impl Renew<KeyEntry> for Shared {
                 if none { Vec::new() } else { place.entry.ahead.keys().cloned().collect() };
             (place.entry.key.clone(), place.entry.seen, ahead)
         };
+        let attempt = Attempt { store: self, request, record };
         if ahead.is_empty() {
-            return self.look_ahead(request, record).await.map(drop);
+            return attempt.look_ahead().await.map(drop);
         }
         let (_, create) = record.key();
-        let own = Op::Range(layout::one(&key));
-        let (prefix, capacity) = (&record.base.prefix, record.capacity);
-        let asked = predecessors::ranges(prefix, capacity, request.ticket.weight, create);
-        let mut failure = vec![own.clone().into()];
-        failure.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
+        let asked = predecessors::ranges(&record.base.prefix, request.ticket, create);
         let compare = ahead.iter().flat_map(|key| layout::is_as_at(key, seen)).collect();
-        let txn = Txn { compare, success: vec![own.into()], failure };
-        let found = self.txn(&txn, request.limit).await?;
+        let success = vec![layout::look(layout::one(&key))];
+        let txn = Txn { compare, success, failure: predecessors::looks(&key, &asked) };
+        let mut found = self.txn(&txn, request.limit).await?;
         if !found.succeeded {
-            return self.compare(request, record, &asked, &found).await.map(drop);
+            return attempt.compare(&asked, found).await.map(drop);
         }
-        let own = found.split().0.and_then(|range| range.kvs.first());
-        if own.is_some_and(|kv| kv.create_revision == create) {
+        if found.first().is_some_and(|own| own.create_revision == create) {
             record.place().unchanged_at(found.revision);
         } else {
             record.lose(&self.table.loss);
         }
         Ok(())
     }
+
     async fn confirm(
         self: &Arc<Self>,
         record: &Record,

@@ -1,11 +1,11 @@
 //! What the handles of an etcd store share: the cluster, sessions, tickets and watches.
 
 use super::address::Address;
-use super::late::Late;
 use super::layout;
 use super::sessions::Sessions;
 use super::ticket_record::{KeyEntry, Record, Watched};
 use super::transfer::Departures;
+use super::writes::Late;
 use crate::error::Result;
 use crate::store::{Lines, Subscription};
 use crate::stores::ephemeral::backend::Backend;
@@ -77,18 +77,19 @@ impl Shared {
 
     /// Watches a held ticket's own key, so that its loss is known.
     fn watch_own(&self, record: &Record) {
-        let (key, from) = {
-            let mut place = record.place();
-            if place.entry.watched == Watched::Own || place.state != State::Held {
-                return;
+        let begins = record.with(|place| {
+            let begins = place.entry.watched != Watched::Own && place.state == State::Held;
+            if begins {
+                place.entry.watched = Watched::Own;
+                place.entry.ahead.clear();
             }
-            place.entry.watched = Watched::Own;
-            place.entry.ahead.clear();
-            (place.entry.key.clone(), place.create + 1)
-        };
-        let watching = self.watcher.watch(&key, Vec::new(), from, self.callback(record));
-        let ended = std::mem::replace(&mut record.place().watches, vec![watching]);
-        drop(ended);
+            begins
+        });
+        if begins {
+            let (key, create) = record.key();
+            let watching = self.watcher.watch(&key, Vec::new(), create + 1, self.callback(record));
+            drop(record.watch_by(vec![watching]));
+        }
     }
 
     /// One watch over all keys of these lines, on the stream of the others.
@@ -164,8 +165,7 @@ impl Backend for Shared {
             vec![watch(&record.base.prefix, layout::end(&record.base.prefix))]
         } else if record.capacity == 1 || ahead.iter().all(|key| key.starts_with(&light)) {
             // Such keys can only go. Watches over those that stay ahead are not made anew.
-            let ended = std::mem::take(&mut record.place().watches);
-            drop(ended);
+            drop(record.watch_by(Vec::new()));
             let watch = |key: &[u8]| self.watcher.watch_out(key, seen, 0, self.callback(record));
             let own = self.watcher.watch_out(&own, create, create + 1, self.callback(record));
             ahead.iter().map(|key| watch(key)).chain([own]).collect()
@@ -173,8 +173,7 @@ impl Backend for Shared {
             let own = self.watcher.watch(&own, Vec::new(), create + 1, self.callback(record));
             ahead.iter().map(|key| watch(key, Vec::new())).chain([own]).collect()
         };
-        let ended = std::mem::replace(&mut record.place().watches, watches);
-        drop(ended);
+        drop(record.watch_by(watches));
     }
 }
 

@@ -129,11 +129,8 @@ impl TicketRecord {
         loop {
             let mut landed = std::pin::pin!(self.base.landed.notified());
             landed.as_mut().enable();
-            {
-                let place = self.place();
-                if place.entry.flights == 0 || place.create != 0 {
-                    return;
-                }
+            if self.with(|place| place.entry.flights == 0 || place.create != 0) {
+                return;
             }
             landed.await;
         }
@@ -149,69 +146,71 @@ impl TicketRecord {
 
     /// Its key, and when that was created.
     pub(super) fn key(&self) -> (Vec<u8>, i64) {
-        let place = self.place();
-        (place.entry.key.clone(), place.create)
+        self.with(|place| (place.entry.key.clone(), place.create))
     }
 
     /// Takes in what a watch says.
     pub(super) fn hear(&self, news: &News<'_>, loss: &LossHandler) {
-        let (kind, kv) = match news {
-            News::Event(proto::Event { kind, kv: Some(kv) }) => (kind, kv),
-            News::From(revision) => {
-                let missed = {
-                    let mut place = self.place();
-                    place.entry.begun = *revision;
-                    place.entry.seen < *revision
-                };
-                if missed {
-                    self.miss(loss);
-                }
-                return;
-            }
-            News::Event(_) | News::Gap => {
-                self.miss(loss);
-                return;
-            }
-        };
-        let deleted = *kind == proto::DELETED;
-        let mut place = self.place();
-        if deleted && kv.key == place.entry.key && kv.mod_revision > place.create {
-            drop(place);
-            self.lose(loss);
-            return;
+        match self.with(|place| place.hear(&self.base.prefix, self.capacity, news)) {
+            Heard::Nothing => {}
+            Heard::Turn => self.news.notify_one(),
+            Heard::Missed { held } => self.tell(held, loss),
+            Heard::Lost => self.lose(loss),
         }
-        if kv.mod_revision <= place.entry.seen {
-            return; // of before we last looked
-        }
-        if deleted {
-            if place.entry.ahead.remove(&kv.key).is_none() {
-                return;
-            }
-            place.entry.gone.push((kv.key.clone(), kv.mod_revision));
-        } else {
-            let Some(weight) = place.entry.ahead.get_mut(&kv.key) else { return };
-            let Some(member) = Member::read(&self.base.prefix, kv) else { return };
-            *weight = (*weight).min(member.weight(self.capacity));
-        }
-        let asks = place.fits(self.capacity) || place.is_soon(self.capacity);
-        drop(place);
-        if asks {
-            self.news.notify_one();
-        }
-    }
-
-    /// Notes that changes may have been missed.
-    fn miss(&self, loss: &LossHandler) {
-        let held = {
-            let mut place = self.place();
-            place.unsure = true;
-            place.state == State::Held
-        };
-        self.tell(held, loss);
     }
 }
 
+/// What news mean for a ticket.
+enum Heard {
+    Nothing,
+    /// It is admitted, or it is time to look who is ahead.
+    Turn,
+    /// Changes may have been missed.
+    Missed {
+        held: bool,
+    },
+    /// Its key is gone.
+    Lost,
+}
+
 impl Place {
+    /// Takes in news, as far as they are of later than what was seen.
+    fn hear(&mut self, prefix: &[u8], capacity: u32, news: &News<'_>) -> Heard {
+        let (deleted, kv) = match news {
+            News::Event(proto::Event { kind, kv: Some(kv) }) => (*kind == proto::DELETED, kv),
+            News::From(revision) => {
+                self.entry.begun = *revision;
+                return if self.entry.seen < *revision { self.miss() } else { Heard::Nothing };
+            }
+            News::Event(_) | News::Gap => return self.miss(),
+        };
+        if deleted && kv.key == self.entry.key && kv.mod_revision > self.create {
+            return Heard::Lost;
+        }
+        if kv.mod_revision <= self.entry.seen {
+            return Heard::Nothing;
+        }
+        if deleted {
+            if self.entry.ahead.remove(&kv.key).is_none() {
+                return Heard::Nothing;
+            }
+            self.entry.gone.push((kv.key.clone(), kv.mod_revision));
+        } else {
+            let weight = self.entry.ahead.get_mut(&kv.key);
+            let Some((weight, member)) = weight.zip(Member::read(prefix, kv)) else {
+                return Heard::Nothing;
+            };
+            *weight = (*weight).min(member.weight(capacity));
+        }
+        let asks = self.fits(capacity) || self.is_soon(capacity);
+        if asks { Heard::Turn } else { Heard::Nothing }
+    }
+
+    fn miss(&mut self) -> Heard {
+        self.unsure = true;
+        Heard::Missed { held: self.state == State::Held }
+    }
+
     /// The rule, by the tickets that are known to be ahead.
     pub(super) fn fits(&self, capacity: u32) -> bool {
         let ahead = self.entry.ahead.values().map(|weight| u64::from(*weight)).sum();

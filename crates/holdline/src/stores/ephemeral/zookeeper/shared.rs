@@ -218,6 +218,12 @@ impl Shared {
             self.expired(session.id);
         }
     }
+
+    /// Takes in how a request failed, and returns the error for the caller.
+    pub(super) fn failure(&self, session: &Session, error: ZkError) -> Error {
+        self.failed(session, &error);
+        self.error(error)
+    }
 }
 
 impl Backend for Shared {
