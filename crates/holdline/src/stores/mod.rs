@@ -1,5 +1,6 @@
 //! The stores, a folder for each kind, and what they share. Each store has a feature of its own.
 
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod ephemeral;
 mod queue;
 pub mod quorum;

@@ -235,7 +235,7 @@ pub(super) async fn sweep<B: Backend>(store: Weak<B>, record: Record<B>) {
 #[cfg(test)]
 mod tests {
     use super::super::backend::{Acquire, Release, Renew};
-    use super::super::ticket::{Place, TicketRecord, tests::ticket};
+    use super::super::ticket::{TicketRecord, tests::First, tests::ticket};
     use super::*;
     use crate::error::{Error, ErrorKind};
     use crate::store::Seq;
@@ -251,19 +251,6 @@ mod tests {
         /// The number of removals that fail.
         failing: AtomicU32,
         session_is_lost: AtomicBool,
-    }
-
-    /// Whether the entry is the first of its line, as far as is known.
-    #[derive(Debug)]
-    struct First(bool);
-
-    impl Entry for First {
-        type Base = ();
-        type Watch = ();
-
-        fn has_room(place: &Place<Self>, _capacity: u32) -> bool {
-            place.entry.0
-        }
     }
 
     type Own = Arc<TicketRecord<First>>;

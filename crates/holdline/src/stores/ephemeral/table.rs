@@ -171,16 +171,16 @@ impl<E: Entry> Table<E> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ticket::tests::{Fake, record};
+    use super::super::ticket::tests::{First, record};
     use super::*;
 
-    fn ids(table: &Table<Fake>, now: u64) -> Vec<u128> {
+    fn ids(table: &Table<First>, now: u64) -> Vec<u128> {
         table.due(Time(now)).iter().map(|record| record.id.0).collect()
     }
 
     #[test]
     fn a_ticket_is_looked_after_when_it_is_due_and_only_then() {
-        let table = Table::<Fake>::new(1);
+        let table = Table::<First>::new(1);
         let records: Vec<_> = (0..3).map(|id| Arc::new(record(id, Time::NEVER))).collect();
         assert!(records.iter().all(|record| table.insert(record)));
         assert!(!table.insert(&records[0]), "there is one of this id");
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_leaves_nothing_behind() {
-        let table = Table::<Fake>::new(1);
+        let table = Table::<First>::new(1);
         let (old, new) = (Arc::new(record(1, Time::NEVER)), Arc::new(record(1, Time::NEVER)));
         table.insert(&old);
         table.forget(&old);

@@ -297,11 +297,11 @@ pub(super) mod tests {
         Ticket { id, weight, capacity, lease, wait_lease: lease, token_count, min_token }
     }
 
-    /// An entry that has room, or has not.
+    /// Whether the entry is the first of its line, as far as is known.
     #[derive(Debug)]
-    pub(in super::super) struct Fake(bool);
+    pub(in super::super) struct First(pub(in super::super) bool);
 
-    impl Entry for Fake {
+    impl Entry for First {
         type Base = ();
         type Watch = ();
 
@@ -310,13 +310,13 @@ pub(super) mod tests {
         }
     }
 
-    pub(in super::super) fn record(id: u128, due: Time) -> TicketRecord<Fake> {
+    pub(in super::super) fn record(id: u128, due: Time) -> TicketRecord<First> {
         let name = Name::new("x").expect("good");
         let ticket = Ticket { id: TicketId(id), ..ticket(1, 1) };
-        TicketRecord::new(&name, &ticket, &Arc::from(""), due, ((), Fake(true)))
+        TicketRecord::new(&name, &ticket, &Arc::from(""), due, ((), First(true)))
     }
 
-    fn waiting(due: Time) -> TicketRecord<Fake> {
+    fn waiting(due: Time) -> TicketRecord<First> {
         let record = record(5, due);
         record.place().born(7);
         record

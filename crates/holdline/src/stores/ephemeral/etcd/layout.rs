@@ -94,7 +94,7 @@ pub(super) fn note_key(key: &[u8]) -> Vec<u8> {
 /// Deletes a place, and its note, if the place is still the one that was created then (0: whatever
 /// it is). So a request that is carried out late deletes no other ticket's key.
 pub(super) fn delete(key: &[u8], create: i64) -> proto::Txn {
-    let guard = (create != 0).then(|| created_at(key, Vec::new(), create));
+    let guard = (create != 0).then(|| created_at(key, create));
     proto::Txn {
         compare: guard.into_iter().collect(),
         success: vec![proto::Op::Delete(removal(key)).into()],
@@ -131,7 +131,7 @@ impl Member {
         }
         let named = ticket_of(child);
         let text = String::from_utf8_lossy(&kv.value);
-        let value = (is_ours(child) && text.starts_with(OURS)).then_some(&*text);
+        let value = (parts(child).is_some() && text.starts_with(OURS)).then_some(&*text);
         let value = value.and_then(|text| serde_json::from_str::<Value<'_>>(text).ok());
         let ticket = value.as_ref().and_then(|value| hex(&value.ticket)).map(TicketId);
         let ours = named.or(ticket);
@@ -165,11 +165,7 @@ fn spoken(text: &str) -> Arc<str> {
     if text.is_empty() { Arc::from("") } else { json!({ "value": text }).to_string().into() }
 }
 
-/// Whether this is a key of ours: `LEASE-SLOT` or `LEASE-TICKET`.
-fn is_ours(child: &str) -> bool {
-    parts(child).is_some()
-}
-
+/// The parts of a key of ours: `LEASE-SLOT` or `LEASE-TICKET`.
 fn parts(child: &str) -> Option<(u128, &str)> {
     let child = child.strip_prefix('~').unwrap_or(child);
     let (lease, own) = child.split_once('-')?;
@@ -261,36 +257,36 @@ pub(super) fn one(key: &[u8]) -> proto::Range {
 
 /// True if no such key is there; with an end, if there is none in the whole range.
 pub(super) fn absent(key: &[u8], range_end: Vec<u8>) -> proto::Compare {
-    created_at(key, range_end, 0)
+    let created = proto::Against::CreateRevision(0);
+    proto::Compare { range_end, ..compare(key, proto::EQUAL, created) }
 }
 
 /// True if the key is there, and was created then.
-pub(super) fn created_at(key: &[u8], range_end: Vec<u8>, revision: i64) -> proto::Compare {
-    proto::Compare {
-        result: proto::EQUAL,
-        target: proto::CREATE,
-        key: key.to_vec(),
-        against: Some(proto::Against::CreateRevision(revision)),
-        range_end,
-    }
+pub(super) fn created_at(key: &[u8], revision: i64) -> proto::Compare {
+    compare(key, proto::EQUAL, proto::Against::CreateRevision(revision))
 }
 
 /// True if the key is there, and is as it was at that revision.
 pub(super) fn is_as_at(key: &[u8], revision: i64) -> [proto::Compare; 2] {
-    let there = proto::Compare { result: proto::GREATER, ..absent(key, Vec::new()) };
-    let same = proto::Compare { range_end: Vec::new(), ..unchanged_since(key, revision) };
-    [there, same]
+    let there = compare(key, proto::GREATER, proto::Against::CreateRevision(0));
+    [there, compare(key, proto::LESS, proto::Against::ModRevision(revision + 1))]
 }
 
 /// True if nothing under the prefix was written after that revision.
 pub(super) fn unchanged_since(prefix: &[u8], revision: i64) -> proto::Compare {
-    proto::Compare {
-        result: proto::LESS,
-        target: proto::MOD,
-        key: prefix.to_vec(),
-        against: Some(proto::Against::ModRevision(revision + 1)),
-        range_end: end(prefix),
-    }
+    let written = proto::Against::ModRevision(revision + 1);
+    proto::Compare { range_end: end(prefix), ..compare(prefix, proto::LESS, written) }
+}
+
+/// Compares what a key has with this.
+pub(super) fn compare(key: &[u8], result: i32, against: proto::Against) -> proto::Compare {
+    let target = match against {
+        proto::Against::CreateRevision(_) => proto::CREATE,
+        proto::Against::ModRevision(_) => proto::MOD,
+        proto::Against::Lease(_) => proto::LEASE,
+    };
+    let (key, against, range_end) = (key.to_vec(), Some(against), Vec::new());
+    proto::Compare { result, target, key, against, range_end }
 }
 
 #[cfg(test)]

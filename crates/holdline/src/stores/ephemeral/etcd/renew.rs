@@ -46,7 +46,7 @@ impl Renew<KeyEntry> for Shared {
         if record.base.leads {
             put(layout::note_key(&key), request.note.as_bytes().to_vec());
         }
-        let compare = vec![layout::created_at(&key, Vec::new(), create)];
+        let compare = vec![layout::created_at(&key, create)];
         let txn = Txn { compare, success, failure: Vec::new() };
         let answer = match self.txn(&txn, request.limit).await {
             Ok(found) => found,

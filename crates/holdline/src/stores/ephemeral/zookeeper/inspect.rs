@@ -43,19 +43,18 @@ impl Shared {
     }
 
     /// All members of a line, front first.
-    pub(super) async fn seen(&self, session: &Session, parent: &str) -> Result<Vec<Seen>> {
+    pub(super) async fn seen(&self, session: &Session, parent: &str) -> Result<Vec<Seen>, ZkError> {
         let children = self.children(session, parent, LIMIT).await?;
         let members = layout::members(&children);
         let asked = members.into_iter().map(|member| async {
             let path = format!("{parent}/{}", member.child);
             let asked = self.told(session, &path).await?;
-            Ok::<_, ZkError>(asked.map(|(told, create, stat)| {
+            Ok(asked.map(|(told, create, stat)| {
                 let id = member.id().unwrap_or_else(|| made_up(path.as_bytes(), stat.czxid));
                 Seen { member, id, create, told }
             }))
         });
-        let seen = try_join_all(asked).await.map_err(|error| self.error(error))?;
-        Ok(seen.into_iter().flatten().collect())
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
     }
 
     pub(super) async fn snapshot(self: &Arc<Self>, line: &Name) -> Result<QueueSnapshot> {
@@ -63,7 +62,7 @@ impl Shared {
         let parent = path::of(&self.address.root, line);
         let (places, evictions) =
             join(self.seen(&session, &parent), self.evictions(&session, &parent)).await;
-        let places = places?;
+        let places = places.map_err(|error| self.error(error))?;
         let said = |place: &Seen| place.member.capacity().or(place.told.capacity);
         let capacity = places.iter().find_map(said).unwrap_or(u32::from(!places.is_empty()));
         let seen = places.into_iter().map(|place| engine::Seen {
@@ -102,7 +101,7 @@ impl Shared {
                 self.children(&session, path, LIMIT)
             });
             for (folder, children) in some.iter().zip(join_all(listed).await) {
-                let children = children?;
+                let children = children.map_err(|error| self.error(error))?;
                 if !layout::members(&children).is_empty() {
                     names.extend(path::name(root, folder));
                 }

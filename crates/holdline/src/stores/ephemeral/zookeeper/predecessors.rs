@@ -45,20 +45,10 @@ impl Shared {
         session: &Session,
         parent: &str,
         time: Duration,
-    ) -> Result<Vec<String>> {
-        self.list_synced(session, parent, time).await.map_err(|error| self.error(error))
-    }
-
-    /// The same, with the servers' own error.
-    pub(super) async fn list_synced(
-        &self,
-        session: &Session,
-        parent: &str,
-        time: Duration,
     ) -> Result<Vec<String>, ZkError> {
-        let client = &session.client;
         let ask = || {
-            let (synced, listed) = (client.sync(parent), client.list_children(parent));
+            let (synced, listed) =
+                (session.client.sync(parent), session.client.list_children(parent));
             async move {
                 let (synced, listed) = futures_util::future::join(synced, listed).await;
                 synced?;
@@ -161,7 +151,8 @@ impl Attempt<'_> {
     pub(super) async fn has_room(&self) -> Result<bool> {
         let Attempt { store, request, record } = *self;
         let Base { session, parent } = &record.base;
-        let children = store.children(session, parent, request.limit).await?;
+        let children = store.children(session, parent, request.limit).await;
+        let children = children.map_err(|error| store.error(error))?;
         let members = layout::members(&children);
         self.check_line(&members).await?;
         self.check_recipes(&children).await?;

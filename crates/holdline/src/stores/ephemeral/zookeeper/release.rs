@@ -74,7 +74,7 @@ impl Shared {
     ) -> Result<Option<Seq>> {
         let session = self.session(LIMIT).await?;
         let parent = path::of(&self.address.root, line);
-        let places = self.seen(&session, &parent).await?;
+        let places = self.seen(&session, &parent).await.map_err(|error| self.error(error))?;
         let Some(victim) = places.into_iter().find(|place| place.id == id) else {
             return Ok(None);
         };
