@@ -5,7 +5,6 @@ use super::ticket::{Entry, Leaving, TicketRecord};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Standing, Ticket, TicketId, refuse};
-use crate::stores::runtime::Background;
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,8 +80,8 @@ pub(super) trait Backend:
 
     fn table(&self) -> &Table<Self::Entry>;
 
-    /// The runtime of all stores of this kind.
-    fn background() -> &'static Background;
+    /// Runs a task in the background.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
 
     /// The time limit of one step of a request for a lock of this lease.
     fn limit(lease: Duration) -> Duration;
@@ -94,7 +93,7 @@ pub(super) trait Backend:
     fn look_around(self: &Arc<Self>, now: Time) -> bool;
 
     /// Has the ticket's `news` notified when those ahead of it change.
-    fn watch_ahead(&self, record: &Record<Self>);
+    fn watch_ahead(self: &Arc<Self>, record: &Record<Self>);
 }
 
 /// The requests that acquire a place.

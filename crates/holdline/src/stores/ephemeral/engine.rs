@@ -96,7 +96,7 @@ async fn standing<B: Backend>(
     let Some(stands) = record.stand(ticket, began, new) else {
         if new && record.place().state == State::Lapsed {
             // It lapsed while its entry was being written, and the sweep may have come before that.
-            B::background().spawn(sweep(Arc::downgrade(store), Arc::clone(record)));
+            store.spawn(sweep(Arc::downgrade(store), Arc::clone(record)));
         }
         return Ok(Standing::Lost);
     };
@@ -173,7 +173,7 @@ pub(super) fn places<E: Entry>(
 /// Starts the janitor, which works until the store is dropped.
 pub(super) fn start_janitor<B: Backend>(store: &Arc<B>) {
     let (weak, nudge) = (Arc::downgrade(store), Arc::clone(&store.table().nudge));
-    B::background().spawn(async move {
+    store.spawn(async move {
         loop {
             {
                 let Some(store) = weak.upgrade() else { return };
@@ -194,7 +194,7 @@ fn tick<B: Backend>(store: &Arc<B>) -> bool {
     for record in table.due(now) {
         if record.lapse(now, &table.loss) {
             table.lapsed.insert(record.id);
-            B::background().spawn(sweep(Arc::downgrade(store), record));
+            store.spawn(sweep(Arc::downgrade(store), record));
             continue;
         }
         let (state, due) = record.with(|place| (place.state, place.due));
@@ -243,6 +243,8 @@ mod tests {
     use crate::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+    static BACKGROUND: Background = Background::new("engine-test");
+
     /// A store in memory, which fails on demand.
     struct Fake {
         table: Table<First>,
@@ -257,7 +259,7 @@ mod tests {
 
     impl Fake {
         fn new() -> Arc<Self> {
-            Fake::background().start().expect("there are threads");
+            BACKGROUND.start().expect("there are threads");
             let fake = Arc::new(Fake {
                 table: Table::new(8),
                 entries: Mutex::default(),
@@ -291,9 +293,8 @@ mod tests {
             &self.table
         }
 
-        fn background() -> &'static Background {
-            static BACKGROUND: Background = Background::new("engine-test");
-            &BACKGROUND
+        fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+            BACKGROUND.spawn(task);
         }
 
         fn limit(_lease: Duration) -> Duration {
@@ -308,7 +309,7 @@ mod tests {
             true
         }
 
-        fn watch_ahead(&self, _record: &Own) {}
+        fn watch_ahead(self: &Arc<Self>, _record: &Own) {}
     }
 
     impl Acquire<First> for Fake {

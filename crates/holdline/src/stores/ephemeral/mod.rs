@@ -20,8 +20,13 @@ mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod recent;
+#[cfg(feature = "simulation")]
+pub mod simulated;
 mod table;
 mod ticket;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod values;
+#[cfg(any(feature = "etcd", feature = "simulation"))]
+mod view;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

@@ -145,6 +145,10 @@ impl<E: Entry> Table<E> {
         due
     }
 
+    pub(super) fn all(&self) -> Vec<Arc<TicketRecord<E>>> {
+        self.slots.lock().records.values().map(|slot| Arc::clone(&slot.record)).collect()
+    }
+
     /// Marks a ticket gone, if it is one of this process.
     pub(super) fn lose(&self, id: TicketId) {
         if let Some(record) = self.find(id) {
@@ -157,10 +161,7 @@ impl<E: Entry> Table<E> {
         &self,
         theirs: impl Fn(&TicketRecord<E>) -> bool,
     ) -> Vec<Arc<TicketRecord<E>>> {
-        let all = |slots: &Slots<E>| {
-            slots.records.values().map(|slot| Arc::clone(&slot.record)).collect::<Vec<_>>()
-        };
-        let mut records = all(&self.slots.lock());
+        let mut records = self.all();
         records.retain(|record| theirs(record));
         for record in &records {
             record.lose(&self.loss);

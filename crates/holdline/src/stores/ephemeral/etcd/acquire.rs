@@ -3,7 +3,7 @@
 use super::answer::{self, Found, garbled};
 use super::beside;
 use super::layout;
-use super::predecessors::{self, Predecessors};
+use super::predecessors;
 use super::session::Session;
 use super::shared::Shared;
 use super::ticket_record::{KeyEntry, Record, TicketRecord};
@@ -118,8 +118,7 @@ impl Shared {
         let asked = predecessors::ranges(&prefix, ticket, 0);
         let success = asked.iter().cloned().map(layout::look).collect();
         let found = self.txn(&Txn { success, ..Txn::default() }, request.limit).await?;
-        let ahead = Predecessors::new(&prefix, ticket, &asked, found.revision, &found.ranges);
-        self.has_room(request, &prefix, ahead).await
+        self.has_room(request, &prefix, &asked, &found).await
     }
 
     /// Forgets a ticket for which nothing was written, unless that is in doubt.
@@ -224,9 +223,7 @@ impl Attempt<'_> {
                 return self.look_ahead().await;
             }
             self.beside_nobody(other).await?;
-            let Found { revision, ranges, .. } = &found;
-            let ahead = Predecessors::new(prefix, request.ticket, &asked, *revision, ranges);
-            if !store.has_room(request, prefix, ahead).await? {
+            if !store.has_room(request, prefix, &asked, &found).await? {
                 return Ok(Entered::Not);
             }
             compare = layout::unchanged_since(prefix, found.revision);

@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::layout;
 use super::sessions::Sessions;
-use super::ticket_record::{KeyEntry, Record, Watched};
+use super::ticket_record::{KeyEntry, Record};
 use super::transfer::Departures;
 use super::writes::Late;
 use crate::error::Result;
@@ -12,6 +12,7 @@ use crate::stores::ephemeral::backend::Backend;
 use crate::stores::ephemeral::engine;
 use crate::stores::ephemeral::table::Table;
 use crate::stores::ephemeral::ticket::State;
+use crate::stores::ephemeral::view::Watched;
 use crate::stores::runtime::Background;
 use holdline_etcd_client::{Callback, Cluster, News, Watcher};
 use holdline_kernel::Time;
@@ -78,10 +79,9 @@ impl Shared {
     /// Watches a held ticket's own key, so that its loss is known.
     fn watch_own(&self, record: &Record) {
         let begins = record.with(|place| {
-            let begins = place.entry.watched != Watched::Own && place.state == State::Held;
+            let begins = place.entry.view.watched != Watched::Own && place.state == State::Held;
             if begins {
-                place.entry.watched = Watched::Own;
-                place.entry.ahead.clear();
+                place.entry.view.admitted();
             }
             begins
         });
@@ -127,8 +127,8 @@ impl Backend for Shared {
         &self.table
     }
 
-    fn background() -> &'static Background {
-        &BACKGROUND
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        BACKGROUND.spawn(task);
     }
 
     /// The time limit of one member: the others must get their turn while the lease lasts.
@@ -148,15 +148,16 @@ impl Backend for Shared {
     }
 
     /// Watches the ticket's own key and those ahead of it.
-    fn watch_ahead(&self, record: &Record) {
+    fn watch_ahead(self: &Arc<Self>, record: &Record) {
         let (own, create, seen, ahead) = {
             let mut place = record.place();
-            if place.entry.watched == Watched::Ahead || place.state != State::Waiting {
+            if place.entry.view.watched == Watched::Ahead || place.state != State::Waiting {
                 return;
             }
-            place.entry.watched = Watched::Ahead;
-            let ahead: Vec<_> = place.entry.ahead.keys().take(FEW + 1).cloned().collect();
-            (place.entry.key.clone(), place.create, place.entry.seen, ahead)
+            let view = &mut place.entry.view;
+            view.watched = Watched::Ahead;
+            let (ahead, seen) = (view.nearest(FEW + 1), view.seen());
+            (place.entry.key.clone(), place.create, seen, ahead)
         };
         let watch = |key: &[u8], end| self.watcher.watch(key, end, 0, self.callback(record));
         let light = layout::light(&record.base.prefix);

@@ -233,8 +233,8 @@ impl Backend for Shared {
         &self.table
     }
 
-    fn background() -> &'static Background {
-        &BACKGROUND
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        BACKGROUND.spawn(task);
     }
 
     fn limit(lease: Duration) -> Duration {
@@ -275,7 +275,7 @@ impl Backend for Shared {
         slot.session.is_none()
     }
 
-    fn watch_ahead(&self, record: &Record) {
+    fn watch_ahead(self: &Arc<Self>, record: &Record) {
         record.listen();
     }
 }
