@@ -16,11 +16,12 @@
 
 mod client;
 mod clock;
+mod entries;
 mod faults;
 mod invariants;
+mod library;
 mod network;
 mod plan;
-mod quorum;
 mod renewer;
 mod rng;
 mod server;

@@ -130,6 +130,7 @@ impl World {
             | Answer::Left(_)
             | Answer::Evicted(_)
             | Answer::Holder(_)
+            | Answer::Told(_)
             | Answer::Failed => {}
         }
     }
