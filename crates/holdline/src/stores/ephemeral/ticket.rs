@@ -248,7 +248,7 @@ impl<E: Entry> Place<E> {
 }
 
 /// A ticket that its owner gives up. Unless that is [`done`](Self::done), the ticket is again what
-/// it was when this is dropped.
+/// it was when this is dropped; but its entry may be gone, so that the store is to be asked.
 pub(super) struct Leaving<'a, E: Entry> {
     record: &'a TicketRecord<E>,
     done: bool,
@@ -281,6 +281,7 @@ impl<E: Entry> Drop for Leaving<'_, E> {
             State::Leaving { held: false } => State::Waiting,
             other => other,
         };
+        place.unsure = true;
     }
 }
 
@@ -409,6 +410,7 @@ pub(super) mod tests {
             assert!(!record.place().is_alive() && record.stand(&ticket(1, 1), now, true).is_none());
             drop(leaving);
             assert_eq!(record.place().state, before);
+            assert!(record.place().unsure, "its entry may be gone");
             Leaving::new(&record).done();
             assert!(matches!(record.place().state, State::Leaving { .. }));
         }
