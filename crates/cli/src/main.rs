@@ -94,7 +94,7 @@ fn explain(error: &clap::Error) -> Exit {
     let (text, plain) = (error.render(), std::env::var_os("NO_COLOR").is_some());
     let coloured = std::io::stdout().is_terminal() && !plain;
     let text = if coloured { text.ansi().to_string() } else { text.to_string() };
-    answered(Printer::answer_bytes(text.as_bytes()))
+    answered(Printer::answer_bytes_if_read(text.as_bytes()))
 }
 
 /// How the verb of this command line is told a name that begins with a dash, if it takes names.

@@ -256,7 +256,8 @@ impl Output {
     ///
     /// Before `main` the runtime of Rust opens `/dev/null` for reading and writing in its place,
     /// where shells would open it for writing only. If stderr is the same, no output is wanted, as
-    /// in a daemon.
+    /// in a daemon. Python and Node.js open it in that way too where output is not wanted, so that
+    /// only what is of no use but to be read may fail by this.
     pub(crate) fn was_closed(self) -> bool {
         use rustix::fs::{OFlags, fcntl_getfl, fstat, major, minor};
         let replaced = |fd: BorrowedFd<'_>| {

@@ -121,10 +121,15 @@ impl Printer {
         write_answer(bytes)
     }
 
-    /// Prints an answer on stdout, for verbs whose exit code says the same: a closed stdout is no
-    /// error.
+    /// Prints an answer on stdout, for verbs that do something besides, or whose exit code says the
+    /// same: a closed stdout is no error.
     pub(crate) fn answer_if_read(text: &str) -> Result<bool, Failure> {
-        write_answer(format!("{}\n", escape(text)).as_bytes())
+        Printer::answer_bytes_if_read(format!("{}\n", escape(text)).as_bytes())
+    }
+
+    /// The same for bytes, which are printed as they are.
+    pub(crate) fn answer_bytes_if_read(bytes: &[u8]) -> Result<bool, Failure> {
+        write_answer(bytes)
     }
 
     /// Prints an answer on stdout without waiting for it to be read, for use while holding a lock.

@@ -68,7 +68,7 @@ impl Doctor {
         } else {
             as_text(&report, session.printer.quiet)
         };
-        Printer::answer(&text)?;
+        Printer::answer_if_read(&text)?;
         Ok(exit(&report))
     }
 }

@@ -25,7 +25,7 @@ impl Sweep {
         } else {
             format!("{count} unused locks removed")
         };
-        Printer::answer(&text)?;
+        Printer::answer_if_read(&text)?;
         Ok(Exit::DONE)
     }
 }

@@ -28,6 +28,11 @@ fn an_answer_that_cannot_be_written_is_an_error() {
         let run = shell(&place, &format!("\"$0\" {verb} > /dev/null; echo $?"));
         assert_eq!((run.out.as_str(), run.err.as_str()), ("0\n", ""), "{verb}");
     }
+    // So do Python's `subprocess.DEVNULL` and Node.js's "ignore" start a program.
+    for verb in ["--version", "run --help", "doctor"] {
+        let run = shell(&place, &format!("\"$0\" {verb} 1<> /dev/null; echo $? >&2"));
+        assert_eq!(run.err, "0\n", "{verb}: {run:?}");
+    }
     let run = shell(&place, "(\"$0\" try x >&-; echo $? >&2)");
     assert_eq!(run.err, "75\n", "the code is the answer");
     holder.tell("\n");

@@ -1,6 +1,7 @@
 //! The bare idiom, and libraries that are made of it.
 
 use crate::{Failure, LEASE, Library};
+use distributed_lock_core::error::LockError;
 use distributed_lock_core::traits::{DistributedLock, LockHandle, LockProvider};
 use distributed_lock_redis::{RedisDistributedLock, RedisLockHandle, RedisLockProvider};
 use redis::aio::MultiplexedConnection;
@@ -92,8 +93,10 @@ pub(crate) struct Distributed(RedisLockProvider);
 
 impl Distributed {
     pub(crate) async fn open(url: &str) -> Result<Self, Failure> {
-        let provider = RedisLockProvider::builder().url(url).expiry(LEASE).build().await?;
-        Ok(Distributed(provider))
+        // Its defaults for the last two fit its own expiry of 30 s.
+        let builder = RedisLockProvider::builder().url(url).expiry(LEASE);
+        let builder = builder.min_validity(LEASE * 9 / 10).extension_cadence(LEASE / 3);
+        Ok(Distributed(builder.build().await?))
     }
 }
 
@@ -108,7 +111,13 @@ impl Library for Distributed {
     async fn acquire(&self, lock: &mut RedisDistributedLock) -> Result<RedisLockHandle, Failure> {
         // A lock has one id for all of its acquisitions, so each has a lock of its own.
         *lock = self.0.create_lock(lock.name());
-        Ok(lock.acquire(None).await?)
+        loop {
+            // It asks once, and calls that a timeout.
+            match lock.acquire(None).await {
+                Err(LockError::Timeout(_)) => tokio::time::sleep(POLL).await,
+                acquired => return Ok(acquired?),
+            }
+        }
     }
 
     async fn release(
