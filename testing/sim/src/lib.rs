@@ -7,10 +7,11 @@
 //! checked in true time, which no machine can read.
 //!
 //! ```text
-//!   client.rs  (driver)  --+                       +-- server.rs (a Line per name)
+//!   client.rs  (driver)  --+                       +-- server.rs (a Line per name), entries.rs
 //!   renewer.rs  (renewer)    |-- network.rs, world.rs --|
 //!   faults.rs            --+         |             +-- clock.rs
-//!                                    v facts
+//!   library.rs (quorum,  --+         v facts
+//!     engine of entries)
 //!                     invariants/*.rs: one rule each, with books of its own
 //! ```
 
