@@ -9,15 +9,19 @@ use super::source::{Source, find_word, is_name};
 /// by all of them.
 const SHARED_BY_STORES: &[&str] = &[
     "backend",
+    "contract",
     "engine",
     "in_flight",
     "mod",
     "model",
     "recent",
     "runtime",
+    "simulated",
     "sql",
     "table",
     "ticket",
+    "values",
+    "view",
     "waiters",
 ];
 

@@ -2,8 +2,8 @@
 //!
 //! Tickets of weight 1 in lines of a larger capacity (readers, single permits) have keys in a range
 //! of their own, behind all others, which can be counted. So a look at a line is a look at the
-//! newest few of either range, and a count. `view.rs` says what follows from that. Only if the few do
-//! not tell is the whole line read.
+//! newest few of either range, and a count. `view.rs` says what follows from that. Only if the few
+//! do not tell is the whole line read.
 
 use super::acquire::{Attempt, Entered};
 use super::answer::Found;
