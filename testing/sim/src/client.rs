@@ -351,13 +351,13 @@ impl World {
         self.after(wait, Event::TimerFires { client, timer: Timer::Begin });
     }
 
-    pub(crate) fn replied(&mut self, client: usize, call: u64, answer: Answer) {
+    pub(crate) fn replied(&mut self, client: usize, call: u64, answer: &Answer) {
         let now = self.local(client);
         if let Some(acquiring) = self.acquiring(client)
             && let Some((out, sent)) = acquiring.call
             && out == call
         {
-            let Answer::Stands(standing) = answer else {
+            let Answer::Stands(standing) = *answer else {
                 return self.step(client, Happened::Failed);
             };
             let sent = if self.config.bug == Some(Bug::ValidFromReply) { now } else { sent };

@@ -326,7 +326,7 @@ impl World {
     /// Takes in a server's reply.
     pub(crate) fn delivered(&mut self, client: usize, call: u64, answer: Answer) {
         let Some(end) = &mut self.clients[client].end else {
-            return self.replied(client, call, answer);
+            return self.replied(client, call, &answer);
         };
         if let Some(asked) = end.outbox.requests().asked.get_mut(&call) {
             *asked = Some(answer);
@@ -394,7 +394,7 @@ impl World {
                     self.tell(&Fact::Broken { lock, id, seq });
                 }
             } else {
-                self.replied(client, call, answer);
+                self.replied(client, call, &answer);
             }
         }
         for id in hints {

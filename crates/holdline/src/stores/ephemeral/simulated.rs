@@ -300,8 +300,9 @@ impl Shared {
         Ok(QueueSnapshot { capacity, places, evictions: Vec::new() })
     }
 
-    async fn list(&self, _prefix: &str) -> Result<Vec<Name>> {
-        Ok(Vec::new())
+    #[allow(clippy::unused_self, reason = "as other stores have it")]
+    fn list(&self, _prefix: &str) -> impl Future<Output = Result<Vec<Name>>> + use<> {
+        std::future::ready(Ok(Vec::new()))
     }
 
     async fn evict(
@@ -459,15 +460,14 @@ impl Acquire<Node> for Shared {
             return Ok(Joined::Not(Standing::Lost));
         }
         let due = began.after(ticket.wait_lease.max(ticket.lease));
-        let record = match self.table.find(ticket.id) {
-            Some(record) => record,
-            None => {
-                let session = self.session(line).await?;
-                let node = Node { session, view: View::default() };
-                let record = Arc::new(TicketRecord::new(line, ticket, note, due, ((), node)));
-                self.table.insert(&record);
-                record
-            }
+        let record = if let Some(record) = self.table.find(ticket.id) {
+            record
+        } else {
+            let session = self.session(line).await?;
+            let node = Node { session, view: View::default() };
+            let record = Arc::new(TicketRecord::new(line, ticket, note, due, ((), node)));
+            self.table.insert(&record);
+            record
         };
         let wanted = record.with(|place| {
             place.due = place.due.max(due);

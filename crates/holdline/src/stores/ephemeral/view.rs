@@ -173,12 +173,11 @@ impl<K: Clone + Eq + Hash> View<K> {
         let Some(old) = self.ahead.get_mut(key).filter(|_| revision > self.seen) else {
             return false; // of before the last look, or behind
         };
-        match new {
-            Some(new) => *old = new.min(*old),
-            None => {
-                self.ahead.remove(key);
-                self.gone.push((key.clone(), revision));
-            }
+        if let Some(new) = new {
+            *old = new.min(*old);
+        } else {
+            self.ahead.remove(key);
+            self.gone.push((key.clone(), revision));
         }
         self.is_due(weight, capacity)
     }

@@ -115,13 +115,11 @@ impl Shared {
                 self.drop_unwritten(&record);
             }
         })?;
-        match look.admits(weight, capacity) {
-            Some(admits) => Ok(admits),
-            None => {
-                let whole = self.whole(request, prefix, i64::MAX).await?;
-                Ok(whole.admits(weight, capacity) == Some(true))
-            }
+        if let Some(admits) = look.admits(weight, capacity) {
+            return Ok(admits);
         }
+        let whole = self.whole(request, prefix, i64::MAX).await?;
+        Ok(whole.admits(weight, capacity) == Some(true))
     }
 }
 
