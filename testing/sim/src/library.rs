@@ -293,7 +293,9 @@ impl StoreClient {
                     self.notice = None;
                 }
                 let new = self.entries.as_ref().map_or_else(Vec::new, Entries::tasks);
-                let is_quiet = new.is_empty() && !again.0.swap(false, Ordering::Relaxed);
+                // A quorum's calls wait for nothing but answers and time.
+                let woken = again.0.swap(false, Ordering::Relaxed) && self.entries.is_some();
+                let is_quiet = new.is_empty() && !woken;
                 self.tasks.extend(new);
                 if is_quiet {
                     break;
