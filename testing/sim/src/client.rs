@@ -2,8 +2,8 @@
 
 use crate::clock::Clock;
 use crate::invariants::{Fact, Lock, Settled};
-use crate::plan::{Bug, LEASES, LONGEST_WORK, Plan, WAIT_LEASES};
-use crate::quorum::QuorumClient;
+use crate::library::StoreClient;
+use crate::plan::{Bug, Class, LEASES, LONGEST_WORK, Plan, WAIT_LEASES};
 use crate::renewer::{Holding, Leaving};
 use crate::server::{Answer, Request};
 use crate::world::{Event, Message, World};
@@ -41,6 +41,7 @@ pub(crate) struct Acquiring {
     pub(crate) lock: Lock,
     pub(crate) ticket: Ticket,
     pub(crate) lease: Lease,
+    mode: WaitMode,
     acquisition: Acquisition,
     /// The request under way, and when it was sent.
     call: Option<(u64, Time)>,
@@ -65,8 +66,8 @@ pub(crate) enum State {
 pub(crate) struct Client {
     pub(crate) clock: Clock,
     pub(crate) asleep_until: u64,
-    /// Its quorum client, if a quorum keeps the locks.
-    pub(crate) end: Option<QuorumClient>,
+    /// The library's own store, if one keeps the locks.
+    pub(crate) end: Option<StoreClient>,
     pub(crate) state: State,
     pub(crate) leaving: BTreeMap<TicketId, Leaving>,
     /// The number of acquisitions still to begin after the faults have stopped.
@@ -83,7 +84,11 @@ impl Client {
     pub(crate) fn new(plan: &Plan, client: usize) -> Self {
         Client {
             clock: plan.clients[client],
-            end: plan.class.is_quorum().then(|| QuorumClient::new(plan.servers.len())),
+            end: match plan.class {
+                Class::Entries => Some(StoreClient::of_entries()),
+                class if class.is_quorum() => Some(StoreClient::of_quorum(plan.servers.len())),
+                _ => None,
+            },
             asleep_until: 0,
             state: State::Idle,
             leaving: BTreeMap::new(),
@@ -124,7 +129,7 @@ impl World {
     fn call_as(&mut self, client: usize, call: u64, lock: Lock, request: Request) {
         self.note(format_args!("client {client} calls {call}: {request} in line {lock}"));
         if self.clients[client].end.is_some() {
-            self.ask_quorum(client, call, lock, request);
+            self.ask_library(client, call, lock, request);
         } else if let Some(line) = self.plan.lines(lock).next() {
             self.post(client, line.1, Event::Arrives(Message { client, call, line, request }));
         }
@@ -203,6 +208,7 @@ impl World {
             lock,
             ticket,
             lease,
+            mode,
             acquisition,
             call: None,
             turn: None,
@@ -251,13 +257,16 @@ impl World {
                 }
                 self.call_as(client, call, lock, Request::Enter(ticket, how));
             }
-            Action::Wait { until, .. } => {
+            Action::Wait { until, seq } => {
                 let turn = self.fresh(client);
                 let Some(acquiring) = self.acquiring(client) else { return };
                 acquiring.turn = Some(turn);
+                let listens = acquiring.mode == WaitMode::Listen && seq.is_some();
+                let (lock, id) = (acquiring.lock, acquiring.ticket.id);
                 // Subscribe, then ask, then wait: a notice that came in between is not lost.
                 let at = if std::mem::take(&mut acquiring.noticed) { now } else { until };
                 self.set_timer(client, at, Timer::Wake { turn });
+                self.await_notice(client, lock, listens.then_some(id));
             }
             Action::Grant { seq, sent } => {
                 let renewed = !self.rng.chance(100);
@@ -342,13 +351,13 @@ impl World {
         self.after(wait, Event::TimerFires { client, timer: Timer::Begin });
     }
 
-    pub(crate) fn replied(&mut self, client: usize, call: u64, answer: Answer) {
+    pub(crate) fn replied(&mut self, client: usize, call: u64, answer: &Answer) {
         let now = self.local(client);
         if let Some(acquiring) = self.acquiring(client)
             && let Some((out, sent)) = acquiring.call
             && out == call
         {
-            let Answer::Stands(standing) = answer else {
+            let Answer::Stands(standing) = *answer else {
                 return self.step(client, Happened::Failed);
             };
             let sent = if self.config.bug == Some(Bug::ValidFromReply) { now } else { sent };

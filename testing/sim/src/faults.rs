@@ -133,8 +133,7 @@ impl World {
     fn plan_break(&mut self) {
         let lines = self.lines();
         let line = lines[self.rng.below(lines.len() as u64) as usize];
-        if let Some(place) = self.servers[line.1].first(line.0) {
-            let id = place.id;
+        if let Some(id) = self.servers[line.1].first(line.0) {
             let wait = self.rng.millis(0, 200);
             self.after(wait, Event::Fault(Fault::Break { line, id }));
         }

@@ -7,20 +7,22 @@
 //! checked in true time, which no machine can read.
 //!
 //! ```text
-//!   client.rs  (driver)  --+                       +-- server.rs (a Line per name)
+//!   client.rs  (driver)  --+                       +-- server.rs (a Line per name), entries.rs
 //!   renewer.rs  (renewer)    |-- network.rs, world.rs --|
 //!   faults.rs            --+         |             +-- clock.rs
-//!                                    v facts
+//!   library.rs (quorum,  --+         v facts
+//!     engine of entries)
 //!                     invariants/*.rs: one rule each, with books of its own
 //! ```
 
 mod client;
 mod clock;
+mod entries;
 mod faults;
 mod invariants;
+mod library;
 mod network;
 mod plan;
-mod quorum;
 mod renewer;
 mod rng;
 mod server;

@@ -13,8 +13,8 @@ holdline-sim: seeded simulation of locks under faults
   --from S         begin with this seed (0)
   --seed S         run this seed only
   --verbose        print the whole story of each seed
-  --class NAME     Faults, Wipes, Jumps, Quorum, QuorumWipes or QuorumJumps, instead of what the
-                   seed chooses
+  --class NAME     Faults, Wipes, Jumps, Quorum, QuorumWipes, QuorumJumps or Entries, instead of
+                   what the seed chooses
   --bug NAME       plant a mistake: see README.md
   --exclusion      demand exclusion also where it is not promised
   --bad N          let so many servers forget or jump, instead of what the seed chooses

@@ -21,7 +21,7 @@ impl World {
                 continue;
             }
             let delay = self.delay(network_faults.slow);
-            self.after(delay, event);
+            self.after(delay, event.clone());
         }
     }
 

@@ -27,17 +27,21 @@ pub enum Class {
     /// A quorum of servers whose clocks jump, forward or back, one or several at a time. Exclusion
     /// is guaranteed as far as nodes keep their promises.
     QuorumJumps,
+    /// As `Faults`, with clients that decide by themselves who is admitted: the library's engine
+    /// for ephemeral entries, over a server of sequential entries. All guarantees hold.
+    Entries,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Class; 6] = [
+    pub const ALL: [Class; 7] = [
         Class::Faults,
         Class::Wipes,
         Class::Jumps,
         Class::Quorum,
         Class::QuorumWipes,
         Class::QuorumJumps,
+        Class::Entries,
     ];
 
     /// Whether a quorum keeps each lock.
@@ -47,7 +51,7 @@ impl Class {
 
     /// Whether every server keeps its promises.
     pub fn is_honest(self) -> bool {
-        matches!(self, Class::Faults | Class::Quorum)
+        matches!(self, Class::Faults | Class::Quorum | Class::Entries)
     }
 }
 
@@ -210,7 +214,11 @@ impl Plan {
     /// The lines of a lock: one, or one on each node.
     pub(crate) fn lines(&self, lock: Lock) -> impl Iterator<Item = Line> + use<> {
         let one = self.locks[lock].server;
-        let all = if self.class.is_quorum() { 0..self.servers.len() } else { one..one + 1 };
+        let all = match self.class {
+            Class::Entries => 0..1, // a session is one server's
+            class if class.is_quorum() => 0..self.servers.len(),
+            _ => one..one + 1,
+        };
         all.map(move |server| (lock, server))
     }
 

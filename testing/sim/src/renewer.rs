@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    pub(crate) fn renewal_replied(&mut self, client: usize, call: u64, answer: Answer) {
+    pub(crate) fn renewal_replied(&mut self, client: usize, call: u64, answer: &Answer) {
         let now = self.local(client);
         let from_reply = self.config.bug == Some(Bug::ValidFromReply);
         let clock = self.clients[client].clock;
@@ -130,6 +130,7 @@ impl World {
             | Answer::Left(_)
             | Answer::Evicted(_)
             | Answer::Holder(_)
+            | Answer::Told(_)
             | Answer::Failed => {}
         }
     }

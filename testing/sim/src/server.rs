@@ -1,9 +1,11 @@
 //! A simulated server: the kernel's line for each name, on a clock of its own.
 
 use crate::clock::Clock;
+use crate::entries::Entries;
 use crate::invariants::{Cause, Fact, Line as At, Lock, Spot};
-use crate::plan::Bug;
+use crate::plan::{Bug, Class};
 use crate::world::{Event, Message, World};
+use holdline::stores::simulated::{Asked, Question, Told};
 use holdline_kernel::{
     Enter, Head, Line, MemoryPlaces, Place, Refusal, Seq, Standing, Ticket, TicketId, Time,
 };
@@ -21,6 +23,8 @@ pub(crate) enum Request {
     Look,
     /// Remove expired places, without a client's request.
     Sweep,
+    /// A request of the library's engine for ephemeral entries.
+    Ask(Asked),
 }
 
 impl Display for Request {
@@ -34,6 +38,9 @@ impl Display for Request {
             Request::Evict(id) => write!(f, "Evict {id:?}"),
             Request::Look => write!(f, "Look"),
             Request::Sweep => write!(f, "Sweep"),
+            Request::Ask(Asked { session, number, question }) => {
+                write!(f, "{question:?}, {number} of session {session}")
+            }
         }
     }
 }
@@ -47,19 +54,27 @@ impl Display for Answer {
             Answer::Evicted(seq) => write!(f, "evicted: {seq:?}"),
             Answer::Holder(id) => write!(f, "holds: {id:?}"),
             Answer::Failed => write!(f, "failed"),
+            Answer::Told(told) => {
+                let places = told.entries.iter().map(|entry| (entry.id, entry.create));
+                let places: Vec<_> = places.collect();
+                write!(f, "session {}, {} at {}", told.session, told.deleted, told.revision)?;
+                write!(f, ": {places:?}")
+            }
         }
     }
 }
 
 /// The server's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Stands(Result<Standing, Refusal>),
     Left(bool),
     Evicted(Option<Seq>),
     Holder(Option<TicketId>),
-    /// A quorum could not decide.
+    /// A quorum, or the engine, could not decide.
     Failed,
+    /// To a request of the engine.
+    Told(Told),
 }
 
 /// A server with its lines.
@@ -69,13 +84,15 @@ pub(crate) struct Server {
     /// The end of its downtime.
     pub(crate) down: u64,
     pub(crate) lines: BTreeMap<Lock, (Head, MemoryPlaces<usize>)>,
+    /// Its entries, if clients decide who is admitted.
+    pub(crate) entries: Entries,
 }
 
 /// A snapshot of a line before or after an operation.
-struct Seen {
-    spots: Vec<Spot>,
-    expires: Vec<Time>,
-    capacity: u32,
+pub(crate) struct Seen {
+    pub(crate) spots: Vec<Spot>,
+    pub(crate) expires: Vec<Time>,
+    pub(crate) capacity: u32,
 }
 
 /// The tickets that an operation wakes.
@@ -83,16 +100,18 @@ type Woken = Vec<(usize, TicketId, Seq)>;
 
 impl Server {
     pub(crate) fn new(clock: Clock) -> Self {
-        Server { clock, down: 0, lines: BTreeMap::new() }
+        Server { clock, down: 0, lines: BTreeMap::new(), entries: Entries::default() }
     }
 
     pub(crate) fn count(&self, lock: Lock) -> usize {
-        self.lines.get(&lock).map_or(0, |(_, deck)| deck.iter().count())
+        let places = self.lines.get(&lock).map_or(0, |(_, deck)| deck.iter().count());
+        places + self.entries.count(lock)
     }
 
     /// The first place of a line, as an operator would see it.
-    pub(crate) fn first(&self, lock: Lock) -> Option<&Place<usize>> {
-        self.lines.get(&lock).and_then(|(_, deck)| deck.iter().next())
+    pub(crate) fn first(&self, lock: Lock) -> Option<TicketId> {
+        let place = self.lines.get(&lock).and_then(|(_, deck)| deck.iter().next());
+        place.map(|place| place.id).or_else(|| self.entries.first(lock))
     }
 
     fn seen(&self, lock: Lock) -> Seen {
@@ -122,7 +141,7 @@ impl Server {
         request: Request,
         bug: Option<Bug>,
     ) -> (Answer, Woken) {
-        let first = self.first(lock).map(|place| place.id);
+        let first = self.first(lock);
         let now = self.clock.local(at);
         let stamp = if bug == Some(Bug::CounterOnly) { 0 } else { now.0 / 1_000 };
         let (head, places) = self.lines.entry(lock).or_default();
@@ -157,7 +176,7 @@ impl Server {
                 Answer::Evicted(seq)
             }
             Request::Look => Answer::Holder(first),
-            Request::Sweep => {
+            Request::Sweep | Request::Ask(_) => {
                 let Ok(()) = line.expire();
                 Answer::Left(false)
             }
@@ -175,7 +194,13 @@ impl World {
             self.note(format_args!("server {server} is down for client {client}"));
             return;
         }
-        let answer = self.operate(line, client, request);
+        let answer = if let Request::Ask(_) = request {
+            let answer = self.operate_entries(line, client, request);
+            let Some(answer) = answer else { return }; // overtaken
+            answer
+        } else {
+            self.operate(line, client, request)
+        };
         self.note(format_args!("  line {line:?}: {request} of client {client}: {answer}"));
         self.post(client, server, Event::Replied { client, call, answer });
     }
@@ -187,6 +212,9 @@ impl World {
 
     /// Carries out one operation, notifies the tickets that it wakes, and reports what changed.
     pub(crate) fn operate(&mut self, line: At, client: usize, request: Request) -> Answer {
+        if self.plan.class == Class::Entries {
+            return self.operate_entries(line, client, request).unwrap_or(Answer::Failed);
+        }
         let (now, bug) = (self.now, self.config.bug);
         let (lock, server) = line;
         let before = self.servers[server].seen(lock);
@@ -212,13 +240,16 @@ impl World {
         answer
     }
 
-    fn tell_removed(&mut self, line: At, before: &Seen, after: &Seen, request: Request) {
+    pub(crate) fn tell_removed(&mut self, line: At, before: &Seen, after: &Seen, request: Request) {
         for spot in &before.spots {
             if after.spots.iter().any(|other| other.seq == spot.seq) {
                 continue;
             }
             let cause = match request {
                 Request::Leave(id) if id == spot.id => Cause::Left,
+                Request::Ask(Asked { question: Question::Delete(id), .. }) if id == spot.id => {
+                    Cause::Left
+                }
                 Request::Evict(id) if id == spot.id => Cause::Evicted,
                 _ => Cause::Lapsed,
             };
@@ -230,7 +261,7 @@ impl World {
         }
     }
 
-    fn tell_line(&mut self, line: At, before: &Seen, after: &Seen) {
+    pub(crate) fn tell_line(&mut self, line: At, before: &Seen, after: &Seen) {
         let clock = self.servers[line.1].clock;
         self.tell(&Fact::Line { line, capacity: after.capacity, places: &after.spots });
         for (spot, expires) in after.spots.iter().zip(&after.expires) {

@@ -11,6 +11,7 @@ use crate::rng::Rng;
 use crate::server::{Answer, Request, Server};
 use crate::trace::Trace;
 use crate::{Config, Report, Stats, Violation};
+use holdline::stores::simulated::Change;
 use holdline_kernel::{Seq, TicketId};
 use std::collections::BTreeMap;
 use std::fmt::{self, Arguments, Display, Formatter};
@@ -26,7 +27,7 @@ pub(crate) struct Message {
 }
 
 /// An event in the queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A request reaches its server.
     Arrives(Message),
@@ -34,6 +35,8 @@ pub(crate) enum Event {
     Replied { client: usize, call: u64, answer: Answer },
     /// A notice about a place reaches its client.
     Noticed { client: usize, id: TicketId, seq: Seq, admitted: bool },
+    /// News of a change in a line reach a client that watches it.
+    Changed { client: usize, lock: Lock, number: u64, change: Change },
     /// A client's timer fires.
     TimerFires { client: usize, timer: Timer },
     /// A fault occurs.
@@ -52,6 +55,9 @@ impl Display for Event {
             Event::Noticed { client, seq, .. } => {
                 write!(f, "the notice of {seq:?} to client {client}")
             }
+            Event::Changed { client, number, change, .. } => {
+                write!(f, "news {number}, {change:?}, to client {client}")
+            }
             Event::TimerFires { client, timer } => write!(f, "{timer:?} of client {client}"),
             Event::Fault(fault) => write!(f, "{fault:?}"),
         }
@@ -63,6 +69,7 @@ impl Event {
         match self {
             Event::Replied { client, .. }
             | Event::Noticed { client, .. }
+            | Event::Changed { client, .. }
             | Event::TimerFires { client, .. } => Some(*client),
             Event::Arrives(_) | Event::Fault(_) => None,
         }
@@ -168,6 +175,9 @@ impl World {
             Event::Replied { client, call, answer } => self.delivered(client, call, answer),
             Event::Noticed { client, id, seq, admitted } => {
                 self.noticed(client, id, seq, admitted);
+            }
+            Event::Changed { client, lock, number, change } => {
+                self.hear(client, lock, number, change);
             }
             Event::TimerFires { client, timer } => self.timer_fired(client, timer),
             Event::Fault(fault) => self.fault(fault),

@@ -50,6 +50,17 @@ fn a_quorum_keeps_what_is_proved() {
     assert!(stats.calm_wait < stats.calm_bound);
 }
 
+/// The library's engine for ephemeral entries, over a server of them.
+#[test]
+fn clients_that_decide_by_themselves_keep_what_servers_do() {
+    let stats = hold(Class::Entries, 0..15);
+    assert!(stats.grants > 1_000 && stats.losses > 100 && stats.evictions > 50, "{stats:?}");
+    assert!(stats.lapses > 20 && stats.notices > 5_000, "{stats:?}");
+    assert!(stats.calm_wait < stats.calm_bound);
+    // A ticket that was taken back, whose answer was lost, was admitted without its entry.
+    hold(Class::Entries, 168..169);
+}
+
 /// Two hold only if every node that both were promised has broken a promise; and tokens rise.
 #[test]
 fn a_quorum_keeps_what_is_left_when_nodes_forget_or_jump() {
@@ -67,8 +78,9 @@ fn a_quorum_keeps_what_is_left_when_nodes_forget_or_jump() {
 
 #[test]
 fn the_same_seed_is_the_same_story() {
-    for seed in 0..8 {
-        let config = Config { seed, keep_trace: true, ..Config::default() };
+    let entries = (0..2).map(|seed| (seed, Some(Class::Entries)));
+    for (seed, class) in (0..8).map(|seed| (seed, None)).chain(entries) {
+        let config = Config { seed, class, keep_trace: true, ..Config::default() };
         let (once, twice) = (run(config), run(config));
         assert!(once.trace.len() > 100);
         assert_eq!(once.trace, twice.trace);

@@ -25,6 +25,23 @@ fn is_caught(bug: Bug, by: &[&'static str]) {
     }
 }
 
+/// Where clients decide by themselves who is admitted, the rules have power too.
+#[test]
+fn mistakes_over_ephemeral_entries() {
+    let class = Some(Class::Entries);
+    for (bug, only) in [
+        (Bug::ValidFromReply, "loss"),
+        (Bug::NoProofAfterWait, "tokens"),
+        (Bug::RetryWithNewId, "clean"),
+    ] {
+        let caught = (0..SEEDS).any(|seed| {
+            let config = Config { seed, class, bug: Some(bug), only: Some(only), ..<_>::default() };
+            run(config).violation.is_some()
+        });
+        assert!(caught, "{bug:?} is not caught by {only} in {SEEDS} seeds");
+    }
+}
+
 #[test]
 fn validity_from_the_reply() {
     is_caught(Bug::ValidFromReply, &["loss"]);

@@ -9,6 +9,7 @@ use super::source::{Source, find_word, is_name};
 /// by all of them.
 const SHARED_BY_STORES: &[&str] = &[
     "backend",
+    "contract",
     "engine",
     "in_flight",
     "mod",
@@ -16,9 +17,12 @@ const SHARED_BY_STORES: &[&str] = &[
     "recent",
     "runtime",
     "sessions",
+    "simulated",
     "sql",
     "table",
     "ticket",
+    "values",
+    "view",
     "waiters",
 ];
 

@@ -1,9 +1,18 @@
 //! The stores, a folder for each kind, and what they share. Each store has a feature of its own.
 
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "simulation"))]
+#[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "each store uses a part of it"))]
 mod ephemeral;
 mod queue;
 pub mod quorum;
-#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "simulation"
+))]
+#[cfg_attr(feature = "simulation", allow(dead_code, reason = "a simulation polls its own tasks"))]
 pub(crate) mod runtime;
 #[cfg(feature = "redis")]
 mod single_key;
@@ -16,6 +25,9 @@ use holdline_base::{servers, tls, url};
 
 #[cfg(feature = "etcd")]
 pub use ephemeral::etcd;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use ephemeral::simulated;
 #[cfg(feature = "zookeeper")]
 pub use ephemeral::zookeeper;
 pub use queue::memory;

@@ -4,11 +4,14 @@
 //! long messages took and whatever became of the server since. And an honest server expires no
 //! place whose holder still relies on it. In a quorum a majority of the servers must have promised
 //! it.
+//!
+//! Where a session vouches for all entries of a client, and the news of their deletion come beside
+//! it, an entry that was removed by force is believed in until those have come.
 
 use super::promises::Promises;
 use super::{Cause, Fact, Invariant};
 use holdline_kernel::{Seq, TicketId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The promises, and the holders' deadlines.
 #[derive(Debug)]
@@ -16,17 +19,24 @@ pub(crate) struct Loss {
     /// The number of servers that must have promised a deadline.
     majority: usize,
     honest: bool,
+    /// Whether what was removed by force may be believed in.
+    by_news: bool,
     promises: Promises,
     believed: BTreeMap<TicketId, (Seq, u64)>,
+    forced: BTreeSet<TicketId>,
 }
 
 impl Loss {
-    pub(crate) fn new(majority: usize, honest: bool) -> Self {
-        Loss { majority, honest, promises: Promises::default(), believed: BTreeMap::new() }
+    pub(crate) fn new(majority: usize, honest: bool, by_news: bool) -> Self {
+        let (promises, believed) = (Promises::default(), BTreeMap::new());
+        Loss { majority, honest, by_news, promises, believed, forced: BTreeSet::new() }
     }
 
     fn believes(&mut self, id: TicketId, seq: Seq, until: u64) -> Result<(), String> {
         self.believed.insert(id, (seq, until));
+        if self.by_news && self.forced.contains(&id) {
+            return Ok(());
+        }
         // A quorum's token is one node's; the other nodes' tokens for the same ticket are lower.
         let alone = self.majority == 1;
         let covers = self
@@ -51,6 +61,10 @@ impl Invariant for Loss {
         match *fact {
             Fact::Granted { id, seq, until, .. } | Fact::Renewed { id, seq, until, .. } => {
                 self.believes(id, seq, until)
+            }
+            Fact::Removed { id, cause: Cause::Evicted, .. } => {
+                self.forced.insert(id);
+                Ok(())
             }
             Fact::Ended { id, .. } => {
                 self.believed.remove(&id);

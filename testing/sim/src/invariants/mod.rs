@@ -11,7 +11,7 @@ mod progress;
 mod promises;
 mod tokens;
 
-use crate::plan::Plan;
+use crate::plan::{Class, Plan};
 use holdline_kernel::{Seq, TicketId};
 
 /// A lock's number in the world.
@@ -98,9 +98,10 @@ pub(crate) trait Invariant {
 /// unless a vote was counted that a node had not kept.
 pub(crate) fn all(plan: &Plan, exclusion_anyway: bool) -> Vec<Box<dyn Invariant>> {
     let (quorum, honest) = (plan.class.is_quorum(), plan.class.is_honest());
+    let by_news = plan.class == Class::Entries;
     let mut rules: Vec<Box<dyn Invariant>> = vec![
         Box::new(tokens::Tokens::new(quorum, honest)),
-        Box::new(loss::Loss::new(plan.majority(), honest && !quorum)),
+        Box::new(loss::Loss::new(plan.majority(), honest && !quorum, by_news)),
         Box::new(fairness::Fairness::new(!quorum)),
         Box::new(clean::Clean::default()),
         Box::new(progress::Progress::default()),

@@ -1,11 +1,10 @@
 //! What a store of ephemeral entries supplies to the engine.
 
 use super::table::Table;
-use super::ticket::{Entry, TicketRecord};
+use super::ticket::{Entry, Leaving, TicketRecord};
 use crate::error::{Error, Result};
 use crate::names::Name;
 use crate::store::{Enter, Refusal, Seq, Standing, Ticket, TicketId, refuse};
-use crate::stores::runtime::Background;
 use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +18,8 @@ pub(super) struct Request<'a> {
     pub(super) ticket: &'a Ticket,
     pub(super) note: &'a Arc<str>,
     pub(super) how: Enter,
+    /// The time at which it was made.
+    pub(super) began: Time,
     /// The time limit of each step, as [`Backend::limit`] sets it.
     pub(super) limit: Duration,
 }
@@ -26,6 +27,14 @@ pub(super) struct Request<'a> {
 impl Request<'_> {
     pub(super) fn refuse(&self, refusal: Refusal) -> Error {
         refuse(self.line, self.ticket, refusal)
+    }
+
+    /// Refuses the ticket unless all in its line that tell the capacity agree with it.
+    pub(super) fn check_capacity(&self, told: impl IntoIterator<Item = u32>) -> Result<()> {
+        match told.into_iter().find(|capacity| *capacity != self.ticket.capacity) {
+            Some(line) => Err(self.refuse(Refusal::Capacity { line })),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn waiting(&self, seq: Option<Seq>) -> Standing {
@@ -42,6 +51,25 @@ pub(super) enum Joined<E: Entry> {
     Not(Standing),
 }
 
+/// A request whose ticket has a record.
+pub(super) struct Attempt<'a, B: Backend> {
+    pub(super) store: &'a Arc<B>,
+    pub(super) request: &'a Request<'a>,
+    pub(super) record: &'a Record<B>,
+}
+
+impl<B: Backend> Attempt<'_, B> {
+    /// Removes an entry that should not have been written.
+    pub(super) async fn take_back(&self) -> Result<()> {
+        let Attempt { store, request, record } = self;
+        let leaving = Leaving::new(record);
+        store.remove(record, request.limit).await?;
+        store.table().forget(record);
+        leaving.done();
+        Ok(())
+    }
+}
+
 pub(super) type Record<B> = Arc<TicketRecord<<B as Backend>::Entry>>;
 
 /// A store of ephemeral entries.
@@ -52,8 +80,8 @@ pub(super) trait Backend:
 
     fn table(&self) -> &Table<Self::Entry>;
 
-    /// The runtime of all stores of this kind.
-    fn background() -> &'static Background;
+    /// Runs a task in the background.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
 
     /// The time limit of one step of a request for a lock of this lease.
     fn limit(lease: Duration) -> Duration;
@@ -65,7 +93,7 @@ pub(super) trait Backend:
     fn look_around(self: &Arc<Self>, now: Time) -> bool;
 
     /// Has the ticket's `news` notified when those ahead of it change.
-    fn watch_ahead(&self, record: &Record<Self>);
+    fn watch_ahead(self: &Arc<Self>, record: &Record<Self>);
 }
 
 /// The requests that acquire a place.
@@ -74,7 +102,6 @@ pub(super) trait Acquire<E: Entry>: Send + Sync + Sized + 'static {
     fn join(
         self: &Arc<Self>,
         request: &Request<'_>,
-        began: Time,
     ) -> impl Future<Output = Result<Joined<E>>> + Send;
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn enter<B: Backend>(
     how: Enter,
 ) -> Result<Standing> {
     let began = clock::now();
-    let request = Request { line, ticket, note, how, limit: B::limit(ticket.lease) };
+    let request = Request { line, ticket, note, how, began, limit: B::limit(ticket.lease) };
     if ticket.weight == 0 || ticket.weight > ticket.capacity {
         return Err(request.refuse(Refusal::Weight));
     }
@@ -42,7 +42,7 @@ pub(super) async fn enter<B: Backend>(
         (_, Enter::Keep(_)) => Ok(Standing::Lost),
         (_, Enter::Try | Enter::Queue) => {
             store.table().entered.insert(ticket.id);
-            match store.join(&request, began).await? {
+            match store.join(&request).await? {
                 Joined::There(record) => standing(store, &record, &request, began, true).await,
                 Joined::Not(standing) => Ok(standing),
             }
@@ -96,7 +96,7 @@ async fn standing<B: Backend>(
     let Some(stands) = record.stand(ticket, began, new) else {
         if new && record.place().state == State::Lapsed {
             // It lapsed while its entry was being written, and the sweep may have come before that.
-            B::background().spawn(sweep(Arc::downgrade(store), Arc::clone(record)));
+            store.spawn(sweep(Arc::downgrade(store), Arc::clone(record)));
         }
         return Ok(Standing::Lost);
     };
@@ -133,19 +133,6 @@ pub(super) async fn leave<B: Backend>(store: &Arc<B>, line: &Name, id: TicketId)
     store.table().entered.remove(id);
     leaving.done();
     Ok(was_there)
-}
-
-/// Removes an entry that should not have been written.
-pub(super) async fn take_back<B: Backend>(
-    store: &Arc<B>,
-    record: &Record<B>,
-    limit: Duration,
-) -> Result<()> {
-    let leaving = Leaving::new(record);
-    store.remove(record, limit).await?;
-    store.table().forget(record);
-    leaving.done();
-    Ok(())
 }
 
 /// Serves [`Store::watch`](crate::store::Store::watch).
@@ -186,7 +173,7 @@ pub(super) fn places<E: Entry>(
 /// Starts the janitor, which works until the store is dropped.
 pub(super) fn start_janitor<B: Backend>(store: &Arc<B>) {
     let (weak, nudge) = (Arc::downgrade(store), Arc::clone(&store.table().nudge));
-    B::background().spawn(async move {
+    store.spawn(async move {
         loop {
             {
                 let Some(store) = weak.upgrade() else { return };
@@ -207,13 +194,10 @@ fn tick<B: Backend>(store: &Arc<B>) -> bool {
     for record in table.due(now) {
         if record.lapse(now, &table.loss) {
             table.lapsed.insert(record.id);
-            B::background().spawn(sweep(Arc::downgrade(store), record));
+            store.spawn(sweep(Arc::downgrade(store), record));
             continue;
         }
-        let (state, due) = {
-            let place = record.place();
-            (place.state, place.due)
-        };
+        let (state, due) = record.with(|place| (place.state, place.due));
         let next = match state {
             State::Waiting | State::Held => store.look_after(&record, now).min(due),
             State::New | State::Leaving { .. } => now, // it may change at any moment
@@ -251,13 +235,15 @@ pub(super) async fn sweep<B: Backend>(store: Weak<B>, record: Record<B>) {
 #[cfg(test)]
 mod tests {
     use super::super::backend::{Acquire, Release, Renew};
-    use super::super::ticket::{Place, TicketRecord, tests::ticket};
+    use super::super::ticket::{TicketRecord, tests::First, tests::ticket};
     use super::*;
     use crate::error::{Error, ErrorKind};
     use crate::store::Seq;
     use crate::stores::runtime::Background;
     use crate::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    static BACKGROUND: Background = Background::new("engine-test");
 
     /// A store in memory, which fails on demand.
     struct Fake {
@@ -269,24 +255,11 @@ mod tests {
         session_is_lost: AtomicBool,
     }
 
-    /// Whether the entry is the first of its line, as far as is known.
-    #[derive(Debug)]
-    struct First(bool);
-
-    impl Entry for First {
-        type Base = ();
-        type Watch = ();
-
-        fn has_room(place: &Place<Self>, _capacity: u32) -> bool {
-            place.entry.0
-        }
-    }
-
     type Own = Arc<TicketRecord<First>>;
 
     impl Fake {
         fn new() -> Arc<Self> {
-            Fake::background().start().expect("there are threads");
+            BACKGROUND.start().expect("there are threads");
             let fake = Arc::new(Fake {
                 table: Table::new(8),
                 entries: Mutex::default(),
@@ -320,9 +293,8 @@ mod tests {
             &self.table
         }
 
-        fn background() -> &'static Background {
-            static BACKGROUND: Background = Background::new("engine-test");
-            &BACKGROUND
+        fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+            BACKGROUND.spawn(task);
         }
 
         fn limit(_lease: Duration) -> Duration {
@@ -337,16 +309,12 @@ mod tests {
             true
         }
 
-        fn watch_ahead(&self, _record: &Own) {}
+        fn watch_ahead(self: &Arc<Self>, _record: &Own) {}
     }
 
     impl Acquire<First> for Fake {
-        async fn join(
-            self: &Arc<Self>,
-            request: &Request<'_>,
-            began: Time,
-        ) -> Result<Joined<First>> {
-            let (line, ticket, note) = (request.line, request.ticket, request.note);
+        async fn join(self: &Arc<Self>, request: &Request<'_>) -> Result<Joined<First>> {
+            let Request { line, ticket, note, began, .. } = *request;
             let create = {
                 let mut entries = self.entries.lock();
                 let create = entries.last().map_or(1, |(_, last)| last + 1);

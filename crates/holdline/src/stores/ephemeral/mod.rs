@@ -14,17 +14,19 @@
 //! 6. The store's rows in the tables of the tests: its topology, the conformance suite, the faults
 //!    (`CONTRIBUTING.md` says where).
 
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod backend;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod contract;
 mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod recent;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(feature = "simulation")]
+pub mod simulated;
 mod table;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod ticket;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod values;
+#[cfg(any(feature = "etcd", feature = "simulation"))]
+mod view;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

@@ -2,57 +2,37 @@
 
 use crate::store::TicketId;
 use crate::sync::Mutex;
-use std::collections::{HashSet, VecDeque};
-use std::sync::MutexGuard;
+use std::collections::HashSet;
 
-/// The latest so many tickets.
+/// The latest so many tickets, and at most as many of those before.
 #[derive(Debug)]
 pub(super) struct Recent {
     most: usize,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    members: HashSet<TicketId>,
-    /// In the order in which they came; those that were taken out may still be here.
-    order: VecDeque<TicketId>,
+    /// The latest ones, and those before.
+    sets: Mutex<[HashSet<TicketId>; 2]>,
 }
 
 impl Recent {
     pub(super) fn new(most: usize) -> Self {
-        Recent { most, state: Mutex::default() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        Recent { most, sets: Mutex::default() }
     }
 
     pub(super) fn insert(&self, id: TicketId) {
-        let mut state = self.state();
-        if state.members.insert(id) {
-            state.order.push_back(id);
+        let mut sets = self.sets.lock();
+        if sets[0].len() >= self.most {
+            sets[1] = std::mem::take(&mut sets[0]);
         }
-        if state.order.len() > self.most
-            && let Some(oldest) = state.order.pop_front()
-        {
-            state.members.remove(&oldest);
-        }
+        sets[0].insert(id);
     }
 
     pub(super) fn contains(&self, id: TicketId) -> bool {
-        self.state().members.contains(&id)
+        self.sets.lock().iter().any(|set| set.contains(&id))
     }
 
     /// Takes a ticket out. Returns whether it was there.
     pub(super) fn remove(&self, id: TicketId) -> bool {
-        let mut state = self.state();
-        let was_there = state.members.remove(&id);
-        // Most leave in the order in which they came.
-        while state.order.front().is_some_and(|oldest| !state.members.contains(oldest)) {
-            state.order.pop_front();
-        }
-        was_there
+        let [latest, before] = &mut *self.sets.lock();
+        latest.remove(&id) | before.remove(&id)
     }
 }
 
@@ -63,12 +43,11 @@ mod tests {
     #[test]
     fn the_latest_are_known() {
         let recent = Recent::new(3);
-        (0..5).for_each(|id| recent.insert(TicketId(id)));
-        let known = (0..5).filter(|id| recent.contains(TicketId(*id))).collect::<Vec<_>>();
-        assert_eq!(known, [2, 3, 4]);
-        assert!(recent.remove(TicketId(2)) && !recent.remove(TicketId(2)));
-        assert!(recent.remove(TicketId(4)));
-        recent.insert(TicketId(5));
-        assert!(recent.contains(TicketId(3)) && recent.contains(TicketId(5)));
+        (0..8).for_each(|id| recent.insert(TicketId(id)));
+        let known = (0..8).filter(|id| recent.contains(TicketId(*id))).collect::<Vec<_>>();
+        assert_eq!(known, [3, 4, 5, 6, 7]);
+        assert!(recent.remove(TicketId(4)) && !recent.remove(TicketId(4)));
+        assert!(recent.remove(TicketId(7)));
+        assert!(recent.contains(TicketId(5)) && recent.contains(TicketId(6)));
     }
 }

@@ -114,11 +114,10 @@ impl<E: Entry> Table<E> {
             }
             slot
         };
-        let ended = {
-            let mut place = record.place();
-            E::forgotten(&mut place);
+        let ended = record.with(|place| {
+            E::forgotten(place);
             (std::mem::take(&mut place.watches), place.permit.take())
-        };
+        });
         drop((ended, forgotten)); // without the mutexes
     }
 
@@ -146,15 +145,23 @@ impl<E: Entry> Table<E> {
         due
     }
 
+    pub(super) fn all(&self) -> Vec<Arc<TicketRecord<E>>> {
+        self.slots.lock().records.values().map(|slot| Arc::clone(&slot.record)).collect()
+    }
+
+    /// Marks a ticket gone, if it is one of this process.
+    pub(super) fn lose(&self, id: TicketId) {
+        if let Some(record) = self.find(id) {
+            record.lose(&self.loss);
+        }
+    }
+
     /// Marks the tickets gone that `theirs` picks, those of a session that is over. Returns them.
     pub(super) fn lose_all(
         &self,
         theirs: impl Fn(&TicketRecord<E>) -> bool,
     ) -> Vec<Arc<TicketRecord<E>>> {
-        let mut records: Vec<_> = {
-            let slots = self.slots.lock();
-            slots.records.values().map(|slot| Arc::clone(&slot.record)).collect()
-        };
+        let mut records = self.all();
         records.retain(|record| theirs(record));
         for record in &records {
             record.lose(&self.loss);
@@ -165,16 +172,16 @@ impl<E: Entry> Table<E> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ticket::tests::{Fake, record};
+    use super::super::ticket::tests::{First, record};
     use super::*;
 
-    fn ids(table: &Table<Fake>, now: u64) -> Vec<u128> {
+    fn ids(table: &Table<First>, now: u64) -> Vec<u128> {
         table.due(Time(now)).iter().map(|record| record.id.0).collect()
     }
 
     #[test]
     fn a_ticket_is_looked_after_when_it_is_due_and_only_then() {
-        let table = Table::<Fake>::new(1);
+        let table = Table::<First>::new(1);
         let records: Vec<_> = (0..3).map(|id| Arc::new(record(id, Time::NEVER))).collect();
         assert!(records.iter().all(|record| table.insert(record)));
         assert!(!table.insert(&records[0]), "there is one of this id");
@@ -196,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_leaves_nothing_behind() {
-        let table = Table::<Fake>::new(1);
+        let table = Table::<First>::new(1);
         let (old, new) = (Arc::new(record(1, Time::NEVER)), Arc::new(record(1, Time::NEVER)));
         table.insert(&old);
         table.forget(&old);

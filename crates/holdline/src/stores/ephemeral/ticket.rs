@@ -113,6 +113,16 @@ impl<E: Entry> TicketRecord<E> {
         self.place.lock()
     }
 
+    /// Reads or changes what changes, and lets go of the mutex before the result is used.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Place<E>) -> T) -> T {
+        work(&mut self.place.lock())
+    }
+
+    /// Keeps these watches in the place of others, which are returned.
+    pub(super) fn watch_by(&self, watches: Vec<E::Watch>) -> Vec<E::Watch> {
+        self.with(|place| std::mem::replace(&mut place.watches, watches))
+    }
+
     /// Checks a request to keep the place. `false` if the place is lost.
     pub(super) fn is_kept(
         &self,
@@ -164,16 +174,13 @@ impl<E: Entry> TicketRecord<E> {
     /// Marks a ticket gone, unless it is being given up: then the answer to that says whether its
     /// entry was there.
     pub(super) fn lose(&self, loss: &LossHandler) {
-        let held = {
-            let mut place = self.place();
-            if !place.is_alive() {
-                return;
-            }
+        let lose = |place: &mut Place<E>| {
             let held = place.state == State::Held;
-            place.state = State::Gone { held };
-            held
+            place.is_alive().then(|| place.state = State::Gone { held }).map(|()| held)
         };
-        self.tell(held, loss);
+        if let Some(held) = self.with(lose) {
+            self.tell(held, loss);
+        }
     }
 
     /// Wakes the waiter, and has the ticket renewed at once if it is held.
@@ -241,7 +248,7 @@ impl<E: Entry> Place<E> {
 }
 
 /// A ticket that its owner gives up. Unless that is [`done`](Self::done), the ticket is again what
-/// it was when this is dropped.
+/// it was when this is dropped; but its entry may be gone, so that the store is to be asked.
 pub(super) struct Leaving<'a, E: Entry> {
     record: &'a TicketRecord<E>,
     done: bool,
@@ -274,6 +281,7 @@ impl<E: Entry> Drop for Leaving<'_, E> {
             State::Leaving { held: false } => State::Waiting,
             other => other,
         };
+        place.unsure = true;
     }
 }
 
@@ -290,11 +298,11 @@ pub(super) mod tests {
         Ticket { id, weight, capacity, lease, wait_lease: lease, token_count, min_token }
     }
 
-    /// An entry that has room, or has not.
+    /// Whether the entry is the first of its line, as far as is known.
     #[derive(Debug)]
-    pub(in super::super) struct Fake(bool);
+    pub(in super::super) struct First(pub(in super::super) bool);
 
-    impl Entry for Fake {
+    impl Entry for First {
         type Base = ();
         type Watch = ();
 
@@ -303,13 +311,13 @@ pub(super) mod tests {
         }
     }
 
-    pub(in super::super) fn record(id: u128, due: Time) -> TicketRecord<Fake> {
+    pub(in super::super) fn record(id: u128, due: Time) -> TicketRecord<First> {
         let name = Name::new("x").expect("good");
         let ticket = Ticket { id: TicketId(id), ..ticket(1, 1) };
-        TicketRecord::new(&name, &ticket, &Arc::from(""), due, ((), Fake(true)))
+        TicketRecord::new(&name, &ticket, &Arc::from(""), due, ((), First(true)))
     }
 
-    fn waiting(due: Time) -> TicketRecord<Fake> {
+    fn waiting(due: Time) -> TicketRecord<First> {
         let record = record(5, due);
         record.place().born(7);
         record
@@ -402,6 +410,7 @@ pub(super) mod tests {
             assert!(!record.place().is_alive() && record.stand(&ticket(1, 1), now, true).is_none());
             drop(leaving);
             assert_eq!(record.place().state, before);
+            assert!(record.place().unsure, "its entry may be gone");
             Leaving::new(&record).done();
             assert!(matches!(record.place().state, State::Leaving { .. }));
         }

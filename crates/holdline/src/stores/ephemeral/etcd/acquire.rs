@@ -1,27 +1,27 @@
-//! Entering and keeping a place.
+//! Entering: a place in the line; or, for a try, a place at once, and nothing written otherwise.
 
 use super::answer::{self, Found, garbled};
 use super::beside;
-use super::flight::Flight;
 use super::layout;
-use super::predecessors::{self, Predecessors};
+use super::predecessors;
 use super::session::Session;
 use super::shared::Shared;
-use super::ticket_record::{KeyEntry, TicketRecord};
+use super::ticket_record::{KeyEntry, Record, TicketRecord};
+use super::writes::Flight;
 use crate::error::Result;
 use crate::store::{Enter, Standing, Ticket};
-use crate::stores::ephemeral::backend::{Acquire, Joined, Request};
-use crate::stores::ephemeral::engine;
+use crate::stores::ephemeral::backend::{self, Acquire, Joined, Request};
 use holdline_etcd_client::{
     Lease, is_lease_gone,
-    proto::{self, Op, Put, Range, RequestOp, Txn},
+    proto::{Op, Put, Range, RangeAnswer, RequestOp, Txn},
 };
-use holdline_kernel::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The number of times that a new session or a new look is tried before the caller is told.
 pub(super) const TRIES: usize = 5;
+
+pub(super) type Attempt<'a> = backend::Attempt<'a, Shared>;
 
 /// How a try to get a key written ended.
 pub(super) enum Entered {
@@ -34,11 +34,7 @@ pub(super) enum Entered {
 }
 
 impl Acquire<KeyEntry> for Shared {
-    async fn join(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        began: Time,
-    ) -> Result<Joined<KeyEntry>> {
+    async fn join(self: &Arc<Self>, request: &Request<'_>) -> Result<Joined<KeyEntry>> {
         if self.table.lapsed.contains(request.ticket.id) {
             return Ok(Joined::Not(Standing::Lost));
         }
@@ -48,45 +44,40 @@ impl Acquire<KeyEntry> for Shared {
             if request.how == Enter::Try && !self.is_worth_a_lease(request).await? {
                 return Ok(Joined::Not(request.waiting(None)));
             }
-            let record = self.record(request, began).await?;
+            let record = self.record(request).await?;
             let beside = self.sees_beside();
+            let attempt = Attempt { store: self, request, record: &record };
             let entered = match request.how {
-                Enter::Try => self.try_now(request, &record).await,
-                Enter::Queue | Enter::Keep(_) => self.queue(request, &record).await,
+                Enter::Try => attempt.try_now().await,
+                Enter::Queue | Enter::Keep(_) => attempt.queue().await,
             };
             record.settle();
-            match entered {
+            let standing = match entered {
                 Ok(Entered::There) => return Ok(Joined::There(record)),
-                Ok(Entered::Not) => {
-                    self.drop_unwritten(&record);
-                    return Ok(Joined::Not(request.waiting(None)));
-                }
-                Ok(Entered::Again) if tries < TRIES => {}
+                Ok(Entered::Not) => request.waiting(None),
+                Ok(Entered::Again) if tries < TRIES => continue,
                 Ok(Entered::Again) => {
-                    self.drop_unwritten(&record);
-                    let again = Duration::from_millis(5);
-                    return Ok(Joined::Not(Standing::Waiting { seq: None, again }));
+                    Standing::Waiting { seq: None, again: Duration::from_millis(5) }
                 }
                 Err(error) if is_lease_gone(&error) && tries < TRIES => {
                     // Lost since it was last used: whatever was on it is gone.
                     self.find_out().await;
                     self.table.forget(&record);
+                    continue;
                 }
-                Err(error) if self.narrow_down(&error, beside) => {}
+                Err(error) if self.narrow_down(&error, beside) => continue,
                 Err(error) => return Err(error),
-            }
+            };
+            self.drop_unwritten(&record);
+            return Ok(Joined::Not(standing));
         }
     }
 }
 
 impl Shared {
     /// The record of a ticket that has no place yet.
-    async fn record(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        began: Time,
-    ) -> Result<Arc<TicketRecord>> {
-        let ticket = request.ticket;
+    async fn record(self: &Arc<Self>, request: &Request<'_>) -> Result<Record> {
+        let Request { ticket, began, .. } = *request;
         let until = began.after(ticket.lease);
         // Its first try may be long ago: what it writes now must not have lapsed already.
         let due = began.after(ticket.wait_lease.max(ticket.lease));
@@ -115,177 +106,175 @@ impl Shared {
         Ok(record)
     }
 
+    /// Whether a try may succeed, if it would need a new lease: one that fails leaves nothing.
+    async fn is_worth_a_lease(&self, request: &Request<'_>) -> Result<bool> {
+        let ticket = request.ticket;
+        let has_lease =
+            || self.sessions.living(Lease::seconds_for(ticket.lease), &self.cluster).is_some();
+        if self.table.find(ticket.id).is_some() || has_lease() {
+            return Ok(true);
+        }
+        let prefix = layout::prefix(&self.address.prefix, request.line);
+        let asked = predecessors::ranges(&prefix, ticket, 0);
+        let success = asked.iter().cloned().map(layout::look).collect();
+        let found = self.txn(&Txn { success, ..Txn::default() }, request.limit).await?;
+        self.has_room(request, &prefix, &asked, &found).await
+    }
+
     /// Forgets a ticket for which nothing was written, unless that is in doubt.
     pub(super) fn drop_unwritten(&self, record: &TicketRecord) {
         if !record.place().doubtful {
             self.table.forget(record);
         }
     }
+}
 
+impl Attempt<'_> {
     /// Sends a transaction that may write the ticket's key; with the other lease, perhaps.
-    pub(super) async fn write(
-        &self,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-        other: Option<&Arc<Session>>,
-        txn: Txn,
-    ) -> Result<Found> {
-        let flight = Flight::new(record, other);
-        let answer = self.cluster.write(&txn, request.limit, flight).await?;
-        answer::read(&self.address, &txn, answer)
+    async fn write(&self, other: Option<&Arc<Session>>, txn: &Txn) -> Result<Found> {
+        let flight = Flight::new(self.record, other);
+        let answer = self.store.cluster.write(txn, self.request.limit, flight).await?;
+        answer::read(&self.store.address, txn, answer)
+    }
+
+    /// The request that writes the ticket's key, on its lease or on the other one.
+    fn put(&self, other: Option<&Session>) -> RequestOp {
+        let (request, place) = (self.request, self.record.place());
+        let key = place.entry.key.clone();
+        let value = layout::value(request.ticket, request.note, self.record.base.leads);
+        let lease = other.unwrap_or(&place.entry.session).lease.id();
+        Op::Put(Put { key, value, lease }).into()
     }
 
     /// Writes the key and reads the keys ahead of it, in one round trip.
     ///
     /// A waiting ticket is on a short lease (see [`waiting_lease`]). If the lock's own is longer,
     /// the key is put on that if the line is empty, and on the short one otherwise.
-    async fn queue(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-    ) -> Result<Entered> {
-        let (key, put) = put(request, record);
-        let own: RequestOp = Op::Range(layout::one(&key)).into();
-        let asked =
-            predecessors::ranges(&record.base.prefix, record.capacity, request.ticket.weight, 0);
-        let looks = || asked.iter().map(|range| RequestOp::from(Op::Range(range.clone())));
-        let waiting = self.waiting_session(request, record).await?;
+    async fn queue(&self) -> Result<Entered> {
+        let (record, prefix) = (self.record, &self.record.base.prefix);
+        let (key, _) = record.key();
+        let asked = predecessors::ranges(prefix, self.request.ticket, 0);
+        let waiting = self.waiting_session().await?;
         let entry = Txn {
             compare: vec![layout::absent(&key, Vec::new())],
-            success: looks().chain([put.clone()]).collect(),
-            failure: vec![own.clone()],
+            success: asked.iter().cloned().map(layout::look).chain([self.put(None)]).collect(),
+            failure: vec![layout::look(layout::one(&key))],
         };
         let offer = waiting.is_none().then_some(&entry);
-        if let Some(found) = self.along(request, record, offer).await {
-            return self.entered(request, record, &asked, found).await;
+        if let Some(found) = self.along(offer).await {
+            return self.entered(&asked, &found).await;
         }
         let mut txn = match &waiting {
             None => entry,
             Some(session) => {
-                let moved = moved(put.clone(), session);
-                Txn {
-                    compare: vec![layout::absent(
-                        &record.base.prefix,
-                        layout::end(&record.base.prefix),
-                    )],
-                    success: vec![put],
-                    failure: [own].into_iter().chain(looks()).chain([moved]).collect(),
-                }
+                let mut failure = predecessors::looks(&key, &asked);
+                failure.push(self.put(Some(session)));
+                let compare = vec![layout::absent(prefix, layout::end(prefix))];
+                Txn { compare, success: vec![self.put(None)], failure }
             }
         };
-        let beside = self.look_beside(record, &mut txn);
-        let mut found = self.write(request, record, waiting.as_ref(), txn).await?;
-        let other = (beside && !found.succeeded).then(|| found.pop());
-        let succeeded = found.succeeded;
-        let mut there = None;
-        match waiting {
-            None if succeeded => return self.entered(request, record, &asked, found).await,
-            None => there = found.pop().kvs.pop(),
-            Some(_) if succeeded => {
-                found.ranges = vec![proto::RangeAnswer::default(); asked.len()];
-                return self.entered(request, record, &asked, found).await;
-            }
-            Some(session) => {
-                record.place().entry.session = session;
-                if !found.ranges.is_empty() {
-                    there = found.ranges.remove(0).kvs.pop();
-                }
-                if there.is_none() {
-                    let entered = self.entered(request, record, &asked, found).await?;
-                    return self.beside_nobody(request, record, other, entered).await;
-                }
-            }
+        let beside = self.look_beside(&mut txn);
+        let mut found = self.write(waiting.as_ref(), &txn).await?;
+        if found.succeeded {
+            return self.entered(&asked, &found).await;
         }
-        // An earlier try did it, or the lock of another kind of client is there.
-        record.place().born(there.map_or(0, |kv| kv.create_revision));
-        if record.key().1 == 0 {
-            return self.beside_nobody(request, record, other, Entered::Again).await;
+        let other = beside.then(|| found.pop());
+        let own = found.first();
+        let waits = waiting.is_some();
+        if let Some(session) = waiting {
+            record.place().entry.session = session;
         }
-        let entered = self.look_ahead(request, record).await?;
-        self.beside_nobody(request, record, other, entered).await
+        let entered = match own {
+            // An earlier try did it.
+            Some(kv) => {
+                record.place().born(kv.create_revision);
+                self.look_ahead().await?
+            }
+            None if waits => self.entered(&asked, &found).await?,
+            // The lock of another kind of client is there.
+            None => Entered::Again,
+        };
+        self.beside_nobody(other).await?;
+        Ok(entered)
+    }
+
+    /// Enters at once or not at all, and writes nothing unless the ticket is admitted: in one round
+    /// trip if the line is empty; in a second if there is room beside others and no entry comes in
+    /// between.
+    async fn try_now(&self) -> Result<Entered> {
+        let Attempt { store, request, record } = *self;
+        let ((key, _), prefix) = (record.key(), &record.base.prefix);
+        let asked = predecessors::ranges(prefix, request.ticket, 0);
+        let mut compare = layout::absent(prefix, layout::end(prefix));
+        for _ in 0..TRIES {
+            let mut txn = Txn {
+                compare: vec![compare, layout::absent(&key, Vec::new())],
+                success: vec![self.put(None)],
+                failure: predecessors::looks(&key, &asked),
+            };
+            let beside = self.look_beside(&mut txn);
+            let mut found = self.write(None, &txn).await?;
+            if found.succeeded {
+                return self.entered(&asked, &found).await;
+            }
+            let other = beside.then(|| found.pop());
+            if let Some(own) = found.first() {
+                record.place().born(own.create_revision);
+                return self.look_ahead().await;
+            }
+            self.beside_nobody(other).await?;
+            if !store.has_room(request, prefix, &asked, &found).await? {
+                return Ok(Entered::Not);
+            }
+            compare = layout::unchanged_since(prefix, found.revision);
+        }
+        Ok(Entered::Again)
     }
 
     /// Takes in the answer to a write of the key: its revision, and the keys ahead of it.
     ///
     /// The key was not there, so the revision of the transaction is that of its creation.
-    pub(super) async fn entered(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-        asked: &[Range],
-        found: Found,
-    ) -> Result<Entered> {
+    async fn entered(&self, asked: &[Range], found: &Found) -> Result<Entered> {
         if found.written != found.revision {
-            return Err(garbled(&self.address, "a key was written at another revision"));
+            let what = "a key was written at another revision";
+            return Err(garbled(&self.store.address, what));
         }
-        record.place().born(found.written);
-        let (prefix, capacity) = (&record.base.prefix, record.capacity);
-        let predecessors =
-            Predecessors::new(prefix, capacity, found.revision, asked, &found.ranges);
-        self.take(request, record, predecessors).await
+        self.record.place().born(found.written);
+        self.take(asked, found).await
     }
 
     /// Makes a request to enter do nothing if the lock of another kind of client is there, which
     /// then is the last thing that it finds. Returns whether it did.
-    pub(super) fn look_beside(&self, record: &TicketRecord, txn: &mut Txn) -> bool {
-        let sees = self.sees_beside();
+    fn look_beside(&self, txn: &mut Txn) -> bool {
+        let sees = self.store.sees_beside();
         if sees {
-            txn.compare.push(beside::no_other(&record.base.prefix));
-            txn.failure.push(Op::Range(beside::other(&record.base.prefix)).into());
+            let prefix = &self.record.base.prefix;
+            txn.compare.push(beside::no_other(prefix));
+            txn.failure.push(layout::look(beside::other(prefix)));
         }
         sees
     }
 
-    /// The outcome of an entry, which is taken back if the lock of another kind of client was
-    /// found.
-    async fn beside_nobody(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-        other: Option<proto::RangeAnswer>,
-        entered: Entered,
-    ) -> Result<Entered> {
-        let Some(Err(error)) = other.map(|found| beside::refuse_other(request.line, &found)) else {
-            return Ok(entered);
-        };
-        if record.key().1 == 0 {
-            self.drop_unwritten(record);
+    /// Takes an entry back if the lock of another kind of client was found.
+    async fn beside_nobody(&self, other: Option<RangeAnswer>) -> Result<()> {
+        let refused = other.map(|found| beside::refuse_other(self.request.line, &found));
+        let Some(Err(error)) = refused else { return Ok(()) };
+        if self.record.key().1 == 0 {
+            self.store.drop_unwritten(self.record);
         } else {
-            engine::take_back(self, record, request.limit).await?;
+            self.take_back().await?;
         }
         Err(error)
     }
 
     /// The session to wait on, if that is not the ticket's own.
-    async fn waiting_session(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &TicketRecord,
-    ) -> Result<Option<Arc<Session>>> {
+    async fn waiting_session(&self) -> Result<Option<Arc<Session>>> {
+        let Attempt { store, request, record } = *self;
         let lease = waiting_lease(request.ticket);
         if record.place().entry.session.lease.seconds() <= Lease::seconds_for(lease) {
             return Ok(None);
         }
-        self.session(lease, &record.base.prefix, request.limit).await.map(Some)
-    }
-}
-
-/// The ticket's key, and the request that writes it.
-pub(super) fn put(request: &Request<'_>, record: &TicketRecord) -> (Vec<u8>, proto::RequestOp) {
-    let place = record.place();
-    let put = Put {
-        key: place.entry.key.clone(),
-        value: layout::value(request.ticket, request.note, record.base.leads),
-        lease: place.entry.session.lease.id(),
-    };
-    (put.key.clone(), Op::Put(put).into())
-}
-
-/// The same request on another lease.
-fn moved(put: proto::RequestOp, session: &Session) -> proto::RequestOp {
-    match put.op {
-        Some(Op::Put(put)) => Op::Put(Put { lease: session.lease.id(), ..put }).into(),
-        op => proto::RequestOp { op },
+        store.session(lease, &record.base.prefix, request.limit).await.map(Some)
     }
 }
 

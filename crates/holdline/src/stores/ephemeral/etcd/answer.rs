@@ -8,7 +8,10 @@ use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use holdline_etcd_client::{
     Answer,
-    proto::{self, Delete, DeleteAnswer, Done, Op, Range, RangeAnswer, RequestOp, Txn, TxnAnswer},
+    proto::{
+        self, Delete, DeleteAnswer, Done, KeyValue, Op, Range, RangeAnswer, RequestOp, Txn,
+        TxnAnswer,
+    },
 };
 use std::time::Duration;
 
@@ -28,14 +31,15 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// The last thing that was found, and what was found before it.
+    /// Takes out the last thing that was found.
     pub(super) fn pop(&mut self) -> RangeAnswer {
         self.ranges.pop().unwrap_or_default()
     }
 
-    /// The first thing that was found, and what was found after it.
-    pub(super) fn split(&self) -> (Option<&RangeAnswer>, &[RangeAnswer]) {
-        self.ranges.split_first().map_or((None, &[]), |(first, rest)| (Some(first), rest))
+    /// Takes out the first thing that was found, which is one key.
+    pub(super) fn first(&mut self) -> Option<KeyValue> {
+        let first = (!self.ranges.is_empty()).then(|| self.ranges.remove(0));
+        first.and_then(|mut range| range.kvs.pop())
     }
 }
 
@@ -87,7 +91,7 @@ fn check(address: &Address, asked: &Range, answer: &RangeAnswer) -> Result<()> {
         [0] => key >= asked.key.as_slice(),
         end => key >= asked.key.as_slice() && key < end,
     };
-    let good = |kv: &proto::KeyValue| is_in(&kv.key) && kv.create_revision > 0;
+    let good = |kv: &KeyValue| is_in(&kv.key) && kv.create_revision > 0;
     if !answer.kvs.iter().all(good) {
         return Err(garbled(address, "a key that was not asked for"));
     }
@@ -143,7 +147,7 @@ mod tests {
     }
 
     fn found(key: &str, count: i64) -> Done {
-        let kv = proto::KeyValue { key: key.into(), create_revision: 3, ..Default::default() };
+        let kv = KeyValue { key: key.into(), create_revision: 3, ..Default::default() };
         Done::Range(RangeAnswer { kvs: vec![kv], count, ..Default::default() })
     }
 

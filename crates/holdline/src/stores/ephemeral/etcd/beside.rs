@@ -29,13 +29,7 @@ fn bare(prefix: &[u8]) -> &[u8] {
 
 /// True unless a lock of another client stands there: a key of this name with a lease.
 pub(super) fn no_other(prefix: &[u8]) -> Compare {
-    Compare {
-        result: proto::EQUAL,
-        target: proto::LEASE,
-        key: bare(prefix).to_vec(),
-        against: Some(Against::Lease(0)),
-        range_end: Vec::new(),
-    }
+    layout::compare(bare(prefix), proto::EQUAL, Against::Lease(0))
 }
 
 /// The question for that key.

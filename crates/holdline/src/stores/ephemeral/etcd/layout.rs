@@ -14,12 +14,11 @@
 
 use crate::names::Name;
 use crate::store::{Ticket, TicketId};
+use crate::stores::ephemeral::values::{self, OURS, made_up};
 use holdline_etcd_client::proto::{self, KeyValue};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::sync::Arc;
-
-/// What our values begin with; whatever else a key of ours holds is a leader's word, as it is.
-const OURS: &str = "{\"holdline\":";
 
 /// The value of a key of ours.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,14 +30,6 @@ struct Value<'a> {
     capacity: u32,
     #[serde(borrow)]
     note: std::borrow::Cow<'a, str>,
-}
-
-/// The part of a note that a leader's followers read.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Word {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
 }
 
 /// What begins all keys of a line.
@@ -90,13 +81,9 @@ pub(super) fn value(ticket: &Ticket, note: &str, leads: bool) -> Vec<u8> {
     )
 }
 
-/// What a leader says, if the ticket is to be one.
+/// What a leader says, if the ticket is to be one: whatever a key holds that is not ours.
 pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
-    if ticket.capacity != 1 || !note.contains("\"value\"") {
-        return None;
-    }
-    let word = serde_json::from_str::<Word>(note).ok()?.value?;
-    (!word.starts_with(OURS)).then_some(word)
+    values::word(ticket, note).filter(|word| !word.starts_with(OURS))
 }
 
 /// The key of a leader's note. It is made after the place, and goes with it.
@@ -107,7 +94,7 @@ pub(super) fn note_key(key: &[u8]) -> Vec<u8> {
 /// Deletes a place, and its note, if the place is still the one that was created then (0: whatever
 /// it is). So a request that is carried out late deletes no other ticket's key.
 pub(super) fn delete(key: &[u8], create: i64) -> proto::Txn {
-    let guard = (create != 0).then(|| created_at(key, Vec::new(), create));
+    let guard = (create != 0).then(|| created_at(key, create));
     proto::Txn {
         compare: guard.into_iter().collect(),
         success: vec![proto::Op::Delete(removal(key)).into()],
@@ -144,7 +131,7 @@ impl Member {
         }
         let named = ticket_of(child);
         let text = String::from_utf8_lossy(&kv.value);
-        let value = (is_ours(child) && text.starts_with(OURS)).then_some(&*text);
+        let value = (parts(child).is_some() && text.starts_with(OURS)).then_some(&*text);
         let value = value.and_then(|text| serde_json::from_str::<Value<'_>>(text).ok());
         let ticket = value.as_ref().and_then(|value| hex(&value.ticket)).map(TicketId);
         let ours = named.or(ticket);
@@ -162,8 +149,9 @@ impl Member {
         })
     }
 
-    pub(super) fn capacity(&self) -> u32 {
-        self.weights.map_or(1, |(_, capacity)| capacity)
+    /// The capacity of its line, if it tells.
+    pub(super) fn capacity(&self) -> Option<u32> {
+        self.weights.map(|(_, capacity)| capacity)
     }
 
     /// How much it takes of so much.
@@ -172,35 +160,12 @@ impl Member {
     }
 }
 
-/// A ticket for a place of others, which have none: it fits no other key, now or later, and its
-/// first digits tell it from others.
-fn made_up(key: &[u8], create: i64) -> TicketId {
-    let half = |seed: u64| {
-        // FNV-1a, which spreads little upward, and so the last step of splitmix64.
-        let bytes = key.iter().copied().chain(create.to_be_bytes());
-        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, step);
-        let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        u128::from(hash ^ (hash >> 31))
-    };
-    TicketId(half(0) << 64 | half(1))
-}
-
 /// A note that says what a bare value says.
 fn spoken(text: &str) -> Arc<str> {
-    if text.is_empty() {
-        return Arc::from("");
-    }
-    let word = Word { value: Some(text.to_owned()) };
-    serde_json::to_string(&word).unwrap_or_default().into()
+    if text.is_empty() { Arc::from("") } else { json!({ "value": text }).to_string().into() }
 }
 
-/// Whether this is a key of ours: `LEASE-SLOT` or `LEASE-TICKET`.
-fn is_ours(child: &str) -> bool {
-    parts(child).is_some()
-}
-
+/// The parts of a key of ours: `LEASE-SLOT` or `LEASE-TICKET`.
 fn parts(child: &str) -> Option<(u128, &str)> {
     let child = child.strip_prefix('~').unwrap_or(child);
     let (lease, own) = child.split_once('-')?;
@@ -241,7 +206,7 @@ pub(super) fn strays(prefix: &[u8], kvs: &[KeyValue]) -> Vec<Member> {
         let key = String::from_utf8_lossy(&kv.key);
         let what = "has no lease, and holds nothing; Go's clients wait for it";
         stray.note = format!("the key {key} {what}").into();
-        stray.weights = Some((0, stray.capacity()));
+        stray.weights = Some((0, stray.capacity().unwrap_or(1)));
         Some(stray)
     };
     without.filter_map(read).collect()
@@ -280,6 +245,11 @@ pub(super) fn newest(prefix: &[u8], before: i64, limit: i64) -> proto::Range {
     }
 }
 
+/// The question for a range, in a transaction.
+pub(super) fn look(range: proto::Range) -> proto::RequestOp {
+    proto::Op::Range(range).into()
+}
+
 /// One key.
 pub(super) fn one(key: &[u8]) -> proto::Range {
     proto::Range { key: key.to_vec(), keys_only: true, ..proto::Range::default() }
@@ -287,36 +257,36 @@ pub(super) fn one(key: &[u8]) -> proto::Range {
 
 /// True if no such key is there; with an end, if there is none in the whole range.
 pub(super) fn absent(key: &[u8], range_end: Vec<u8>) -> proto::Compare {
-    created_at(key, range_end, 0)
+    let created = proto::Against::CreateRevision(0);
+    proto::Compare { range_end, ..compare(key, proto::EQUAL, created) }
 }
 
 /// True if the key is there, and was created then.
-pub(super) fn created_at(key: &[u8], range_end: Vec<u8>, revision: i64) -> proto::Compare {
-    proto::Compare {
-        result: proto::EQUAL,
-        target: proto::CREATE,
-        key: key.to_vec(),
-        against: Some(proto::Against::CreateRevision(revision)),
-        range_end,
-    }
+pub(super) fn created_at(key: &[u8], revision: i64) -> proto::Compare {
+    compare(key, proto::EQUAL, proto::Against::CreateRevision(revision))
 }
 
 /// True if the key is there, and is as it was at that revision.
 pub(super) fn is_as_at(key: &[u8], revision: i64) -> [proto::Compare; 2] {
-    let there = proto::Compare { result: proto::GREATER, ..absent(key, Vec::new()) };
-    let same = proto::Compare { range_end: Vec::new(), ..unchanged_since(key, revision) };
-    [there, same]
+    let there = compare(key, proto::GREATER, proto::Against::CreateRevision(0));
+    [there, compare(key, proto::LESS, proto::Against::ModRevision(revision + 1))]
 }
 
 /// True if nothing under the prefix was written after that revision.
 pub(super) fn unchanged_since(prefix: &[u8], revision: i64) -> proto::Compare {
-    proto::Compare {
-        result: proto::LESS,
-        target: proto::MOD,
-        key: prefix.to_vec(),
-        against: Some(proto::Against::ModRevision(revision + 1)),
-        range_end: end(prefix),
-    }
+    let written = proto::Against::ModRevision(revision + 1);
+    proto::Compare { range_end: end(prefix), ..compare(prefix, proto::LESS, written) }
+}
+
+/// Compares what a key has with this.
+pub(super) fn compare(key: &[u8], result: i32, against: proto::Against) -> proto::Compare {
+    let target = match against {
+        proto::Against::CreateRevision(_) => proto::CREATE,
+        proto::Against::ModRevision(_) => proto::MOD,
+        proto::Against::Lease(_) => proto::LEASE,
+    };
+    let (key, against, range_end) = (key.to_vec(), Some(against), Vec::new());
+    proto::Compare { result, target, key, against, range_end }
 }
 
 #[cfg(test)]
@@ -371,16 +341,6 @@ mod tests {
         assert_eq!(name_of("", &kv("a/config", b"", 3)), Name::new("a").ok());
         let note = "a/1f-00000000000000000000000000000005/note";
         assert_eq!(name_of("", &kv(note, b"", 3)), None);
-    }
-
-    #[test]
-    fn made_up_tickets_differ_in_their_first_digits() {
-        let id = |key: &str, create| made_up(key.as_bytes(), create);
-        assert_eq!(id("a/1f", 7), id("a/1f", 7));
-        let all = (0..100).flat_map(|n| [id(&format!("a/{n:x}"), 7), id("a/1f", n + 8)]);
-        let short: std::collections::BTreeSet<String> =
-            all.map(|id| id.to_string()[..8].to_owned()).collect();
-        assert_eq!(short.len(), 200);
     }
 
     #[test]

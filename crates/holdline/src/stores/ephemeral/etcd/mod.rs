@@ -11,7 +11,7 @@
 //!                 |  transfer.rs              one leaves and the next enters in one call
 //!                 |  layout.rs                how it looks in etcd
 //!                 |  ticket_record.rs         what this process knows of a ticket
-//!                 |  flight.rs                writes that are under way
+//!                 |  writes.rs                writes that are under way, or late
 //!                 v
 //!            shared.rs                        sessions, tickets, watches, and their upkeep
 //!                 |  session.rs               one lease
@@ -22,12 +22,9 @@
 mod acquire;
 mod address;
 mod answer;
-mod attempt;
 mod beside;
 #[cfg(feature = "doctor")]
 mod examine;
-mod flight;
-mod late;
 mod layout;
 mod predecessors;
 mod release;
@@ -38,19 +35,20 @@ mod shared;
 mod slot;
 mod ticket_record;
 mod transfer;
+mod writes;
 
+use super::contract::{CAPABILITIES, serve_by_engine};
 use super::engine;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
-    Subscription, Ticket, TicketId,
+    Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store, Subscription,
+    Ticket, TicketId,
 };
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
 use shared::Shared;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A store in etcd.
 #[derive(Clone, Debug)]
@@ -71,73 +69,9 @@ impl Etcd {
     }
 }
 
-impl AsyncStore for Etcd {
-    async fn enter(
-        &self,
-        line: &Name,
-        ticket: &Ticket,
-        note: &Arc<str>,
-        how: Enter,
-    ) -> Result<Standing> {
-        engine::enter(&self.shared, (line, ticket), note, how).await
-    }
-
-    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        engine::leave(&self.shared, line, id).await
-    }
-
-    async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
-        engine::watch(&self.shared, id).await;
-        Ok(None)
-    }
-
-    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        self.shared.snapshot(line).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        self.shared.list(prefix).await
-    }
-
-    async fn evict(&self, line: &Name, id: TicketId, reason: &str) -> Result<Option<Seq>> {
-        self.shared.evict(line, id, reason).await
-    }
-
-    /// Watches the keys: leases that run out delete theirs.
-    fn subscribe(&self, lines: &Lines) -> Subscription {
-        self.shared.subscribe(lines)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: true,
-            fencing_tokens: true,
-            notifications: true,
-            weighted: true,
-            token_ranges: false, // no two places can be reserved by one key
-            crash_release: false,
-            survives_failover: true,
-            survives_restart: true,
-            lease_min: Duration::from_secs(1),
-            lease_max: Duration::from_secs(24 * 3600),
-        }
-    }
-
-    /// The same: every runtime has connections of its own.
-    fn background_handle(&self) -> Self {
-        self.clone()
-    }
-
-    fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared.table.loss.0.set(loss_hint);
-    }
-
-    fn address(&self) -> String {
-        self.shared.address.to_string()
-    }
-}
+serve_by_engine!(Etcd, |_| CAPABILITIES);
 
 /// Reads what follows the scheme.
 pub(crate) fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(Etcd { shared: Shared::new(address::Address::read(scheme, rest)?)? }))
+    Ok(Arc::new(Etcd::new(&format!("{scheme}:{rest}"))?))
 }

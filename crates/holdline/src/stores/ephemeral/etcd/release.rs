@@ -44,16 +44,19 @@ struct Survey {
     other: RangeAnswer,
 }
 
+impl Survey {
+    fn find(&self, id: TicketId) -> Option<&Member> {
+        self.members.iter().chain(&self.strays).find(|member| member.id == id)
+    }
+}
+
 impl Release<KeyEntry> for Shared {
     /// Deletes the key, along with the entry of the next task if there is one.
     async fn give_up(self: &Arc<Self>, record: &Record, limit: Duration) -> Result<bool> {
         record.land().await;
         let exit = self.departure(record);
-        let company = match &exit {
-            Some(exit) => exit.company().await,
-            None => None,
-        };
-        let Some(companion) = company else { return self.remove(record, limit).await };
+        let company = async { exit.as_ref()?.company().await };
+        let Some(companion) = company.await else { return self.remove(record, limit).await };
         let (key, create) = record.key();
         let found = self.leave_with(companion, &key, create, limit).await?;
         Ok(found.deleted || found.repeated)
@@ -66,20 +69,18 @@ impl Release<KeyEntry> for Shared {
             return Ok(false);
         }
         let turn = self.leaving.acquire().await;
-        let (key, create, own) = {
-            let mut place = record.place();
+        let own = record.with(|place| {
             let entry = &mut place.entry;
             let own = entry.slot.is_some() || record.base.leads;
             entry.removals += u32::from(own);
-            let in_flight = entry.flights > 0;
-            if in_flight {
+            if entry.flights > 0 {
                 // Written by a second try, and the first has no answer yet.
-                let lease = entry.session.lease.id();
-                entry.doubts.push(lease);
+                entry.doubts.push(entry.session.lease.id());
+                place.doubtful = true;
             }
-            place.doubtful |= in_flight;
-            (place.entry.key.clone(), place.create, own)
-        };
+            own
+        });
+        let (key, create) = record.key();
         let found = match (own, create) {
             (true, _) => self.delete(&layout::removal(&key), limit).await?,
             // Forgotten: another ticket may have the key.
@@ -87,13 +88,10 @@ impl Release<KeyEntry> for Shared {
             (false, _) => self.txn(&layout::delete(&key, create), limit).await?,
         };
         drop(turn);
-        let late = {
-            let mut place = record.place();
-            if own && !found.repeated {
-                place.entry.removals -= 1;
-            }
+        let late = record.with(|place| {
+            place.entry.removals -= u32::from(own && !found.repeated);
             !place.entry.doubts.is_empty()
-        };
+        });
         if late {
             self.watch_late(record, found.revision + 1);
         }
@@ -103,7 +101,8 @@ impl Release<KeyEntry> for Shared {
     }
 
     async fn remove_unknown(self: &Arc<Self>, line: &Name, id: TicketId) -> Result<bool> {
-        let Some((member, ..)) = self.find_member(line, id).await? else { return Ok(false) };
+        let survey = self.survey(line).await?;
+        let Some(member) = survey.find(id) else { return Ok(false) };
         let found = self.txn(&layout::delete(&member.key, member.create), LIMIT).await?;
         Ok(found.succeeded || found.repeated)
     }
@@ -112,38 +111,32 @@ impl Release<KeyEntry> for Shared {
 impl Shared {
     /// The departure that the next task may join, if the lock is exclusive and was held.
     fn departure(&self, record: &TicketRecord) -> Option<Departure<'_>> {
-        let place = record.place();
-        let known = !place.is_gone() && !place.doubtful && place.entry.flights == 0;
-        let alone = record.capacity == 1 && place.was_held() && known;
-        alone.then(|| self.departures.open(&record.base.prefix))
+        let known = record.with(|place| {
+            place.was_held() && !place.is_gone() && !place.doubtful && place.entry.flights == 0
+        });
+        (known && record.capacity == 1).then(|| self.departures.open(&record.base.prefix))
     }
 
     pub(super) async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-        let Some((member, next, survey)) = self.find_member(line, id).await? else {
-            return Ok(None);
-        };
-        let found = self.remove_by_force(&member, &survey, note).await?;
+        let survey = self.survey(line).await?;
+        let Some(member) = survey.find(id) else { return Ok(None) };
+        let found = self.remove_by_force(member, &survey, note).await?;
         if !(found.succeeded || found.repeated) {
             return Ok(None);
         }
         tracing::warn!(name = %line, token = member.create, note, "place removed by force");
-        if let Some(record) = self.table.find(id) {
-            record.lose(&self.table.loss);
-        }
-        Ok(Some(token(next.unwrap_or(found.revision))))
+        self.table.lose(id);
+        let next = survey.members.iter().find(|other| other.create > member.create);
+        Ok(Some(token(next.map_or(found.revision, |next| next.create))))
     }
 
     /// Deletes a member's key, unless that is not the same any more, and leaves a note in the same
     /// transaction if that is possible.
     async fn remove_by_force(&self, member: &Member, survey: &Survey, note: &str) -> Result<Found> {
         let delete = layout::delete(&member.key, member.create);
-        let lease = if self.sees_beside() {
-            Lease::grant(&self.cluster, EVICTION_TIME.as_secs() + 1, &survey.prefix, LIMIT)
-                .await
-                .ok()
-        } else {
-            None
-        };
+        let length = EVICTION_TIME.as_secs() + 1;
+        let grant = async || Lease::grant(&self.cluster, length, &survey.prefix, LIMIT).await.ok();
+        let lease = if self.sees_beside() { grant().await } else { None };
         if let Some(lease) = lease {
             let mut both = delete.clone();
             let Survey { prefix, notes, .. } = survey;
@@ -156,20 +149,6 @@ impl Shared {
         self.txn(&delete, LIMIT).await
     }
 
-    /// A member of a line, the place of the next one, and the line.
-    async fn find_member(
-        &self,
-        line: &Name,
-        id: TicketId,
-    ) -> Result<Option<(Member, Option<i64>, Survey)>> {
-        let survey = self.survey(line).await?;
-        let mut all = survey.members.iter().chain(&survey.strays);
-        let Some(member) = all.find(|member| member.id == id).cloned() else { return Ok(None) };
-        let mut behind = survey.members.iter().filter(|other| other.create > member.create);
-        let next = behind.next().map(|next| next.create);
-        Ok(Some((member, next, survey)))
-    }
-
     async fn survey(&self, line: &Name) -> Result<Survey> {
         let prefix = layout::prefix(&self.address.prefix, line);
         loop {
@@ -180,12 +159,12 @@ impl Shared {
             }
             let success = ranges.into_iter().map(|range| Op::Range(range).into()).collect();
             match self.txn(&Txn { success, ..Txn::default() }, LIMIT).await {
-                Ok(mut found) => {
-                    let mut pop = |there: bool| if there { found.pop() } else { <_>::default() };
-                    let (other, notes) = (pop(beside), pop(beside).kvs);
-                    let kvs = pop(true).kvs;
-                    let members = layout::members(&prefix, &kvs);
-                    let strays = layout::strays(&prefix, &kvs);
+                Ok(found) => {
+                    let mut found = found.ranges.into_iter();
+                    let mut next = || found.next().unwrap_or_default();
+                    let (line, notes, other) = (next().kvs, next().kvs, next());
+                    let members = layout::members(&prefix, &line);
+                    let strays = layout::strays(&prefix, &line);
                     return Ok(Survey { prefix, members, strays, notes, other });
                 }
                 Err(error) if self.narrow_down(&error, beside) => {}
@@ -201,8 +180,8 @@ impl Shared {
         let leases: BTreeSet<i64> = others.map(|member| member.lease).collect();
         let left = join_all(leases.into_iter().take(LEASES).map(|lease| self.time_left(lease)));
         let left: HashMap<i64, Duration> = left.await.into_iter().flatten().collect();
-        let known = members.iter().find(|member| member.weights.is_some());
-        let capacity = known.or(members.first()).map_or(0, Member::capacity);
+        let known = members.iter().find_map(Member::capacity);
+        let capacity = known.unwrap_or(u32::from(!members.is_empty()));
         let seen = members.into_iter().chain(strays).map(|member| Seen {
             id: member.id,
             create: member.create,

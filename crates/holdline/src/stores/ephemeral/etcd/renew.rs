@@ -4,14 +4,15 @@
 //! things that are known here anyway: the lease lasts (the session's heartbeats), and the key was
 //! not deleted (the watch over it).
 
-use super::acquire::{TRIES, waiting_lease};
+use super::acquire::{Attempt, TRIES, waiting_lease};
 use super::layout;
 use super::predecessors;
 use super::shared::Shared;
-use super::ticket_record::{KeyEntry, Place, Record, Watched};
+use super::ticket_record::{KeyEntry, Place, Record};
 use crate::error::Result;
 use crate::store::Ticket;
 use crate::stores::ephemeral::backend::{Renew, Request};
+use crate::stores::ephemeral::view::Watched;
 use holdline_etcd_client::{
     Cluster, Lease, is_lease_gone,
     proto::{Op, Put, Txn},
@@ -46,7 +47,7 @@ impl Renew<KeyEntry> for Shared {
         if record.base.leads {
             put(layout::note_key(&key), request.note.as_bytes().to_vec());
         }
-        let compare = vec![layout::created_at(&key, Vec::new(), create)];
+        let compare = vec![layout::created_at(&key, create)];
         let txn = Txn { compare, success, failure: Vec::new() };
         let answer = match self.txn(&txn, request.limit).await {
             Ok(found) => found,
@@ -67,7 +68,7 @@ impl Renew<KeyEntry> for Shared {
     }
 
     fn is_watched(record: &Record) -> bool {
-        record.place().entry.watched != Watched::Nothing
+        record.place().entry.view.watched != Watched::Nothing
     }
 
     async fn is_there(&self, record: &Record, limit: Duration) -> Result<bool> {
@@ -79,41 +80,36 @@ impl Renew<KeyEntry> for Shared {
     /// Asks how a waiting ticket stands, unless the watch has told already. As long as the keys
     /// that keep it out are as they were, the line is not read.
     async fn ask_again(self: &Arc<Self>, record: &Record, request: &Request<'_>) -> Result<()> {
-        let (key, seen, ahead) = {
-            let place = record.place();
-            let fits = place.fits(record.capacity);
-            if fits && place.entry.all && !place.unsure {
-                return Ok(());
-            }
-            // Nothing to compare with: an absent key is never "as it was".
-            let none = fits || place.is_soon(record.capacity) || place.entry.ahead.len() > MOST;
-            let ahead: Vec<_> =
-                if none { Vec::new() } else { place.entry.ahead.keys().cloned().collect() };
-            (place.entry.key.clone(), place.entry.seen, ahead)
-        };
+        let (known, ahead, seen) = record.with(|place| {
+            let (view, weight) = (&place.entry.view, place.weight);
+            let known = view.has_room(weight, record.capacity) && !place.unsure;
+            let (ahead, seen) = view.blockers(weight, record.capacity);
+            (known, ahead, seen)
+        });
+        if known {
+            return Ok(());
+        }
+        let attempt = Attempt { store: self, request, record };
         if ahead.is_empty() {
-            return self.look_ahead(request, record).await.map(drop);
+            return attempt.look_ahead().await.map(drop);
         }
-        let (_, create) = record.key();
-        let own = Op::Range(layout::one(&key));
-        let (prefix, capacity) = (&record.base.prefix, record.capacity);
-        let asked = predecessors::ranges(prefix, capacity, request.ticket.weight, create);
-        let mut failure = vec![own.clone().into()];
-        failure.extend(asked.iter().map(|range| Op::Range(range.clone()).into()));
+        let (key, create) = record.key();
+        let asked = predecessors::ranges(&record.base.prefix, request.ticket, create);
         let compare = ahead.iter().flat_map(|key| layout::is_as_at(key, seen)).collect();
-        let txn = Txn { compare, success: vec![own.into()], failure };
-        let found = self.txn(&txn, request.limit).await?;
+        let success = vec![layout::look(layout::one(&key))];
+        let txn = Txn { compare, success, failure: predecessors::looks(&key, &asked) };
+        let mut found = self.txn(&txn, request.limit).await?;
         if !found.succeeded {
-            return self.compare(request, record, &asked, &found).await.map(drop);
+            return attempt.compare(&asked, found).await.map(drop);
         }
-        let own = found.split().0.and_then(|range| range.kvs.first());
-        if own.is_some_and(|kv| kv.create_revision == create) {
-            record.place().unchanged_at(found.revision);
+        if found.first().is_some_and(|own| own.create_revision == create) {
+            record.with(|place| place.unsure = place.entry.view.unchanged_at(found.revision));
         } else {
             record.lose(&self.table.loss);
         }
         Ok(())
     }
+
     async fn confirm(
         self: &Arc<Self>,
         record: &Record,
@@ -136,9 +132,6 @@ impl Renew<KeyEntry> for Shared {
         Err(self.elections())
     }
 }
-
-/// The number of keys that are compared one by one, at most.
-const MOST: usize = 16;
 
 /// The lease of the session that a place should be on, if not the one that it is on.
 fn fitting(place: &Place, ticket: &Ticket, cluster: &Cluster) -> Option<Duration> {

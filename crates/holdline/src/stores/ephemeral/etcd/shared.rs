@@ -1,17 +1,18 @@
 //! What the handles of an etcd store share: the cluster, sessions, tickets and watches.
 
 use super::address::Address;
-use super::late::Late;
 use super::layout;
 use super::sessions::Sessions;
-use super::ticket_record::{KeyEntry, Record, Watched};
+use super::ticket_record::{KeyEntry, Record};
 use super::transfer::Departures;
+use super::writes::Late;
 use crate::error::Result;
 use crate::store::{Lines, Subscription};
 use crate::stores::ephemeral::backend::Backend;
 use crate::stores::ephemeral::engine;
 use crate::stores::ephemeral::table::Table;
 use crate::stores::ephemeral::ticket::State;
+use crate::stores::ephemeral::view::Watched;
 use crate::stores::runtime::Background;
 use holdline_etcd_client::{Callback, Cluster, News, Watcher};
 use holdline_kernel::Time;
@@ -77,18 +78,18 @@ impl Shared {
 
     /// Watches a held ticket's own key, so that its loss is known.
     fn watch_own(&self, record: &Record) {
-        let (key, from) = {
-            let mut place = record.place();
-            if place.entry.watched == Watched::Own || place.state != State::Held {
-                return;
+        let begins = record.with(|place| {
+            let begins = place.entry.view.watched != Watched::Own && place.state == State::Held;
+            if begins {
+                place.entry.view.admitted();
             }
-            place.entry.watched = Watched::Own;
-            place.entry.ahead.clear();
-            (place.entry.key.clone(), place.create + 1)
-        };
-        let watching = self.watcher.watch(&key, Vec::new(), from, self.callback(record));
-        let ended = std::mem::replace(&mut record.place().watches, vec![watching]);
-        drop(ended);
+            begins
+        });
+        if begins {
+            let (key, create) = record.key();
+            let watching = self.watcher.watch(&key, Vec::new(), create + 1, self.callback(record));
+            drop(record.watch_by(vec![watching]));
+        }
     }
 
     /// One watch over all keys of these lines, on the stream of the others.
@@ -126,8 +127,8 @@ impl Backend for Shared {
         &self.table
     }
 
-    fn background() -> &'static Background {
-        &BACKGROUND
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        BACKGROUND.spawn(task);
     }
 
     /// The time limit of one member: the others must get their turn while the lease lasts.
@@ -147,15 +148,16 @@ impl Backend for Shared {
     }
 
     /// Watches the ticket's own key and those ahead of it.
-    fn watch_ahead(&self, record: &Record) {
+    fn watch_ahead(self: &Arc<Self>, record: &Record) {
         let (own, create, seen, ahead) = {
             let mut place = record.place();
-            if place.entry.watched == Watched::Ahead || place.state != State::Waiting {
+            if place.entry.view.watched == Watched::Ahead || place.state != State::Waiting {
                 return;
             }
-            place.entry.watched = Watched::Ahead;
-            let ahead: Vec<_> = place.entry.ahead.keys().take(FEW + 1).cloned().collect();
-            (place.entry.key.clone(), place.create, place.entry.seen, ahead)
+            let view = &mut place.entry.view;
+            view.watched = Watched::Ahead;
+            let (ahead, seen) = (view.nearest(FEW + 1), view.seen());
+            (place.entry.key.clone(), place.create, seen, ahead)
         };
         let watch = |key: &[u8], end| self.watcher.watch(key, end, 0, self.callback(record));
         let light = layout::light(&record.base.prefix);
@@ -164,8 +166,7 @@ impl Backend for Shared {
             vec![watch(&record.base.prefix, layout::end(&record.base.prefix))]
         } else if record.capacity == 1 || ahead.iter().all(|key| key.starts_with(&light)) {
             // Such keys can only go. Watches over those that stay ahead are not made anew.
-            let ended = std::mem::take(&mut record.place().watches);
-            drop(ended);
+            drop(record.watch_by(Vec::new()));
             let watch = |key: &[u8]| self.watcher.watch_out(key, seen, 0, self.callback(record));
             let own = self.watcher.watch_out(&own, create, create + 1, self.callback(record));
             ahead.iter().map(|key| watch(key)).chain([own]).collect()
@@ -173,8 +174,7 @@ impl Backend for Shared {
             let own = self.watcher.watch(&own, Vec::new(), create + 1, self.callback(record));
             ahead.iter().map(|key| watch(key, Vec::new())).chain([own]).collect()
         };
-        let ended = std::mem::replace(&mut record.place().watches, watches);
-        drop(ended);
+        drop(record.watch_by(watches));
     }
 }
 

@@ -2,22 +2,11 @@
 
 use crate::sync::Mutex;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
-/// The slots of one lease, by what begins the keys of a line.
+/// The slots of one lease that are not free, by what begins the keys of a line.
 #[derive(Debug, Default)]
-pub(super) struct Slots(Mutex<HashMap<Vec<u8>, OfLine>>);
-
-/// The slots of one line.
-#[derive(Debug, Default)]
-struct OfLine {
-    /// Those that were used, and are not now.
-    free: BTreeSet<u32>,
-    /// All from this on were never used.
-    next: u32,
-    /// How many are not free, some of them for ever.
-    taken: usize,
-}
+pub(super) struct Slots(Mutex<HashMap<Vec<u8>, BTreeSet<u32>>>);
 
 /// A number that no other place on this lease has in the same line. Free again when it is dropped.
 #[derive(Debug)]
@@ -40,31 +29,24 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut lines = self.slots.lines();
+        let mut lines = self.slots.0.lock();
         // All prefixes end in a slash; one that is empty is of a slot that has retired.
-        let Some(slots) = lines.get_mut(&self.prefix) else { return };
-        slots.free.insert(self.number);
-        slots.taken -= 1;
-        if slots.taken == 0 {
+        let Some(taken) = lines.get_mut(&self.prefix) else { return };
+        taken.remove(&self.number);
+        if taken.is_empty() {
             lines.remove(&self.prefix);
         }
     }
 }
 
 impl Slots {
-    fn lines(&self) -> MutexGuard<'_, HashMap<Vec<u8>, OfLine>> {
-        self.0.lock()
-    }
-
     /// A number for one more place in a line: the lowest that there is, so that few are used.
     pub(super) fn slot(self: &Arc<Self>, prefix: &[u8]) -> Slot {
-        let mut lines = self.lines();
-        let slots = lines.entry(prefix.to_vec()).or_default();
-        slots.taken += 1;
-        let number = slots.free.pop_first().unwrap_or_else(|| {
-            slots.next += 1;
-            slots.next - 1
-        });
+        let mut lines = self.0.lock();
+        let taken = lines.entry(prefix.to_vec()).or_default();
+        let number = (0..).zip(&*taken).find_map(|(at, slot)| (at != *slot).then_some(at));
+        let number = number.unwrap_or_else(|| taken.last().map_or(0, |last| last + 1));
+        taken.insert(number);
         Slot { slots: Arc::clone(self), prefix: prefix.to_vec(), number }
     }
 }

@@ -1,16 +1,15 @@
 //! The etcd store's part of a ticket: its key, and what is known of those ahead of it.
 
 use super::layout::{self, Member};
-use super::predecessors::SOON;
 use super::session::Session;
 use super::slot::Slot;
 use crate::names::Name;
 use crate::store::Ticket;
 use crate::stores::ephemeral::ticket::{self, Entry, State};
+use crate::stores::ephemeral::view::{Look, View};
 use crate::stores::runtime::LossHandler;
 use holdline_etcd_client::{News, Watching, proto};
-use holdline_kernel::{Time, rule};
-use std::collections::HashMap;
+use holdline_kernel::Time;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -28,15 +27,6 @@ pub(super) struct Base {
     pub(super) leads: bool,
     /// Notified when a write that was under way is over.
     pub(super) landed: Notify,
-}
-
-/// The keys that a ticket watches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watched {
-    Nothing,
-    Own,
-    /// Those ahead of it, and its own.
-    Ahead,
 }
 
 /// A ticket's key.
@@ -57,17 +47,8 @@ pub(super) struct KeyEntry {
     pub(super) removals: u32,
     /// The leases of writes that were never answered.
     pub(super) doubts: Vec<i64>,
-    /// The revision at which `ahead` was so.
-    pub(super) seen: i64,
-    /// The revision at which the watch over those ahead began.
-    pub(super) begun: i64,
-    /// The keys that keep it out and their weights: the nearest, as many as it takes.
-    pub(super) ahead: HashMap<Vec<u8>, u32>,
-    /// Those of them that were deleted since, and when: an answer may be older than that.
-    pub(super) gone: Vec<(Vec<u8>, i64)>,
-    /// Whether those are all that were ahead.
-    pub(super) all: bool,
-    pub(super) watched: Watched,
+    /// What is known of the keys ahead of it.
+    pub(super) view: View<Vec<u8>>,
 }
 
 impl Entry for KeyEntry {
@@ -75,7 +56,7 @@ impl Entry for KeyEntry {
     type Watch = Watching;
 
     fn has_room(place: &Place, capacity: u32) -> bool {
-        place.entry.all && place.fits(capacity)
+        place.entry.view.has_room(place.weight, capacity)
     }
 
     fn forgotten(place: &mut Place) {
@@ -109,12 +90,7 @@ impl TicketRecord {
             sent: false,
             removals: 0,
             doubts: Vec::new(),
-            seen: 0,
-            begun: 0,
-            ahead: HashMap::new(),
-            gone: Vec::new(),
-            all: false,
-            watched: Watched::Nothing,
+            view: View::default(),
         };
         let base = Base { prefix, leads, landed: Notify::new() };
         TicketRecord::new(line, ticket, note, due, (base, entry))
@@ -129,11 +105,8 @@ impl TicketRecord {
         loop {
             let mut landed = std::pin::pin!(self.base.landed.notified());
             landed.as_mut().enable();
-            {
-                let place = self.place();
-                if place.entry.flights == 0 || place.create != 0 {
-                    return;
-                }
+            if self.with(|place| place.entry.flights == 0 || place.create != 0) {
+                return;
             }
             landed.await;
         }
@@ -149,101 +122,69 @@ impl TicketRecord {
 
     /// Its key, and when that was created.
     pub(super) fn key(&self) -> (Vec<u8>, i64) {
-        let place = self.place();
-        (place.entry.key.clone(), place.create)
+        self.with(|place| (place.entry.key.clone(), place.create))
     }
 
     /// Takes in what a watch says.
     pub(super) fn hear(&self, news: &News<'_>, loss: &LossHandler) {
-        let (kind, kv) = match news {
-            News::Event(proto::Event { kind, kv: Some(kv) }) => (kind, kv),
-            News::From(revision) => {
-                let missed = {
-                    let mut place = self.place();
-                    place.entry.begun = *revision;
-                    place.entry.seen < *revision
-                };
-                if missed {
-                    self.miss(loss);
-                }
-                return;
-            }
-            News::Event(_) | News::Gap => {
-                self.miss(loss);
-                return;
-            }
-        };
-        let deleted = *kind == proto::DELETED;
-        let mut place = self.place();
-        if deleted && kv.key == place.entry.key && kv.mod_revision > place.create {
-            drop(place);
-            self.lose(loss);
-            return;
+        match self.with(|place| place.hear(&self.base.prefix, self.capacity, news)) {
+            Heard::Nothing => {}
+            Heard::Turn => self.news.notify_one(),
+            Heard::Missed { held } => self.tell(held, loss),
+            Heard::Lost => self.lose(loss),
         }
-        if kv.mod_revision <= place.entry.seen {
-            return; // of before we last looked
-        }
-        if deleted {
-            if place.entry.ahead.remove(&kv.key).is_none() {
-                return;
-            }
-            place.entry.gone.push((kv.key.clone(), kv.mod_revision));
-        } else {
-            let Some(weight) = place.entry.ahead.get_mut(&kv.key) else { return };
-            let Some(member) = Member::read(&self.base.prefix, kv) else { return };
-            *weight = (*weight).min(member.weight(self.capacity));
-        }
-        let asks = place.fits(self.capacity) || place.is_soon(self.capacity);
-        drop(place);
-        if asks {
-            self.news.notify_one();
-        }
-    }
-
-    /// Notes that changes may have been missed.
-    fn miss(&self, loss: &LossHandler) {
-        let held = {
-            let mut place = self.place();
-            place.unsure = true;
-            place.state == State::Held
-        };
-        self.tell(held, loss);
     }
 }
 
+/// What news mean for a ticket.
+enum Heard {
+    Nothing,
+    /// It is admitted, or it is time to look who is ahead.
+    Turn,
+    /// Changes may have been missed.
+    Missed {
+        held: bool,
+    },
+    /// Its key is gone.
+    Lost,
+}
+
 impl Place {
-    /// The rule, by the tickets that are known to be ahead.
-    pub(super) fn fits(&self, capacity: u32) -> bool {
-        let ahead = self.entry.ahead.values().map(|weight| u64::from(*weight)).sum();
-        rule::fits(ahead, self.weight, capacity)
-    }
-
-    /// Whether it is time to look for all that are ahead, because it is the ticket's turn soon.
-    pub(super) fn is_soon(&self, capacity: u32) -> bool {
-        capacity == 1 && !self.entry.all && self.entry.ahead.len() == SOON
-    }
-
-    /// Takes in the keys ahead, all or only the nearest.
-    pub(super) fn see(&mut self, revision: i64, mut ahead: HashMap<Vec<u8>, u32>, all: bool) {
-        for (key, at) in self.entry.gone.drain(..) {
-            if at > revision {
-                ahead.remove(&key);
+    /// Takes in news, as far as they are of later than what was seen.
+    fn hear(&mut self, prefix: &[u8], capacity: u32, news: &News<'_>) -> Heard {
+        let (deleted, kv) = match news {
+            News::Event(proto::Event { kind, kv: Some(kv) }) => (*kind == proto::DELETED, kv),
+            News::From(revision) => {
+                let missed = self.entry.view.begin(*revision);
+                return if missed { self.miss() } else { Heard::Nothing };
             }
+            News::Event(_) | News::Gap => return self.miss(),
+        };
+        if deleted && kv.key == self.entry.key && kv.mod_revision > self.create {
+            return Heard::Lost;
         }
-        // Other keys were watched.
-        let same = ahead.keys().all(|key| self.entry.ahead.contains_key(key));
-        if self.entry.watched == Watched::Ahead && !same {
-            self.entry.watched = Watched::Nothing;
+        if !self.entry.view.has(&kv.key) {
+            return Heard::Nothing;
         }
-        self.entry.ahead = ahead;
-        self.entry.all = all;
-        self.unchanged_at(revision);
+        let new = match Member::read(prefix, kv) {
+            _ if deleted => None,
+            Some(member) => Some(member.weight(capacity)),
+            None => return Heard::Nothing,
+        };
+        let share = (self.weight, capacity);
+        let asks = self.entry.view.change((&kv.key, new), kv.mod_revision, share);
+        if asks { Heard::Turn } else { Heard::Nothing }
     }
 
-    /// Those ahead are as they were.
-    pub(super) fn unchanged_at(&mut self, revision: i64) {
-        self.entry.seen = self.entry.seen.max(revision);
-        // What came between this and the beginning of the watch is not known.
-        self.unsure = self.entry.watched == Watched::Ahead && revision < self.entry.begun;
+    fn miss(&mut self) -> Heard {
+        self.unsure = true;
+        Heard::Missed { held: self.state == State::Held }
+    }
+
+    /// Takes in a look at the keys ahead. `false` if that does not tell how the ticket stands.
+    pub(super) fn see(&mut self, look: Look<Vec<u8>>, capacity: u32) -> bool {
+        let unsure = self.entry.view.take(look, self.weight, capacity);
+        self.unsure = unsure.unwrap_or(self.unsure);
+        unsure.is_some()
     }
 }

@@ -15,15 +15,14 @@
 //! either. If it does not apply, both go on alone; if its outcome is not known, so do both, each
 //! as after a lost answer of its own.
 
+use super::acquire::Attempt;
 use super::answer::{self, Found};
 use super::beside;
-use super::flight::Flight;
 use super::layout;
 use super::shared::Shared;
-use super::ticket_record::TicketRecord;
+use super::writes::Flight;
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::stores::ephemeral::backend::Request;
 use crate::sync::Mutex;
 use holdline_etcd_client::proto::Txn;
 use std::collections::HashMap;
@@ -82,24 +81,19 @@ impl Departures {
         Departure { departures: self, prefix: prefix.to_vec(), over }
     }
 
-    /// Whether there is a departure from the line of this prefix.
-    fn is_open(&self, prefix: &[u8]) -> bool {
-        self.map().contains_key(prefix)
-    }
-
     /// Goes along with a departure, if there is one and it has room; and what tells when it is
     /// over.
     fn join(
         &self,
         prefix: &[u8],
-        companion: Option<Companion>,
+        companion: impl FnOnce() -> Option<Companion>,
     ) -> Option<(bool, watch::Receiver<()>)> {
         let mut map = self.map();
         let entry = map.get_mut(prefix)?;
-        let mut joined = false;
-        if let (Company::Nobody, Some(companion)) = (&entry.company, companion) {
+        let companion = if matches!(entry.company, Company::Nobody) { companion() } else { None };
+        let joined = companion.is_some();
+        if let Some(companion) = companion {
             entry.company = Company::One(companion);
-            joined = true;
         }
         Some((joined, entry.over.clone()))
     }
@@ -133,41 +127,36 @@ impl Drop for Departure<'_> {
     }
 }
 
-impl Shared {
+impl Attempt<'_> {
     /// Enters along with a departure of this process from the same line, or waits until that is
     /// over. `None` if the ticket is to enter by itself.
-    pub(super) async fn along(
-        &self,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-        offer: Option<&Txn>,
-    ) -> Option<Found> {
+    pub(super) async fn along(&self, offer: Option<&Txn>) -> Option<Found> {
+        let Attempt { store, request, record } = *self;
+        let prefix = &record.base.prefix;
         if record.capacity != 1 {
             return None;
         }
         let (reply, answer) = oneshot::channel();
-        if !self.departures.is_open(&record.base.prefix) {
-            return None;
-        }
-        let companion = offer.map(|entry| {
-            let mut entry = entry.clone();
-            if self.sees_beside() {
-                entry.compare.push(beside::no_other(&record.base.prefix));
+        let companion = || {
+            let mut entry = offer?.clone();
+            if store.sees_beside() {
+                entry.compare.push(beside::no_other(prefix));
             }
-            Companion { entry, flight: Flight::new(record, None), reply }
-        });
-        let (joined, mut over) = self.departures.join(&record.base.prefix, companion)?;
-        let limit = request.limit;
+            Some(Companion { entry, flight: Flight::new(record, None), reply })
+        };
+        let (joined, mut over) = store.departures.join(prefix, companion)?;
         if joined {
-            let answer = clock::timeout(limit, answer).await?.ok()?;
+            let answer = clock::timeout(request.limit, answer).await?.ok()?;
             if answer.is_some() {
                 return answer;
             }
         }
-        let _ = clock::timeout(limit, over.changed()).await;
+        let _ = clock::timeout(request.limit, over.changed()).await;
         None
     }
+}
 
+impl Shared {
     /// Deletes the key that was created then, and writes the companion's key with the same request.
     pub(super) async fn leave_with(
         &self,

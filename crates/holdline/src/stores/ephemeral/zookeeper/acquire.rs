@@ -8,39 +8,35 @@ use super::errors::{self, ZkError};
 use super::layout::{self, Member};
 use super::path;
 use super::shared::Shared;
-use super::ticket_record::{Doubt, NodeEntry, TicketRecord};
+use super::ticket_record::{Doubt, NodeEntry, Record, TicketRecord};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Enter, Standing};
-use crate::stores::ephemeral::backend::{Acquire, Joined, Request};
-use crate::stores::ephemeral::engine;
-use holdline_kernel::Time;
+use crate::stores::ephemeral::backend::{self, Acquire, Joined, Request};
 use holdline_zookeeper_client::Mode;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The number of tries, when others come in between or the connection breaks.
 const TRIES: usize = 5;
 
+pub(super) type Attempt<'a> = backend::Attempt<'a, Shared>;
+
 impl Acquire<NodeEntry> for Shared {
-    async fn join(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        began: Time,
-    ) -> Result<Joined<NodeEntry>> {
+    async fn join(self: &Arc<Self>, request: &Request<'_>) -> Result<Joined<NodeEntry>> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let Some(record) = self.record(request, began).await? else {
+            let Some(record) = self.record(request).await? else {
                 // What was sent for it before is being removed: it needs a new ticket.
                 return match request.how {
                     Enter::Try => Err(self.error(ZkError::ConnectionLoss)),
                     Enter::Queue | Enter::Keep(_) => Ok(Joined::Not(Standing::Lost)),
                 };
             };
+            let attempt = Attempt { store: self, request, record: &record };
             let joined = match request.how {
-                Enter::Try => self.try_now(request, &record).await,
-                Enter::Queue | Enter::Keep(_) => self.queue(request, &record).await,
+                Enter::Try => attempt.try_now().await,
+                Enter::Queue | Enter::Keep(_) => attempt.queue().await.map(|()| true),
             };
             match joined {
                 Ok(true) => return Ok(Joined::There(record)),
@@ -63,12 +59,8 @@ impl Shared {
     /// The record of a ticket that has no place yet. None if the ticket was given up: a node that
     /// was made for it may be there, or come yet, and is removed by its id. So what asks by the
     /// same id again would get a second node, or lose its only one.
-    async fn record(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        began: Time,
-    ) -> Result<Option<Arc<TicketRecord>>> {
-        let ticket = request.ticket;
+    async fn record(self: &Arc<Self>, request: &Request<'_>) -> Result<Option<Record>> {
+        let Request { ticket, began, .. } = *request;
         let due = began.after(ticket.wait_lease.max(ticket.lease));
         let known = self.table.find(ticket.id);
         if known.is_some() || self.table.lapsed.contains(ticket.id) {
@@ -97,55 +89,44 @@ impl Shared {
         self.table.insert(&record);
         Ok(Some(record))
     }
+}
 
+impl Attempt<'_> {
     /// Makes the node and lists the line, in one round trip.
-    async fn queue(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-    ) -> Result<bool> {
+    async fn queue(&self) -> Result<()> {
+        let Attempt { store, request, record } = *self;
         let over = clock::now().after(request.limit);
         for _ in 0..TRIES {
             let doubtful = record.place().doubtful;
-            if doubtful && self.find_own(record, request.limit).await? {
-                self.look_ahead(request, record).await?;
-                return Ok(true);
+            if doubtful && store.find_own(record, request.limit).await? {
+                return self.look_ahead().await;
             }
-            match clock::within(over, self.create(request, record)).await {
-                None => return Err(self.error(ZkError::Timeout)),
+            match clock::within(over, self.create()).await {
+                None => return Err(store.error(ZkError::Timeout)),
                 Some(Ok((member, children))) => {
-                    self.check_number(request, record, &member).await?;
+                    self.check_number(&member).await?;
                     if children.contains(&member.child) {
-                        self.take(request, record, &children).await?;
-                    } else {
-                        self.look_ahead(request, record).await?;
+                        return self.take(&children).await;
                     }
-                    return Ok(true);
+                    return self.look_ahead().await;
                 }
-                Some(Err(ZkError::NoNode)) => self.make_parents(record, request.limit).await?,
-                Some(Err(error)) if errors::is_cut(&error) => {
-                    // Made or not: to be found out, once the client has another connection.
-                }
-                Some(Err(error)) => {
-                    self.failed(&record.base.session, &error);
-                    return Err(self.error(error));
-                }
+                Some(Err(ZkError::NoNode)) => self.make_parents().await?,
+                // Made or not: to be found out, once the client has another connection.
+                Some(Err(error)) if errors::is_cut(&error) => {}
+                Some(Err(error)) => return Err(store.failure(&record.base.session, error)),
             }
         }
-        Err(self.error(ZkError::ConnectionLoss))
+        Err(store.error(ZkError::ConnectionLoss))
     }
 
     /// Makes the node, and lists the line, together.
-    async fn create(
-        &self,
-        request: &Request<'_>,
-        record: &TicketRecord,
-    ) -> Result<(Member, Vec<String>), ZkError> {
+    async fn create(&self) -> Result<(Member, Vec<String>), ZkError> {
+        let Attempt { store, request, record } = *self;
         let (client, ticket) = (&record.base.session.client, request.ticket);
-        let stem = record.stem(self.address.dialect, ticket);
+        let stem = record.stem(store.address.dialect, ticket);
         let data = layout::data(ticket, None, request.note);
         let doubt = Doubt::new(record);
-        let made = client.create(&stem, &data, Mode::EphemeralSequential, self.acl());
+        let made = client.create(&stem, &data, Mode::EphemeralSequential, store.acl());
         let listed = client.list_children(&record.base.parent);
         let (made, listed) = futures_util::future::join(made, listed).await;
         let (path, stat) = match made {
@@ -166,75 +147,63 @@ impl Shared {
     }
 
     /// The numbers of a line may be used up.
-    async fn check_number(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-        member: &Member,
-    ) -> Result<()> {
-        if member.seq >= layout::MANY && !member.is_exhausted() {
+    async fn check_number(&self, member: &Member) -> Result<()> {
+        if member.is_exhausted() {
+            self.take_back().await?;
+            return Err(self.exhausted());
+        }
+        if member.seq >= layout::MANY {
             tracing::warn!(
-                name = %record.line, number = member.seq,
+                name = %self.record.line, number = member.seq,
                 "the sequence numbers of a lock will soon be used up: delete its empty node"
             );
-        }
-        if member.is_exhausted() {
-            engine::take_back(self, record, request.limit).await?;
-            return Err(self.exhausted(record));
         }
         Ok(())
     }
 
-    pub(super) fn exhausted(&self, record: &TicketRecord) -> Error {
+    pub(super) fn exhausted(&self) -> Error {
+        let (parent, address) = (&self.record.base.parent, &self.store.address);
         let message = format!(
-            "the sequence numbers of the node {} in {} are used up, and with them the order of \
-             those who wait; delete the node when nobody stands there",
-            record.base.parent, self.address
+            "the sequence numbers of the node {parent} in {address} are used up, and with them the \
+             order of those who wait; delete the node when nobody stands there"
         );
         Error::new(ErrorKind::Corrupt, message)
     }
 
     /// Makes the node that a line stands under, as a container: the servers remove it by and by
     /// when it is empty.
-    async fn make_parents(&self, record: &TicketRecord, time: Duration) -> Result<()> {
-        let client = &record.base.session.client;
-        let (root, parent) = (&self.address.root, &record.base.parent);
+    async fn make_parents(&self) -> Result<()> {
+        let Attempt { store, request, record } = *self;
+        let (client, root) = (&record.base.session.client, &store.address.root);
         let work = async {
             if !root.is_empty() {
-                client.mkdir(root, Mode::Persistent, self.acl()).await?;
+                client.mkdir(root, Mode::Persistent, store.acl()).await?;
             }
-            client.mkdir(parent, Mode::Container, self.acl()).await
+            client.mkdir(&record.base.parent, Mode::Container, store.acl()).await
         };
-        match clock::within(clock::now().after(time), work).await {
+        match clock::timeout(request.limit, work).await {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) if errors::is_cut(&error) => Ok(()), // the next try tells
-            Some(Err(error)) => {
-                self.failed(&record.base.session, &error);
-                Err(self.error(error))
-            }
-            None => Err(self.error(ZkError::Timeout)),
+            Some(Err(error)) => Err(store.failure(&record.base.session, error)),
+            None => Err(store.error(ZkError::Timeout)),
         }
     }
 
     /// Enters at once or not at all. The line is listed first, so that nothing is written unless
     /// the ticket would be admitted; if another comes in between, the node is deleted again.
-    async fn try_now(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-    ) -> Result<bool> {
-        if !record.place().doubtful {
-            let free = self.has_room(request, record).await;
+    async fn try_now(&self) -> Result<bool> {
+        if !self.record.place().doubtful {
+            let free = self.has_room().await;
             if !matches!(free, Ok(true)) {
-                self.table.forget(record);
+                self.store.table.forget(self.record);
                 return free;
             }
         }
-        self.queue(request, record).await?;
-        if record.place().entry.blockers.is_empty() {
-            return Ok(true);
+        self.queue().await?;
+        let admitted = self.record.place().entry.blockers.is_empty();
+        if !admitted {
+            self.take_back().await?;
         }
-        engine::take_back(self, record, request.limit).await?;
-        Ok(false)
+        Ok(admitted)
     }
 }

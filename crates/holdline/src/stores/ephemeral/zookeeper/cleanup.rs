@@ -116,7 +116,7 @@ impl Shared {
 
     async fn list_now(self: &Arc<Self>, parent: &str) -> Result<Arc<Found>, ZkError> {
         let session = self.session(LIMIT).await.map_err(|_| ZkError::ConnectionLoss)?;
-        let children = self.list_synced(&session, parent, LIMIT).await?;
+        let children = self.children(&session, parent, LIMIT).await?;
         let mut found = Found::new();
         for child in children {
             if let Some(id) = Member::read(&child).and_then(|member| member.id()) {

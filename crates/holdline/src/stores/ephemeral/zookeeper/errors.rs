@@ -18,6 +18,14 @@ pub(super) fn is_cut(error: &ZkError) -> bool {
     )
 }
 
+/// The answer about a node: `None` if that is not there.
+pub(super) fn if_there<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
+    match answer {
+        Err(ZkError::NoNode) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 /// The error for the caller. What the client says is kept as its cause: it contains no secrets.
 pub(super) fn error(address: &Address, error: ZkError) -> Error {
     let (kind, message) = match &error {

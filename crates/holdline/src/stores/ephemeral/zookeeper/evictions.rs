@@ -10,13 +10,12 @@ use super::release::LIMIT;
 use super::shared::Shared;
 use crate::error::Result;
 use crate::store::{EVICTIONS_KEPT, Eviction, TicketId};
+use crate::stores::ephemeral::values::OURS;
 use holdline_zookeeper_client::{Client, Session};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What the data begin with, if they are ours.
-const OURS: &str = "{\"holdline\":";
 /// The number of times that another client may write in between.
 const TRIES: usize = 5;
 

@@ -1,6 +1,6 @@
 //! Looking at a line, and at which lines there are.
 
-use super::errors::ZkError;
+use super::errors::{ZkError, if_there};
 use super::layout::{self, Member, NodeData};
 use super::path;
 use super::release::LIMIT;
@@ -9,8 +9,9 @@ use crate::error::Result;
 use crate::names::Name;
 use crate::store::{QueueSnapshot, TicketId};
 use crate::stores::ephemeral::engine;
-use futures_util::future::{join, join_all};
-use holdline_zookeeper_client::Session;
+use crate::stores::ephemeral::values::made_up;
+use futures_util::future::{join, join_all, try_join_all};
+use holdline_zookeeper_client::{Session, Stat};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -26,32 +27,34 @@ pub(super) struct Seen {
     told: NodeData,
 }
 
-/// The id of a node whose name has none. It fits no other node, now or later, and differs from all
-/// others from its first digits on, so that the beginning is enough to name it by.
-fn made_up(path: &str, czxid: i64) -> TicketId {
-    TicketId(u128::from_be_bytes(md5::compute(format!("{path} {czxid}")).0))
-}
-
 impl Shared {
+    /// What a node holds, and its token. `None` if it is gone.
+    pub(super) async fn told(
+        &self,
+        session: &Session,
+        path: &str,
+    ) -> Result<Option<(NodeData, i64, Stat)>, ZkError> {
+        let asked = self.ask(session, LIMIT, || session.client.get_data(path)).await;
+        Ok(if_there(asked)?.map(|(data, stat)| {
+            let told = NodeData::read(&data);
+            let create = told.token.unwrap_or(stat.czxid);
+            (told, create, stat)
+        }))
+    }
+
     /// All members of a line, front first.
-    pub(super) async fn seen(&self, session: &Session, parent: &str) -> Result<Vec<Seen>> {
+    pub(super) async fn seen(&self, session: &Session, parent: &str) -> Result<Vec<Seen>, ZkError> {
         let children = self.children(session, parent, LIMIT).await?;
         let members = layout::members(&children);
         let asked = members.into_iter().map(|member| async {
             let path = format!("{parent}/{}", member.child);
-            let asked = self.ask(session, LIMIT, || session.client.get_data(&path)).await;
-            let (data, stat) = match asked {
-                Ok(found) => found,
-                Err(ZkError::NoNode) => return Ok(None), // gone since
-                Err(error) => return Err(error),
-            };
-            let told = NodeData::read(&data);
-            let create = told.token.unwrap_or(stat.czxid);
-            let id = member.id().unwrap_or_else(|| made_up(&path, stat.czxid));
-            Ok(Some(Seen { member, id, create, told }))
+            let asked = self.told(session, &path).await?;
+            Ok(asked.map(|(told, create, stat)| {
+                let id = member.id().unwrap_or_else(|| made_up(path.as_bytes(), stat.czxid));
+                Seen { member, id, create, told }
+            }))
         });
-        let seen = join_all(asked).await.into_iter().collect::<Result<Vec<_>, ZkError>>();
-        Ok(seen.map_err(|error| self.error(error))?.into_iter().flatten().collect())
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
     }
 
     pub(super) async fn snapshot(self: &Arc<Self>, line: &Name) -> Result<QueueSnapshot> {
@@ -59,12 +62,9 @@ impl Shared {
         let parent = path::of(&self.address.root, line);
         let (places, evictions) =
             join(self.seen(&session, &parent), self.evictions(&session, &parent)).await;
-        let places = places?;
-        let said = |place: &Seen| place.member.weights.map(|(_, capacity)| capacity);
-        let known = places.iter().find_map(|place| said(place).or(place.told.capacity));
-        let Some(capacity) = known.or((!places.is_empty()).then_some(1)) else {
-            return Ok(QueueSnapshot { evictions, ..QueueSnapshot::default() });
-        };
+        let places = places.map_err(|error| self.error(error))?;
+        let said = |place: &Seen| place.member.capacity().or(place.told.capacity);
+        let capacity = places.iter().find_map(said).unwrap_or(u32::from(!places.is_empty()));
         let seen = places.into_iter().map(|place| engine::Seen {
             id: place.id,
             create: place.create,
@@ -101,7 +101,7 @@ impl Shared {
                 self.children(&session, path, LIMIT)
             });
             for (folder, children) in some.iter().zip(join_all(listed).await) {
-                let children = children?;
+                let children = children.map_err(|error| self.error(error))?;
                 if !layout::members(&children).is_empty() {
                     names.extend(path::name(root, folder));
                 }

@@ -3,13 +3,13 @@
 
 use super::dialect::{self, Family};
 use crate::store::{Ticket, TicketId};
+use crate::stores::ephemeral::values::OURS;
 use holdline_kernel::rule;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the data of our nodes begin with.
-const OURS: &str = "{\"holdline\":";
 /// What Curator's users write into a node to ask its owner to let go.
 pub(super) const REVOKE: &[u8] = b"__REVOKE__";
 
@@ -33,12 +33,6 @@ struct Data<'a> {
     lease: u64,
     #[serde(borrow)]
     note: std::borrow::Cow<'a, str>,
-}
-
-/// The note for data that are not ours.
-#[derive(Serialize)]
-struct Spoken<'a> {
-    label: &'a str,
 }
 
 /// One place in a line, by its name.
@@ -78,6 +72,11 @@ impl Member {
     /// Its globally unique id, which for ours is the ticket. Read only when asked for.
     pub(super) fn id(&self) -> Option<TicketId> {
         dialect::guid(&self.child).map(|(id, _)| id)
+    }
+
+    /// The capacity of its line, if it tells.
+    pub(super) fn capacity(&self) -> Option<u32> {
+        self.weights.map(|(_, capacity)| capacity)
     }
 
     /// How much it takes of so much.
@@ -152,29 +151,18 @@ impl NodeData {
             None if text.is_empty() => NodeData::default(),
             None => {
                 let label = if data == REVOKE { "asked to let go (__REVOKE__)" } else { &text };
-                let note = serde_json::to_string(&Spoken { label }).unwrap_or_default().into();
+                let note = json!({ "label": label }).to_string().into();
                 NodeData { note, ..NodeData::default() }
             }
         }
     }
 }
 
-/// Whether a ticket with this note is a candidate for an election.
-pub(super) fn elects(ticket: &Ticket, note: &str) -> bool {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Word {
-        value: Option<String>,
-    }
-    ticket.capacity == 1
-        && note.contains("\"value\"")
-        && serde_json::from_str::<Word>(note).is_ok_and(|word| word.value.is_some())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::dialect::READERS;
     use super::*;
+    use crate::stores::ephemeral::ticket::tests::ticket;
 
     const ID: &str = "_c_a7b3a4de-05a8-4b0f-8a05-6a1b2b7b0b57";
 
@@ -235,17 +223,7 @@ mod tests {
 
     #[test]
     fn data_are_read_as_they_were_written() {
-        let lease = Duration::from_secs(1);
-        let id = TicketId(5);
-        let ticket = Ticket {
-            id,
-            weight: 2,
-            capacity: 3,
-            lease,
-            wait_lease: lease,
-            token_count: 1,
-            min_token: 0,
-        };
+        let (ticket, lease) = (ticket(2, 3), Duration::from_secs(60));
         let told = NodeData::read(&data(&ticket, Some(9), "{\"host\":\"é\\\"\"}"));
         assert_eq!((told.capacity, told.token, told.lease), (Some(3), Some(9), lease));
         assert_eq!(&*told.note, "{\"host\":\"é\\\"\"}");

@@ -41,12 +41,13 @@ mod shared;
 mod ticket_record;
 mod ticket_watch;
 
+use super::contract::{CAPABILITIES, serve_by_engine};
 use super::engine;
 use crate::error::Result;
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store,
-    Subscription, Ticket, TicketId,
+    Capabilities, Enter, Lines, LossHint, QueueSnapshot, Seq, Standing, Store, Subscription,
+    Ticket, TicketId,
 };
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
@@ -76,71 +77,11 @@ impl ZooKeeper {
     }
 }
 
-impl AsyncStore for ZooKeeper {
-    async fn enter(
-        &self,
-        line: &Name,
-        ticket: &Ticket,
-        note: &Arc<str>,
-        how: Enter,
-    ) -> Result<Standing> {
-        engine::enter(&self.shared, (line, ticket), note, how).await
-    }
-
-    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
-        engine::leave(&self.shared, line, id).await
-    }
-
-    async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
-        engine::watch(&self.shared, id).await;
-        Ok(None)
-    }
-
-    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
-        self.shared.snapshot(line).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
-        self.shared.list(prefix).await
-    }
-
-    async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
-        self.shared.evict(line, id, note).await
-    }
-
-    /// Watches the nodes, on a session of its own: those of sessions that end are deleted.
-    fn subscribe(&self, lines: &Lines) -> Subscription {
-        self.shared.subscribe(lines)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: true,
-            fencing_tokens: true,
-            notifications: true,
-            weighted: true,
-            token_ranges: false, // no two places can be reserved by one node
-            crash_release: false,
-            survives_failover: true,
-            survives_restart: true,
-            lease_min: Duration::from_millis(500),
-            lease_max: longest_lease(self.shared.address.session),
-        }
-    }
-
-    /// The same: its connection is looked after by a thread of its own.
-    fn background_handle(&self) -> Self {
-        self.clone()
-    }
-
-    fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared.table.loss.0.set(loss_hint);
-    }
-
-    fn address(&self) -> String {
-        self.shared.address.to_string()
-    }
-}
+serve_by_engine!(ZooKeeper, |shared| Capabilities {
+    lease_min: Duration::from_millis(500),
+    lease_max: longest_lease(shared.address.session),
+    ..CAPABILITIES
+});
 
 /// Reads what follows the scheme.
 pub(crate) fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Store>> {

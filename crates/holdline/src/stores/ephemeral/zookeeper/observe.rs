@@ -31,14 +31,6 @@ impl Drop for Observer {
     }
 }
 
-/// Why an observer hears nothing any more.
-enum Deaf {
-    /// It is to be tried again.
-    ForNow,
-    /// The servers have no such watches.
-    ForEver,
-}
-
 impl Shared {
     pub(super) fn subscribe(&self, lines: &Lines) -> Subscription {
         let path = match lines {
@@ -69,9 +61,9 @@ impl Observer {
     async fn run(self) {
         loop {
             if let Ok(session) = self.shared.session(LIMIT).await {
-                let deaf = self.listen(&session).await;
+                let again = self.listen(&session).await;
                 self.notifier.end();
-                if matches!(deaf, Deaf::ForEver) {
+                if !again {
                     return;
                 }
             }
@@ -79,37 +71,37 @@ impl Observer {
         }
     }
 
-    /// Listens on a session while it lasts.
-    async fn listen(&self, session: &Session) -> Deaf {
+    /// Listens on a session while it lasts. `false` if the servers have no such watches.
+    async fn listen(&self, session: &Session) -> bool {
         let mut states = session.client.states();
         loop {
             states.mark_unchanged();
             let asked = clock::timeout(LIMIT, session.client.watch_tree(&self.path)).await;
             let mut tree = match asked {
                 Some(Ok(tree)) => tree,
-                Some(Err(ZkError::Unimplemented)) => return Deaf::ForEver,
+                Some(Err(ZkError::Unimplemented)) => return false,
                 Some(Err(ZkError::ConnectionLoss)) => {
                     clock::pause(PAUSE / 5).await;
                     continue;
                 }
                 Some(Err(error)) => {
                     tracing::debug!(%error, "an observer cannot listen");
-                    return Deaf::ForNow;
+                    return true;
                 }
-                None => return Deaf::ForNow,
+                None => return true,
             };
             self.notifier.begin();
             loop {
                 tokio::select! {
                     lasts = tree.changed() => {
                         if !lasts {
-                            return Deaf::ForNow;
+                            return true;
                         }
                         self.notifier.changed();
                     }
                     changed = states.changed() => {
                         if changed.is_err() {
-                            return Deaf::ForNow;
+                            return true;
                         }
                         break;
                     }
@@ -119,7 +111,7 @@ impl Observer {
             self.notifier.end();
             let serves = states.wait_for(|state| *state != State::Broken).await;
             if !serves.is_ok_and(|state| *state == State::Serving) {
-                return Deaf::ForNow;
+                return true;
             }
         }
     }

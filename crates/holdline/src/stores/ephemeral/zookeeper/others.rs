@@ -1,14 +1,14 @@
 //! Recipes of other clients that use a line's node in ways of their own. They would not see us, so
 //! a lock there would be held twice: it is refused, and its holder is warned if they come later.
 
-use super::errors::ZkError;
+use super::acquire::Attempt;
+use super::errors::{ZkError, if_there};
 use super::layout::{self, Member, NodeData};
 use super::shared::Shared;
-use super::ticket_record::TicketRecord;
+use super::ticket_record::{Base, Place, Record, TicketRecord};
 use crate::error::{Error, ErrorKind, Result};
-use crate::stores::ephemeral::backend::Request;
 use holdline_zookeeper_client::Session;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 const CURATOR: &str =
@@ -36,10 +36,11 @@ impl Shared {
         let client = &session.client;
         let list = async |child: &str| {
             let path = format!("{parent}/{child}");
-            match self.ask(session, time, || client.list_children(&path)).await {
-                Err(ZkError::NoNode) => Ok(None),
-                listed => listed.map(Some),
-            }
+            if_there(self.ask(session, time, || client.list_children(&path)).await)
+        };
+        let data = async |path: &str| {
+            let data = if_there(self.ask(session, time, || client.get_data(path)).await)?;
+            Ok::<_, ZkError>(data.map(|(data, _)| data))
         };
         let has = |name: &str| children.iter().any(|child| child == name);
         if has("leases")
@@ -51,47 +52,22 @@ impl Shared {
         // On its way to its first lease. A lock of ours may be called so, too: the data tell.
         if has("locks")
             && !has("leases")
-            && let Some(first) =
-                list("locks").await?.and_then(|locks| layout::members(&locks).pop())
+            && let Some(locks) = list("locks").await?
+            && let Some(first) = layout::members(&locks).pop()
+            && let Some(data) = data(&format!("{parent}/locks/{}", first.child)).await?
+            && NodeData::read(&data).capacity.is_none()
         {
-            let path = format!("{parent}/locks/{}", first.child);
-            match self.ask(session, time, || client.get_data(&path)).await {
-                Ok((data, _)) if NodeData::read(&data).capacity.is_none() => {
-                    return Ok(Some(CURATOR));
-                }
-                Ok(_) | Err(ZkError::NoNode) => {}
-                Err(error) => return Err(error),
-            }
+            return Ok(Some(CURATOR));
         }
-        if children.iter().any(|child| is_bare(child)) {
-            // Its limit is in the data of the node itself.
-            match self.ask(session, time, || client.get_data(parent)).await {
-                Ok((data, _)) if !data.is_empty() && data.iter().all(u8::is_ascii_digit) => {
-                    return Ok(Some(KAZOO));
-                }
-                Ok(_) | Err(ZkError::NoNode) => {}
-                Err(error) => return Err(error),
-            }
+        // Its limit is in the data of the node itself.
+        if children.iter().any(|child| is_bare(child))
+            && let Some(data) = data(parent).await?
+            && !data.is_empty()
+            && data.iter().all(u8::is_ascii_digit)
+        {
+            return Ok(Some(KAZOO));
         }
         Ok(None)
-    }
-
-    /// Refuses a line whose node another recipe uses.
-    pub(super) async fn check_recipes(
-        &self,
-        request: &Request<'_>,
-        record: &TicketRecord,
-        children: &[String],
-    ) -> Result<()> {
-        let (session, parent) = (&record.base.session, &record.base.parent);
-        let found = self.recipe(session, parent, children, request.limit).await;
-        let Some(recipe) = found.map_err(|error| self.error(error))? else { return Ok(()) };
-        let message = format!(
-            "lock \"{}\" is refused: its node {parent} in {} is used by {recipe}, which would not \
-             see us, so both would hold; use another name",
-            record.line, self.address
-        );
-        Err(Error::new(ErrorKind::Mismatch, message))
     }
 
     /// A member of the line that would not see us, if there is one and it is not to be waited for.
@@ -113,23 +89,38 @@ impl Shared {
                 None => return Ok(()),
             },
         };
-        let token = {
-            let mut place = record.place();
-            if !place.is_alive() || std::mem::replace(&mut place.entry.warned, true) {
-                return Ok(());
-            }
-            place.token().0
+        let is_new = |place: &mut Place| {
+            place.is_alive() && !std::mem::replace(&mut place.entry.warned, true)
         };
-        tracing::warn!(
-            name = %record.line, token, child, recipe,
-            "a client has come that does not see this lock: two may hold it"
-        );
+        if record.with(is_new) {
+            let token = record.place().token().0;
+            tracing::warn!(
+                name = %record.line, token, child, recipe,
+                "a client has come that does not see this lock: two may hold it"
+            );
+        }
         Ok(())
     }
 }
 
+impl Attempt<'_> {
+    /// Refuses a line whose node another recipe uses.
+    pub(super) async fn check_recipes(&self, children: &[String]) -> Result<()> {
+        let Attempt { store, request, record } = *self;
+        let Base { session, parent } = &record.base;
+        let found = store.recipe(session, parent, children, request.limit).await;
+        let Some(recipe) = found.map_err(|error| store.error(error))? else { return Ok(()) };
+        let message = format!(
+            "lock \"{}\" is refused: its node {parent} in {} is used by {recipe}, which would not \
+             see us, so both would hold; use another name",
+            record.line, store.address
+        );
+        Err(Error::new(ErrorKind::Mismatch, message))
+    }
+}
+
 /// Looks after one held lock.
-pub(super) async fn patrol(shared: Weak<Shared>, record: Arc<TicketRecord>) {
+pub(super) async fn patrol(shared: Weak<Shared>, record: Record) {
     let Some(shared) = shared.upgrade() else { return };
     if let Ok(_turn) = shared.cleanup.patrols.try_acquire()
         && let Err(error) = shared.visit(&record).await

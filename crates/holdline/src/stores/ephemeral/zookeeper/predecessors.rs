@@ -1,14 +1,12 @@
 //! The nodes ahead of a ticket, by the children of the line's node.
 
-use super::errors::{self, ZkError};
+use super::acquire::Attempt;
+use super::errors::{self, ZkError, if_there};
 use super::layout::{self, Member, NodeData};
 use super::shared::Shared;
-use super::ticket_record::TicketRecord;
+use super::ticket_record::{Base, TicketRecord};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::Refusal;
-use crate::stores::ephemeral::backend::Request;
-use crate::stores::ephemeral::engine;
 use holdline_zookeeper_client::{Mode, Session};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,30 +45,17 @@ impl Shared {
         session: &Session,
         parent: &str,
         time: Duration,
-    ) -> Result<Vec<String>> {
-        self.list_synced(session, parent, time).await.map_err(|error| self.error(error))
-    }
-
-    /// The same, with the servers' own error.
-    pub(super) async fn list_synced(
-        &self,
-        session: &Session,
-        parent: &str,
-        time: Duration,
     ) -> Result<Vec<String>, ZkError> {
-        let client = &session.client;
         let ask = || {
-            let (synced, listed) = (client.sync(parent), client.list_children(parent));
+            let (synced, listed) =
+                (session.client.sync(parent), session.client.list_children(parent));
             async move {
                 let (synced, listed) = futures_util::future::join(synced, listed).await;
                 synced?;
                 listed
             }
         };
-        match self.ask(session, time, ask).await {
-            Err(ZkError::NoNode) => Ok(Vec::new()),
-            listed => listed,
-        }
+        if_there(self.ask(session, time, ask).await).map(Option::unwrap_or_default)
     }
 
     /// Looks for a node that may have been made, and is ours: it carries our ticket, and is on our
@@ -124,91 +109,6 @@ impl Shared {
         self.delete(&record.base.session, path, time).await.map(drop)
     }
 
-    /// Whether a ticket that is not there would be admitted at once.
-    pub(super) async fn has_room(
-        &self,
-        request: &Request<'_>,
-        record: &TicketRecord,
-    ) -> Result<bool> {
-        let ticket = request.ticket;
-        let children =
-            self.children(&record.base.session, &record.base.parent, request.limit).await?;
-        let members = layout::members(&children);
-        self.check_line(request, record, &members).await?;
-        self.check_recipes(request, record, &children).await?;
-        Ok(layout::blockers(&members, ticket.weight, ticket.capacity).is_empty())
-    }
-
-    /// Asks for the nodes ahead of one that is there, and whether it is.
-    pub(super) async fn look_ahead(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-    ) -> Result<()> {
-        let (session, parent) = (&record.base.session, &record.base.parent);
-        let ask = || session.client.list_children(parent);
-        let children = match self.ask(session, request.limit, ask).await {
-            Ok(children) => children,
-            Err(ZkError::NoNode) => Vec::new(),
-            Err(error) => return Err(self.error(error)),
-        };
-        self.take(request, record, &children).await
-    }
-
-    /// Takes in the children of the line. If the ticket cannot stand there, its node is deleted.
-    pub(super) async fn take(
-        self: &Arc<Self>,
-        request: &Request<'_>,
-        record: &Arc<TicketRecord>,
-        children: &[String],
-    ) -> Result<()> {
-        let (own, weight) = {
-            let place = record.place();
-            (place.entry.child.clone(), place.weight)
-        };
-        let mut members = layout::members(children);
-        let Some(at) = members.iter().position(|member| member.child == own) else {
-            if members.iter().any(|member| member.id() == Some(record.id)) {
-                // Under another name than we were told.
-                record.place().doubtful = true;
-                return Err(self.error(ZkError::Garbled));
-            }
-            record.lose(&self.table.loss);
-            return Ok(());
-        };
-        let own_seq = members[at].seq;
-        members.truncate(at);
-        for double in layout::take_doubles(&mut members, &own) {
-            self.remove_double(record, &record.path(&double.child), request.limit).await?;
-        }
-        let mut ahead = &members[..];
-        let same = |last: &&Member| last.seq == own_seq && last.id() != Some(record.id);
-        let mut checked = Ok(());
-        if let Some(equal) = ahead.last().filter(same) {
-            let path = record.path(&equal.child);
-            let proof = self.prove(&record.base.session, request.limit, &path).await;
-            if proof.map_err(|error| self.error(error))? {
-                checked = Err(self.exhausted(record));
-            } else {
-                ahead = &ahead[..ahead.len() - 1];
-            }
-        }
-        if checked.is_ok() {
-            checked = self.check_line(request, record, ahead).await;
-        }
-        if checked.is_ok() {
-            checked = self.check_recipes(request, record, children).await;
-        }
-        if let Err(error) = checked {
-            engine::take_back(self, record, request.limit).await?;
-            return Err(error);
-        }
-        let blockers = layout::blockers(ahead, weight, record.capacity);
-        let ended = record.place().see(blockers, clock::now());
-        drop(ended);
-        Ok(())
-    }
-
     /// Whether a node is in the ensemble, and not in our server's copy alone, where it would stay
     /// for ever: a copy that was not set right after an election, as in ZOOKEEPER-1549
     /// and 5010. Then it is removed.
@@ -244,20 +144,83 @@ impl Shared {
         }
         Ok(there)
     }
+}
+
+impl Attempt<'_> {
+    /// Whether a ticket that is not there would be admitted at once.
+    pub(super) async fn has_room(&self) -> Result<bool> {
+        let Attempt { store, request, record } = *self;
+        let Base { session, parent } = &record.base;
+        let children = store.children(session, parent, request.limit).await;
+        let children = children.map_err(|error| store.error(error))?;
+        let members = layout::members(&children);
+        self.check_line(&members).await?;
+        self.check_recipes(&children).await?;
+        let ticket = request.ticket;
+        Ok(layout::blockers(&members, ticket.weight, ticket.capacity).is_empty())
+    }
+
+    /// Asks for the nodes ahead of one that is there, and whether it is.
+    pub(super) async fn look_ahead(&self) -> Result<()> {
+        let Attempt { store, request, record } = *self;
+        let Base { session, parent } = &record.base;
+        let ask = || session.client.list_children(parent);
+        let children = if_there(store.ask(session, request.limit, ask).await);
+        let children = children.map_err(|error| store.error(error))?.unwrap_or_default();
+        self.take(&children).await
+    }
+
+    /// Takes in the children of the line. If the ticket cannot stand there, its node is deleted.
+    pub(super) async fn take(&self, children: &[String]) -> Result<()> {
+        let Attempt { store, request, record } = *self;
+        let (own, weight) = record.with(|place| (place.entry.child.clone(), place.weight));
+        let mut members = layout::members(children);
+        let Some(at) = members.iter().position(|member| member.child == own) else {
+            if members.iter().any(|member| member.id() == Some(record.id)) {
+                // Under another name than we were told.
+                record.place().doubtful = true;
+                return Err(store.error(ZkError::Garbled));
+            }
+            record.lose(&store.table.loss);
+            return Ok(());
+        };
+        let own_seq = members[at].seq;
+        members.truncate(at);
+        for double in layout::take_doubles(&mut members, &own) {
+            store.remove_double(record, &record.path(&double.child), request.limit).await?;
+        }
+        let mut checked = Ok(());
+        let same = |last: &Member| last.seq == own_seq && last.id() != Some(record.id);
+        if let Some(equal) = members.pop_if(|last| same(last)) {
+            let path = record.path(&equal.child);
+            let proof = store.prove(&record.base.session, request.limit, &path).await;
+            if proof.map_err(|error| store.error(error))? {
+                checked = Err(self.exhausted());
+            }
+        }
+        if checked.is_ok() {
+            checked = self.check_line(&members).await;
+        }
+        if checked.is_ok() {
+            checked = self.check_recipes(children).await;
+        }
+        if let Err(error) = checked {
+            self.take_back().await?;
+            return Err(error);
+        }
+        let blockers = layout::blockers(&members, weight, record.capacity);
+        drop(record.with(|place| place.see(blockers, clock::now())));
+        Ok(())
+    }
 
     /// Checks that a ticket can stand in a line with these: of a dialect in which they see it, of
     /// the same capacity, with numbers that tell the order.
-    async fn check_line(
-        &self,
-        request: &Request<'_>,
-        record: &TicketRecord,
-        others: &[Member],
-    ) -> Result<()> {
-        let dialect = self.address.dialect;
+    async fn check_line(&self, others: &[Member]) -> Result<()> {
+        let Attempt { store, request, record } = *self;
         if others.iter().any(Member::is_exhausted) {
-            return Err(self.exhausted(record));
+            return Err(self.exhausted());
         }
-        if let Some(member) = self.blind(others) {
+        if let Some(member) = store.blind(others) {
             let message = format!(
                 "lock \"{}\" has mixed dialects: {} is in the line, a place of {}, whose owner \
                  would not see a place of the dialect {}, so both would hold; use one dialect \
@@ -265,15 +228,11 @@ impl Shared {
                 record.line,
                 member.child,
                 member.family.name(),
-                dialect.name()
+                store.address.dialect.name()
             );
             return Err(Error::new(ErrorKind::Mismatch, message));
         }
-        let shares = others.iter().filter_map(|member| member.weights);
-        let shared = shares.map(|(_, capacity)| capacity).find(|it| *it != record.capacity);
-        if let Some(line) = shared {
-            return Err(request.refuse(Refusal::Capacity { line }));
-        }
+        request.check_capacity(others.iter().filter_map(Member::capacity))?;
         if record.capacity == 1 {
             return Ok(());
         }
@@ -282,11 +241,8 @@ impl Shared {
             return Ok(());
         };
         let (session, path) = (&record.base.session, record.path(&lock.child));
-        let asked = self.ask(session, request.limit, || session.client.get_data(&path)).await;
+        let asked = store.ask(session, request.limit, || session.client.get_data(&path)).await;
         let Ok((data, _)) = asked else { return Ok(()) };
-        match NodeData::read(&data).capacity.filter(|capacity| *capacity != record.capacity) {
-            Some(line) => Err(request.refuse(Refusal::Capacity { line })),
-            None => Ok(()),
-        }
+        request.check_capacity(NodeData::read(&data).capacity)
     }
 }

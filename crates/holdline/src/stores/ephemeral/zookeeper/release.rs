@@ -1,7 +1,8 @@
 //! Leaving, and removing others by force.
 
-use super::errors::ZkError;
+use super::errors::{ZkError, if_there};
 use super::inspect::Seen;
+use super::layout;
 use super::path;
 use super::shared::Shared;
 use super::ticket_record::{NodeEntry, Record};
@@ -73,7 +74,7 @@ impl Shared {
     ) -> Result<Option<Seq>> {
         let session = self.session(LIMIT).await?;
         let parent = path::of(&self.address.root, line);
-        let places = self.seen(&session, &parent).await?;
+        let places = self.seen(&session, &parent).await.map_err(|error| self.error(error))?;
         let Some(victim) = places.into_iter().find(|place| place.id == id) else {
             return Ok(None);
         };
@@ -81,36 +82,25 @@ impl Shared {
         if !self.delete_noted(&session, &parent, &path, (id, note)).await? {
             return Ok(None);
         }
-        if let Some(record) = self.table.find(id) {
-            record.lose(&self.table.loss);
-        }
-        self.fence(&session, &parent, &victim).await.map(Some)
+        self.table.lose(id);
+        let fence = self.fence(&session, &parent, &victim).await;
+        fence.map(Some).map_err(|error| self.error(error))
     }
 
     /// A token that is higher than that of a place which was removed, and no higher than that of
     /// any place behind it.
-    async fn fence(&self, session: &Session, parent: &str, victim: &Seen) -> Result<Seq> {
-        let client = &session.client;
+    async fn fence(&self, session: &Session, parent: &str, victim: &Seen) -> Result<Seq, ZkError> {
         // The places behind it, and the transaction of the last change: its own removal, if there
         // was none since.
-        let asked = self.ask(session, LIMIT, || client.get_children(parent)).await;
-        let (children, changed) = match asked {
-            Ok((children, stat)) => (children, stat.pzxid),
-            Err(ZkError::NoNode) => (Vec::new(), victim.create + 1),
-            Err(error) => return Err(self.error(error)),
-        };
-        let behind = super::layout::members(&children);
-        let behind = behind.into_iter().filter(|member| member.seq > victim.member.seq);
-        for member in behind {
-            let path = format!("{parent}/{}", member.child);
-            let asked = self.ask(session, LIMIT, || client.get_data(&path)).await;
-            match asked {
-                Ok((data, stat)) => {
-                    let told = super::layout::NodeData::read(&data);
-                    return Ok(token(told.token.unwrap_or(stat.czxid)));
-                }
-                Err(ZkError::NoNode) => {}
-                Err(error) => return Err(self.error(error)),
+        let asked = self.ask(session, LIMIT, || session.client.get_children(parent)).await;
+        let (children, changed) =
+            if_there(asked)?.map_or((Vec::new(), 0), |(children, stat)| (children, stat.pzxid));
+        for member in layout::members(&children) {
+            if member.seq > victim.member.seq
+                && let Some((_, create, _)) =
+                    self.told(session, &format!("{parent}/{}", member.child)).await?
+            {
+                return Ok(token(create));
             }
         }
         Ok(token(changed.max(victim.create + 1)))

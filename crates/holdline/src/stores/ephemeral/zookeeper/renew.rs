@@ -4,6 +4,7 @@
 //! things that are known here anyway: the session lasts (its heartbeats), and the node was not
 //! deleted (the watch over it).
 
+use super::acquire::Attempt;
 use super::errors::{self, ZkError};
 use super::layout::{self, Member};
 use super::shared::Shared;
@@ -71,7 +72,7 @@ impl Renew<NodeEntry> for Shared {
             if place.unsure { Vec::new() } else { place.entry.blockers.clone() }
         };
         if blockers.is_empty() || blockers.len() > MOST {
-            return self.look_ahead(request, record).await;
+            return Attempt { store: self, request, record }.look_ahead().await;
         }
         let session = &record.base.session;
         let paths: Vec<_> = blockers.iter().map(|member| record.path(&member.child)).collect();
@@ -92,7 +93,7 @@ impl Renew<NodeEntry> for Shared {
             }
             return Ok(());
         }
-        self.look_ahead(request, record).await
+        Attempt { store: self, request, record }.look_ahead().await
     }
 
     async fn confirm(

@@ -218,6 +218,12 @@ impl Shared {
             self.expired(session.id);
         }
     }
+
+    /// Takes in how a request failed, and returns the error for the caller.
+    pub(super) fn failure(&self, session: &Session, error: ZkError) -> Error {
+        self.failed(session, &error);
+        self.error(error)
+    }
 }
 
 impl Backend for Shared {
@@ -227,8 +233,8 @@ impl Backend for Shared {
         &self.table
     }
 
-    fn background() -> &'static Background {
-        &BACKGROUND
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        BACKGROUND.spawn(task);
     }
 
     fn limit(lease: Duration) -> Duration {
@@ -269,7 +275,7 @@ impl Backend for Shared {
         slot.session.is_none()
     }
 
-    fn watch_ahead(&self, record: &Record) {
+    fn watch_ahead(self: &Arc<Self>, record: &Record) {
         record.listen();
     }
 }

@@ -1,10 +1,11 @@
 //! The ZooKeeper store's part of a ticket: its node, and what is known of those ahead of it.
 
 use super::dialect::Dialect;
-use super::layout::{self, Member};
+use super::layout::Member;
 use crate::names::Name;
 use crate::store::{Ticket, TicketId};
 use crate::stores::ephemeral::ticket::{self, Entry, State};
+use crate::stores::ephemeral::values;
 use holdline_kernel::Time;
 use holdline_zookeeper_client::Session;
 use std::sync::Arc;
@@ -89,10 +90,7 @@ impl TicketRecord {
         let ticket =
             Ticket { id, weight, capacity, lease, wait_lease: lease, token_count, min_token };
         let record = TicketRecord::of(line, parent, &ticket, &Arc::from(""), session, Time::NEVER);
-        {
-            let mut place = record.place();
-            (place.state, place.doubtful) = (State::Lapsed, true);
-        }
+        record.with(|place| (place.state, place.doubtful) = (State::Lapsed, true));
         record
     }
 
@@ -103,32 +101,30 @@ impl TicketRecord {
 
     /// The path of its node. None as long as there is none that we know of.
     pub(super) fn own(&self) -> Option<String> {
-        let place = self.place();
-        (place.create != 0).then(|| self.path(&place.entry.child))
+        self.with(|place| (place.create != 0).then(|| self.path(&place.entry.child)))
     }
 
     /// Whether the store may have a node of this ticket, as far as is known here.
     pub(super) fn may_be_there(&self) -> bool {
-        let place = self.place();
-        !self.base.session.has_ended() && (place.create != 0 || place.doubtful)
+        let may_be = self.with(|place| place.create != 0 || place.doubtful);
+        may_be && !self.base.session.has_ended()
     }
 
     /// What its node's path begins with when it is made.
     pub(super) fn stem(&self, dialect: Dialect, ticket: &Ticket) -> String {
-        let elects = layout::elects(ticket, &self.place().note);
+        let elects = values::word(ticket, &self.place().note).is_some();
         self.path(&dialect.stem(ticket, elects))
     }
 
     /// Its node is there.
     pub(super) fn born(&self, member: &Member, create: i64) {
-        let mut place = self.place();
-        place.entry.child.clone_from(&member.child);
-        place.entry.seq = member.seq;
-        place.born(create);
-        place.doubtful = false;
-        let permit = place.permit.take();
-        drop(place);
-        drop(permit);
+        drop(self.with(|place| {
+            place.entry.child.clone_from(&member.child);
+            place.entry.seq = member.seq;
+            place.born(create);
+            place.doubtful = false;
+            place.permit.take()
+        }));
     }
 
     /// Has the waiter look again: something has changed.

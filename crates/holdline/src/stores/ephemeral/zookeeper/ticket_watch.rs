@@ -4,14 +4,14 @@
 //! server then tells of what was missed. It ends by itself only with its session, and then so does
 //! the ticket that it was for.
 
-use super::errors;
+use super::errors::ZkError;
 use super::layout::REVOKE;
 use super::shared::BACKGROUND;
-use super::ticket_record::{TicketRecord, Watching};
+use super::ticket_record::{NodeEntry, TicketRecord, Watching};
 use crate::clock;
 use crate::stores::ephemeral::ticket::State;
 use crate::stores::runtime::LossHandler;
-use holdline_zookeeper_client::Event;
+use holdline_zookeeper_client::{Client, Event, Reply};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -28,7 +28,9 @@ impl TicketRecord {
         let blockers = &place.entry.blockers;
         let watch = |task| Watching(BACKGROUND.spawn(task).abort_handle());
         place.watches = if blockers.len() > FEW {
-            vec![Watching(BACKGROUND.spawn(anybody(Arc::downgrade(self))).abort_handle())]
+            let parent = self.base.parent.clone();
+            let task = BACKGROUND.spawn(anybody(Arc::downgrade(self), parent));
+            vec![Watching(task.abort_handle())]
         } else {
             let paths = blockers.iter().map(|member| self.path(&member.child));
             paths.map(|path| watch(other(Arc::downgrade(self), path))).collect()
@@ -37,65 +39,59 @@ impl TicketRecord {
 
     /// Watches a ticket's own node, so that its loss is known. The watch ends with the node.
     pub(super) fn guard(self: &Arc<Self>, loss: &LossHandler) {
-        let child = {
-            let mut place = self.place();
+        let unguarded = self.with(|place| {
             let is_there = matches!(place.state, State::Waiting | State::Held);
-            if place.entry.guarded == place.entry.child || !is_there {
-                return;
-            }
-            let child = place.entry.child.clone();
-            place.entry.guarded.clone_from(&child);
-            child
-        };
-        let path = self.path(&child);
-        BACKGROUND.spawn(own(Arc::downgrade(self), path, child, loss.clone()));
-    }
-}
-
-/// How a request to watch ended.
-enum Set<T> {
-    Done(T),
-    Gone,
-    /// Nothing will come of it any more.
-    Over,
-    /// The connection broke.
-    Again,
-}
-
-fn set<T>(outcome: Result<T, errors::ZkError>) -> Set<T> {
-    match outcome {
-        Ok(watch) => Set::Done(watch),
-        Err(errors::ZkError::NoNode) => Set::Gone,
-        Err(error) if error.is_over() => Set::Over,
-        Err(error) => {
-            tracing::debug!(%error, "a watch could not be set");
-            Set::Again
+            let NodeEntry { child, guarded, .. } = &mut place.entry;
+            (is_there && guarded != child)
+                .then(|| guarded.clone_from(child))
+                .map(|()| child.clone())
+        });
+        if let Some(child) = unguarded {
+            let path = self.path(&child);
+            BACKGROUND.spawn(own(Arc::downgrade(self), path, child, loss.clone()));
         }
     }
 }
 
+/// The pause before a watch is set again that could not be.
 const SOON: Duration = Duration::from_millis(100);
+
+/// Sets a watch, again and again if the connection breaks. The error says that there is no such
+/// node, or that nothing will come of it any more.
+async fn set<T>(
+    record: &Weak<TicketRecord>,
+    ask: impl Fn(&Client) -> Reply<T>,
+) -> Result<T, Event> {
+    loop {
+        let Some(session) = record.upgrade().map(|record| Arc::clone(&record.base.session)) else {
+            return Err(Event::Over);
+        };
+        match ask(&session.client).await {
+            Ok(watch) => return Ok(watch),
+            Err(ZkError::NoNode) => return Err(Event::Deleted),
+            Err(error) if error.is_over() => return Err(Event::Over),
+            Err(error) => tracing::debug!(%error, "a watch could not be set"),
+        }
+        drop(session);
+        clock::pause(SOON).await;
+    }
+}
 
 /// Watches a node until it goes, and reads what is written into it. `false` if the watch is not
 /// wanted any more.
 async fn until_gone(record: &Weak<TicketRecord>, path: &str, read: impl Fn(&[u8])) -> bool {
     loop {
-        let Some(session) = record.upgrade().map(|record| Arc::clone(&record.base.session)) else {
-            return false;
-        };
-        match set(session.client.get_and_watch_data(path).await) {
-            Set::Done((data, watch)) => {
+        let event = match set(record, |client| client.get_and_watch_data(path)).await {
+            Ok((data, watch)) => {
                 read(&data);
-                drop(session);
-                match watch.changed().await {
-                    Event::Deleted => return true,
-                    Event::Over => return false,
-                    Event::Changed => {}
-                }
+                watch.changed().await
             }
-            Set::Gone => return true,
-            Set::Over => return false,
-            Set::Again => clock::pause(SOON).await,
+            Err(event) => event,
+        };
+        match event {
+            Event::Deleted => return true,
+            Event::Over => return false,
+            Event::Changed => {}
         }
     }
 }
@@ -110,27 +106,14 @@ async fn other(record: Weak<TicketRecord>, path: String) {
 }
 
 /// Watches a whole line until any node comes or goes.
-async fn anybody(record: Weak<TicketRecord>) {
-    loop {
-        let Some((session, parent)) = record
-            .upgrade()
-            .map(|record| (Arc::clone(&record.base.session), record.base.parent.clone()))
-        else {
+async fn anybody(record: Weak<TicketRecord>, parent: String) {
+    while let Ok(watch) = set(&record, |client| client.watch_children(&parent)).await {
+        // What came in between is not known: look once more now.
+        if let Some(record) = record.upgrade() {
+            record.stir();
+        }
+        if watch.changed().await == Event::Over {
             return;
-        };
-        match set(session.client.watch_children(&parent).await) {
-            Set::Done(watch) => {
-                // What came in between is not known: look once more now.
-                if let Some(record) = record.upgrade() {
-                    record.stir();
-                }
-                drop(session);
-                if watch.changed().await == Event::Over {
-                    return;
-                }
-            }
-            Set::Gone | Set::Over => return,
-            Set::Again => clock::pause(SOON).await,
         }
     }
 }
@@ -150,10 +133,8 @@ async fn own(record: Weak<TicketRecord>, path: String, child: String, loss: Loss
     }
     let Some(record) = record.upgrade() else { return };
     // One that has moved to another node is not gone.
-    let (moved, moving) = {
-        let place = record.place();
-        (place.entry.child != child, place.entry.moving || place.doubtful)
-    };
+    let (moved, moving) =
+        record.with(|place| (place.entry.child != child, place.entry.moving || place.doubtful));
     if moving {
         record.stir();
     } else if !moved {

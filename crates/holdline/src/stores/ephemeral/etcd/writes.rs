@@ -1,18 +1,73 @@
-//! Writes that may arrive late: of keys that were given up while a request to write them was never
-//! answered (a member that was stopped has it, say). Each key is watched, and deleted if it comes,
-//! until the leases that the request named are gone.
+//! Writes of keys whose outcome is not known yet, and those that may arrive late.
+//!
+//! An acquisition may be dropped at any moment, also while its request is on the way. The answer is
+//! awaited all the same, in the background: once it is here nothing can come any more, so that the
+//! key can be deleted for good. Only a request that is never answered leaves a doubt behind (a
+//! member that was stopped has it, say). Then the key is watched, and deleted if it comes, until
+//! the leases that the request named are gone.
 
 use super::layout;
+use super::session::Session;
 use super::shared::{BACKGROUND, Shared};
-use super::ticket_record::TicketRecord;
+use super::ticket_record::{Record, TicketRecord};
 use crate::sync::Mutex;
 use holdline_etcd_client::{
-    News, Watching,
+    News, PendingWrite, Watching,
     proto::{self, TxnAnswer},
 };
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+
+/// One write under way; shared by the caller and by whatever awaits its answers.
+#[derive(Debug)]
+pub(super) struct Flight {
+    record: Record,
+    /// The leases that it names.
+    sessions: Vec<Arc<Session>>,
+    /// Tries that went out and have no answer: they may still be carried out.
+    lost: AtomicUsize,
+}
+
+impl Flight {
+    /// A write of a key with the lease of its record, or with the other one.
+    pub(super) fn new(record: &Record, other: Option<&Arc<Session>>) -> Arc<Self> {
+        let mut sessions: Vec<_> = other.cloned().into_iter().collect();
+        record.with(|place| {
+            place.entry.flights += 1;
+            place.entry.sent = true;
+            sessions.push(Arc::clone(&place.entry.session));
+        });
+        Arc::new(Flight { record: Arc::clone(record), sessions, lost: AtomicUsize::new(0) })
+    }
+}
+
+impl PendingWrite for Flight {
+    fn lose(&self) {
+        self.lost.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn find(&self) {
+        self.lost.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let lost = *self.lost.get_mut() > 0;
+        self.record.with(|place| {
+            place.entry.flights -= 1;
+            if lost {
+                place.doubtful = true;
+                // What may come late does so only while its lease lives.
+                place.entry.doubts.extend(self.sessions.iter().map(|session| session.lease.id()));
+                self.sessions.iter().for_each(|session| session.taint());
+            }
+        });
+        self.record.base.landed.notify_waiters();
+    }
+}
 
 /// The keys that are watched.
 #[derive(Debug, Default)]
@@ -56,10 +111,8 @@ impl Late {
 impl Shared {
     /// Watches a ticket's key from this revision on.
     pub(super) fn watch_late(self: &Arc<Self>, record: &TicketRecord, from: i64) {
-        let (key, leases) = {
-            let place = record.place();
-            (place.entry.key.clone(), place.entry.doubts.clone())
-        };
+        let (key, leases) =
+            record.with(|place| (place.entry.key.clone(), place.entry.doubts.clone()));
         let (shared, late) = (Arc::downgrade(self), key.clone());
         let callback = move |news: News<'_>| {
             let came = match news {

@@ -1,6 +1,7 @@
-//! A simulated client of a quorum: the library's own code, over nodes that are simulated servers.
+//! A simulated client of the library's own code: a quorum over nodes that are simulated servers, or
+//! the engine for ephemeral entries over one server of them.
 //!
-//! A node's request becomes a message, its reply is put into the outbox when it arrives, and the
+//! A request becomes a message, its reply is put into the outbox when it arrives, and the
 //! futures are polled whenever a reply arrived or a time limit has passed, by the client's clock.
 //! Anything may happen between two polls: a future may also never be polled again.
 
@@ -9,28 +10,57 @@ use crate::invariants::{Fact, Lock};
 use crate::server::{Answer, Request};
 use crate::world::{Event, Message, World};
 use holdline::clock::simulated;
-use holdline::store::{self, AsyncStore, Capabilities, Enter, QueueEntry, QueueSnapshot};
+use holdline::store::{self, AsyncStore, Capabilities, Enter, QueueEntry, QueueSnapshot, Store};
 use holdline::stores::quorum::Quorum;
+use holdline::stores::simulated::{Asked, Change, Entries, Server, Task, Told};
 use holdline::{Name, Result};
 use holdline_kernel::{Seq, Standing, Ticket, TicketId, Time};
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 /// A library call under way.
 type Call = Pin<Box<dyn Future<Output = Answer>>>;
 
-/// A simulated client of a quorum.
-pub(crate) struct QuorumClient {
-    quorum: Quorum,
+/// A simulated client of the library's own code.
+pub(crate) struct StoreClient {
+    store: Arc<dyn Store>,
+    /// The same, if it is the engine's; its tasks; and the number of the last news of each line.
+    entries: Option<Entries>,
+    tasks: Vec<Task>,
+    heard: BTreeMap<Lock, u64>,
     outbox: Arc<Outbox>,
     calls: BTreeMap<u64, Call>,
+    /// The wait for a notice about a ticket.
+    notice: Option<(TicketId, Task)>,
+    /// The held tickets that may be lost.
+    hints: Arc<Mutex<Vec<TicketId>>>,
     /// When its time limits are checked next.
     look: Time,
+}
+
+/// What a poll brought.
+struct Polled {
+    done: Vec<(u64, Answer)>,
+    noticed: Option<TicketId>,
+    hints: Vec<TicketId>,
+    /// When to poll again.
+    wake: Time,
+}
+
+/// Notes that something is to be polled again.
+#[derive(Debug, Default)]
+struct Again(AtomicBool);
+
+impl Wake for Again {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Requests to the nodes, and their replies.
@@ -52,9 +82,9 @@ struct Node {
     outbox: Arc<Outbox>,
 }
 
-impl Debug for QuorumClient {
+impl Debug for StoreClient {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuorumClient").field("calls", &self.calls.keys()).finish_non_exhaustive()
+        f.debug_struct("StoreClient").field("calls", &self.calls.keys()).finish_non_exhaustive()
     }
 }
 
@@ -169,54 +199,116 @@ fn holder_entry(id: TicketId) -> QueueEntry {
     QueueEntry { id, seq, weight: 1, admitted: true, expires_in, note }
 }
 
-impl QuorumClient {
-    pub(crate) fn new(nodes: usize) -> Self {
+impl Server for Node {
+    fn ask(&self, line: &Name, asked: Asked) -> Pin<Box<dyn Future<Output = Told> + Send>> {
+        let (node, line) = (self.clone(), line.clone());
+        Box::pin(async move {
+            match Node::ask(&node, &line, Request::Ask(asked)).await {
+                Answer::Told(told) => told,
+                other => panic!("no answer to the engine: {other}"),
+            }
+        })
+    }
+}
+
+fn line_of(lock: Lock) -> Name {
+    Name::new(lock.to_string()).expect("a number is a name")
+}
+
+impl StoreClient {
+    /// A client of a quorum of so many nodes.
+    pub(crate) fn of_quorum(nodes: usize) -> Self {
         let outbox = Arc::new(Outbox::default());
-        let node = |server| {
-            Arc::new(Node { server, outbox: Arc::clone(&outbox) }) as Arc<dyn store::Store>
-        };
+        let node = |server| Arc::new(Node { server, outbox: Arc::clone(&outbox) }) as Arc<_>;
         let quorum = Quorum::new((0..nodes).map(node)).expect("there are enough nodes");
-        QuorumClient { quorum, outbox, calls: BTreeMap::new(), look: Time(0) }
+        StoreClient::new(Arc::new(quorum), None, outbox)
+    }
+
+    /// A client that decides by itself who is admitted.
+    pub(crate) fn of_entries() -> Self {
+        let outbox = Arc::new(Outbox::default());
+        let entries = Entries::new(Arc::new(Node { server: 0, outbox: Arc::clone(&outbox) }));
+        StoreClient::new(Arc::new(entries.clone()), Some(entries), outbox)
+    }
+
+    fn new(store: Arc<dyn Store>, entries: Option<Entries>, outbox: Arc<Outbox>) -> Self {
+        let hints = Arc::<Mutex<Vec<TicketId>>>::default();
+        let lost = Arc::clone(&hints);
+        store.on_loss_hint(Arc::new(move |id| {
+            lost.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        }));
+        StoreClient {
+            store,
+            entries,
+            tasks: Vec::new(),
+            heard: BTreeMap::new(),
+            outbox,
+            calls: BTreeMap::new(),
+            notice: None,
+            hints,
+            look: Time(0),
+        }
     }
 
     /// Begins a call of the store, as the driver, the renewer or an operator makes it.
     fn begin(&self, lock: Lock, request: Request) -> Call {
-        let quorum = self.quorum.clone();
-        let line = Name::new(lock.to_string()).expect("a number is a name");
+        let (store, line) = (Arc::clone(&self.store), line_of(lock));
         Box::pin(async move {
             let note = Arc::from("");
             let answer: Result<Answer> = match request {
-                Request::Enter(ticket, how) => quorum
+                Request::Enter(ticket, how) => store
                     .enter(&line, &ticket, &note, how)
                     .await
                     .map(|standing| Answer::Stands(Ok(standing))),
-                Request::Leave(id) => quorum.leave(&line, id).await.map(Answer::Left),
-                Request::Evict(id) => quorum.evict(&line, id, "").await.map(Answer::Evicted),
-                Request::Look | Request::Sweep => Ok(Answer::Left(false)),
+                Request::Leave(id) => store.leave(&line, id).await.map(Answer::Left),
+                Request::Evict(id) => store.evict(&line, id, "").await.map(Answer::Evicted),
+                Request::Look | Request::Sweep | Request::Ask(_) => Ok(Answer::Left(false)),
             };
             answer.unwrap_or(Answer::Failed)
         })
     }
 
-    /// Polls all calls under way. Returns those that have ended, and when to poll again.
-    fn poll(&mut self, now: Time) -> (Vec<(u64, Answer)>, Time) {
-        let mut context = Context::from_waker(Waker::noop());
-        let mut done = Vec::new();
+    /// Polls all that is under way, until nothing is to be polled again at this time.
+    fn poll(&mut self, now: Time) -> Polled {
+        let again = Arc::<Again>::default();
+        let waker = Waker::from(Arc::clone(&again));
+        let mut context = Context::from_waker(&waker);
+        let (mut done, mut noticed) = (Vec::new(), None);
         let ((), wake) = simulated::at(now, now.0 / 1_000, || {
-            self.calls.retain(|call, future| match future.as_mut().poll(&mut context) {
-                Poll::Ready(answer) => {
-                    done.push((*call, answer));
-                    false
+            loop {
+                let more = self.entries.as_ref().map_or_else(Vec::new, Entries::tasks);
+                self.tasks.extend(more);
+                self.tasks.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
+                self.calls.retain(|call, future| match future.as_mut().poll(&mut context) {
+                    Poll::Ready(answer) => {
+                        done.push((*call, answer));
+                        false
+                    }
+                    Poll::Pending => true,
+                });
+                if let Some((id, notice)) = &mut self.notice
+                    && notice.as_mut().poll(&mut context).is_ready()
+                {
+                    noticed = Some(*id);
+                    self.notice = None;
                 }
-                Poll::Pending => true,
-            });
+                let new = self.entries.as_ref().map_or_else(Vec::new, Entries::tasks);
+                // A quorum's calls wait for nothing but answers and time.
+                let woken = again.0.swap(false, Ordering::Relaxed) && self.entries.is_some();
+                let is_quiet = new.is_empty() && !woken;
+                self.tasks.extend(new);
+                if is_quiet {
+                    break;
+                }
+            }
         });
-        (done, wake)
+        let hints = &mut *self.hints.lock().unwrap_or_else(PoisonError::into_inner);
+        Polled { done, noticed, hints: std::mem::take(hints), wake }
     }
 }
 
 impl World {
-    pub(crate) fn ask_quorum(&mut self, client: usize, call: u64, lock: Lock, request: Request) {
+    pub(crate) fn ask_library(&mut self, client: usize, call: u64, lock: Lock, request: Request) {
         if let Request::Evict(id) = request {
             self.breaking.insert((client, call), (lock, id));
         }
@@ -236,7 +328,7 @@ impl World {
     /// Takes in a server's reply.
     pub(crate) fn delivered(&mut self, client: usize, call: u64, answer: Answer) {
         let Some(end) = &mut self.clients[client].end else {
-            return self.replied(client, call, answer);
+            return self.replied(client, call, &answer);
         };
         if let Some(asked) = end.outbox.requests().asked.get_mut(&call) {
             *asked = Some(answer);
@@ -244,11 +336,48 @@ impl World {
         self.look(client);
     }
 
-    /// Polls a client's calls of the quorum.
+    /// Waits for a notice about a ticket, in a store that has notices of its own.
+    pub(crate) fn await_notice(&mut self, client: usize, lock: Lock, id: Option<TicketId>) {
+        let Some(end) = &mut self.clients[client].end else { return };
+        if end.entries.is_none() {
+            return;
+        }
+        let store = Arc::clone(&end.store);
+        end.notice = id.map(|id| {
+            let line = line_of(lock);
+            let notice: Task = Box::pin(async move { drop(store.watch(&line, id).await) });
+            (id, notice)
+        });
+        if end.notice.is_some() {
+            self.look(client);
+        }
+    }
+
+    /// Takes in the news of a change in a line. What is missing shows by the number.
+    pub(crate) fn hear(&mut self, client: usize, lock: Lock, number: u64, change: Change) {
+        let now = self.local(client);
+        let Some(end) = &mut self.clients[client].end else { return };
+        let (Some(entries), line) = (&end.entries, line_of(lock)) else { return };
+        let before = end.heard.entry(lock).or_default();
+        if number <= *before {
+            return;
+        }
+        let missed = number > *before + 1;
+        *before = number;
+        let ((), _) = simulated::at(now, now.0 / 1_000, || {
+            if missed {
+                entries.hear(&line, Change::Gap);
+            }
+            entries.hear(&line, change);
+        });
+        self.look(client);
+    }
+
+    /// Polls what a client has under way in the library.
     pub(crate) fn look(&mut self, client: usize) {
         let now = self.local(client);
         let Some(end) = &mut self.clients[client].end else { return };
-        let (done, wake) = end.poll(now);
+        let Polled { done, noticed, hints, wake } = end.poll(now);
         let letters = std::mem::take(&mut end.outbox.requests().out);
         let sooner = end.look <= now || wake < end.look;
         if sooner && wake != Time::NEVER {
@@ -261,16 +390,20 @@ impl World {
             self.post(client, server, Event::Arrives(Message { client, call, line, request }));
         }
         for (call, answer) in done {
-            self.note(format_args!(
-                "  the quorum says to call {call} of client {client}: {answer}"
-            ));
+            self.note(format_args!("  the store says to call {call} of client {client}: {answer}"));
             if let Some((lock, id)) = self.breaking.remove(&(client, call)) {
                 if let Answer::Evicted(Some(seq)) = answer {
                     self.tell(&Fact::Broken { lock, id, seq });
                 }
             } else {
-                self.replied(client, call, answer);
+                self.replied(client, call, &answer);
             }
+        }
+        for id in hints {
+            self.verify(client, id);
+        }
+        if let Some(id) = noticed {
+            self.noticed(client, id, Seq(0), false);
         }
     }
 

@@ -1,0 +1,80 @@
+//! The contract of a store, served by the engine.
+
+use crate::store::Capabilities;
+use std::time::Duration;
+
+/// What all stores of this kind promise; each has bounds of its own for leases.
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    fair_queue: true,
+    fencing_tokens: true,
+    notifications: true,
+    weighted: true,
+    token_ranges: false, // no two places can be reserved by one entry
+    crash_release: false,
+    survives_failover: true,
+    survives_restart: true,
+    lease_min: Duration::from_secs(1),
+    lease_max: Duration::from_secs(24 * 3600),
+};
+
+/// Implements the contract for a store whose handles have a `shared` backend, which besides can
+/// look, list, evict and subscribe.
+macro_rules! serve_by_engine {
+    ($store:ident, $capabilities:expr) => {
+        impl $crate::store::AsyncStore for $store {
+            async fn enter(
+                &self,
+                line: &Name,
+                ticket: &Ticket,
+                note: &Arc<str>,
+                how: Enter,
+            ) -> Result<Standing> {
+                engine::enter(&self.shared, (line, ticket), note, how).await
+            }
+
+            async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+                engine::leave(&self.shared, line, id).await
+            }
+
+            async fn watch(&self, _line: &Name, id: TicketId) -> Result<Option<Seq>> {
+                engine::watch(&self.shared, id).await;
+                Ok(None)
+            }
+
+            async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+                self.shared.snapshot(line).await
+            }
+
+            async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+                self.shared.list(prefix).await
+            }
+
+            async fn evict(&self, line: &Name, id: TicketId, note: &str) -> Result<Option<Seq>> {
+                self.shared.evict(line, id, note).await
+            }
+
+            fn subscribe(&self, lines: &Lines) -> Subscription {
+                self.shared.subscribe(lines)
+            }
+
+            fn capabilities(&self) -> Capabilities {
+                let capabilities: fn(&Shared) -> Capabilities = $capabilities;
+                capabilities(&self.shared)
+            }
+
+            /// The same: what its session needs is done on a thread of its own.
+            fn background_handle(&self) -> Self {
+                self.clone()
+            }
+
+            fn on_loss_hint(&self, loss_hint: LossHint) {
+                let _ = self.shared.table.loss.0.set(loss_hint);
+            }
+
+            fn address(&self) -> String {
+                self.shared.address.to_string()
+            }
+        }
+    };
+}
+pub(super) use serve_by_engine;

@@ -1,0 +1,47 @@
+//! What entries hold, and how those of other clients are named, in both stores.
+
+use crate::store::{Ticket, TicketId};
+use serde::Deserialize;
+
+/// What our values begin with.
+pub(super) const OURS: &str = "{\"holdline\":";
+
+/// What a leader says to its followers, if the ticket is a candidate's.
+pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Word {
+        value: String,
+    }
+    let may_be = ticket.capacity == 1 && note.contains("\"value\"");
+    may_be.then(|| serde_json::from_str::<Word>(note).ok())?.map(|word| word.value)
+}
+
+/// A ticket for an entry of others, which have none: it fits no other entry, now or later, and its
+/// first digits tell it from others.
+pub(super) fn made_up(key: &[u8], create: i64) -> TicketId {
+    let half = |seed: u64| {
+        // FNV-1a, which spreads little upward, and so the last step of splitmix64.
+        let bytes = key.iter().copied().chain(create.to_be_bytes());
+        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, step);
+        let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        u128::from(hash ^ (hash >> 31))
+    };
+    TicketId(half(0) << 64 | half(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_tickets_differ_in_their_first_digits() {
+        let id = |key: &str, create| made_up(key.as_bytes(), create);
+        assert_eq!(id("a/1f", 7), id("a/1f", 7));
+        let all = (0..100).flat_map(|n| [id(&format!("a/{n:x}"), 7), id("a/1f", n + 8)]);
+        let short: std::collections::BTreeSet<String> =
+            all.map(|id| id.to_string()[..8].to_owned()).collect();
+        assert_eq!(short.len(), 200);
+    }
+}
