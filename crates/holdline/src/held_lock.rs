@@ -5,6 +5,7 @@
 //! [`HeldLock::is_valid`] has said no, it goes on saying no.
 
 use crate::clock;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::handles::StoreHandles;
 use crate::loss::{Evicted, Loss};
@@ -14,7 +15,7 @@ use crate::store::{Enter, Seq, Standing, Store, Ticket};
 use crate::sync::Mutex;
 use holdline_kernel::{Lease, LeaseTimer, Next, Time};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -34,7 +35,7 @@ pub(crate) struct HeldLock {
     pub(crate) since: Time,
     pub(crate) metrics: LockMetrics,
     state: AtomicU8,
-    until: AtomicU64,
+    deadline: Deadline,
     /// The store itself said that it has no such holder: a rival may be in already.
     gone: AtomicBool,
     /// Why it was lost, as soon as that is known for good.
@@ -70,7 +71,7 @@ impl HeldLock {
             since: clock::now(),
             metrics,
             state: AtomicU8::new(HELD),
-            until: AtomicU64::new(hold.until().0),
+            deadline: Deadline::new(hold.until()),
             gone: AtomicBool::new(false),
             cause: OnceLock::new(),
             changing: Mutex::new(Changing { hold, ticket, note, due: Time::NEVER }),
@@ -83,11 +84,11 @@ impl HeldLock {
     }
 
     pub(crate) fn until(&self) -> Time {
-        Time(self.until.load(Ordering::Acquire))
+        self.deadline.until()
     }
 
     pub(crate) fn is_valid(&self) -> bool {
-        self.state.load(Ordering::Acquire) == HELD && clock::now() < self.until()
+        self.state.load(Ordering::Acquire) == HELD && !self.deadline.has_passed(clock::now())
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -278,9 +279,13 @@ impl HeldLock {
     fn renewed(&self, lease: Lease, sent: Time) {
         let mut changing = self.changing();
         // After the deadline the holder may have been told of the loss: too late to renew.
-        if clock::now() < changing.hold.until() {
-            changing.hold.renewed(lease, sent);
-            self.until.store(changing.hold.until().0, Ordering::Release);
+        if self.deadline.has_passed(clock::now()) {
+            return;
+        }
+        let mut hold = changing.hold;
+        hold.renewed(lease, sent);
+        if self.deadline.put_off(changing.hold.until(), hold.until()) {
+            changing.hold = hold;
         }
     }
 }

@@ -113,6 +113,7 @@ pub mod blocking;
 mod changes;
 mod client;
 pub mod clock;
+mod deadline;
 #[cfg(feature = "doctor")]
 pub mod doctor;
 mod driver;
