@@ -1,6 +1,6 @@
-//! The deadline of a held lock: renewals put it off, and every look says whether it has passed. Once
-//! a look has said so it stays passed, also for a renewal that was in time, and whose thread was
-//! stopped between looking at the clock and putting the deadline off.
+//! The deadline of a held lock: renewals put it off, and every look says whether it has passed.
+//! Once a look has said so it stays passed, also for a renewal that was in time, and whose thread
+//! was stopped between looking at the clock and putting the deadline off.
 
 use holdline_kernel::Time;
 use std::sync::atomic::{AtomicU64, Ordering};
