@@ -40,8 +40,16 @@ def zookeeper():
 
 def kazoo(kind):
     def take(name, wait):
-        lock = getattr(zookeeper(), kind)("/" + name, "peer")
-        return lock if lock.acquire(blocking=wait) else None
+        from kazoo.exceptions import NoNodeError
+
+        while True:
+            lock = getattr(zookeeper(), kind)("/" + name, "peer")
+            try:
+                return lock if lock.acquire(blocking=wait) else None
+            except NoNodeError:
+                # kazoo makes sure of the folder, and then makes its node there. In between the
+                # servers may remove the folder, a container that is empty for a moment.
+                continue
 
     return take
 
