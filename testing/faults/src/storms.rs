@@ -172,13 +172,18 @@ async fn all_free(client: &Client) -> Result<(), String> {
     for at in 0..TASKS {
         let mutex = mutex(client, at);
         let once = async || mutex.lock().await?.unlock().await;
-        loop {
-            match timeout_at(until, once()).await {
-                Ok(Ok(())) => break,
-                Ok(Err(error)) if error.retryable() => sleep(Duration::from_millis(100)).await,
-                Ok(Err(error)) => return Err(format!("{} fails: {error:#}", name(at))),
-                Err(_) => return Err(format!("{} is not free within {BOUND:?}", name(at))),
+        let taken = async {
+            loop {
+                match once().await {
+                    Err(error) if error.retryable() => sleep(Duration::from_millis(100)).await,
+                    ended => return ended,
+                }
             }
+        };
+        match timeout_at(until, taken).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(format!("{} fails: {error:#}", name(at))),
+            Err(_) => return Err(format!("{} is not free within {BOUND:?}", name(at))),
         }
     }
     Ok(())
