@@ -110,7 +110,7 @@ impl Printer {
             all.push_str("\x1b[K\r\n");
             all
         });
-        write_answer(format!("\x1b[H{lines}\x1b[J").as_bytes())
+        Printer::answer_bytes_if_read(format!("\x1b[H{lines}\x1b[J").as_bytes())
     }
 
     /// The same for bytes, which are printed as they are.
@@ -118,7 +118,7 @@ impl Printer {
         if Output::Stdout.was_closed() {
             return Err(unwritten("it is closed"));
         }
-        write_answer(bytes)
+        Printer::answer_bytes_if_read(bytes)
     }
 
     /// Prints an answer on stdout, for verbs that do something besides, or whose exit code says the
@@ -129,20 +129,16 @@ impl Printer {
 
     /// The same for bytes, which are printed as they are.
     pub(crate) fn answer_bytes_if_read(bytes: &[u8]) -> Result<bool, Failure> {
-        write_answer(bytes)
+        match Output::Stdout.write_all(bytes) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(unwritten(&error.to_string())),
+        }
     }
 
     /// Prints an answer on stdout without waiting for it to be read, for use while holding a lock.
     pub(crate) fn answer_later(text: &str) {
         STDOUT.line(escape(text), |count| format!("({count} lines were dropped)"));
-    }
-}
-
-fn write_answer(bytes: &[u8]) -> Result<bool, Failure> {
-    match Output::Stdout.write_all(bytes) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(unwritten(&error.to_string())),
     }
 }
 
