@@ -9,7 +9,7 @@ cargo xtask COMMAND [--help]
 
   test      everything that must pass before a change is merged; CI runs just this
   servers   start, stop and show real servers on private ports, for tests and benchmarks
-  tidy      the rules of the house that a program can check, each finding as path:line: sentence
+  tidy      the rules of the project that a program can check, each finding as path:line: sentence
   bench     the benchmark program, built with optimisation
   package   what users install: crates, program, Debian package, wheel, image; made and tried
 
@@ -55,12 +55,12 @@ failure where CI is set. Under plain `cargo test`, a test that lacks its server 
 pub(crate) const TIDY: &str = "
 cargo xtask tidy
 
-Checks the rules of the house on every .rs and .md file that git tracks or would track, and prints
+Checks the rules of the project on every .rs and .md file that git tracks or would track, and prints
 each finding as `path:line: sentence`:
 
   shape      lines of 100 columns, files of 400 lines before their tests (600 in tests/),
              functions of 70 lines, a `//!` comment at the top of every file
-  walls      who may know whom: the kernel imports nothing, recipes name no store, stores name
+  walls      what may use what: the kernel imports nothing, recipes name no store, stores name
              neither recipes nor each other, only clock.rs reads a clock, and so on
   links      links of documents lead to files and headings that are there; those of the guides
              also lead somewhere in the documentation of the library, which has them as pages

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the rules of the house that a program can check.
+//! `cargo xtask tidy`: the rules of the project that a program can check.
 //!
 //! Most rules read text, line by line, with comments and strings taken out. That is less than a
 //! compiler knows, but it is quick, it has no dependencies, and its findings are easy to explain.

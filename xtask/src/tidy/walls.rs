@@ -1,4 +1,4 @@
-//! The walls of the house: who may know whom.
+//! The walls between the parts of the code: which may use which.
 //!
 //! ARCHITECTURE.md says why they stand. Tests at the end of a file may look over them.
 
@@ -40,7 +40,7 @@ const BASE: &str = "crates/base/src/";
 const CLIENTS: &[&str] =
     &["crates/etcd-client/src/", "crates/zookeeper-client/src/", "crates/redis-client/src/"];
 
-/// Words that files in one part of the house may not use.
+/// Words that files in one part of the code may not use.
 struct Wall {
     /// Does it stand around this file?
     around: fn(&Source) -> bool,
