@@ -127,7 +127,7 @@ impl Cell {
     pub(crate) fn load(&self) -> String {
         let mut words = vec![self.scenario.label()];
         if self.scenario.is_crash() {
-            words.push(format!("lease {} ms", self.lease.as_millis()));
+            words.push(format!("lease {} s", self.lease.as_secs_f64()));
         } else {
             words.push(format!("{} clients", self.clients));
             words.extend((self.processes > 1).then(|| format!("{} processes", self.processes)));

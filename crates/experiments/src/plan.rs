@@ -24,6 +24,8 @@ pub struct Preset {
     pub name: &'static str,
     /// What it asks, in a line.
     pub about: &'static str,
+    /// How many minutes it takes, about.
+    pub minutes: u32,
     grids: &'static [Grid],
     rounds: usize,
     seconds: f64,
@@ -60,8 +62,8 @@ const GRID: Grid = Grid {
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "founding",
-        about: "polling on Redis beside listening on Redis and etcd: 10 and 100 clients, held 0 \
-                and 10 ms, delay 0 and 5 ms (8 minutes)",
+        about: "polling on Redis beside listening on Redis and etcd",
+        minutes: 8,
         grids: &[
             Grid {
                 modes: &["poll-string", "listen"],
@@ -83,7 +85,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "starvation",
-        about: "every way to wait on Redis, 16 clients: who gets nothing (3 minutes)",
+        about: "every way to wait on Redis, 16 clients: who gets nothing",
+        minutes: 3,
         grids: &[Grid {
             modes: &[
                 "listen",
@@ -103,7 +106,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "contenders",
-        about: "10, 100 and 1,000 clients on one name; databases 10 and 100 (6 minutes)",
+        about: "10, 100 and 1,000 clients on one name; databases 10 and 100",
+        minutes: 6,
         grids: &[
             Grid { modes: &["poll-string", "listen"], clients: &[10, 100, 1000], ..GRID },
             Grid { stores: &["etcd"], clients: &[10, 100, 1000], ..GRID },
@@ -115,7 +119,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "names",
-        about: "many names, one client each: what a store can do in a second (2 minutes)",
+        about: "many names, one client each: what a store can do in a second",
+        minutes: 2,
         grids: &[Grid {
             stores: &["redis", "etcd", "zookeeper", "postgres", "mariadb", "file"],
             clients: &[1, 64],
@@ -127,7 +132,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "soak",
-        about: "4 clients lock all the time for a minute: does a store get slower (7 minutes)",
+        about: "4 clients lock all the time for a minute: does a store get slower",
+        minutes: 7,
         grids: &[
             Grid { modes: &["poll-string", "listen"], clients: &[4], ..GRID },
             Grid { stores: &["etcd", "zookeeper"], clients: &[4], ..GRID },
@@ -137,7 +143,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "local",
-        about: "2 processes of 10 tasks: a client each, one connection, handed on (1 minute)",
+        about: "2 processes of 10 tasks: a client each, one connection, handed on",
+        minutes: 1,
         grids: &[Grid {
             modes: &["listen", "listen-shared", "handoff"],
             clients: &[20],
@@ -150,7 +157,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "crash",
-        about: "the holder's process is killed, lease 3 s: when does the next one hold (4 minutes)",
+        about: "the holder's process is killed, lease 3 s: when does the next one hold",
+        minutes: 4,
         grids: &[
             Grid {
                 scenarios: &["crash"],
@@ -165,7 +173,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "leader",
-        about: "the leader of a cluster of three is killed: when is a lock granted (3 minutes)",
+        about: "the leader of a cluster of three is killed: when is a lock granted",
+        minutes: 3,
         grids: &[Grid {
             scenarios: &["leader"],
             stores: &["etcd-three", "zookeeper-three"],
@@ -176,7 +185,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "kinds",
-        about: "mutex, read-write lock, semaphore and burst, on every store (4 minutes)",
+        about: "mutex, read-write lock, semaphore and burst, on every store",
+        minutes: 4,
         grids: &[Grid {
             scenarios: &["mutex", "rwlock=10%", "semaphore=4", "burst"],
             stores: &["redis", "etcd", "zookeeper", "postgres", "mariadb", "file", "memory"],

@@ -142,7 +142,12 @@ fn names() -> Vec<&'static str> {
 }
 
 fn presets() -> String {
-    let lines = PRESETS.iter().map(|preset| format!("  {:<12} {}", preset.name, preset.about));
+    let line = |preset: &Preset| {
+        let minutes =
+            format!("{} minute{}", preset.minutes, if preset.minutes == 1 { "" } else { "s" });
+        format!("  {:<12} {} ({minutes})", preset.name, preset.about)
+    };
+    let lines = PRESETS.iter().map(line);
     format!("Known experiments (--preset):\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 

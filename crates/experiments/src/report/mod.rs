@@ -292,7 +292,12 @@ impl Report {
 
     /// Whether others used the machine when the run began.
     fn is_busy(&self) -> bool {
-        self.machine.load_before.is_some_and(|load| load > self.machine.cores as f64 / 4.0)
+        self.machine.load_before.is_some_and(|load| load > self.machine.cores as f64 / 2.0)
+    }
+
+    /// Whether clients waited for each other, so that there are waits and shares to speak of.
+    fn has_waits(&self) -> bool {
+        self.rows.iter().any(|row| !row.cell.scenario.is_crash())
     }
 }
 

@@ -132,6 +132,9 @@ fn found(html: &mut String, report: &Report) {
              release before them.</p>"
         );
     }
+    if !report.has_waits() {
+        return;
+    }
     html.push_str(
         "<p class=\"soft\">A way to wait <i>starves</i> if a client had no lock, or another one \
          ten times as many: its locks a second are those of a few lucky clients, and it is dashed \
@@ -175,10 +178,10 @@ fn draw(html: &mut String, report: &Report, load: &str, charts: Vec<Figure>) {
     html.push_str("<div class=\"charts\">\n");
     for Figure { title, drawing, words } in charts {
         let Some(drawing) = drawing else { continue };
-        let busy = if report.is_busy() { ", busy with other things too" } else { "" };
+        let busy = if report.is_busy() { ", busy with other things before" } else { "" };
         let _ = writeln!(
             html,
-            "<figure><b>{title}</b>{drawing}<figcaption>{words} {}; {}. {}, {} cores{busy}.\
+            "<figure><b>{title}</b>{drawing}<figcaption>{words} Load: {}; {}. {}, {} cores{busy}.\
              </figcaption></figure>",
             escape(load),
             report.rounds_in_words(),

@@ -47,11 +47,13 @@ pub(super) fn draw(report: &Report) -> String {
             "{faults} locks were lost while held, or granted before the release before them."
         );
     }
-    text.push_str(
-        "Waits are without coordinated omission: a client that waits for long counts as often as \
-         it would have\nasked. CPU is for a lock, of all clients and servers. Medians of the \
-         rounds.\n\n",
-    );
+    if report.has_waits() {
+        text.push_str(
+            "Waits are without coordinated omission: a client that waits for long counts as often \
+             as it would have\nasked. CPU is for a lock, of all clients and servers. ",
+        );
+    }
+    text.push_str("Medians of the rounds.\n\n");
     for line in report.caption() {
         let _ = writeln!(text, "{line}");
     }
