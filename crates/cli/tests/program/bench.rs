@@ -230,18 +230,25 @@ fn databases_are_started_for_the_run() {
     if let Some(what) = programs.find_map(|program| program.find().err()) {
         return missing(&what);
     }
-    let place = Place::new();
-    let args = ["postgres", "mariadb", "--mode", "listen", "--clients", "2", "--delay", "0,2ms"];
-    let short = ["bench", "--rounds", "1", "--time", "300ms", "--json"];
-    let run = place.run(short.iter().chain(&args));
-    let report = json(&run);
-    assert_eq!(rows(&report).len(), 4, "{run:?}");
+    let measured = |time: &str| {
+        let what =
+            ["postgres", "mariadb", "--mode", "listen", "--clients", "2", "--delay", "0,2ms"];
+        let short = ["bench", "--rounds", "1", "--json", "--time", time];
+        let report = json(&Place::new().run(short.iter().chain(&what)));
+        assert_eq!(rows(&report).len(), 4, "{report}");
+        report
+    };
+    let has = |row: &Value, figure: &str| {
+        row["figures"][figure]["median"].as_f64().is_some_and(|median| median > 0.0)
+    };
+    // A lock waits for the disk, which may be busy for longer than a short round.
+    let mut report = measured("300ms");
+    if !rows(&report).iter().all(|row| has(row, "locks_per_s")) {
+        report = measured("15s");
+    }
     for row in rows(&report) {
         assert_eq!(row["status"], "measured", "{row}");
-        for figure in ["locks_per_s", "server_cpu_per_lock"] {
-            let median = row["figures"][figure]["median"].as_f64();
-            assert!(median.is_some_and(|median| median > 0.0), "{figure}: {row}");
-        }
+        assert!(has(row, "locks_per_s") && has(row, "server_cpu_per_lock"), "{row}");
     }
     let stores = report["stores"].to_string();
     assert!(stores.contains("PostgreSQL") && stores.contains("MariaDB"), "{stores}");
