@@ -23,7 +23,7 @@ use crate::store::{
 };
 use crate::stores::queue::in_flight::InFlight;
 use crate::stores::redis::config::Config;
-use crate::stores::redis::encode::{describe, text_of};
+use crate::stores::redis::encode::describe;
 use crate::stores::redis::errors::explain;
 use crate::stores::redis::evictions::{self, SUFFIX_BESIDE};
 use crate::stores::redis::keys::beside;
@@ -367,7 +367,7 @@ impl AsyncStore for SingleKey {
         let fill = |command: &mut Cmd| {
             command.arg(&holder.owner);
             layout.to_leave(&key, command);
-            command.arg(beside(&key, SUFFIX_BESIDE)).arg(text_of(id)).arg(note);
+            command.arg(beside(&key, SUFFIX_BESIDE)).arg(id.to_string()).arg(note);
         };
         match self.run(layout.scripts()[1], &key, &fill).await? {
             // The first attempt, whose reply was lost, may have removed it.
