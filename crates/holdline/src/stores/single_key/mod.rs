@@ -18,10 +18,10 @@ mod string;
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq,
-    Standing, Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Seq, Standing,
+    Ticket, TicketId,
 };
-use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue::{self, in_flight::InFlight};
 use crate::stores::redis::config::Config;
 use crate::stores::redis::encode::describe;
 use crate::stores::redis::errors::explain;
@@ -256,10 +256,7 @@ impl AsyncStore for SingleKey {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        if ticket.weight != 1 || ticket.capacity != 1 {
-            if ticket.weight == 0 || ticket.weight > ticket.capacity {
-                return Err(refuse(line, ticket, Refusal::Weight));
-            }
+        if ticket.capacity != 1 {
             return Err(self.only_plain_locks());
         }
         let Shared { layout, pubsub, .. } = &*self.shared;
@@ -385,11 +382,7 @@ impl AsyncStore for SingleKey {
             notifications: self.shared.notifications,
             weighted: false,
             token_ranges: false,
-            crash_release: false,
-            survives_failover: false,
-            survives_restart: false,
-            lease_min: Duration::from_millis(100),
-            lease_max: LONGEST,
+            ..queue::CAPABILITIES
         }
     }
 

@@ -13,8 +13,8 @@ use super::schema::{check_server, statement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq, Standing,
-    Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, Seq, Standing, Ticket,
+    TicketId,
 };
 use crate::stores::queue::sql::{Fault, SESSION_LOCKS, micros, outcome_unknown};
 use std::fmt;
@@ -185,9 +185,6 @@ impl AsyncStore for Shedlock {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        if ticket.weight == 0 || ticket.weight > ticket.capacity {
-            return Err(refuse(line, ticket, Refusal::Weight));
-        }
         if ticket.capacity != 1 {
             return Err(self.no_such_lock());
         }
