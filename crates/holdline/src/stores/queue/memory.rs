@@ -9,6 +9,7 @@ use crate::store::{
     Notifier, QueueEntry, QueueSnapshot, Seq, Standing, Store, Subscription, Ticket, TicketId,
     refuse,
 };
+use crate::stores::queue;
 use crate::stores::waiters::Waiters;
 use crate::sync::Mutex;
 use holdline_kernel::{Head, Line, MemoryPlaces, Place, Time};
@@ -16,7 +17,6 @@ use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};
-use std::time::Duration;
 
 /// A store in this process's memory.
 #[derive(Clone, Debug)]
@@ -259,18 +259,7 @@ impl AsyncStore for Memory {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fair_queue: true,
-            fencing_tokens: true,
-            notifications: true,
-            weighted: true,
-            token_ranges: true,
-            crash_release: true, // a crash takes the store along
-            survives_failover: false,
-            survives_restart: false,
-            lease_min: Duration::from_millis(100),
-            lease_max: Duration::from_secs(24 * 3600),
-        }
+        Capabilities { crash_release: true, ..queue::CAPABILITIES } // a crash takes the store along
     }
 
     fn background_handle(&self) -> Self {

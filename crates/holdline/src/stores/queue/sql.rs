@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::findings::Findings;
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
+use crate::stores::queue;
 use holdline_kernel::Time;
 use std::fmt::Display;
 use std::time::Duration;
@@ -198,18 +199,8 @@ pub(super) fn standing(
 }
 
 /// The lease table. Replication is asynchronous, unless set otherwise.
-pub(super) const LEASE_TABLE: Capabilities = Capabilities {
-    fair_queue: true,
-    fencing_tokens: true,
-    notifications: true,
-    weighted: true,
-    token_ranges: true,
-    crash_release: false,
-    survives_failover: false,
-    survives_restart: true,
-    lease_min: Duration::from_millis(100),
-    lease_max: Duration::from_secs(24 * 3600),
-};
+pub(super) const LEASE_TABLE: Capabilities =
+    Capabilities { survives_restart: true, ..queue::CAPABILITIES };
 
 /// Locks that end with a connection.
 pub(super) const SESSION_LOCKS: Capabilities = Capabilities {
@@ -218,8 +209,7 @@ pub(super) const SESSION_LOCKS: Capabilities = Capabilities {
     weighted: false,
     token_ranges: false,
     crash_release: true,
-    survives_restart: false,
-    ..LEASE_TABLE
+    ..queue::CAPABILITIES
 };
 
 /// The finding about connections.

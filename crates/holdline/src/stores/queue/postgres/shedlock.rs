@@ -13,8 +13,8 @@ use super::schema::{check_server, statement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::Name;
 use crate::store::{
-    AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, Refusal, Seq, Standing,
-    Ticket, TicketId, refuse,
+    AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, Seq, Standing, Ticket,
+    TicketId,
 };
 use crate::stores::queue::sql::{Fault, SESSION_LOCKS, micros, outcome_unknown};
 use std::fmt;
@@ -158,7 +158,7 @@ pub(super) async fn check(client: &Client, address: &Address) -> Result<(), Faul
 
 /// The owner of a ticket's row: the first [`OWNER`] characters of `locked_by`.
 fn owner(id: TicketId) -> String {
-    format!("holdline {:032x}", id.0)
+    format!("holdline {id}")
 }
 
 /// The whole of `locked_by`: the owner, and the note if there is room.
@@ -170,9 +170,8 @@ fn locked_by(id: TicketId, note: &str) -> String {
 /// The ticket and the note in a `locked_by`; of another program's, a number that stands for it.
 fn holder_of(locked_by: &str) -> (TicketId, &str) {
     let ours = locked_by.strip_prefix("holdline ").and_then(|rest| rest.split_at_checked(32));
-    let ours = ours.and_then(|(hex, note)| Some((u128::from_str_radix(hex, 16).ok()?, note)));
-    if let Some((id, note)) = ours {
-        return (TicketId(id), note.trim_start());
+    if let Some((id, note)) = ours.and_then(|(id, note)| Some((id.parse().ok()?, note))) {
+        return (id, note.trim_start());
     }
     let hash = native(locked_by);
     (TicketId(u128::from_be_bytes(std::array::from_fn(|at| hash[at]))), locked_by)
@@ -186,9 +185,6 @@ impl AsyncStore for Shedlock {
         note: &Arc<str>,
         how: Enter,
     ) -> Result<Standing> {
-        if ticket.weight == 0 || ticket.weight > ticket.capacity {
-            return Err(refuse(line, ticket, Refusal::Weight));
-        }
         if ticket.capacity != 1 {
             return Err(self.no_such_lock());
         }

@@ -312,6 +312,5 @@ pub(in crate::stores) fn place_of(text: &[u8]) -> Option<(TicketId, Seq)> {
 
 /// A ticket's id from its 32 digits.
 pub(in crate::stores) fn id_of(digits: &[u8]) -> Option<TicketId> {
-    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == 32)?;
-    u128::from_str_radix(digits, 16).ok().map(TicketId)
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
