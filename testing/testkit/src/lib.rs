@@ -5,7 +5,7 @@
 //! which describes its processes as [`Node`]s; [`Server`] runs a node; a [`Topology`] is a set of
 //! nodes with a name, a row in [`servers::TOPOLOGIES`]. `cargo xtask servers` starts topologies
 //! that several programs share, on ports above `HOLDLINE_PORT_BASE`; a test starts servers of its
-//! own, on free ports, which end with it.
+//! own, on free ports, which end with it, and with the process at the latest.
 //!
 //! With the feature `links` there are TCP proxies: a [`Link`] can be cut, stalled in one direction
 //! or both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
@@ -44,6 +44,7 @@ mod process;
 mod program;
 #[cfg(feature = "links")]
 mod pump;
+mod reaper;
 mod server;
 pub mod servers;
 #[cfg(feature = "library")]
@@ -78,6 +79,7 @@ pub use private::Private;
 pub use probe::{Probe, http_get, talk};
 pub use process::Process;
 pub use program::{Found, JarFolder, Program, in_path};
+pub use reaper::end_with_us;
 pub use server::Server;
 pub use servers::{etcd, mysql, postgres, redis, zookeeper};
 #[cfg(feature = "library")]
