@@ -10,15 +10,17 @@
 //! With the feature `links` there are TCP proxies: a [`Link`] can be cut, stalled in one direction
 //! or both, delayed, and made to lose a reply; a [`Garble`] corrupts replies.
 //!
-//! With the feature `library` there is what a test of the library needs besides: clients over
-//! [`flaky_links`], members that are [`killed`] in turn, holders that are cut off at any moment
-//! ([`partition`]).
+//! With the feature `library` there is what a test of the library needs besides: a lock that is
+//! held and waited for ([`contested()`]), clients over [`flaky_links`], members that are [`killed`]
+//! in turn, holders that are cut off at any moment ([`partition`]).
 //!
 //! A program that a test needs may be missing: see [`missing()`].
 
 mod apart;
 pub mod certs;
 mod choice;
+#[cfg(feature = "library")]
+mod contested;
 mod eventually;
 #[cfg(feature = "library")]
 pub mod flaky_links;
@@ -58,6 +60,8 @@ mod wheel;
 
 pub use apart::Apart;
 pub use choice::Choice;
+#[cfg(feature = "library")]
+pub use contested::{behind, contested};
 #[cfg(feature = "library")]
 pub use eventually::persist;
 #[cfg(feature = "links")]
