@@ -208,7 +208,7 @@ impl Entries {
 
 impl TicketRecord {
     /// Notes that changes may have been missed.
-    fn miss(&self, loss: &crate::stores::runtime::LossHandler) {
+    fn miss(&self, loss: &crate::stores::waiters::LossHandler) {
         let held = self.with(|place| {
             place.unsure = true;
             place.state == State::Held

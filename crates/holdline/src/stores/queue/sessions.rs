@@ -22,7 +22,8 @@ use crate::store::{
     Standing, Ticket, TicketId,
 };
 use crate::stores::queue::sql::Fault;
-use crate::stores::runtime::{Background, LossHandler};
+use crate::stores::runtime::Background;
+use crate::stores::waiters::LossHandler;
 use crate::sync::Mutex;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -513,7 +514,7 @@ impl<D: Dialect> AsyncStore for SessionLocks<D> {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.0.loss.0.set(loss_hint);
+        self.0.loss.set(loss_hint);
     }
 
     fn address(&self) -> String {

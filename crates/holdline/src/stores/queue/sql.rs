@@ -8,6 +8,7 @@ use crate::findings::Findings;
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
 use crate::stores::queue;
+pub(super) use crate::stores::queue::outcome_unknown;
 use holdline_kernel::Time;
 use std::fmt::Display;
 use std::time::Duration;
@@ -139,16 +140,6 @@ pub(super) async fn answered<T, E: Into<Fault>>(
 /// The server's words, short and on one line.
 pub(super) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
-}
-
-/// The error for a call whose first attempt, of which no reply came, may have removed what the
-/// second did not find.
-pub(super) fn outcome_unknown(address: &impl Display, line: &Name) -> Error {
-    let message = format!(
-        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
-         not there any more, but it is not known whether it was there until then"
-    );
-    Error::new(ErrorKind::Unknown, message)
 }
 
 /// The error for an answer that cannot be read.

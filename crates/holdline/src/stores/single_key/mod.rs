@@ -21,14 +21,14 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Seq, Standing,
     Ticket, TicketId,
 };
-use crate::stores::queue::{self, in_flight::InFlight};
+use crate::stores::queue::{self, in_flight::InFlight, outcome_unknown};
 use crate::stores::redis::config::Config;
 use crate::stores::redis::encode::describe;
 use crate::stores::redis::errors::explain;
 use crate::stores::redis::evictions::{self, SUFFIX_BESIDE};
 use crate::stores::redis::keys::beside;
 use crate::stores::redis::pubsub::PubSub;
-use crate::stores::redis::{encode::millis, keys, outcome_unknown, with_retry};
+use crate::stores::redis::{encode::millis, keys, with_retry};
 use futures_util::{StreamExt, TryStreamExt};
 use holdline_redis_client::{Connection, Script};
 use redis::{Cmd, Value};

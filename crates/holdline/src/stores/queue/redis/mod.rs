@@ -40,7 +40,7 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
     TicketId, refuse,
 };
-use crate::stores::queue::{self, in_flight::InFlight};
+use crate::stores::queue::{self, in_flight::InFlight, outcome_unknown};
 use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
 use batcher::{Batcher, Operation, Step};
 use config::{Config, Layout};
@@ -144,14 +144,6 @@ impl Redis {
         );
         Error::new(ErrorKind::Corrupt, message)
     }
-}
-
-pub(in crate::stores) fn outcome_unknown(address: &str, line: &Name) -> Error {
-    let message = format!(
-        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
-         not there any more, but it is not known whether it was there until then"
-    );
-    Error::new(ErrorKind::Unknown, message)
 }
 
 /// The reply of a script, and whether an earlier attempt may have run it too.

@@ -350,7 +350,7 @@ impl AsyncStore for File {
     }
 
     fn on_loss_hint(&self, loss_hint: LossHint) {
-        let _ = self.shared().loss_hint.set(loss_hint);
+        self.shared().waiters.loss.set(loss_hint);
     }
 
     fn address(&self) -> String {
