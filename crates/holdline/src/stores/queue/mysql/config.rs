@@ -2,6 +2,7 @@
 //! `mysql://[user[:password]@]host[:port]/database`, or `mariadb:`, which is the same.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::queue::shedlock;
 use crate::stores::tls::{self, TlsOptions};
 use crate::stores::url::{self, Secret, join, some};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(super) struct Config {
     pub(super) install: bool,
     /// The time limit of one call, connecting included.
     pub(super) timeout: Duration,
+    /// How long a lock stays locked at least, by ShedLock's table.
+    pub(super) at_least: Duration,
     /// The number of connections for calls. The renewer's thread has one more.
     pub(super) connections: usize,
     /// Whether the server is to count the rows that were found, and not those that were changed.
@@ -37,9 +40,11 @@ pub(super) enum Scheme {
     Row,
     /// One of the server's named locks.
     Named,
+    /// ShedLock's table.
+    Shedlock,
 }
 
-const KNOWN: &str = "scheme, install, timeout, connections, found_rows, password_file, \
+const KNOWN: &str = "scheme, install, timeout, connections, at_least, found_rows, password_file, \
     password_env, tls, ca_file, ca_env, cert_file, cert_env, key_file, key_env";
 
 impl Config {
@@ -70,12 +75,16 @@ impl Config {
             scheme: Scheme::Table,
             install: false,
             timeout: Duration::from_millis(1500),
+            at_least: Duration::ZERO,
             connections: 1,
             found_rows: false,
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             config.set(key, &decode(value)?)?;
+        }
+        if config.scheme != Scheme::Shedlock && !config.at_least.is_zero() {
+            return Err(invalid("has at_least, which only scheme=shedlock has"));
         }
         config.tls_options.check(config.tls).map_err(invalid)?;
         Ok(config)
@@ -91,14 +100,16 @@ impl Config {
                     "table" => Scheme::Table,
                     "row" => Scheme::Row,
                     "named" => Scheme::Named,
+                    "shedlock" => Scheme::Shedlock,
                     _ => {
-                        let message = "a MySQL store has the schemes \"table\", \"row\" and \
-                            \"named\"; no other is supported";
+                        let message = "a MySQL store has the schemes \"table\", \"row\", \
+                            \"named\" and \"shedlock\"; no other is supported";
                         return Err(Error::new(ErrorKind::Unsupported, message));
                     }
                 }
             }
             "install" => self.install = yes(value)?,
+            "at_least" => self.at_least = shedlock::at_least(value).map_err(invalid)?,
             "found_rows" => self.found_rows = yes(value)?,
             "timeout" => {
                 let allowed = Duration::from_millis(50)..=Duration::from_secs(60);
@@ -180,6 +191,8 @@ mod tests {
             "//h/app?timeout=5",
             "//h/app?connections=0",
             "//h/app?install=maybe",
+            "//h/app?at_least=1s",
+            "//h/app?scheme=shedlock&at_least=25h",
             "//h/app?ca_file=ca.pem",
             "//h/app?tls=true&cert_file=cert.pem",
             "//h/app?password_env=HOLDLINE_NOT_SET",

@@ -9,6 +9,7 @@
 
 use super::keys::KeyScheme;
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::queue::shedlock;
 use crate::stores::tls::TlsOptions;
 use crate::stores::url::{self, Secret, some};
 use std::collections::HashSet;
@@ -158,7 +159,7 @@ impl Address {
             "schema" => schema_name(value)?.clone_into(&mut self.schema),
             "install" => self.install = yes("install", value)?,
             "listen" => self.listen = listen(value)?,
-            "at_least" => self.at_least = at_least(value)?,
+            "at_least" => self.at_least = shedlock::at_least(value).map_err(invalid)?,
             "timeout" => self.timeout = duration(value)?,
             "sslmode" => self.tls = ssl_mode(value)?,
             "password_file" => self.password = Some(url::secret_file(key, value)?),
@@ -284,12 +285,6 @@ fn duration(text: &str) -> Result<Duration> {
     url::duration(text)
         .filter(|time| allowed.contains(time))
         .ok_or_else(|| invalid("has a timeout that is not like 500ms or 2s, from 100ms to 60s"))
-}
-
-fn at_least(text: &str) -> Result<Duration> {
-    url::duration(text)
-        .filter(|time| *time <= Duration::from_secs(24 * 3600))
-        .ok_or_else(|| invalid("has an at_least that is not like 500ms, 2s or 5m, up to 24h"))
 }
 
 fn decode(text: &str) -> Result<String> {
