@@ -2,7 +2,7 @@
 //! `mysql://[user[:password]@]host[:port]/database`, or `mariadb:`, which is the same.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::stores::queue::shedlock;
+use crate::stores::queue::{shedlock, sql};
 use crate::stores::tls::{self, TlsOptions};
 use crate::stores::url::{self, Secret, join, some};
 use std::time::Duration;
@@ -108,15 +108,10 @@ impl Config {
                     }
                 }
             }
-            "install" => self.install = yes(value)?,
+            "install" => self.install = sql::yes(key, value).map_err(|why| invalid(&why))?,
             "at_least" => self.at_least = shedlock::at_least(value).map_err(invalid)?,
-            "found_rows" => self.found_rows = yes(value)?,
-            "timeout" => {
-                let allowed = Duration::from_millis(50)..=Duration::from_secs(60);
-                self.timeout = url::duration(value)
-                    .filter(|time| allowed.contains(time))
-                    .ok_or_else(|| invalid("has a timeout that is not from 50ms to 60s"))?;
-            }
+            "found_rows" => self.found_rows = sql::yes(key, value).map_err(|why| invalid(&why))?,
+            "timeout" => self.timeout = sql::timeout(value).map_err(invalid)?,
             "connections" => match value.parse() {
                 Ok(number @ 1..=64) => self.connections = number,
                 _ => return Err(invalid("has a number of connections that is not from 1 to 64")),
@@ -147,14 +142,6 @@ fn decode(text: &str) -> Result<String> {
     url::decode(text).map_err(invalid)
 }
 
-fn yes(value: &str) -> Result<bool> {
-    match value {
-        "yes" | "true" | "1" => Ok(true),
-        "no" | "false" | "0" => Ok(false),
-        _ => Err(invalid("has an option that is neither yes nor no")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,10 +154,10 @@ mod tests {
             ("localhost", 3306, "root")
         );
         assert_eq!(plain.scheme, Scheme::Table);
-        let full = "//al:p%40ss@[::1]:7/app?scheme=named&install=yes&timeout=500ms&connections=4";
+        let full = "//al:p%40ss@[::1]:7/app?scheme=named&install=yes&timeout=50ms&connections=4";
         let full = Config::read(full).expect("good");
         assert_eq!((full.port, full.scheme, full.install), (7, Scheme::Named, true));
-        assert_eq!((full.timeout, full.connections), (Duration::from_millis(500), 4));
+        assert_eq!((full.timeout, full.connections), (Duration::from_millis(50), 4));
         assert_eq!(full.password, Some(Secret("p@ss".to_owned())));
         assert_eq!(full.address(), "mysql://[::1]:7/app");
         assert!(!format!("{full:?}").contains("p@ss"));
@@ -189,6 +176,8 @@ mod tests {
             "//u:canary@h/app#x",
             "//u:canary@h/app?x=1",
             "//h/app?timeout=5",
+            "//h/app?timeout=49ms",
+            "//h/app?timeout=61s",
             "//h/app?connections=0",
             "//h/app?install=maybe",
             "//h/app?at_least=1s",
