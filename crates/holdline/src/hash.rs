@@ -8,8 +8,8 @@ pub(crate) fn fnv(seed: u64, bytes: impl IntoIterator<Item = u8>) -> u64 {
 
 /// A number that stands for something of other programs: its first digits differ, too.
 #[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
-pub(crate) fn wide(bytes: impl Iterator<Item = u8> + Clone) -> u128 {
-    let half = |seed| u128::from(mix(fnv(seed, bytes.clone())));
+pub(crate) fn wide(bytes: &[&[u8]]) -> u128 {
+    let half = |seed| u128::from(mix(fnv(seed, bytes.iter().copied().flatten().copied())));
     half(0) << 64 | half(1)
 }
 

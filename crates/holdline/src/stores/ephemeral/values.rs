@@ -20,7 +20,7 @@ pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
 /// A ticket for an entry of others, which have none: it fits no other entry, now or later, and its
 /// first digits tell it from others.
 pub(super) fn made_up(key: &[u8], create: i64) -> TicketId {
-    TicketId(hash::wide(key.iter().copied().chain(create.to_be_bytes())))
+    TicketId(hash::wide(&[key, &create.to_be_bytes()]))
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ fn locked_by(id: TicketId, note: &str) -> String {
 fn holder_of(locked_by: &str) -> (TicketId, &str) {
     let ours = locked_by.strip_prefix("holdline ").and_then(|rest| rest.split_at_checked(32));
     let ours = ours.and_then(|(id, note)| Some((id.parse().ok()?, note)));
-    let theirs = || (TicketId(hash::wide(locked_by.bytes())), locked_by);
+    let theirs = || (TicketId(hash::wide(&[locked_by.as_bytes()])), locked_by);
     ours.map_or_else(theirs, |(id, note)| (id, note.trim_start()))
 }
 
