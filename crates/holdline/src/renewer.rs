@@ -23,7 +23,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -180,7 +180,7 @@ pub(crate) fn start() -> Result<()> {
 
 /// Begins to renew a lock, and to watch its deadline.
 pub(crate) fn register(held: &Arc<HeldLock>) {
-    let mut plan = RENEWER.plan();
+    let mut plan = RENEWER.plan.lock();
     let id = held.ticket().id;
     let early = plan.early.iter().position(|doubted| *doubted == id);
     let (_, due) = held.next(held.since);
@@ -202,42 +202,38 @@ pub(crate) fn register(held: &Arc<HeldLock>) {
 
 /// Stops renewing a lock.
 pub(crate) fn unregister(held: &Arc<HeldLock>) {
-    let mut plan = RENEWER.plan();
+    let mut plan = RENEWER.plan.lock();
     let due = held.set_due(Time::NEVER);
     plan.entries.remove(&Entry { due, held: Arc::clone(held) });
 }
 
 /// Gives a place up in the background, trying until it is done or has lapsed.
 pub(crate) fn release_later(leave: PendingRelease) {
-    RENEWER.plan().leaves.push(leave);
+    RENEWER.plan.lock().leaves.push(leave);
     RENEWER.nudge.notify_one();
 }
 
 /// Asks the store at once whether it still has this ticket.
 pub(crate) fn verify(id: TicketId) {
-    RENEWER.plan().hints.push(id);
+    RENEWER.plan.lock().hints.push(id);
     RENEWER.nudge.notify_one();
 }
 
 /// Makes the renewer panic, as a defect in it would.
 #[cfg(feature = "testing")]
 pub(crate) fn doom() {
-    RENEWER.plan().doomed = true;
+    RENEWER.plan.lock().doomed = true;
     RENEWER.nudge.notify_one();
 }
 
 impl Renewer {
-    fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.plan.lock()
-    }
-
     /// Runs, and after a panic tells the holders of all locks that they are lost, and runs again:
     /// what was to be given up is given up by the next run.
     async fn go_on_for_ever(&'static self) {
         loop {
             let _ = AssertUnwindSafe(self.run()).catch_unwind().await;
             tracing::error!("the thread that renews locks has panicked; all locks are lost");
-            while let Some(Entry { held, .. }) = { self.plan().entries.pop_first() } {
+            while let Some(Entry { held, .. }) = { self.plan.lock().entries.pop_first() } {
                 // A waker may panic as well, and the others are to be told all the same.
                 let _ = catch_unwind(AssertUnwindSafe(|| held.lose_unrenewed()));
             }
@@ -282,7 +278,7 @@ impl Renewer {
     ) -> Agenda {
         let now = clock::now();
         let mut losses = Vec::new();
-        let mut plan = self.plan();
+        let mut plan = self.plan.lock();
         #[cfg(feature = "testing")]
         assert!(!std::mem::take(&mut plan.doomed), "a test wanted this");
         plan.take_hints(now);

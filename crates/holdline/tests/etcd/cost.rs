@@ -1,6 +1,6 @@
 //! What things cost, by the server's own count.
 
-use holdline::{Mutex, Semaphore};
+use holdline::{Client, Mutex, RwLock, Semaphore};
 use holdline_testkit::etcd::{Calls, start};
 use holdline_testkit::{soon, until};
 use std::collections::BTreeSet;
@@ -102,6 +102,43 @@ async fn a_short_line_asks_nothing_when_it_moves() {
     assert!(tokens.is_sorted(), "{tokens:?}");
     let calls = servers.all_calls().since(before);
     assert_eq!((calls.delete, calls.sum()), (5, 5), "{calls:?}");
+}
+
+/// The same for readers and writers. A reader need not know the readers ahead of it.
+#[tokio::test]
+async fn readers_and_writers_are_let_in_by_the_news() {
+    async fn turn(client: Client, writes: bool) -> holdline::Result<u64> {
+        let lock = RwLock::new(&client, "x");
+        if writes {
+            let guard = lock.write().await?;
+            let token = guard.token();
+            return guard.unlock().await.map(|()| token);
+        }
+        let guard = lock.read().await?;
+        let token = guard.token();
+        guard.unlock().await.map(|()| token)
+    }
+    let Some(servers) = start(1) else { return };
+    let first = servers.client().await;
+    let guard = RwLock::new(&first, "x").write().await.expect("it is there");
+    let mut turns = Vec::new();
+    for (number, writes) in [false, false, false, true, false].into_iter().enumerate() {
+        turns.push(tokio::spawn(turn(servers.client().await, writes)));
+        until("its place", async || servers.keys().len() == number + 2).await;
+    }
+    let mut before = servers.all_calls();
+    until("waiters that are quiet", async || {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let last = std::mem::replace(&mut before, servers.all_calls());
+        last == before
+    })
+    .await;
+    guard.unlock().await.expect("held");
+    for turn in turns {
+        soon("its turn", turn).await.expect("no panic").expect("it held");
+    }
+    let calls = servers.all_calls().since(before);
+    assert_eq!((calls.delete, calls.sum()), (6, 6), "{calls:?}");
 }
 
 /// On a store where others write all the time, a watch begins later than what was seen, and has to

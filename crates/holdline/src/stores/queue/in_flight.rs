@@ -10,7 +10,6 @@ use crate::store::TicketId;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
-use std::sync::MutexGuard;
 use std::time::Duration;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use tokio::sync::Notify;
@@ -55,14 +54,10 @@ const KEPT: usize = 4096;
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 impl InFlight {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-
     /// Records a request before it is sent.
     pub(in crate::stores) fn begin(&self, id: TicketId) -> RequestInFlight<'_> {
         let now = clock::now();
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.tickets.len() >= table.sweep_at.max(KEPT) {
             let old = Duration::from_secs(600);
             table
@@ -76,7 +71,7 @@ impl InFlight {
 
     /// Whether the server may yet carry out a request to enter.
     pub(in crate::stores) fn in_doubt(&self, id: TicketId) -> bool {
-        self.table().tickets.contains_key(&id)
+        self.table.lock().tickets.contains_key(&id)
     }
 
     /// Whether the server may yet carry out a request to enter, for a ticket that leaves. Requests
@@ -94,7 +89,7 @@ impl InFlight {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable(); // before the look, so that no end is missed
-            if self.table().tickets.get(&id).is_none_or(|requests| requests.open == 0) {
+            if self.table.lock().tickets.get(&id).is_none_or(|requests| requests.open == 0) {
                 return;
             }
             ended.await;
@@ -103,7 +98,7 @@ impl InFlight {
 
     /// Removes a ticket that has left and is barred.
     pub(in crate::stores) fn forget(&self, id: TicketId) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.tickets.get(&id).is_some_and(|requests| requests.open == 0) {
             table.remove(id);
         }
@@ -129,7 +124,7 @@ impl RequestInFlight<'_> {
 
 impl Drop for RequestInFlight<'_> {
     fn drop(&mut self) {
-        let mut table = self.in_flight.table();
+        let mut table = self.in_flight.table.lock();
         let Some(requests) = table.tickets.get_mut(&self.id) else { return };
         requests.open -= 1;
         requests.doubt |= !self.answered;

@@ -16,6 +16,16 @@
 //! 6. The store's rows in the tables of the tests: its topology, the conformance suite, the faults
 //!    (`CONTRIBUTING.md` says where).
 
+use crate::store::Capabilities;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+use crate::{
+    error::{Error, ErrorKind},
+    names::Name,
+};
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+use std::fmt::Display;
+use std::time::Duration;
+
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(in crate::stores) mod in_flight;
 pub mod memory;
@@ -30,6 +40,33 @@ pub mod redis;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod sessions;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
+mod shedlock;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+/// What stores with a queue promise; each says what is otherwise in it.
+pub(in crate::stores) const CAPABILITIES: Capabilities = Capabilities {
+    fair_queue: true,
+    fencing_tokens: true,
+    notifications: true,
+    weighted: true,
+    token_ranges: true,
+    crash_release: false,
+    survives_failover: false,
+    survives_restart: false,
+    lease_min: Duration::from_millis(100),
+    lease_max: Duration::from_secs(24 * 3600),
+};
+
+/// The error for a call whose first attempt, of which no reply came, may have removed what the
+/// second did not find.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+pub(in crate::stores) fn outcome_unknown(address: &impl Display, line: &Name) -> Error {
+    let message = format!(
+        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
+         not there any more, but it is not known whether it was there until then"
+    );
+    Error::new(ErrorKind::Unknown, message)
+}

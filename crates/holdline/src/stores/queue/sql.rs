@@ -7,6 +7,8 @@ use crate::error::{Error, ErrorKind};
 use crate::findings::Findings;
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
+pub(super) use crate::stores::queue::outcome_unknown;
+use crate::stores::{queue, url};
 use holdline_kernel::Time;
 use std::fmt::Display;
 use std::time::Duration;
@@ -140,16 +142,6 @@ pub(super) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
 }
 
-/// The error for a call whose first attempt, of which no reply came, may have removed what the
-/// second did not find.
-pub(super) fn outcome_unknown(address: &impl Display, line: &Name) -> Error {
-    let message = format!(
-        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
-         not there any more, but it is not known whether it was there until then"
-    );
-    Error::new(ErrorKind::Unknown, message)
-}
-
 /// The error for an answer that cannot be read.
 pub(super) fn invalid_reply(address: &impl Display, line: &Name) -> Error {
     let message = format!(
@@ -197,19 +189,26 @@ pub(super) fn standing(
     })
 }
 
+/// The time limit of a call, as a URL says it; or what is wrong with that.
+pub(super) fn timeout(value: &str) -> Result<Duration, &'static str> {
+    let allowed = Duration::from_millis(50)..=Duration::from_secs(60);
+    url::duration(value)
+        .filter(|time| allowed.contains(time))
+        .ok_or("has a timeout that is not like 500ms or 2s, from 50ms to 60s")
+}
+
+/// What an option says that is on or off; or what is wrong with that.
+pub(super) fn yes(option: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "yes" | "true" | "1" => Ok(true),
+        "no" | "false" | "0" => Ok(false),
+        _ => Err(format!("has the option {option}, which is neither yes nor no")),
+    }
+}
+
 /// The lease table. Replication is asynchronous, unless set otherwise.
-pub(super) const LEASE_TABLE: Capabilities = Capabilities {
-    fair_queue: true,
-    fencing_tokens: true,
-    notifications: true,
-    weighted: true,
-    token_ranges: true,
-    crash_release: false,
-    survives_failover: false,
-    survives_restart: true,
-    lease_min: Duration::from_millis(100),
-    lease_max: Duration::from_secs(24 * 3600),
-};
+pub(super) const LEASE_TABLE: Capabilities =
+    Capabilities { survives_restart: true, ..queue::CAPABILITIES };
 
 /// Locks that end with a connection.
 pub(super) const SESSION_LOCKS: Capabilities = Capabilities {
@@ -218,8 +217,7 @@ pub(super) const SESSION_LOCKS: Capabilities = Capabilities {
     weighted: false,
     token_ranges: false,
     crash_release: true,
-    survives_restart: false,
-    ..LEASE_TABLE
+    ..queue::CAPABILITIES
 };
 
 /// The finding about connections.
