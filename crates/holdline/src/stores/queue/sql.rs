@@ -8,7 +8,7 @@ use crate::findings::Findings;
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
 use crate::stores::queue;
-pub(super) use crate::stores::queue::outcome_unknown;
+pub(super) use crate::stores::queue::in_flight::outcome_unknown;
 use holdline_kernel::Time;
 use std::fmt::Display;
 use std::time::Duration;
