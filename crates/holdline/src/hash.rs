@@ -6,6 +6,13 @@ pub(crate) fn fnv(seed: u64, bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, step)
 }
 
+/// A number that stands for something of other programs: its first digits differ, too.
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres", feature = "mysql"))]
+pub(crate) fn wide(bytes: &(impl Iterator<Item = u8> + Clone)) -> u128 {
+    let half = |seed| u128::from(mix(fnv(seed, bytes.clone())));
+    half(0) << 64 | half(1)
+}
+
 /// The last step of SplitMix64, which spreads what differs in a hash over all of its bits.
 pub(crate) fn mix(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -63,7 +63,7 @@ pub use choice::Choice;
 #[cfg(feature = "library")]
 pub use contested::{behind, contested};
 #[cfg(feature = "library")]
-pub use eventually::persist;
+pub use eventually::{persist, released};
 #[cfg(feature = "links")]
 pub use eventually::{soon, until};
 pub use eventually::{wait_for, wait_until};

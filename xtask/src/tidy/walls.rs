@@ -17,6 +17,7 @@ const SHARED_BY_STORES: &[&str] = &[
     "recent",
     "runtime",
     "sessions",
+    "shedlock",
     "simulated",
     "sql",
     "table",

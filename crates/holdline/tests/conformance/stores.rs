@@ -75,10 +75,16 @@ pub(crate) fn rows() -> Vec<Row> {
         )
         .without(SESSION_LOCKS),
         Row::server("postgres-shedlock", "HOLDLINE_TEST_POSTGRES", "?scheme=shedlock&install=yes")
-            .taking(|name| name.chars().count() <= 255)
+            .taking(short)
             .without(SHEDLOCK),
     ]);
     rows
+}
+
+/// Whether ShedLock's table, as we make it, has room for this name.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn short(name: &str) -> bool {
+    name.chars().count() <= 255
 }
 
 /// More locks at a time than a process has connections for, where each lock needs one.
@@ -107,7 +113,7 @@ const SESSION_LOCKS: &[&str] = &[
 ];
 
 /// What ShedLock's table has no room for: long names and labels, and by whom a lock was broken.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 const SHEDLOCK: &[&str] = &[
     "admin::a_removal_is_shown_and_only_the_last_few",
     "admin::breaking_tells_by_whom_and_why",
@@ -174,11 +180,12 @@ fn zookeeper() -> [Row; 3] {
 }
 
 #[cfg(feature = "mysql")]
-fn mysql() -> [Row; 6] {
+fn mysql() -> [Row; 8] {
     const MARIADB: &str = "HOLDLINE_TEST_MARIADB";
     const MYSQL: &str = "HOLDLINE_TEST_MYSQL";
     const ROW: &str = "?install=yes&scheme=row";
     const NAMED: &str = "?install=yes&scheme=named";
+    const OF_SHEDLOCK: &str = "?install=yes&scheme=shedlock";
     [
         Row::server("mariadb", MARIADB, "?install=yes"),
         Row::server("mariadb-row", MARIADB, ROW).without(&[MANY_LOCKS]),
@@ -187,6 +194,8 @@ fn mysql() -> [Row; 6] {
         Row::server("mysql", MYSQL, "?install=yes&found_rows=yes"),
         Row::server("mysql-row", MYSQL, ROW).without(&[MANY_LOCKS]),
         Row::server("mysql-named", MYSQL, NAMED).without(&[MANY_LOCKS]),
+        Row::server("mariadb-shedlock", MARIADB, OF_SHEDLOCK).taking(short).without(SHEDLOCK),
+        Row::server("mysql-shedlock", MYSQL, OF_SHEDLOCK).taking(short).without(SHEDLOCK),
     ]
 }
 

@@ -14,5 +14,6 @@ mod rights;
 mod schema;
 mod server;
 mod sessions;
+mod shedlock;
 mod speed;
 mod storms;

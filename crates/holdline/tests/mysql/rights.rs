@@ -24,13 +24,20 @@ async fn the_guides_rights_are_enough_for_each_scheme() {
         let (owner, user) = ("'holdline_installs'@'%'", "'holdline_uses'@'%'");
         conn.query_drop(format!("DROP USER IF EXISTS {owner}, {user}")).await.expect("works");
         conn.query_drop(format!("CREATE USER {owner}, {user}")).await.expect("works");
-        for (who, rights) in [(owner, rights("installs")), (user, rights("uses it"))] {
-            let grant = format!("GRANT {rights} ON {}.* TO {who}", database.name());
-            conn.query_drop(grant).await.expect("works");
-        }
+        let grant = format!("GRANT {} ON {}.* TO {owner}", rights("installs"), database.name());
+        conn.query_drop(grant).await.expect("works");
         let installs = database.url("").replace("//holdline@", "//holdline_installs@");
         schema::install(&installs).await.expect("it may install");
+        let installs_shedlock = format!("{installs}&scheme=shedlock");
+        schema::install(&installs_shedlock).await.expect("it may install");
+        assert!(GUIDE.contains("A user needs `SELECT`, `INSERT` and `UPDATE`."));
+        let table = format!("{}.shedlock", database.name());
+        let grant = format!("GRANT SELECT, INSERT, UPDATE ON {table} TO {user}");
+        conn.query_drop(grant).await.expect("works");
         let url = installs.replace("installs@", "uses@").replace("install=yes", "install=no");
+        use_locks(&format!("{url}&scheme=shedlock")).await;
+        let grant = format!("GRANT {} ON {}.* TO {user}", rights("uses it"), database.name());
+        conn.query_drop(grant).await.expect("works");
         for scheme in ["table", "row", "named"] {
             use_locks(&format!("{url}&scheme={scheme}")).await;
         }

@@ -14,8 +14,8 @@
 //! | `observe KIND NAME VALUE` | `leader VALUE`, when it leads |
 //! | `quit` | none: it ends |
 //!
-//! What goes wrong is `error TEXT`. A language that is not there, or a server, is a
-//! test that was not run: see `holdline_testkit::missing`.
+//! Of a database it is told a URL for JDBC instead. What goes wrong is `error TEXT`. A language
+//! that is not there, or a server, is a test that was not run: see `holdline_testkit::missing`.
 #![cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
 
 #[cfg(feature = "etcd")]
@@ -24,7 +24,7 @@ mod peer;
 #[cfg(feature = "redis")]
 mod redis;
 mod rust;
-#[cfg(feature = "postgres")]
+#[cfg(all(feature = "postgres", feature = "mysql"))]
 mod shedlock;
 mod suite;
 mod toolchain;

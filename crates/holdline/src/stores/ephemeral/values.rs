@@ -1,6 +1,6 @@
 //! What entries hold, and how those of other clients are named, in both stores.
 
-use crate::hash::{fnv, mix};
+use crate::hash;
 use crate::store::{Ticket, TicketId};
 use serde::Deserialize;
 
@@ -20,8 +20,7 @@ pub(super) fn word(ticket: &Ticket, note: &str) -> Option<String> {
 /// A ticket for an entry of others, which have none: it fits no other entry, now or later, and its
 /// first digits tell it from others.
 pub(super) fn made_up(key: &[u8], create: i64) -> TicketId {
-    let half = |seed| mix(fnv(seed, key.iter().copied().chain(create.to_be_bytes())));
-    TicketId(u128::from(half(0)) << 64 | u128::from(half(1)))
+    TicketId(hash::wide(&key.iter().copied().chain(create.to_be_bytes())))
 }
 
 #[cfg(test)]

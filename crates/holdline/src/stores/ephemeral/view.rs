@@ -7,17 +7,17 @@
 //! else happened. Of many it takes the nearest, as many as are needed to keep it out: as long as
 //! all of these stay it need not look again, and when one goes it does.
 //!
-//! It takes a few more of the nearest than that, so that it is let in by the news of deletions alone.
-//! Where more are ahead than it takes, it looks again when most of those that it took are gone: while
-//! others still hold, so that nobody waits for it. Of the rest it may be enough to know what they can
-//! weigh at most, which never grows: a reader need not know the other readers.
+//! It takes a few more of the nearest than that, so that it is let in by the news of deletions
+//! alone. Where more are ahead than it takes, it looks again when most of those that it took are
+//! gone: while others still hold, so that nobody waits for it. Of the rest it may be enough to know
+//! what they can weigh at most, which never grows: a reader need not know the other readers.
 
 use holdline_kernel::rule;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The number of the nearest entries that are taken at least, and the number that is left when it is
-/// time to look again.
+/// The number of the nearest entries that are taken at least, and the number that is left when it
+/// is time to look again.
 const NEAREST: usize = 4;
 const SOON: usize = 2;
 /// The number of entries that are compared one by one, at most.

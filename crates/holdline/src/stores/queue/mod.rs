@@ -33,6 +33,8 @@ pub mod redis;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod sessions;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
+mod shedlock;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

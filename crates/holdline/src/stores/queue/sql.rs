@@ -7,8 +7,8 @@ use crate::error::{Error, ErrorKind};
 use crate::findings::Findings;
 use crate::names::Name;
 use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
-use crate::stores::queue;
 pub(super) use crate::stores::queue::in_flight::outcome_unknown;
+use crate::stores::{queue, url};
 use holdline_kernel::Time;
 use std::fmt::Display;
 use std::time::Duration;
@@ -187,6 +187,23 @@ pub(super) fn standing(
         5 => Err(Refusal::Exhausted),
         _ => return None,
     })
+}
+
+/// The time limit of a call, as a URL says it; or what is wrong with that.
+pub(super) fn timeout(value: &str) -> Result<Duration, &'static str> {
+    let allowed = Duration::from_millis(50)..=Duration::from_secs(60);
+    url::duration(value)
+        .filter(|time| allowed.contains(time))
+        .ok_or("has a timeout that is not like 500ms or 2s, from 50ms to 60s")
+}
+
+/// What an option says that is on or off; or what is wrong with that.
+pub(super) fn yes(option: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "yes" | "true" | "1" => Ok(true),
+        "no" | "false" | "0" => Ok(false),
+        _ => Err(format!("has the option {option}, which is neither yes nor no")),
+    }
 }
 
 /// The lease table. Replication is asynchronous, unless set otherwise.

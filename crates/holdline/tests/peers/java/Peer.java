@@ -18,7 +18,6 @@ import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.retry.RetryOneTime;
-import org.postgresql.ds.PGSimpleDataSource;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -27,6 +26,7 @@ import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactor
 import org.springframework.integration.redis.util.RedisLockRegistry;
 import org.springframework.integration.redis.util.RedisLockRegistry.RedisLockType;
 import org.springframework.jdbc.core.JdbcTemplate;
+import org.springframework.jdbc.datasource.DriverManagerDataSource;
 
 /** A peer for holdline's tests: Redisson, Spring, Curator, jetcd and ShedLock behind the line protocol that ../main.rs describes. */
 final class Peer {
@@ -90,11 +90,13 @@ final class Peer {
         System.exit(0);
     }
 
-    /** A one-shot lock, held for the lease at most, and at least for this long. */
+    /**
+     * A one-shot lock, held for the lease at most, and at least for this long. The servers are a
+     * URL for JDBC.
+     */
     private static Held shedlock(String name, boolean wait, Duration atLeast) throws Exception {
         if (shedlock == null) {
-            var database = new PGSimpleDataSource();
-            database.setURL("jdbc:postgresql://" + servers + "/postgres?user=postgres");
+            var database = new DriverManagerDataSource("jdbc:" + servers);
             shedlock = new JdbcTemplateLockProvider(
                     JdbcTemplateLockProvider.Configuration.builder()
                             .withJdbcTemplate(new JdbcTemplate(database))

@@ -2,6 +2,7 @@
 //! `mysql://[user[:password]@]host[:port]/database`, or `mariadb:`, which is the same.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::queue::{shedlock, sql};
 use crate::stores::tls::{self, TlsOptions};
 use crate::stores::url::{self, Secret, join, some};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(super) struct Config {
     pub(super) install: bool,
     /// The time limit of one call, connecting included.
     pub(super) timeout: Duration,
+    /// How long a lock stays locked at least, by ShedLock's table.
+    pub(super) at_least: Duration,
     /// The number of connections for calls. The renewer's thread has one more.
     pub(super) connections: usize,
     /// Whether the server is to count the rows that were found, and not those that were changed.
@@ -37,9 +40,11 @@ pub(super) enum Scheme {
     Row,
     /// One of the server's named locks.
     Named,
+    /// ShedLock's table.
+    Shedlock,
 }
 
-const KNOWN: &str = "scheme, install, timeout, connections, found_rows, password_file, \
+const KNOWN: &str = "scheme, install, timeout, connections, at_least, found_rows, password_file, \
     password_env, tls, ca_file, ca_env, cert_file, cert_env, key_file, key_env";
 
 impl Config {
@@ -70,12 +75,16 @@ impl Config {
             scheme: Scheme::Table,
             install: false,
             timeout: Duration::from_millis(1500),
+            at_least: Duration::ZERO,
             connections: 1,
             found_rows: false,
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             config.set(key, &decode(value)?)?;
+        }
+        if config.scheme != Scheme::Shedlock && !config.at_least.is_zero() {
+            return Err(invalid("has at_least, which only scheme=shedlock has"));
         }
         config.tls_options.check(config.tls).map_err(invalid)?;
         Ok(config)
@@ -91,21 +100,18 @@ impl Config {
                     "table" => Scheme::Table,
                     "row" => Scheme::Row,
                     "named" => Scheme::Named,
+                    "shedlock" => Scheme::Shedlock,
                     _ => {
-                        let message = "a MySQL store has the schemes \"table\", \"row\" and \
-                            \"named\"; no other is supported";
+                        let message = "a MySQL store has the schemes \"table\", \"row\", \
+                            \"named\" and \"shedlock\"; no other is supported";
                         return Err(Error::new(ErrorKind::Unsupported, message));
                     }
                 }
             }
-            "install" => self.install = yes(value)?,
-            "found_rows" => self.found_rows = yes(value)?,
-            "timeout" => {
-                let allowed = Duration::from_millis(50)..=Duration::from_secs(60);
-                self.timeout = url::duration(value)
-                    .filter(|time| allowed.contains(time))
-                    .ok_or_else(|| invalid("has a timeout that is not from 50ms to 60s"))?;
-            }
+            "install" => self.install = sql::yes(key, value).map_err(|why| invalid(&why))?,
+            "at_least" => self.at_least = shedlock::at_least(value).map_err(invalid)?,
+            "found_rows" => self.found_rows = sql::yes(key, value).map_err(|why| invalid(&why))?,
+            "timeout" => self.timeout = sql::timeout(value).map_err(invalid)?,
             "connections" => match value.parse() {
                 Ok(number @ 1..=64) => self.connections = number,
                 _ => return Err(invalid("has a number of connections that is not from 1 to 64")),
@@ -136,14 +142,6 @@ fn decode(text: &str) -> Result<String> {
     url::decode(text).map_err(invalid)
 }
 
-fn yes(value: &str) -> Result<bool> {
-    match value {
-        "yes" | "true" | "1" => Ok(true),
-        "no" | "false" | "0" => Ok(false),
-        _ => Err(invalid("has an option that is neither yes nor no")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,10 +154,10 @@ mod tests {
             ("localhost", 3306, "root")
         );
         assert_eq!(plain.scheme, Scheme::Table);
-        let full = "//al:p%40ss@[::1]:7/app?scheme=named&install=yes&timeout=500ms&connections=4";
+        let full = "//al:p%40ss@[::1]:7/app?scheme=named&install=yes&timeout=50ms&connections=4";
         let full = Config::read(full).expect("good");
         assert_eq!((full.port, full.scheme, full.install), (7, Scheme::Named, true));
-        assert_eq!((full.timeout, full.connections), (Duration::from_millis(500), 4));
+        assert_eq!((full.timeout, full.connections), (Duration::from_millis(50), 4));
         assert_eq!(full.password, Some(Secret("p@ss".to_owned())));
         assert_eq!(full.address(), "mysql://[::1]:7/app");
         assert!(!format!("{full:?}").contains("p@ss"));
@@ -178,8 +176,12 @@ mod tests {
             "//u:canary@h/app#x",
             "//u:canary@h/app?x=1",
             "//h/app?timeout=5",
+            "//h/app?timeout=49ms",
+            "//h/app?timeout=61s",
             "//h/app?connections=0",
             "//h/app?install=maybe",
+            "//h/app?at_least=1s",
+            "//h/app?scheme=shedlock&at_least=25h",
             "//h/app?ca_file=ca.pem",
             "//h/app?tls=true&cert_file=cert.pem",
             "//h/app?password_env=HOLDLINE_NOT_SET",

@@ -5,10 +5,10 @@
 //! up cost no connections; there are never more calls under way than connections. If its time is
 //! over, the connection is closed: what comes on it later can be no other call's answer.
 
-use super::config::Config;
+use super::config::{Config, Scheme};
 use super::errors::{LOCKED, READ_ONLY};
-use super::opts;
 use super::text::Statement;
+use super::{opts, shedlock};
 use crate::clock::{self, within};
 use crate::error::{Error, ErrorKind};
 use crate::store::TicketId;
@@ -148,7 +148,10 @@ impl Connections {
         if failures > 0 {
             clock::sleep_until(until).await;
         }
-        let connected = connect(&self.opts, &self.config).await;
+        let connected = match self.config.scheme {
+            Scheme::Shedlock => shedlock::connect(&self.opts, &self.config).await,
+            _ => connect(&self.opts, &self.config).await,
+        };
         let mut state = self.failures.lock();
         *state = match connected {
             Err(Fault::Unsent(_) | Fault::Broken(_)) => {
@@ -205,9 +208,9 @@ impl Drop for Owned {
 /// The answer to a statement.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// The rows of the first result.
+    /// The rows of the first result that has any.
     pub(super) rows: Vec<Row>,
-    /// The number of rows that the statement changed.
+    /// The number of rows that the first statement changed.
     pub(super) changed: u64,
     /// The id of the row inserted last, which a statement may set to any number.
     pub(super) insert_id: u64,
@@ -215,11 +218,14 @@ pub(super) struct Answer {
     pub(super) repeated: bool,
 }
 
-/// Runs a statement. The results behind the first, which a procedure's call has, are read too.
+/// Runs a statement, or several. All results are read; a procedure's call has two.
 pub(super) async fn ask(conn: &mut Conn, sql: &str) -> Result<Answer, Fault> {
     let mut result = conn.query_iter(sql).await?;
     let (changed, insert_id) = (result.affected_rows(), result.last_insert_id().unwrap_or(0));
-    let rows = result.collect().await?;
+    let mut rows = Vec::new();
+    while rows.is_empty() && !result.is_empty() {
+        rows = result.collect().await?;
+    }
     result.drop_result().await?;
     Ok(Answer { rows, changed, insert_id, repeated: false })
 }
@@ -264,11 +270,7 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
     let refuse = |why: String| fault(ErrorKind::Unsupported, &why);
     match found[..] {
         [(.., true)] => fault(ErrorKind::Unavailable, READ_ONLY),
-        [(Some(0), ..)] => refuse(
-            "runs with --sysdate-is-now, so that its clock stands still while a statement waits; \
-             start it without that option"
-                .to_owned(),
-        ),
+        [(Some(0), ..)] => Err(clock_stands_still(&address)),
         [(_, SCHEMA, _)] => Ok(conn),
         [(_, version, _)] => refuse(format!(
             "has version {version} of holdline's tables, and this program needs version {SCHEMA}; \
@@ -279,6 +281,15 @@ pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault>
                 .to_owned(),
         ),
     }
+}
+
+/// The fault of a server whose live clock is not.
+pub(super) fn clock_stands_still(address: &str) -> Fault {
+    let message = format!(
+        "{address} runs with --sysdate-is-now, so that its clock stands still while a statement \
+         waits; start it without that option"
+    );
+    Fault::Ours(ErrorKind::Unsupported, message)
 }
 
 /// A fault before anything was asked of the server.

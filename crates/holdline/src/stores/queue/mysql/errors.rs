@@ -59,6 +59,12 @@ fn passing(error: &ServerError, what: &str) -> (ErrorKind, String) {
 /// The meaning of an error of the server's, by its code.
 fn meaning(error: &ServerError, _: &str) -> (ErrorKind, String) {
     let (kind, advice) = match error.code.parse().unwrap_or(0_u16) {
+        1146 | 1142 if error.message.contains("shedlock") => (
+            ErrorKind::Denied,
+            "lacks ShedLock's table, or the user may not use it; the guide for MySQL says more",
+        ),
+        1406 => (ErrorKind::Invalid, "has a column that is too short for the name"),
+        1366 | 3854 => (ErrorKind::Invalid, "has a column that cannot have such a name or label"),
         1146 | 1305 | 1370 | 1142 if error.message.contains("holdline") => (
             ErrorKind::Denied,
             "lacks holdline's tables and procedures, or the user may not use them; \

@@ -7,6 +7,7 @@
 //! table.rs       the lease table: a line with places
 //! text.rs        its statements, and what their answers mean
 //! session.rs     what is said about locks that a connection holds: a locked row, a named lock
+//! shedlock.rs    the scheme shedlock: what is said to the server
 //! relay.rs       how the end of such a connection is seen
 //! watches.rs     the waiters of this process; listener.rs: how other processes wake them
 //! connection.rs  the connections for calls
@@ -26,6 +27,7 @@ mod opts;
 mod relay;
 mod schema;
 mod session;
+mod shedlock;
 mod table;
 mod text;
 mod watches;
@@ -33,6 +35,7 @@ mod watches;
 use crate::error::Result;
 use crate::store::Store;
 use crate::stores::queue::sessions::SessionLocks;
+use crate::stores::queue::shedlock::Shedlock;
 use config::{Config, Scheme};
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
@@ -49,6 +52,7 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
     }
     match config.scheme {
         Scheme::Table => Ok(Arc::new(Table::open(config).await?)),
+        Scheme::Shedlock => Ok(Arc::new(Shedlock(shedlock::Rows::open(config).await?))),
         Scheme::Row | Scheme::Named => {
             Ok(Arc::new(SessionLocks::open(Sessions::new(config)?).await?))
         }

@@ -1,8 +1,8 @@
 //! The tables and procedures: their text, and their installation.
 
-use super::config::Config;
+use super::config::{Config, Scheme};
 use super::connection::{Answer, ask, bare, connect};
-use super::{opts, text};
+use super::{opts, shedlock, text};
 use crate::clock;
 use crate::error::Result;
 use crate::stores::queue::sql::{Fault, answered};
@@ -38,7 +38,11 @@ pub(super) async fn install_at(config: &Config) -> Result<()> {
     let options = opts::of(config)?;
     let work = async {
         let mut conn = bare(&options).await?;
-        for statement in statements(SCHEMA) {
+        let text = match config.scheme {
+            Scheme::Shedlock => shedlock::CREATE,
+            Scheme::Table | Scheme::Row | Scheme::Named => SCHEMA,
+        };
+        for statement in statements(text) {
             match ask(&mut conn, &statement).await {
                 // Another client has just created it.
                 Err(fault) if fault.is(&["1050", "1304"]) => {}

@@ -30,7 +30,7 @@ macro_rules! set {
     };
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     format!("x'{}'", hex_digits(bytes))
 }
 

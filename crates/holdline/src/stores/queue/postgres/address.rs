@@ -9,6 +9,7 @@
 
 use super::keys::KeyScheme;
 use crate::error::{Error, ErrorKind, Result};
+use crate::stores::queue::{shedlock, sql};
 use crate::stores::tls::TlsOptions;
 use crate::stores::url::{self, Secret, some};
 use std::collections::HashSet;
@@ -156,10 +157,10 @@ impl Address {
                 self.connections = Some(number.ok_or_else(|| invalid(why))?);
             }
             "schema" => schema_name(value)?.clone_into(&mut self.schema),
-            "install" => self.install = yes("install", value)?,
+            "install" => self.install = sql::yes(key, value).map_err(|why| invalid(&why))?,
             "listen" => self.listen = listen(value)?,
-            "at_least" => self.at_least = at_least(value)?,
-            "timeout" => self.timeout = duration(value)?,
+            "at_least" => self.at_least = shedlock::at_least(value).map_err(invalid)?,
+            "timeout" => self.timeout = sql::timeout(value).map_err(invalid)?,
             "sslmode" => self.tls = ssl_mode(value)?,
             "password_file" => self.password = Some(url::secret_file(key, value)?),
             "password_env" => {
@@ -271,27 +272,6 @@ fn ssl_mode(value: &str) -> Result<bool> {
     }
 }
 
-fn yes(option: &str, value: &str) -> Result<bool> {
-    match value {
-        "yes" | "true" | "1" => Ok(true),
-        "no" | "false" | "0" => Ok(false),
-        _ => Err(invalid(&format!("has the option {option}, which is neither yes nor no"))),
-    }
-}
-
-fn duration(text: &str) -> Result<Duration> {
-    let allowed = Duration::from_millis(100)..=Duration::from_secs(60);
-    url::duration(text)
-        .filter(|time| allowed.contains(time))
-        .ok_or_else(|| invalid("has a timeout that is not like 500ms or 2s, from 100ms to 60s"))
-}
-
-fn at_least(text: &str) -> Result<Duration> {
-    url::duration(text)
-        .filter(|time| *time <= Duration::from_secs(24 * 3600))
-        .ok_or_else(|| invalid("has an at_least that is not like 500ms, 2s or 5m, up to 24h"))
-}
-
 fn decode(text: &str) -> Result<String> {
     url::decode(text).map_err(invalid)
 }
@@ -308,11 +288,12 @@ mod tests {
 
     #[test]
     fn a_url_says_where_and_who() {
-        let full = "//me:p%40ss@a,[::1]:7/team?schema=locks&timeout=500ms&listen=off&install=yes";
+        let full = "//me:p%40ss@a,[::1]:7/team?schema=locks&timeout=50ms&listen=off&install=yes";
         let address = Address::read(full).expect("it is good");
         assert_eq!(address.hosts, [("a".to_owned(), 5432), ("::1".to_owned(), 7)]);
         assert_eq!(address.password, Some(Secret("p@ss".to_owned())));
         assert_eq!((&*address.schema, address.install), ("locks", true));
+        assert_eq!(address.timeout, Duration::from_millis(50));
         assert_eq!(address.listen, Listen::Off);
         assert_eq!(address.to_string(), "postgres://a:5432,[::1]:7/team");
         assert!(!format!("{address:?}").contains("p@ss"));
@@ -341,6 +322,8 @@ mod tests {
             "//me:secret@a?schema=",
             "//me:secret@a?schema=a$b&scheme=shedlock",
             "//me:secret@a?timeout=5",
+            "//me:secret@a?timeout=49ms",
+            "//me:secret@a?timeout=61s",
             "//me:secret@a?install=maybe",
             "//me:secret@a?at_least=1s",
             "//me:secret@a?scheme=shedlock&at_least=25h",

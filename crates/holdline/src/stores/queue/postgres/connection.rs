@@ -24,9 +24,13 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow as Row};
 
-/// The rows of a call, and whether an earlier attempt may have been carried out too.
+/// The answer to a call.
+#[derive(Default)]
 pub(super) struct Answer {
     pub(super) rows: Vec<Row>,
+    /// How many rows the statement wrote, or else read.
+    pub(super) changed: u64,
+    /// Whether an earlier attempt may have been carried out too.
     pub(super) repeated: bool,
 }
 
@@ -93,15 +97,15 @@ impl Connection {
     pub(super) async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
         match self.ask(taker, sql).await {
             Err(fault) if fault.ended() => {
-                let rows = self.ask(taker, sql).await?;
-                Ok(Answer { rows, repeated: fault.in_doubt() })
+                let answer = self.ask(taker, sql).await?;
+                Ok(Answer { repeated: fault.in_doubt(), ..answer })
             }
-            other => other.map(|rows| Answer { rows, repeated: false }),
+            other => other,
         }
     }
 
     /// Sends a statement within the time limit, and again if it met another transaction.
-    async fn ask(&self, taker: Option<TicketId>, sql: &str) -> Result<Vec<Row>, Fault> {
+    async fn ask(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
         let limit = clock::now().after(self.address.timeout);
         let talk = async {
             let backoff = Backoff::exponential(SHORT_PAUSE, LONG_PAUSE).jitter(50);
@@ -119,7 +123,7 @@ impl Connection {
         answered(limit, talk).await
     }
 
-    async fn ask_once(&self, taker: Option<TicketId>, sql: &str) -> Result<Vec<Row>, Fault> {
+    async fn ask_once(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
         let (session, permit) = self.permitted().await?;
         let (slot, own, sql) = (Arc::clone(&self.slot), Arc::clone(&session), sql.to_owned());
         let limit = clock::now().after(self.address.timeout);
@@ -144,11 +148,15 @@ impl Connection {
         if reply.as_ref().is_err_and(Fault::ended) {
             self.discard(&session);
         }
-        let row = |message| match message {
-            SimpleQueryMessage::Row(row) => Some(row),
-            _ => None,
-        };
-        reply.map(|messages| messages.into_iter().filter_map(row).collect())
+        let mut answer = Answer::default();
+        for message in reply? {
+            match message {
+                SimpleQueryMessage::Row(row) => answer.rows.push(row),
+                SimpleQueryMessage::CommandComplete(count) => answer.changed = count,
+                _ => {}
+            }
+        }
+        Ok(answer)
     }
 
     /// The present connection, and the right to one of the calls without a reply on it. Calls that

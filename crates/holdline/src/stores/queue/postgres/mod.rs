@@ -11,7 +11,7 @@
 //! sessions.rs     the schemes advisory and row: what is said to the server
 //! pool.rs         the connections that hold their locks; keys.rs: the keys of advisory locks
 //! warnings.rs     what makes locks slow there
-//! shedlock.rs     the scheme shedlock
+//! shedlock.rs     the scheme shedlock: what is said to the server
 //! errors.rs       faults of calls, and the errors that they become
 //! examine.rs      what the guide warns of, looked for on each server
 //! ```
@@ -39,12 +39,12 @@ use crate::clock::{self, within};
 use crate::error::Result;
 use crate::store::Store;
 use crate::stores::queue::sessions::SessionLocks;
+use crate::stores::queue::shedlock::Shedlock;
 use crate::stores::queue::sql::Fault;
 use address::{Address, Scheme};
 #[cfg(feature = "doctor")]
 pub(crate) use examine::examine;
 use sessions::Sessions;
-use shedlock::Shedlock;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
@@ -66,7 +66,7 @@ pub(crate) async fn open(rest: &str) -> Result<Arc<dyn Store>> {
 async fn open_scheme(address: Address) -> Result<Arc<dyn Store>> {
     Ok(match address.scheme {
         Scheme::Table => Arc::new(Table::open(address).await?),
-        Scheme::Shedlock => Arc::new(Shedlock::open(address).await?),
+        Scheme::Shedlock => Arc::new(Shedlock(shedlock::Rows::open(address).await?)),
         Scheme::Advisory(_) | Scheme::Row => {
             Arc::new(SessionLocks::open(Sessions::new(address)).await?)
         }

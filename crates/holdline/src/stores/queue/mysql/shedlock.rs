@@ -1,0 +1,162 @@
+//! The scheme `shedlock`: ShedLock's table, as MySQL and MariaDB are asked about it.
+//!
+//! A column of the type `TIMESTAMP` is written and read by the time zone of the session, and
+//! ShedLock writes UTC by whatever that is. So both see the same times in such a column only if the
+//! server's time zone is UTC, which is checked. A `DATETIME` is the same for all.
+
+use super::config::Config;
+use super::connection::{Connections, ask, bare};
+use super::errors::READ_ONLY;
+use super::text::{Statement, hex};
+use crate::error::{ErrorKind, Result};
+use crate::store::TicketId;
+use crate::stores::queue::in_flight::InFlight;
+use crate::stores::queue::shedlock::{Answer, Dialect, unusable};
+use crate::stores::queue::sql::{Fault, micros};
+use mysql_async::{Conn, Opts, Row, Value};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// ShedLock's table in a database, and the connections to it.
+#[derive(Clone)]
+pub(super) struct Rows {
+    config: Arc<Config>,
+    connections: Arc<Connections>,
+}
+
+/// With more room for names than ShedLock says, which are compared as they are, and with times that
+/// do not depend on time zones.
+pub(super) const CREATE: &str = "CREATE TABLE IF NOT EXISTS shedlock ( \
+    name VARCHAR(255) CHARACTER SET utf8mb4 \
+    /*M! COLLATE utf8mb4_nopad_bin */ /*!80017 COLLATE utf8mb4_0900_bin */ PRIMARY KEY, \
+    lock_until DATETIME(6) NOT NULL, locked_at DATETIME(6) NOT NULL, \
+    locked_by VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL);";
+
+/// A name that is too long is an error, and not cut. A row that is found not to be free is not
+/// locked any further.
+const SESSION: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES'; \
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+/// Whether the clock is live and the server read-only, its time zone, and the column's type.
+const LOOK: &str = "SELECT SLEEP(0.001) + (SYSDATE(6) <> NOW(6)), @@GLOBAL.read_only, \
+    REPLACE(@@GLOBAL.time_zone, 'SYSTEM', @@system_time_zone), \
+    (SELECT COLUMN_TYPE FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
+    AND TABLE_NAME = 'shedlock' AND COLUMN_NAME = 'lock_until')";
+
+impl Rows {
+    /// Connects, and checks what is there.
+    pub(super) async fn open(config: Config) -> Result<Self> {
+        // A renewal counts, also if it changes nothing.
+        let config = Arc::new(Config { found_rows: true, ..config });
+        let connections = Connections::new(&config, config.connections, Arc::default())?;
+        let rows = Rows { config, connections: Arc::new(connections) };
+        let opened = rows.connections.call("SELECT 1").await;
+        opened.map_err(|fault| fault.explain(&rows, "ShedLock's table"))?;
+        Ok(rows)
+    }
+}
+
+/// A connection whose session is set, to a server and a table that can be used.
+pub(super) async fn connect(opts: &Opts, config: &Config) -> Result<Conn, Fault> {
+    let mut conn = bare(opts).await?;
+    ask(&mut conn, SESSION).await.map_err(Fault::unsent)?;
+    let found = ask(&mut conn, LOOK).await.map_err(Fault::unsent)?.rows.pop();
+    let found: Option<(i64, bool, String, Option<String>)> =
+        found.and_then(|row| mysql_async::from_row_opt(row).ok());
+    let address = config.address();
+    let unusable = |what| Err(unusable("shedlock", &address, what));
+    let Some((live, read_only, zone, column)) = found else { return unusable(None) };
+    if read_only {
+        return Err(Fault::Ours(ErrorKind::Unavailable, format!("{address} {READ_ONLY}")));
+    }
+    if live == 0 {
+        return Err(super::connection::clock_stands_still(&address));
+    }
+    let Some(column) = column else { return unusable(None) };
+    let (kind, digits) = column.split_once('(').unwrap_or((&column, "0)"));
+    if !["datetime", "timestamp"].contains(&kind) || digits < "3)" {
+        let what = format!(
+            "has times of the type {column}; change both to DATETIME(3) or TIMESTAMP(3), as \
+             ShedLock says"
+        );
+        return unusable(Some(&what));
+    }
+    if kind == "timestamp" && !["UTC", "Etc/UTC", "+00:00"].contains(&&*zone) {
+        let what = format!(
+            "has times of the type {column}, and the server's time zone is {zone}: sessions \
+             disagree about such times unless it is UTC; change both to DATETIME(3) while nothing \
+             is locked, or set the server's time zone"
+        );
+        return unusable(Some(&what));
+    }
+    Ok(conn)
+}
+
+impl Dialect for Rows {
+    const NOW: &str = "SYSDATE(6)";
+    const LEFT: &str = "TIMESTAMPDIFF(MICROSECOND, SYSDATE(6), lock_until)";
+    const DURABLE: &str = "TRUE"; // it is a setting of the server
+    // Assignments are made from left to right, and each reads the clock: it may only get later, so
+    // the owner is first, and what follows is of the same mind. What is read beside it is not
+    // locked, by READ COMMITTED.
+    const ENTER: &str = "\
+        INSERT INTO {t} (name, lock_until, locked_at, locked_by) \
+        SELECT {name}, {until}, {now}, {by} FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {t} \
+            WHERE name = {name} AND lock_until > {now} AND left(locked_by, 41) <> {mine}) \
+        ON DUPLICATE KEY UPDATE \
+        locked_by = IF(lock_until <= {now} OR left(locked_by, 41) = {mine}, {by}, locked_by), \
+        locked_at = IF(left(locked_by, 41) = {mine} AND lock_until <= {now}, {now}, locked_at), \
+        lock_until = \
+            IF(left(locked_by, 41) = {mine}, greatest(lock_until, {until}), lock_until); \
+        SELECT left(locked_by, 41) = {mine}, {left} FROM {t} WHERE name = {name}";
+
+    fn text(text: &str) -> Result<String> {
+        Ok(format!("_utf8mb4 {}", hex(text.as_bytes())))
+    }
+
+    /// Times of the table may be cut to a thousandth of a second.
+    fn after(time: &str, span: Duration) -> String {
+        let more = if span.is_zero() { 0 } else { 1000 };
+        format!("TIMESTAMPADD(MICROSECOND, {}, {time})", micros(span) + more)
+    }
+
+    fn table(&self) -> String {
+        "shedlock".to_owned()
+    }
+
+    fn at_least(&self) -> Duration {
+        self.config.at_least
+    }
+
+    async fn call(&self, taker: Option<TicketId>, sql: &str) -> Result<Answer, Fault> {
+        let answer = self.connections.call_for(taker, Statement::text(sql.to_owned())).await?;
+        let text = |value| match value {
+            Value::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            _ => String::new(), // there are no others in the answer to a text
+        };
+        let row = |row: Row| row.unwrap().into_iter().map(text).collect();
+        Ok(Answer {
+            rows: answer.rows.into_iter().map(row).collect(),
+            changed: answer.changed,
+            repeated: answer.repeated,
+        })
+    }
+
+    fn in_flight(&self) -> &InFlight {
+        &self.connections.in_flight
+    }
+
+    fn background(&self) -> Self {
+        let in_flight = Arc::clone(&self.connections.in_flight);
+        let connections = Connections::new(&self.config, 1, in_flight);
+        let connections = connections.map_or_else(|_| Arc::clone(&self.connections), Arc::new);
+        Rows { config: Arc::clone(&self.config), connections }
+    }
+}
+
+impl fmt::Display for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.config.address())
+    }
+}

@@ -1,0 +1,338 @@
+//! The scheme `shedlock`: the table of ShedLock, a library for Java, with which locks are shared. A
+//! lock is a row that stays; it is free when its `lock_until` has passed.
+//!
+//! There is no queue, no token and no notice in that layout: mutexes only, and waiters poll. A lock
+//! is held for its lease at most, unless it is renewed, and for `?at_least=` at least, even if it
+//! is released before. Times are UTC by the server's live clock.
+//!
+//! What is said to a server is nearly the same for all; a [`Dialect`] has the rest.
+
+use super::in_flight::InFlight;
+use super::sql::{Fault, SESSION_LOCKS, outcome_unknown};
+use crate::error::{Error, ErrorKind, Result};
+use crate::hash;
+use crate::names::Name;
+use crate::store::{
+    AsyncStore, Capabilities, Enter, LossHint, QueueEntry, QueueSnapshot, Seq, Standing, Ticket,
+    TicketId,
+};
+use crate::stores::url;
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Locks in ShedLock's table.
+#[derive(Clone)]
+pub(super) struct Shedlock<D>(pub(super) D);
+
+/// A kind of server, as the scheme talks to it.
+///
+/// Its statements have these words in braces, which [`statement`] replaces: `t` is the table;
+/// `now`, `left` and `durable` are the constants below; `name` is the lock's; `mine` is the owner,
+/// with which `locked_by` begins if the row is its own; `by` is what `locked_by` becomes; and
+/// `until` is what `lock_until` becomes at least.
+pub(super) trait Dialect: fmt::Display + Clone + Send + Sync + 'static {
+    /// The present time, UTC, by the server's live clock.
+    const NOW: &'static str;
+    /// The whole microseconds until `lock_until`.
+    const LEFT: &'static str;
+    /// A condition that is true. What is written under it is on the disk before it is answered.
+    const DURABLE: &'static str;
+    /// The statement that takes a row which is free or its owner's; its row is whether the owner
+    /// has it, as 1, and else for how many microseconds another has it. A lock that another has is
+    /// only read, neither locked nor written. Of one's own, a repeated request is answered as the
+    /// first one.
+    const ENTER: &'static str;
+
+    /// A text as a constant.
+    fn text(text: &str) -> Result<String>;
+
+    /// The time that is this much later, or a little more, as the server would store less.
+    fn after(time: &str, span: Duration) -> String;
+
+    /// The table, as its statements name it.
+    fn table(&self) -> String;
+
+    /// How long a lock stays locked at least.
+    fn at_least(&self) -> Duration;
+
+    /// Runs a statement, which may be repeated; one that takes a row says for which ticket.
+    fn call(
+        &self,
+        taker: Option<TicketId>,
+        sql: &str,
+    ) -> impl Future<Output = Result<Answer, Fault>> + Send;
+
+    /// The tickets whose requests to take a row have been sent and not been answered.
+    fn in_flight(&self) -> &InFlight;
+
+    /// The same for renewals, with connections that a busy program does not hold up.
+    fn background(&self) -> Self;
+}
+
+/// The answer to a statement.
+pub(super) struct Answer {
+    pub(super) rows: Vec<Vec<String>>,
+    /// How many rows it found and wrote.
+    pub(super) changed: u64,
+    /// Whether an earlier attempt may have been carried out, too.
+    pub(super) repeated: bool,
+}
+
+/// The owner of a row is the beginning of `locked_by`: see [`owner`].
+const OWNER: usize = 41;
+/// The room in `locked_by`.
+const ROOM: usize = 255;
+/// The longest pause of a waiter.
+const PAUSE: Duration = Duration::from_millis(250);
+
+const KEEP: &str = "\
+    UPDATE {t} SET lock_until = greatest(lock_until, {until}), locked_by = {by} \
+    WHERE name = {name} AND left(locked_by, 41) = {mine} AND lock_until > {now} AND {durable}";
+
+/// What was released is nobody's, though it may stay locked for a while.
+const LEAVE: &str = "\
+    UPDATE {t} SET lock_until = greatest({now}, {until}), locked_by = 'holdline, released' \
+    WHERE name = {name} AND left(locked_by, 41) = {mine} AND lock_until > {now}";
+
+const LOOK: &str = "\
+    SELECT {left}, locked_by FROM {t} WHERE name = {name} AND lock_until > {now}";
+
+const LIST: &str = "\
+    SELECT name FROM {t} WHERE lock_until > {now} AND left(name, {length}) = {prefix}";
+
+/// Here `by` is the whole of what `locked_by` is.
+const EVICT: &str = "\
+    UPDATE {t} SET lock_until = {now} \
+    WHERE name = {name} AND locked_by = {by} AND lock_until > {now}";
+
+/// A statement with these values in place of its words in braces. What is in a value stays as it
+/// is.
+fn statement<D: Dialect>(dialect: &D, text: &str, values: &[(&str, String)]) -> String {
+    let table = dialect.table();
+    let known = [("t", &*table), ("now", D::NOW), ("left", D::LEFT), ("durable", D::DURABLE)];
+    let value = |word: &str| {
+        let values = values.iter().map(|(name, value)| (*name, value.as_str()));
+        known.into_iter().chain(values).find(|(name, _)| *name == word).expect("it is known").1
+    };
+    let mut parts = text.split('{');
+    let mut sql = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (word, rest) = part.split_once('}').expect("braces are in pairs");
+        sql.push_str(value(word));
+        sql.push_str(rest);
+    }
+    sql
+}
+
+/// How long a lock stays locked at least, as a URL says it; or what is wrong with that.
+pub(super) fn at_least(text: &str) -> std::result::Result<Duration, &'static str> {
+    url::duration(text)
+        .filter(|time| *time <= Duration::from_secs(24 * 3600))
+        .ok_or("has an at_least that is not like 500ms, 2s or 5m, up to 24h")
+}
+
+/// The fault of a table that is not there, or has other times than it must; `what` says which.
+pub(super) fn unusable(table: &str, address: &impl fmt::Display, what: Option<&str>) -> Fault {
+    let what =
+        what.unwrap_or("is not there; make it as ShedLock says, or open it with ?install=yes");
+    let message = format!("the table {table} at {address} {what}");
+    Fault::Ours(ErrorKind::Unsupported, message)
+}
+
+impl<D: Dialect> Shedlock<D> {
+    /// Runs a statement about a line.
+    async fn call(
+        &self,
+        line: &Name,
+        taker: Option<TicketId>,
+        text: &str,
+        values: &[(&str, String)],
+    ) -> Result<Answer> {
+        let mut values = values.to_vec();
+        values.push(("name", D::text(line.as_str())?));
+        let answer = self.0.call(taker, &statement(&self.0, text, &values)).await;
+        answer.map_err(|fault| fault.explain(&self.0, &format!("lock \"{line}\"")))
+    }
+
+    /// Runs one that ends a hold. Answers whether there was one.
+    async fn end(&self, line: &Name, text: &str, values: &[(&str, String)]) -> Result<bool> {
+        let answer = self.call(line, None, text, values).await?;
+        if answer.changed == 0 && answer.repeated {
+            return Err(outcome_unknown(&self.0, line));
+        }
+        Ok(answer.changed > 0)
+    }
+
+    fn no_such_lock(&self) -> Error {
+        let message = format!(
+            "{} has mutexes only by scheme=shedlock; scheme=table has semaphores and read-write \
+             locks",
+            self.0
+        );
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// The present holder: what `locked_by` says, and for how long.
+    async fn holder(&self, line: &Name) -> Result<Option<(String, Duration)>> {
+        let answer = self.call(line, None, LOOK, &[]).await?;
+        let row = answer.rows.into_iter().next();
+        Ok(row.and_then(|mut row| Some((row.pop()?, left(row.first())))))
+    }
+}
+
+/// A time in microseconds, as a server says it.
+fn left(text: Option<&String>) -> Duration {
+    let micros: Option<i64> = text.and_then(|text| text.parse().ok());
+    Duration::from_micros(micros.unwrap_or(0).max(0).unsigned_abs())
+}
+
+/// The owner of a ticket's row: the first [`OWNER`] characters of `locked_by`.
+fn owner(id: TicketId) -> String {
+    format!("holdline {id}")
+}
+
+/// The whole of `locked_by`: the owner, and the note if there is room.
+fn locked_by(id: TicketId, note: &str) -> String {
+    let owner = owner(id);
+    if OWNER + 1 + note.chars().count() > ROOM { owner } else { format!("{owner} {note}") }
+}
+
+/// The ticket and the note in a `locked_by`; of another program's, a number that stands for it.
+fn holder_of(locked_by: &str) -> (TicketId, &str) {
+    let ours = locked_by.strip_prefix("holdline ").and_then(|rest| rest.split_at_checked(32));
+    let ours = ours.and_then(|(id, note)| Some((id.parse().ok()?, note)));
+    let theirs = || (TicketId(hash::wide(&locked_by.bytes())), locked_by);
+    ours.map_or_else(theirs, |(id, note)| (id, note.trim_start()))
+}
+
+impl<D: Dialect> AsyncStore for Shedlock<D> {
+    async fn enter(
+        &self,
+        line: &Name,
+        ticket: &Ticket,
+        note: &Arc<str>,
+        how: Enter,
+    ) -> Result<Standing> {
+        if ticket.capacity != 1 {
+            return Err(self.no_such_lock());
+        }
+        let (text, taker, least) = match how {
+            Enter::Keep(Seq(0)) => (KEEP, None, Duration::ZERO),
+            Enter::Keep(_) => return Ok(Standing::Lost), // no place of this store
+            Enter::Try | Enter::Queue => (D::ENTER, Some(ticket.id), self.0.at_least()),
+        };
+        let values = [
+            ("mine", D::text(&owner(ticket.id))?),
+            ("by", D::text(&locked_by(ticket.id, note))?),
+            ("until", D::after(D::NOW, ticket.lease.max(least))),
+        ];
+        let answer = self.call(line, taker, text, &values).await?;
+        let row = answer.rows.first().map_or(&[][..], Vec::as_slice);
+        let has_it = row.first().is_some_and(|mine| mine == "1");
+        Ok(match taker {
+            None if answer.changed == 0 => Standing::Lost,
+            Some(_) if !has_it => {
+                let again = left(row.get(1)).clamp(Duration::from_millis(2), PAUSE);
+                Standing::Waiting { seq: None, again }
+            }
+            _ => Standing::Admitted(Seq(0)),
+        })
+    }
+
+    /// Waits for requests of the ticket's own that may be carried out later: nothing bars it then.
+    async fn leave(&self, line: &Name, id: TicketId) -> Result<bool> {
+        self.0.in_flight().stays_in_doubt(id).await;
+        let until = D::after("locked_at", self.0.at_least());
+        let found =
+            self.end(line, LEAVE, &[("mine", D::text(&owner(id))?), ("until", until)]).await?;
+        self.0.in_flight().forget(id);
+        Ok(found)
+    }
+
+    async fn watch(&self, _line: &Name, _id: TicketId) -> Result<Option<Seq>> {
+        pending().await
+    }
+
+    async fn snapshot(&self, line: &Name) -> Result<QueueSnapshot> {
+        let mut snapshot = QueueSnapshot::default();
+        if let Some((by, expires_in)) = self.holder(line).await? {
+            let (id, note) = holder_of(&by);
+            snapshot.capacity = 1;
+            snapshot.places.push(QueueEntry {
+                id,
+                seq: Seq(0),
+                weight: 1,
+                admitted: true,
+                expires_in,
+                note: note.into(),
+            });
+        }
+        Ok(snapshot)
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Name>> {
+        let length = prefix.chars().count().to_string();
+        let values = [("length", length), ("prefix", D::text(prefix)?)];
+        let answer = self.0.call(None, &statement(&self.0, LIST, &values)).await;
+        let rows = answer.map_err(|fault| fault.explain(&self.0, "the list of locks"))?.rows;
+        let names = rows.into_iter().flatten().filter_map(|name| Name::new(name).ok());
+        // A table may take names for equal that are not.
+        let mut names: Vec<Name> = names.filter(|name| name.as_str().starts_with(prefix)).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Frees it; no reason is kept.
+    async fn evict(&self, line: &Name, id: TicketId, _note: &str) -> Result<Option<Seq>> {
+        let Some((by, _)) = self.holder(line).await?.filter(|(by, _)| holder_of(by).0 == id) else {
+            return Ok(None);
+        };
+        let found = self.end(line, EVICT, &[("by", D::text(&by)?)]).await?;
+        Ok(found.then_some(Seq(0)))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fencing_tokens: false,
+            crash_release: false,
+            survives_restart: true,
+            ..SESSION_LOCKS
+        }
+    }
+
+    fn background_handle(&self) -> Self {
+        Shedlock(self.0.background())
+    }
+
+    fn on_loss_hint(&self, _loss_hint: LossHint) {}
+
+    fn address(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl<D: Dialect> fmt::Debug for Shedlock<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_is_found_in_locked_by() {
+        let id = TicketId(7 << 100);
+        assert_eq!(owner(id).len(), OWNER);
+        assert_eq!(holder_of(&locked_by(id, "{}")), (id, "{}"));
+        let long = locked_by(id, &"x".repeat(ROOM - OWNER));
+        assert_eq!((&*long, holder_of(&long)), (&*owner(id), (id, "")));
+        for other in ["host-1", "holdline ", "holdline, released", "holdline x"] {
+            assert_eq!(holder_of(other).1, other);
+        }
+        assert_ne!(holder_of("host-1").0, holder_of("host-2").0);
+    }
+}
