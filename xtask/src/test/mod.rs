@@ -5,7 +5,7 @@ pub(crate) mod guard;
 mod plans;
 mod report;
 mod steps;
-mod tools;
+pub(crate) mod tools;
 
 use crate::{Outcome, servers};
 use guard::Guard;
@@ -125,7 +125,7 @@ impl Common {
     /// The languages of other clients are a row of the final table.
     fn look_for_tools(&self) {
         let begun = Instant::now();
-        let verdict = tools::look(self.in_ci);
+        let verdict = tools::look(tools::LANGUAGES, self.in_ci);
         self.report().add("languages of other clients", begun.elapsed(), verdict);
     }
 
@@ -209,6 +209,11 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Whether a tool that is missing is a failure.
+    pub(crate) fn in_ci(&self) -> bool {
+        self.common.in_ci
+    }
+
     /// Runs one cargo command of a step.
     pub(crate) fn cargo(&self, args: &[&str], variables: &[(&str, &str)]) -> Verdict {
         let mut command = crate::workspace::cargo();

@@ -41,6 +41,7 @@ const CLIPPY: Step = step(
 );
 const PURITY: Step = step("kernel purity", Own(steps::kernel_purity));
 const CRATES: Step = step("crates can be packed", Own(crate::package::crates_step));
+const PACKAGING: Step = step("files of packages", Own(crate::package::lint_step));
 const DENY: Step = step("licences and advisories", Own(deny::step));
 const SIMULATION: Step = step(
     "simulation",
@@ -89,6 +90,7 @@ pub(super) const WHOLE: Plan = Plan {
         step("each store alone", Own(steps::each_store_alone)),
         DENY,
         CRATES,
+        PACKAGING,
         SIMULATION,
     ],
 };
@@ -324,6 +326,7 @@ pub(super) const PARTS: &[Plan] = &[
         &[step("simulation: tests", Tests(&["--test", "holds", "--test", "power"])), SIMULATION],
     ),
     part("crates", "every crate can be packed as crates.io wants it", &[CRATES]),
+    part("packaging", "the files below packaging/, by tools of their own kinds", &[PACKAGING]),
     part("deny", "licences, bans, and advisories where they can be reached", &[DENY]),
 ];
 
