@@ -38,6 +38,11 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use tokio::time::Instant;
 
+/// The allocator of the static program: a short run spends a tenth of its time in musl's own.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 /// The printer for failures before, or without, a parsed command line.
 const PLAIN: Printer = Printer { json: false, quiet: false, verbose: false };
 

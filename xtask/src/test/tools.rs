@@ -1,6 +1,5 @@
 //! Tools of others that steps need: they are installed where that is possible. Among them are the
-//! languages of the clients that the tests share locks with (`crates/holdline/tests/peers`);
-//! `etcdctl` is one of these, and asks servers behind our back.
+//! languages of the clients that the tests share locks with (`crates/holdline/tests/peers`).
 
 use super::report::Verdict;
 use crate::servers;
@@ -23,8 +22,12 @@ pub(crate) const PYTHON: Tool = Tool {
     package: "python3-venv",
 };
 
+/// What asks etcd's servers behind our back.
+pub(super) const ETCDCTL: Tool =
+    Tool { name: "etcdctl", proof: &["etcdctl", "version"], package: "etcd-client" };
+
 pub(super) const LANGUAGES: &[Tool] = &[
-    Tool { name: "etcdctl", proof: &["etcdctl", "version"], package: "etcd-client" },
+    ETCDCTL,
     Tool { name: "go", proof: &["go", "version"], package: "golang-go" },
     Tool { name: "javac", proof: &["javac", "-version"], package: "default-jdk-headless" },
     Tool { name: "mvn", proof: &["mvn", "--version"], package: "maven" },

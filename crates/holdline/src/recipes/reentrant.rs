@@ -148,16 +148,10 @@ impl ReentrantMutex {
             },
         };
         if let Some(guard) = current.upgrade() {
-            return if guard.is_valid() {
-                Ok(Some(ReentrantGuard(guard)))
-            } else {
-                Err(guard.lost_error().await)
-            };
+            guard.check().await?;
+            return Ok(Some(ReentrantGuard(guard)));
         }
-        let wait = match wait {
-            Wait::Within(time) => Wait::Within(clock::now().until(start.after(time))),
-            other => other,
-        };
+        let wait = wait.left_since(start);
         let guard = acquire(&self.client, &self.options, name, (1, 1), wait).await?;
         Ok(guard.map(|guard| {
             let guard = Arc::new(guard);

@@ -5,7 +5,7 @@
 //! flipped byte in one of them can hide it. Nothing in a plain connection can tell; TLS can.
 
 use futures_util::future::join_all;
-use holdline::{Client, Mutex, Semaphore, open};
+use holdline::{Client, LockInfo, Mutex, Semaphore, open};
 use holdline_testkit::etcd::{Servers, start};
 use holdline_testkit::{Garble, soon};
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ async fn suffer(servers: &Servers, witness: &Client, seed: u64, every: u64) -> (
         };
         let _ = client.inspect(name).await;
         if let Ok(Some(guard)) = got {
-            let info = witness.inspect(name).await.expect("it is not spoiled");
+            let info = soon("what is there", seen(witness, name)).await;
             let mut places = info.holders.iter().chain(&info.waiters);
             let there = places.any(|party| party.id == guard.ticket());
             if guard.is_valid() {
@@ -55,6 +55,16 @@ async fn suffer(servers: &Servers, witness: &Client, seed: u64, every: u64) -> (
     let guard = soon("a lock, once it is over", lock.lock()).await.expect("it is there");
     guard.unlock().await.expect("held");
     (granted, garble.faults())
+}
+
+/// What the store has, by a client whose answers are not spoiled; they may be late.
+async fn seen(witness: &Client, name: &str) -> LockInfo {
+    loop {
+        match witness.inspect(name).await {
+            Ok(info) => return info,
+            Err(error) => assert!(error.retryable(), "{error}"),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

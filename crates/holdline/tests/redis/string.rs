@@ -3,7 +3,7 @@
 use holdline::store::{Enter, Standing, Ticket, TicketId};
 use holdline::{Backoff, Client, ErrorKind, Mutex, Name, Semaphore, open};
 use holdline_testkit::redis::{Server, private};
-use holdline_testkit::soon;
+use holdline_testkit::{persist, released, soon, until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,9 +42,14 @@ async fn they_hold_while_we_wait() {
 async fn we_hold_while_they_wait() {
     let Some(server) = private("string_we", &[]) else { return };
     let client = open(&(url(&server) + "&prefix=app:")).await.expect("opens");
-    let lock = Mutex::new(&client, "jobs").lease(Duration::from_millis(400));
+    let lock = Mutex::new(&client, "jobs").lease(Duration::from_secs(6));
     let guard = lock.lock().await.expect("works");
-    tokio::time::sleep(Duration::from_secs(1)).await; // renewed meanwhile
+    let mut left: i64 = server.query(&["PTTL", "app:jobs"]);
+    until("a renewal", async || {
+        let before = std::mem::replace(&mut left, server.query(&["PTTL", "app:jobs"]));
+        left > before
+    })
+    .await;
     assert!(!take(&server, "app:jobs", "theirs"));
     assert_eq!(server.query::<i64>(&["EVAL", DELETE, "1", "app:jobs", "theirs"]), 0);
     assert!(guard.is_valid());
@@ -211,7 +216,7 @@ async fn a_quorum_has_tokens_on_all_nodes_or_on_none() {
         let rivals = (0..16).map(|_| {
             let other = Client::new(client.store().clone());
             let lock = Mutex::new(&other, "jobs").poll(Backoff::fixed(Duration::from_millis(1)));
-            tokio::spawn(async move { lock.lock().await?.unlock().await })
+            tokio::spawn(async move { released(persist(lock).await).await })
         });
         let rivals: Vec<_> = rivals.collect();
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -219,7 +224,7 @@ async fn a_quorum_has_tokens_on_all_nodes_or_on_none() {
         assert_eq!(token, Some(0));
         guard.unlock().await.expect_err("broken");
         for rival in rivals {
-            rival.await.expect("no panic").expect("two of three are free, by turns");
+            soon("its turn", rival).await.expect("no panic");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use holdline::{Client, Election, Mutex, open};
 use holdline_testkit::zookeeper::{Servers, start};
-use holdline_testkit::{contested, persist, soon};
+use holdline_testkit::{contested, persist, released, soon};
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -190,10 +190,15 @@ async fn a_hung_member_is_passed_over() {
     let Some(servers) = start(3) else { return };
     let follower = (servers.leader() + 1) % 3;
     servers.signal(follower, Signal::STOP);
-    for _ in 0..6 {
+    let mut late = 0;
+    for number in 0..12 {
         let client = servers.client().await;
-        let guard = Mutex::new(&client, "x").try_lock().await.expect("two are there");
-        guard.expect("it is free").unlock().await.expect("held");
+        match Mutex::new(&client, format!("x{number}")).try_lock().await {
+            Ok(guard) => released(guard.expect("it is free")).await,
+            Err(error) => late += u32::from(error.retryable()),
+        }
     }
+    // A busy machine may be late; but a third of them would be, as many as ask the hung one first.
+    assert!(late < 3, "{late} of 12 had no answer");
     servers.signal(follower, Signal::CONT);
 }

@@ -91,7 +91,8 @@ impl Member {
             let _ = clock::within(next, member.guard.lost()).await;
             member.refresh().await;
         }
-        if member.guard.is_valid() { Ok(member) } else { Err(member.guard.lost_error().await) }
+        member.guard.check().await?;
+        Ok(member)
     }
 
     /// Who a key belongs to. If it is this member, waits until no other task of this process has

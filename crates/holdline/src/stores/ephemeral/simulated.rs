@@ -422,14 +422,7 @@ impl Backend for Shared {
     }
 
     fn look_after(self: &Arc<Self>, record: &Record, _now: Time) -> Time {
-        let begins = record.with(|place| {
-            let begins = place.state == State::Held && place.entry.view.watched != Watched::Own;
-            if begins {
-                place.entry.view.admitted();
-            }
-            begins
-        });
-        if begins {
+        if record.with(|place| place.entry.view.turn_to_own(place.state == State::Held)) {
             self.watch(record);
         }
         Time::NEVER

@@ -182,9 +182,13 @@ impl<K: Clone + Eq + Hash> View<K> {
         self.is_due(weight, capacity)
     }
 
-    /// The ticket is admitted: those ahead of it do not matter any more.
-    pub(super) fn admitted(&mut self) {
-        self.watched = Watched::Own;
-        self.ahead.clear();
+    /// Turns to the ticket's own entry if it holds. Returns whether a watch over that is to begin.
+    pub(super) fn turn_to_own(&mut self, holds: bool) -> bool {
+        let begins = holds && self.watched != Watched::Own;
+        if begins {
+            self.watched = Watched::Own;
+            self.ahead.clear(); // admitted: nobody ahead matters any more
+        }
+        begins
     }
 }

@@ -6,10 +6,13 @@
 //! a ticket that is still recorded also bars it: the server refuses it later.
 
 use crate::clock;
+use crate::error::{Error, ErrorKind};
+use crate::names::Name;
 use crate::store::TicketId;
 use crate::sync::Mutex;
 use holdline_kernel::Time;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::time::Duration;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use tokio::sync::Notify;
@@ -134,6 +137,16 @@ impl Drop for RequestInFlight<'_> {
         #[cfg(any(feature = "mysql", feature = "postgres"))]
         self.in_flight.ended.notify_waiters();
     }
+}
+
+/// The error for a call whose first attempt, of which no reply came, may have removed what the
+/// second did not find.
+pub(in crate::stores) fn outcome_unknown(address: &impl Display, line: &Name) -> Error {
+    let message = format!(
+        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
+         not there any more, but it is not known whether it was there until then"
+    );
+    Error::new(ErrorKind::Unknown, message)
 }
 
 #[cfg(test)]

@@ -17,13 +17,6 @@
 //!    (`CONTRIBUTING.md` says where).
 
 use crate::store::Capabilities;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
-use crate::{
-    error::{Error, ErrorKind},
-    names::Name,
-};
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
-use std::fmt::Display;
 use std::time::Duration;
 
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
@@ -59,14 +52,3 @@ pub(in crate::stores) const CAPABILITIES: Capabilities = Capabilities {
     lease_min: Duration::from_millis(100),
     lease_max: Duration::from_secs(24 * 3600),
 };
-
-/// The error for a call whose first attempt, of which no reply came, may have removed what the
-/// second did not find.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
-pub(in crate::stores) fn outcome_unknown(address: &impl Display, line: &Name) -> Error {
-    let message = format!(
-        "the connection to {address} broke while a place in lock \"{line}\" was given up; it is \
-         not there any more, but it is not known whether it was there until then"
-    );
-    Error::new(ErrorKind::Unknown, message)
-}

@@ -125,7 +125,7 @@ impl<'a, T> Round<'a, T> {
                 if let State::Asked(question) = state {
                     match question.as_mut().poll(cx) {
                         Poll::Ready(answer) => {
-                            node.ended(sent, answer.as_ref().err());
+                            node.health.ended(sent, answer.as_ref().err());
                             *state = State::Answered(answer);
                         }
                         Poll::Pending => open = true,
@@ -163,7 +163,7 @@ impl<'a, T> Round<'a, T> {
                 State::Answered(answer) => Some(answer),
                 State::Asked(_) if decided => None,
                 State::Asked(_) => {
-                    node.silent();
+                    node.health.silent();
                     Some(Err(late()))
                 }
             };

@@ -21,7 +21,8 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, Eviction, LossHint, QueueEntry, QueueSnapshot, Seq, Standing,
     Ticket, TicketId,
 };
-use crate::stores::queue::{self, in_flight::InFlight, outcome_unknown};
+use crate::stores::queue;
+use crate::stores::queue::in_flight::{InFlight, outcome_unknown};
 use crate::stores::redis::config::Config;
 use crate::stores::redis::encode::describe;
 use crate::stores::redis::errors::explain;

@@ -40,7 +40,8 @@ use crate::store::{
     AsyncStore, Capabilities, Enter, LossHint, QueueSnapshot, Seq, Standing, Store, Ticket,
     TicketId, refuse,
 };
-use crate::stores::queue::{self, in_flight::InFlight, outcome_unknown};
+use crate::stores::queue;
+use crate::stores::queue::in_flight::{InFlight, outcome_unknown};
 use crate::stores::single_key::{KeyLayout, Redisson, SingleKey, Strings};
 use batcher::{Batcher, Operation, Step};
 use config::{Config, Layout};
