@@ -13,11 +13,15 @@ pub(crate) const CASES: &[Case] = &[
     ("mariadb_crowd", || MARIADB.crowd("mariadb_crowd")),
     ("mariadb_row_clients", || MARIADB_ROW.clients("mariadb_row_clients")),
     ("mariadb_row_mixed", || MARIADB_ROW.mixed("mariadb_row_mixed")),
+    ("mariadb_row_crowd", || MARIADB_ROW.crowd("mariadb_row_crowd")),
     ("mariadb_named_mixed", || MARIADB_NAMED.mixed("mariadb_named_mixed")),
+    ("mariadb_named_crowd", || MARIADB_NAMED.crowd("mariadb_named_crowd")),
     ("mysql_mixed", || MYSQL.mixed("mysql_mixed")),
     ("mysql_crowd", || MYSQL.crowd("mysql_crowd")),
     ("mysql_row_mixed", || MYSQL_ROW.mixed("mysql_row_mixed")),
+    ("mysql_row_crowd", || MYSQL_ROW.crowd("mysql_row_crowd")),
     ("mysql_named_mixed", || MYSQL_NAMED.mixed("mysql_named_mixed")),
+    ("mysql_named_crowd", || MYSQL_NAMED.crowd("mysql_named_crowd")),
 ];
 
 const MARIADB: Row = Row {

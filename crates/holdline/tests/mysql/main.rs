@@ -6,6 +6,8 @@
 
 mod between;
 mod clocks;
+#[cfg(feature = "redis")]
+mod compare;
 mod cost;
 mod faults;
 mod limits;

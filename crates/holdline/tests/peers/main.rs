@@ -20,6 +20,8 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "postgres")]
+mod migrate;
 mod peer;
 #[cfg(feature = "redis")]
 mod redis;

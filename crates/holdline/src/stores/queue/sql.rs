@@ -6,10 +6,11 @@ use crate::error::{Error, ErrorKind};
 #[cfg(feature = "doctor")]
 use crate::findings::Findings;
 use crate::names::Name;
-use crate::store::{Capabilities, Enter, Refusal, Seq, Standing, Ticket};
+use crate::store::{Capabilities, Enter, QueueSnapshot, Refusal, Seq, Standing, Ticket};
 pub(super) use crate::stores::queue::in_flight::outcome_unknown;
 use crate::stores::{queue, url};
 use holdline_kernel::Time;
+use holdline_kernel::rule::admitted_prefix;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -187,6 +188,15 @@ pub(super) fn standing(
         5 => Err(Refusal::Exhausted),
         _ => return None,
     })
+}
+
+/// Says of the places of a snapshot, which are in order, whether they are admitted: by the rule.
+pub(super) fn admit(snapshot: &mut QueueSnapshot) {
+    let weights: Vec<u32> = snapshot.places.iter().map(|place| place.weight).collect();
+    let admitted = admitted_prefix(snapshot.capacity, weights);
+    for (place, admitted) in snapshot.places.iter_mut().zip(admitted) {
+        place.admitted = admitted;
+    }
 }
 
 /// The time limit of a call, as a URL says it; or what is wrong with that.

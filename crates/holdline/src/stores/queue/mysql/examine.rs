@@ -72,7 +72,7 @@ fn examine_server(
     let flush = get("innodb_flush_log_at_trx_commit");
     if flush == "1" {
         findings.ok("durability", "innodb_flush_log_at_trx_commit 1");
-    } else if matches!(config.scheme, Scheme::Table) {
+    } else if matches!(config.scheme, Scheme::Table | Scheme::Shedlock) {
         findings.warning(
             "durability",
             format!(

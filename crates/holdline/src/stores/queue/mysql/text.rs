@@ -8,7 +8,6 @@ use crate::store::{
     TicketId,
 };
 use crate::stores::queue::sql::{self, micros, number_of};
-use holdline_kernel::rule::admitted_prefix;
 use mysql_async::prelude::FromRow;
 use mysql_async::{Row, Value};
 use std::borrow::Cow;
@@ -430,11 +429,7 @@ pub(super) fn snapshot(rows: Vec<Row>) -> Option<QueueSnapshot> {
     evictions.sort_by_key(|(n, _)| *n);
     snapshot.evictions = evictions.into_iter().map(|(_, eviction)| eviction).collect();
     snapshot.places.sort_by_key(|place| place.seq);
-    let weights: Vec<u32> = snapshot.places.iter().map(|place| place.weight).collect();
-    let admitted = admitted_prefix(snapshot.capacity, weights);
-    for (place, admitted) in snapshot.places.iter_mut().zip(admitted) {
-        place.admitted = admitted;
-    }
+    sql::admit(&mut snapshot);
     if snapshot.places.is_empty() {
         snapshot.capacity = 0;
     }

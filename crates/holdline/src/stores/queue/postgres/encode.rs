@@ -10,7 +10,6 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Eviction, QueueEntry, QueueSnapshot, Refusal, Seq, Standing, Ticket, TicketId};
 use crate::stores::queue::sql;
-use holdline_kernel::rule::admitted_prefix;
 use std::fmt::Write;
 use std::str::FromStr;
 use std::time::Duration;
@@ -146,12 +145,7 @@ pub(super) fn snapshot(rows: &[Row]) -> Option<QueueSnapshot> {
             note: note.into(),
         });
     }
-    let weights: Vec<u32> = snapshot.places.iter().map(|place| place.weight).collect();
-    for (place, admitted) in
-        snapshot.places.iter_mut().zip(admitted_prefix(snapshot.capacity, weights))
-    {
-        place.admitted = admitted;
-    }
+    sql::admit(&mut snapshot);
     Some(snapshot)
 }
 
